@@ -1,2 +1,11 @@
 //! Values that every other crate speaks in: the error log's front, cached time, small byte helpers.
+//!
+//! Nothing here does input or output of its own, except the last-resort sink that writes to
+//! standard error; nothing here may block, allocate without need or panic.
 #![forbid(unsafe_code)]
+
+pub mod ascii;
+pub mod crc;
+pub mod log;
+pub mod murmur2;
+pub mod time;
