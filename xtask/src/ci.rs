@@ -1,0 +1,80 @@
+//! Everything a change has to pass, in the order in which it fails fastest.
+
+use std::time::Instant;
+
+use crate::workspace::Workspace;
+use crate::{Findings, run, tidy, tiers};
+
+/// The compiler release whose lints and formatting the tree is clean under. Another release may
+/// know new lints: there they are shown, but do not fail.
+const TOOLCHAIN: &str = "1.95";
+
+type Step = fn(&Workspace, bool) -> Result<(), Vec<String>>;
+
+/// Name, and what it does. The tests come last: what they print last is the summary.
+const STEPS: &[(&str, Step)] = &[
+    ("format", |ws, exact| with_tool(ws, exact, "rustfmt", &["fmt", "--all", "--check"])),
+    ("tiers", |ws, _| tiers::run(ws)),
+    ("tidy", |ws, _| tidy::run(ws, &[])),
+    ("lints", lints),
+    ("licences", licences),
+    ("tests", |ws, _| cargo(ws, &["test", "--workspace"])),
+];
+
+/// Runs all steps; the first that fails ends the run.
+pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
+    let version = run::output(ws, "rustc", &["--version"]).map_err(|e| vec![e])?;
+    let exact = version.contains(&format!(" {TOOLCHAIN}."));
+    if !exact {
+        println!(
+            "== {} is not {TOOLCHAIN}: lints and format inform, but do not fail",
+            version.trim()
+        );
+    }
+    for (name, step) in STEPS {
+        let began = Instant::now();
+        println!("== {name}");
+        step(ws, exact)?;
+        if *name != "tests" {
+            println!("== {name}: fine ({:.1} s)", began.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}
+
+fn cargo(ws: &Workspace, args: &[&str]) -> Findings {
+    run::run(ws, "cargo", args).map_err(|e| vec![e])
+}
+
+/// Runs a cargo command whose tool may be missing, and counts its failure only under the
+/// toolchain the tree was made with.
+fn with_tool(ws: &Workspace, exact: bool, tool: &str, args: &[&str]) -> Findings {
+    if !run::succeeds(ws, "cargo", &[args[0], "--version"]) {
+        println!("== {tool} is not installed: left out");
+        return Ok(());
+    }
+    match cargo(ws, args) {
+        Err(findings) if !exact => {
+            println!("== not counted: {}", findings.join("; "));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn lints(ws: &Workspace, exact: bool) -> Findings {
+    let mut args = vec!["clippy", "--workspace", "--all-targets", "--quiet"];
+    if exact {
+        args.extend(["--", "-D", "warnings"]);
+    }
+    with_tool(ws, exact, "clippy", &args)
+}
+
+/// `deny.toml`: licences, duplicates, known faults of dependencies, where cargo-deny is at hand.
+fn licences(ws: &Workspace, _exact: bool) -> Findings {
+    if !run::succeeds(ws, "cargo", &["deny", "--version"]) {
+        println!("== cargo-deny is not installed: left out");
+        return Ok(());
+    }
+    cargo(ws, &["deny", "check", "licenses", "bans", "sources"])
+}

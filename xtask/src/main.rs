@@ -1,0 +1,71 @@
+//! The project's own chores: `cargo xtask VERB`. What continuous integration runs, a person runs
+//! the same way. Standard library only, so that it builds in seconds on a fresh machine.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod run;
+mod rust_source;
+mod tidy;
+mod tiers;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+/// What a verb answers: what is wrong, one finding a line, ready to print.
+type Findings = Result<(), Vec<String>>;
+
+/// A verb with its line of help.
+struct Verb {
+    name: &'static str,
+    arguments: &'static str,
+    help: &'static str,
+    run: fn(&Workspace, &[String]) -> Findings,
+}
+
+const VERBS: &[Verb] = &[
+    Verb {
+        name: "ci",
+        arguments: "",
+        help: "everything a change has to pass; what ./x test runs",
+        run: ci::run,
+    },
+    Verb {
+        name: "tiers",
+        arguments: "",
+        help: "no crate depends on one below it",
+        run: |ws, _| tiers::run(ws),
+    },
+    Verb {
+        name: "tidy",
+        arguments: "[--update]",
+        help: "sizes, columns, unsafe, unwrap, leftovers; --update lowers the ratchet",
+        run: tidy::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let Some(verb) = VERBS.iter().find(|v| v.name == name) else {
+        eprintln!("usage: cargo xtask VERB [ARGUMENTS]\n");
+        for v in VERBS {
+            eprintln!("  {:<30} {}", format!("{} {}", v.name, v.arguments), v.help);
+        }
+        let asked_for_help = matches!(name.as_str(), "help" | "--help" | "-h");
+        return if asked_for_help { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    };
+    match (verb.run)(&Workspace::here(), &rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(findings) => {
+            for finding in &findings {
+                eprintln!("{finding}");
+            }
+            eprintln!("xtask {}: {} finding(s)", verb.name, findings.len());
+            ExitCode::FAILURE
+        }
+    }
+}
