@@ -1,0 +1,360 @@
+//! A queue of pieces on their way out.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+use crate::{Buf, FileHandle, Page};
+
+/// Pieces that go into one gathering write at most.
+pub const IOV_MAX: usize = 64;
+
+/// [`Chain::writer`] starts a new page when the last one has less room than this.
+const WRITER_ROOM: usize = 1024;
+
+/// Queues the free list of a thread holds at most.
+const FREE_MAX: usize = 256;
+
+/// A queue that has grown beyond this many pieces is not kept for reuse.
+const KEEP_CAPACITY: usize = 64;
+
+type Queue = VecDeque<Buf>;
+
+thread_local! {
+    // Boxed, because it is the box that a chain takes and gives back.
+    #[expect(clippy::vec_box)]
+    static FREE: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A queue of pieces on their way out, first in first out.
+///
+/// An empty chain is one null pointer: it takes a queue from the thread's free list with the
+/// first piece and gives it back with the last, so that neither an idle connection nor a busy
+/// one pays for an allocation.
+#[derive(Default, Debug)]
+pub struct Chain {
+    /// `None` or a queue that is not empty. The last piece may be an empty page that
+    /// [`Chain::writer`] has handed out; every other piece has bytes.
+    queue: Option<Box<Queue>>,
+}
+
+impl Chain {
+    /// An empty chain; allocates nothing.
+    pub const fn new() -> Chain {
+        Chain { queue: None }
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        self.queue.get_or_insert_with(|| {
+            FREE.try_with(|free| free.borrow_mut().pop()).unwrap_or(None).unwrap_or_default()
+        })
+    }
+
+    /// Appends a piece. Empty pieces are dropped.
+    pub fn push(&mut self, buf: Buf) {
+        if !buf.is_empty() {
+            self.drop_empty_tail();
+            self.queue().push_back(buf);
+        }
+    }
+
+    /// Appends shared bytes as a piece of their own, without copying.
+    pub fn push_bytes(&mut self, bytes: Bytes) {
+        self.push(Buf::Mem(bytes));
+    }
+
+    /// Appends the range `pos..end` of a file.
+    pub fn push_file(&mut self, file: FileHandle, pos: u64, end: u64) {
+        self.push(Buf::File { file, pos, end });
+    }
+
+    /// Puts a piece before all others.
+    pub fn push_front(&mut self, buf: Buf) {
+        if !buf.is_empty() {
+            self.queue().push_front(buf);
+        }
+    }
+
+    /// Copies `bytes` to the end of the last page, or into new pages.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.writer_for(bytes.len()).extend_from_slice(bytes);
+    }
+
+    /// A vector to append to, with at least 1 KiB of room: the last page of the chain when it
+    /// has that, otherwise a new page. Heads and small bodies of several responses that are
+    /// written through it lie in one piece and leave with one send.
+    ///
+    /// Only append: what stands in the vector already belongs to the chain.
+    pub fn writer(&mut self) -> &mut Vec<u8> {
+        self.writer_for(WRITER_ROOM)
+    }
+
+    /// The same as [`Chain::writer`] with room for `room` bytes.
+    pub fn writer_for(&mut self, room: usize) -> &mut Vec<u8> {
+        let queue = self.queue();
+        let fits = matches!(queue.back(), Some(Buf::Page(page)) if page.spare() >= room);
+        if !fits {
+            if queue.back().is_some_and(Buf::is_empty) {
+                queue.pop_back();
+            }
+            queue.push_back(Buf::Page(Page::get(room)));
+        }
+        match queue.back_mut() {
+            Some(Buf::Page(page)) => page.vec(),
+            _ => unreachable!("the last piece is a page with room, or was made one just now"),
+        }
+    }
+
+    /// Bytes in all pieces.
+    pub fn len(&self) -> u64 {
+        self.iter().map(Buf::len).sum()
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.iter().all(Buf::is_empty)
+    }
+
+    /// The pieces, first to last.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Buf> {
+        self.queue.iter().flat_map(|queue| queue.iter())
+    }
+
+    /// The first piece.
+    pub fn front(&self) -> Option<&Buf> {
+        self.queue.as_ref().and_then(|queue| queue.front())
+    }
+
+    /// Takes the first piece out.
+    pub fn pop_front(&mut self) -> Option<Buf> {
+        let queue = self.queue.as_mut()?;
+        let buf = queue.pop_front();
+        if queue.is_empty() {
+            self.shelve();
+        }
+        buf.filter(|buf| !buf.is_empty())
+    }
+
+    /// Drops the first `n` bytes, or all when there are fewer.
+    pub fn advance(&mut self, mut n: u64) {
+        let Some(queue) = self.queue.as_mut() else { return };
+        while let Some(front) = queue.front_mut() {
+            let len = front.len();
+            if n < len {
+                front.advance(n);
+                return;
+            }
+            n -= len;
+            queue.pop_front();
+        }
+        self.shelve();
+    }
+
+    /// Takes the first `n` bytes out as a chain of their own (all when there are fewer).
+    pub fn split_to(&mut self, mut n: u64) -> Chain {
+        let mut head = Chain::new();
+        while n > 0 {
+            let Some(front) = self.queue.as_mut().and_then(|queue| queue.front_mut()) else {
+                break;
+            };
+            let len = front.len();
+            if n < len {
+                head.push(front.split_to(n));
+                break;
+            }
+            n -= len;
+            head.push(self.pop_front().unwrap_or(Buf::Mem(Bytes::new())));
+        }
+        head
+    }
+
+    /// Moves all pieces of `other` to the end of this chain.
+    pub fn append(&mut self, other: &mut Chain) {
+        if self.queue.is_none() {
+            std::mem::swap(self, other);
+            return;
+        }
+        self.drop_empty_tail();
+        while let Some(buf) = other.pop_front() {
+            self.push(buf);
+        }
+    }
+
+    /// Takes everything out and leaves this chain empty.
+    pub fn take(&mut self) -> Chain {
+        std::mem::take(self)
+    }
+
+    /// Drops every piece.
+    pub fn clear(&mut self) {
+        if let Some(queue) = self.queue.as_mut() {
+            queue.clear();
+            self.shelve();
+        }
+    }
+
+    /// Fills `slices` with the pieces in memory that stand at the front, `limit` bytes at most
+    /// in all; returns how many slices were filled and their bytes. (0, 0): the chain is empty
+    /// or begins with a file.
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], limit: usize) -> (usize, usize) {
+        let (mut count, mut left) = (0, limit);
+        for memory in self.iter().map_while(Buf::memory).filter(|memory| !memory.is_empty()) {
+            if count == slices.len() || left == 0 {
+                break;
+            }
+            let part = &memory[..memory.len().min(left)];
+            slices[count] = IoSlice::new(part);
+            left -= part.len();
+            count += 1;
+        }
+        (count, limit - left)
+    }
+
+    /// The file range at the front, as (file, position, end).
+    pub fn front_file(&self) -> Option<(&FileHandle, u64, u64)> {
+        match self.front()? {
+            Buf::File { file, pos, end } => Some((file, *pos, *end)),
+            _ => None,
+        }
+    }
+
+    /// Pieces in memory that stand before the first file range, and whether one follows them.
+    pub fn leading_memory(&self) -> (usize, bool) {
+        let mut count = 0;
+        for buf in self.iter() {
+            match buf {
+                Buf::File { .. } => return (count, true),
+                _ => count += 1,
+            }
+        }
+        (count, false)
+    }
+
+    fn drop_empty_tail(&mut self) {
+        if let Some(queue) = self.queue.as_mut()
+            && queue.back().is_some_and(Buf::is_empty)
+        {
+            queue.pop_back();
+        }
+    }
+
+    /// Gives the queue, which is empty, back to the thread's free list.
+    fn shelve(&mut self) {
+        let Some(queue) = self.queue.take() else { return };
+        debug_assert!(queue.is_empty());
+        if queue.capacity() <= KEEP_CAPACITY {
+            let _ = FREE.try_with(|free| {
+                let mut free = free.borrow_mut();
+                if free.len() < FREE_MAX {
+                    free.push(queue);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Extend<Buf> for Chain {
+    fn extend<I: IntoIterator<Item = Buf>>(&mut self, bufs: I) {
+        for buf in bufs {
+            self.push(buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn file() -> FileHandle {
+        Rc::new(std::fs::File::open("/dev/null").expect("/dev/null opens").into())
+    }
+
+    fn text(chain: &Chain) -> Vec<u8> {
+        chain.iter().filter_map(Buf::memory).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn an_empty_chain_owns_nothing() {
+        assert_eq!(size_of::<Chain>(), 8);
+        let mut chain = Chain::new();
+        chain.write(b"abc");
+        chain.push_bytes(Bytes::from_static(b"def"));
+        chain.advance(6);
+        assert!(chain.queue.is_none() && chain.is_empty());
+        assert_eq!(FREE.with(|free| free.borrow().len()), 1);
+        chain.write(b"again");
+        assert_eq!(FREE.with(|free| free.borrow().len()), 0);
+    }
+
+    #[test]
+    fn writers_share_a_page() {
+        let mut chain = Chain::new();
+        for _ in 0..3 {
+            chain.writer().extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\n");
+            chain.write(b"body");
+        }
+        assert_eq!((chain.iter().count(), chain.len()), (1, 3 * 23));
+        chain.push_file(file(), 5, 9);
+        chain.write(b"tail");
+        assert_eq!((chain.iter().count(), chain.len()), (3, 3 * 23 + 8));
+        assert_eq!(chain.leading_memory(), (1, true));
+    }
+
+    #[test]
+    fn an_unused_writer_is_no_piece() {
+        let mut chain = Chain::new();
+        chain.writer();
+        assert_eq!((chain.is_empty(), chain.len()), (true, 0));
+        chain.push_bytes(Bytes::from_static(b"x"));
+        assert_eq!(chain.iter().count(), 1);
+        chain.writer();
+        chain.advance(1);
+        assert!(chain.is_empty());
+        assert!(chain.pop_front().is_none());
+    }
+
+    #[test]
+    fn slices_respect_the_limit_and_stop_at_a_file() {
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from_static(b"abc"));
+        chain.push_bytes(Bytes::from_static(b"defg"));
+        chain.push_file(file(), 0, 10);
+        chain.push_bytes(Bytes::from_static(b"never"));
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(chain.slices(&mut slices, usize::MAX), (2, 7));
+        assert_eq!(&*slices[1], b"defg");
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(chain.slices(&mut slices, 5), (2, 5));
+        assert_eq!(&*slices[1], b"de");
+        let mut slices = [IoSlice::new(&[]); 1];
+        assert_eq!(chain.slices(&mut slices, 50), (1, 3));
+        chain.advance(7);
+        assert_eq!(chain.front_file().map(|(_, pos, end)| (pos, end)), Some((0, 10)));
+        chain.advance(4);
+        assert_eq!(chain.front_file().map(|(_, pos, end)| (pos, end)), Some((4, 10)));
+    }
+
+    #[test]
+    fn split_and_append_are_inverse() {
+        for at in 0..12 {
+            let mut chain = Chain::new();
+            chain.push_bytes(Bytes::from_static(b"abcd"));
+            chain.writer_for(8).extend_from_slice(b"efgh");
+            chain.push_bytes(Bytes::from_static(b"ij"));
+            let mut head = chain.split_to(at);
+            assert_eq!(head.len(), at.min(10));
+            head.append(&mut chain);
+            assert_eq!((text(&head), chain.is_empty()), (b"abcdefghij".to_vec(), true));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Memory of connections: recycled pages, chains of buffers, a generational slab.
+//!
+//! Everything here belongs to one thread. An idle connection holds none of it: a page goes back
+//! to the thread's free list when it is dropped, and so does the queue inside a [`Chain`] as soon
+//! as the chain is empty.
+
+#![forbid(unsafe_code)]
+
+mod buf;
+mod chain;
+mod page;
+mod slab;
+
+pub use buf::{Buf, FileHandle};
+pub use chain::{Chain, IOV_MAX};
+pub use page::{PAGE_SIZE, Page};
+pub use slab::{Key, Slab};

@@ -1,0 +1,293 @@
+//! Pages: owned buffers that are recycled through a free list of the thread.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+/// Capacity of an ordinary page, in bytes.
+pub const PAGE_SIZE: usize = 16 * 1024;
+
+/// Pages the free list of a thread holds at most: 4 MiB. More than a loop turn has in use at
+/// once, so that the steady state allocates none; less than would hurt when a burst is over.
+const FREE_MAX: usize = 256;
+
+thread_local! {
+    // Boxed, because it is the box that a page takes and gives back.
+    #[expect(clippy::vec_box)]
+    static FREE: RefCell<Vec<Box<Inner>>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Inner {
+    bytes: Vec<u8>,
+    /// Bytes at the front that were consumed; `start <= bytes.len()`.
+    start: usize,
+}
+
+/// An owned buffer of [`PAGE_SIZE`] bytes or more; one pointer wide.
+///
+/// Bytes are appended at the end and consumed at the front; the page derefs to what lies
+/// between. A page without a buffer is an ordinary value: it is empty, has nothing to spare, and
+/// gets a buffer with the first bytes. Dropping a page gives an ordinary buffer back to the
+/// thread's free list.
+#[derive(Default)]
+pub struct Page {
+    inner: Option<Box<Inner>>,
+}
+
+impl Page {
+    /// A page without a buffer; allocates nothing.
+    pub const fn new() -> Page {
+        Page { inner: None }
+    }
+
+    /// An empty page with room for at least `min` bytes: one from the free list when
+    /// `min <= PAGE_SIZE`, otherwise one made for the purpose.
+    pub fn get(min: usize) -> Page {
+        Page { inner: Some(buffer(min)) }
+    }
+
+    /// Gives the buffer back and leaves an empty page without one.
+    pub fn release(&mut self) {
+        *self = Page::new();
+    }
+
+    #[inline]
+    fn inner_mut(&mut self) -> &mut Inner {
+        self.inner.get_or_insert_with(|| buffer(0))
+    }
+
+    /// The bytes that were appended and not yet consumed.
+    #[inline]
+    pub fn filled(&self) -> &[u8] {
+        match &self.inner {
+            Some(inner) => inner.bytes.get(inner.start..).unwrap_or_default(),
+            None => &[],
+        }
+    }
+
+    /// The same as [`Page::filled`], to be changed in place.
+    #[inline]
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        match &mut self.inner {
+            Some(inner) => inner.bytes.get_mut(inner.start..).unwrap_or_default(),
+            None => &mut [],
+        }
+    }
+
+    /// Bytes that can be appended without moving or growing anything.
+    #[inline]
+    pub fn spare(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.bytes.capacity() - inner.bytes.len())
+    }
+
+    /// Bytes the page could hold in all.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.bytes.capacity())
+    }
+
+    /// Makes room for `room` more bytes: first by moving what is left to the front, then by
+    /// growing. A page that has grown is not recycled.
+    pub fn reserve(&mut self, room: usize) {
+        if self.spare() >= room {
+            return;
+        }
+        let inner = self.inner.get_or_insert_with(|| buffer(room));
+        if inner.start > 0 {
+            inner.bytes.drain(..inner.start);
+            inner.start = 0;
+        }
+        inner.bytes.reserve(room);
+    }
+
+    /// Appends `bytes`; grows the page when they do not fit.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        self.inner_mut().bytes.extend_from_slice(bytes);
+    }
+
+    /// Drops the first `n` filled bytes (all of them when there are fewer). A page that becomes
+    /// empty has its whole capacity to spare again.
+    #[inline]
+    pub fn consume(&mut self, n: usize) {
+        let Some(inner) = &mut self.inner else { return };
+        inner.start = inner.bytes.len().min(inner.start.saturating_add(n));
+        if inner.start == inner.bytes.len() {
+            inner.start = 0;
+            inner.bytes.clear();
+        }
+    }
+
+    /// Keeps the first `n` filled bytes and drops what follows them.
+    pub fn truncate(&mut self, n: usize) {
+        let Some(inner) = &mut self.inner else { return };
+        inner.bytes.truncate(inner.start.saturating_add(n));
+    }
+
+    /// Forgets every byte.
+    pub fn clear(&mut self) {
+        self.consume(usize::MAX);
+    }
+
+    /// Lets `f` append to the vector behind the page, without moving what is there. Bytes that
+    /// were consumed still stand in it before the filled ones; `f` must not shorten it.
+    #[inline]
+    pub fn append_with<R>(&mut self, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        f(self.vec())
+    }
+
+    /// The vector behind the page, for appending only; see [`Page::append_with`].
+    #[inline]
+    pub(crate) fn vec(&mut self) -> &mut Vec<u8> {
+        &mut self.inner_mut().bytes
+    }
+
+    /// Turns the filled bytes into shared ones, without copying. The page is recycled when the
+    /// last `Bytes` made from it is dropped; until then all its capacity stays in use, so that
+    /// bytes which live long are better copied.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+fn buffer(min: usize) -> Box<Inner> {
+    let recycled = match min {
+        0..=PAGE_SIZE => FREE.try_with(|free| free.borrow_mut().pop()).unwrap_or(None),
+        _ => None,
+    };
+    recycled.unwrap_or_else(|| fresh(min))
+}
+
+#[cold]
+fn fresh(min: usize) -> Box<Inner> {
+    Box::new(Inner { bytes: Vec::with_capacity(min.max(PAGE_SIZE)), start: 0 })
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        if inner.bytes.capacity() != PAGE_SIZE {
+            return;
+        }
+        inner.bytes.clear();
+        inner.start = 0;
+        // A thread that is ending has no list any more: then the page is simply freed.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < FREE_MAX {
+                free.push(inner);
+            }
+        });
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.filled()
+    }
+}
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        self.filled()
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("len", &self.len()).field("spare", &self.spare()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free_pages() -> usize {
+        FREE.with(|free| free.borrow().len())
+    }
+
+    #[test]
+    fn a_page_is_a_pointer() {
+        assert_eq!(size_of::<Page>(), 8);
+    }
+
+    #[test]
+    fn a_page_without_a_buffer_behaves() {
+        let mut page = Page::new();
+        page.consume(3);
+        page.truncate(3);
+        assert_eq!((page.filled(), page.spare(), page.capacity()), (&b""[..], 0, 0));
+        assert!(page.filled_mut().is_empty());
+        page.extend_from_slice(b"ab");
+        assert_eq!((page.filled(), page.capacity()), (&b"ab"[..], PAGE_SIZE));
+        page.release();
+        assert_eq!((page.capacity(), free_pages()), (0, 1));
+        page.reserve(PAGE_SIZE + 5);
+        assert!(page.spare() >= PAGE_SIZE + 5);
+    }
+
+    #[test]
+    fn dropping_recycles_the_same_buffer() {
+        let mut page = Page::get(0);
+        page.extend_from_slice(b"first");
+        let at = page.as_ptr();
+        drop(page);
+        assert_eq!(free_pages(), 1);
+        let mut page = Page::get(PAGE_SIZE);
+        assert!(page.is_empty());
+        assert_eq!(page.inner_mut().bytes.as_ptr(), at);
+        assert_eq!(free_pages(), 0);
+    }
+
+    #[test]
+    fn pages_of_other_sizes_are_not_kept() {
+        let page = Page::get(PAGE_SIZE + 1);
+        assert!(page.spare() > PAGE_SIZE);
+        drop(page);
+        let mut grown = Page::get(0);
+        grown.extend_from_slice(&vec![1; PAGE_SIZE + 1]);
+        drop(grown);
+        assert_eq!(free_pages(), 0);
+    }
+
+    #[test]
+    fn the_free_list_is_bounded() {
+        let pages: Vec<Page> = (0..FREE_MAX + 10).map(|_| Page::get(0)).collect();
+        drop(pages);
+        assert_eq!(free_pages(), FREE_MAX);
+    }
+
+    #[test]
+    fn consume_truncate_and_reserve_keep_the_rest() {
+        let mut page = Page::get(0);
+        page.extend_from_slice(b"GET / HTTP/1.1");
+        page.consume(4);
+        assert_eq!(page.filled(), b"/ HTTP/1.1");
+        page.truncate(1);
+        assert_eq!(page.filled(), b"/");
+        page.filled_mut()[0] = b'x';
+        page.reserve(PAGE_SIZE - 1);
+        assert_eq!((page.filled(), page.capacity()), (&b"x"[..], PAGE_SIZE));
+        page.consume(100);
+        assert_eq!((page.len(), page.spare()), (0, PAGE_SIZE));
+    }
+
+    #[test]
+    fn frozen_pages_come_back() {
+        let mut page = Page::get(0);
+        page.extend_from_slice(b"abcdef");
+        page.consume(1);
+        let bytes = page.freeze();
+        let tail = bytes.slice(2..);
+        drop(bytes);
+        assert_eq!((&tail[..], free_pages()), (&b"def"[..], 0));
+        drop(tail);
+        assert_eq!(free_pages(), 1);
+    }
+}
