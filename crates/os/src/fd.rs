@@ -1,0 +1,125 @@
+//! Descriptors: flags, duplicates, pipes, event counters, those that came from a parent.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::event::EventfdFlags;
+use rustix::fs::OFlags;
+use rustix::io::FdFlags;
+use rustix::pipe::PipeFlags;
+
+/// Says whether the descriptor is closed when another program is executed.
+pub fn set_cloexec(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, if on { FdFlags::CLOEXEC } else { FdFlags::empty() })?)
+}
+
+/// Turns `O_NONBLOCK` on or off.
+pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let old = rustix::fs::fcntl_getfl(&fd)?;
+    let new = if on { old | OFlags::NONBLOCK } else { old - OFlags::NONBLOCK };
+    if new != old {
+        rustix::fs::fcntl_setfl(fd, new)?;
+    }
+    Ok(())
+}
+
+/// A second descriptor for the same file, closed on exec.
+pub fn dup(fd: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}
+
+/// Reading and writing end of a pipe, both closed on exec and non-blocking.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
+}
+
+/// A kernel counter that wakes readers (`eventfd(2)`), closed on exec and non-blocking.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Adds one to an [`eventfd`]; a counter that is full is as good as one that was added to.
+pub fn eventfd_notify(fd: impl AsFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Empties an [`eventfd`] and gives its count; 0 when nothing was added.
+pub fn eventfd_take(fd: impl AsFd) -> u64 {
+    let mut count = [0u8; 8];
+    match rustix::io::read(fd, &mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        _ => 0,
+    }
+}
+
+/// Takes over a descriptor whose number came from outside (`NGINX=`, `LISTEN_FDS`), and marks it to be
+/// closed on exec. Fails when no such descriptor is open. Standard input, output and error are refused.
+///
+/// The caller names each number once in the life of the process, before it opened anything that could
+/// have been given the same number.
+pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= libc::STDERR_FILENO {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: F_GETFD reads the table of descriptors and touches no memory of ours.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open (just asked) and no value of this process owns it: its number was
+    // handed over by the parent, and the caller takes each number once, as documented.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    set_cloexec(&fd, true)?;
+    Ok(fd)
+}
+
+/// Makes standard error another name of `fd`.
+pub fn redirect_stderr(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stderr(fd)?)
+}
+
+/// Puts `/dev/null` in place of standard input and output.
+pub fn null_stdio() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}
+
+/// Opens `/dev/null` on each of the descriptors 0 to 2 that is closed, so that no socket or log file
+/// comes to be taken for standard error.
+pub fn fill_stdio() -> io::Result<()> {
+    loop {
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        let fd = OwnedFd::from(null);
+        if std::os::fd::AsRawFd::as_raw_fd(&fd) > libc::STDERR_FILENO {
+            return Ok(());
+        }
+        // Left open on purpose: this is now one of the standard three.
+        std::mem::forget(fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn eventfd_counts() {
+        let fd = eventfd().unwrap();
+        assert_eq!(eventfd_take(&fd), 0);
+        eventfd_notify(&fd);
+        eventfd_notify(&fd);
+        assert_eq!(eventfd_take(&fd), 2);
+        assert_eq!(eventfd_take(&fd), 0);
+    }
+
+    #[test]
+    fn adopting_needs_an_open_descriptor() {
+        assert!(adopt(2).is_err());
+        assert!(adopt(-1).is_err());
+        assert!(adopt(1_000_000).is_err());
+        let (r, _w) = pipe().unwrap();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(r);
+        assert_eq!(adopt(number).unwrap().as_raw_fd(), number);
+    }
+}

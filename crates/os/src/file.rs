@@ -1,0 +1,276 @@
+//! Files: what they are, opening without waiting, reading what is cached, locks.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
+
+/// What sort of thing a path names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link (only [`lstat`] and [`lstat_at`] see one).
+    Symlink,
+    /// Device, pipe, socket.
+    Other,
+}
+
+/// The facts about a file that serving it needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileMeta {
+    /// What it is.
+    pub kind: FileKind,
+    /// Length in bytes.
+    pub size: u64,
+    /// Blocks of 512 bytes it takes on disk.
+    pub blocks: u64,
+    /// Last change of the content: seconds since 1970.
+    pub mtime_sec: i64,
+    /// The nanoseconds of that second.
+    pub mtime_nsec: u32,
+    /// Inode number.
+    pub ino: u64,
+    /// Device of the file system.
+    pub dev: u64,
+    /// Permission bits with the file type, as `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Block size that suits reading it, bytes.
+    pub blksize: u32,
+}
+
+impl FileMeta {
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Dir
+    }
+
+    /// Whether `other` is the same file with the same content as far as the file system tells.
+    pub fn same_version(&self, other: &FileMeta) -> bool {
+        self.ino == other.ino
+            && self.dev == other.dev
+            && self.size == other.size
+            && self.mtime_sec == other.mtime_sec
+            && self.mtime_nsec == other.mtime_nsec
+    }
+}
+
+fn statx(dir: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<FileMeta> {
+    let st = rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS)?;
+    let mode = u32::from(st.stx_mode);
+    Ok(FileMeta {
+        kind: match mode & libc::S_IFMT {
+            libc::S_IFREG => FileKind::File,
+            libc::S_IFDIR => FileKind::Dir,
+            libc::S_IFLNK => FileKind::Symlink,
+            _ => FileKind::Other,
+        },
+        size: st.stx_size,
+        blocks: st.stx_blocks,
+        mtime_sec: st.stx_mtime.tv_sec,
+        mtime_nsec: st.stx_mtime.tv_nsec,
+        ino: st.stx_ino,
+        dev: libc::makedev(st.stx_dev_major, st.stx_dev_minor),
+        mode,
+        uid: st.stx_uid,
+        gid: st.stx_gid,
+        blksize: st.stx_blksize,
+    })
+}
+
+/// The facts about what `path` leads to.
+pub fn stat(path: &Path) -> io::Result<FileMeta> {
+    statx(CWD, path, AtFlags::empty())
+}
+
+/// The facts about `path` itself, a symbolic link included.
+pub fn lstat(path: &Path) -> io::Result<FileMeta> {
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// As [`lstat`], for a name within an open directory.
+pub fn lstat_at(dir: impl AsFd, name: &Path) -> io::Result<FileMeta> {
+    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// The facts about an open file.
+pub fn fstat(fd: impl AsFd) -> io::Result<FileMeta> {
+    statx(fd, Path::new(""), AtFlags::EMPTY_PATH)
+}
+
+/// Opens for reading. A pipe or device does not make the caller wait (`O_NONBLOCK`).
+pub fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// As [`open`], only from what the kernel has cached: `WouldBlock` when the disk would have to be asked
+/// (Linux 5.12; `ENOSYS` or `EINVAL` before).
+pub fn open_cached(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
+}
+
+/// How [`open_at`] treats what it opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenAt {
+    /// A directory to walk through, links followed.
+    Dir,
+    /// A directory to walk through; a symbolic link fails with `ELOOP` or `ENOTDIR`.
+    DirNoFollow,
+    /// A file to read, links followed.
+    File,
+    /// A file to read; a symbolic link fails with `ELOOP`.
+    FileNoFollow,
+}
+
+/// Opens `name` within an open directory, step by step as `disable_symlinks` needs it.
+pub fn open_at(dir: impl AsFd, name: &Path, how: OpenAt) -> io::Result<OwnedFd> {
+    let flags = match how {
+        OpenAt::Dir => OFlags::PATH | OFlags::DIRECTORY,
+        OpenAt::DirNoFollow => OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+        OpenAt::File => OFlags::RDONLY | OFlags::NONBLOCK,
+        OpenAt::FileNoFollow => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW,
+    };
+    Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens for appending, made when absent. Log files; `mode` is cut by the umask.
+pub fn open_append(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
+}
+
+/// Makes a file that must not exist yet, open for reading and writing.
+pub fn create_new(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
+}
+
+/// Reads at `pos`; 0 is the end of the file.
+pub fn read_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
+    Ok(rustix::io::pread(fd, buf, pos)?)
+}
+
+/// Reads at `pos` into memory not initialised before; gives the part that now is.
+pub fn read_at_uninit(
+    fd: impl AsFd,
+    buf: &mut [MaybeUninit<u8>],
+    pos: u64,
+) -> io::Result<&mut [u8]> {
+    let (filled, _) = rustix::io::pread(fd, buf, pos)?;
+    Ok(filled)
+}
+
+/// As [`read_at`], only what lies in the page cache: `WouldBlock` when the disk would have to be asked,
+/// `Unsupported` where the file system cannot tell.
+pub fn read_cached_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
+    let mut one = [io::IoSliceMut::new(buf)];
+    Ok(rustix::io::preadv2(fd, &mut one, pos, rustix::io::ReadWriteFlags::NOWAIT)?)
+}
+
+/// Writes at `pos`.
+pub fn write_at(fd: impl AsFd, buf: &[u8], pos: u64) -> io::Result<usize> {
+    Ok(rustix::io::pwrite(fd, buf, pos)?)
+}
+
+/// Writes at the end, or wherever the descriptor stands.
+pub fn write(fd: impl AsFd, buf: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::write(fd, buf)?)
+}
+
+/// Sets owner and group; `None` leaves one as it is.
+pub fn chown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    std::os::unix::fs::chown(path, uid, gid)
+}
+
+/// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has it.
+pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?)
+}
+
+/// Gives the lock of [`try_lock`] back.
+pub fn unlock(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::flock(fd, FlockOperation::Unlock)?)
+}
+
+/// Tells the kernel how much of a file will be read soon, so that it reads ahead (`read_ahead`).
+pub fn advise_sequential(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::Sequential)?)
+}
+
+/// Turns `O_DIRECT` on or off.
+pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let old = rustix::fs::fcntl_getfl(&fd)?;
+    let new = if on { old | OFlags::DIRECT } else { old - OFlags::DIRECT };
+    Ok(rustix::fs::fcntl_setfl(fd, new)?)
+}
+
+/// Whether this process may do `how` (bits 4 read, 2 write, 1 search) with `path`, by its effective user.
+pub fn access(path: &Path, how: u8) -> io::Result<()> {
+    let mut wanted = rustix::fs::Access::EXISTS;
+    wanted.set(rustix::fs::Access::READ_OK, how & 4 != 0);
+    wanted.set(rustix::fs::Access::WRITE_OK, how & 2 != 0);
+    wanted.set(rustix::fs::Access::EXEC_OK, how & 1 != 0);
+    Ok(rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_sizes() {
+        let dir = std::env::temp_dir().join(format!("weir-os-file-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("f");
+        std::fs::write(&file, b"hello").unwrap();
+        let link = dir.join("l");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+
+        let meta = stat(&file).unwrap();
+        assert!(meta.is_file() && meta.size == 5 && meta.mtime_sec > 0);
+        assert!(stat(&dir).unwrap().is_dir());
+        assert_eq!(lstat(&link).unwrap().kind, FileKind::Symlink);
+        assert!(stat(&link).unwrap().same_version(&meta));
+        let fd = open(&file).unwrap();
+        assert_eq!(fstat(&fd).unwrap(), meta);
+
+        let dirfd = open_at(CWD, &dir, OpenAt::DirNoFollow).unwrap();
+        let err = open_at(&dirfd, Path::new("l"), OpenAt::FileNoFollow).unwrap_err();
+        assert_eq!(err.raw_os_error(), Some(libc::ELOOP));
+        assert!(open_at(&dirfd, Path::new("f"), OpenAt::FileNoFollow).is_ok());
+        assert_eq!(lstat_at(&dirfd, Path::new("l")).unwrap().kind, FileKind::Symlink);
+
+        let mut buf = [0; 8];
+        assert_eq!(read_at(&fd, &mut buf, 1).unwrap(), 4);
+        assert_eq!(&buf[..4], b"ello");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let path = std::env::temp_dir().join(format!("weir-os-lock-{}", std::process::id()));
+        let one = open_append(&path, 0o600).unwrap();
+        let two = open_append(&path, 0o600).unwrap();
+        try_lock(&one).unwrap();
+        assert_eq!(try_lock(&two).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        unlock(&one).unwrap();
+        try_lock(&two).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}

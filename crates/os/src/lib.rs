@@ -1,0 +1,21 @@
+//! Safe functions over the operating system (Linux): addresses, sockets, files, processes, signals.
+//!
+//! This is one of the few crates where `unsafe` may stand. Nothing unsafe is in its public face:
+//! descriptors are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and what cannot be made safe by
+//! types is refused at run time (see [`process::fork`]).
+
+pub mod clock;
+pub mod fd;
+pub mod file;
+pub mod limits;
+pub mod map;
+pub mod privilege;
+pub mod process;
+pub mod signal;
+pub mod sockaddr;
+pub mod socket;
+pub mod title;
+
+pub use file::{FileKind, FileMeta};
+pub use sockaddr::{SockAddr, UnixAddr};
+pub use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

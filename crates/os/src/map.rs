@@ -1,0 +1,66 @@
+//! Memory that forked processes share.
+
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A region of zeroed memory that this process and those forked from it later all see. It is
+/// unmapped when dropped, in this process alone.
+#[derive(Debug)]
+pub struct SharedMap {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl SharedMap {
+    /// Maps `len` bytes, rounded up to whole pages; at least one.
+    pub fn new(len: usize) -> io::Result<SharedMap> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(crate::limits::page_size())
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::SHARED)?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(SharedMap { start, len })
+    }
+
+    /// The first byte. It is aligned to a page. What may be done with it is for the caller to argue:
+    /// other processes may write at any time.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes, a multiple of the page size.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: the region was mapped by `new` with this length, and whoever took `as_ptr` keeps
+        // this value alive for as long as the pointer is used.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_zeroed_and_whole_pages() {
+        let map = SharedMap::new(5).unwrap();
+        assert_eq!(map.len() % crate::limits::page_size(), 0);
+        // SAFETY: the mapping is `len` long, readable, and only this thread has it.
+        let bytes = unsafe { std::slice::from_raw_parts(map.as_ptr().as_ptr(), map.len()) };
+        assert!(bytes.iter().all(|b| *b == 0));
+        assert!(SharedMap::new(usize::MAX).is_err());
+    }
+}

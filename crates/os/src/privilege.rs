@@ -1,0 +1,124 @@
+//! Users and groups, and giving up root.
+
+use std::ffi::{CStr, CString};
+use std::io;
+
+/// An account of the system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    /// Its name, for the list of its further groups.
+    pub name: CString,
+    /// User id.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+}
+
+/// Looks an account up by name; `None` when there is none of that name.
+pub fn user(name: &[u8]) -> io::Result<Option<User>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    let mut buf = vec![0; 1024];
+    loop {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: name is NUL-terminated; entry, buf (with its true length) and found are ours.
+        let rc = unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buf.as_mut_ptr(),
+                buf.len(),
+                &mut found,
+            )
+        };
+        if rc == 0 && !found.is_null() {
+            // SAFETY: found is not null, so the entry was filled.
+            let entry = unsafe { entry.assume_init() };
+            return Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }));
+        }
+        if !grow(rc, &mut buf)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Looks a group's id up by name; `None` when there is none of that name.
+pub fn group(name: &[u8]) -> io::Result<Option<u32>> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    let mut buf = vec![0; 1024];
+    loop {
+        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: name is NUL-terminated; entry, buf (with its true length) and found are ours.
+        let rc = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buf.as_mut_ptr(),
+                buf.len(),
+                &mut found,
+            )
+        };
+        if rc == 0 && !found.is_null() {
+            // SAFETY: found is not null, so the entry was filled.
+            return Ok(Some(unsafe { entry.assume_init() }.gr_gid));
+        }
+        if !grow(rc, &mut buf)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// After a look-up that found nothing: whether to try again with the larger buffer.
+fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
+    const LARGEST: usize = 1 << 20;
+    match rc {
+        // What "not found" is called differs between systems (getpwnam_r(3)).
+        0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => Ok(false),
+        libc::ERANGE if buf.len() < LARGEST => {
+            buf.resize(buf.len() * 4, 0);
+            Ok(true)
+        }
+        rc => Err(io::Error::from_raw_os_error(rc)),
+    }
+}
+
+/// The step of [`drop_to`] that failed, by the name of its call, with the system's error.
+pub type StepError = (&'static str, io::Error);
+
+/// Becomes `uid` and `gid` for good, with the further groups of `name`; then checks that there is no
+/// way back. To be called while the process has one thread. After it the process may write core files.
+pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<(), StepError> {
+    fn step(what: &'static str, rc: i32) -> Result<(), StepError> {
+        if rc == -1 { Err((what, io::Error::last_os_error())) } else { Ok(()) }
+    }
+    // SAFETY: these calls change the process's ids; `name` is NUL-terminated.
+    step("setgid", unsafe { libc::setgid(gid) })?;
+    // SAFETY: as above.
+    step("initgroups", unsafe { libc::initgroups(name.as_ptr(), gid) })?;
+    // SAFETY: as above.
+    step("setuid", unsafe { libc::setuid(uid) })?;
+    // A kernel or a container that let setuid pass without doing it would leave a worker with root.
+    // SAFETY: as above.
+    if uid != 0 && unsafe { libc::setuid(0) } == 0 {
+        return Err(("setuid", io::Error::other("root could be taken back")));
+    }
+    // Changing ids cleared this flag, and with it core files.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
+        .map_err(|e| ("prctl(PR_SET_DUMPABLE)", e.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_ups() {
+        let root = user(b"root").unwrap().unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!(group(b"root").unwrap(), Some(0));
+        assert_eq!(user(b"no such user").unwrap(), None);
+        assert_eq!(group(b"no such group").unwrap(), None);
+        assert_eq!(user(b"a\0b").unwrap(), None);
+    }
+}

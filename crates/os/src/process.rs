@@ -1,0 +1,131 @@
+//! Processes: fork, exec, wait, sessions.
+
+use std::ffi::CString;
+use std::io;
+
+use rustix::process::WaitOptions;
+
+pub use rustix::process::{getegid, geteuid, getpid, getppid};
+
+/// Which side of a [`fork`] this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fork {
+    /// The parent, with the child's process id.
+    Parent(i32),
+    /// The child.
+    Child,
+}
+
+/// Makes a copy of this process. Refused (`EBUSY`) when the process has more than one thread: the
+/// child would keep the locks that other threads held, and could wait for them for ever.
+pub fn fork() -> io::Result<Fork> {
+    if threads()? != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // SAFETY: this is the only thread (just counted, and no other can start one), so the child finds
+    // every lock and all memory in the state this thread left them.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+/// The number of threads of this process. Where /proc cannot be read it says one.
+fn threads() -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::metadata("/proc/self/task") {
+        // A directory has two links more than it has directories within.
+        Ok(meta) => Ok(meta.nlink().saturating_sub(2)),
+        Err(_) => Ok(1),
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// By itself, with this status.
+    Code(i32),
+    /// By a signal.
+    Signal {
+        /// Which.
+        signal: i32,
+        /// Whether a core file was written.
+        core: bool,
+    },
+}
+
+/// Takes the status of one child that has ended; `None` when there is none at the moment.
+pub fn reap() -> io::Result<Option<(i32, Exit)>> {
+    let Some((pid, status)) = rustix::process::wait(WaitOptions::NOHANG)? else {
+        return Ok(None);
+    };
+    let pid = pid.as_raw_nonzero().get();
+    Ok(match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Some((pid, Exit::Code(code))),
+        (_, Some(signal)) => {
+            let core = libc::WCOREDUMP(status.as_raw());
+            Some((pid, Exit::Signal { signal, core }))
+        }
+        // Stopped or continued: not asked for, and not an end.
+        _ => None,
+    })
+}
+
+/// Ends the process at once: no destructor runs, no buffer is flushed.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit(2) does not return and runs nothing of this process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Becomes the leader of a new session, without a terminal.
+pub fn new_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// Sets the mask of permissions taken away from new files.
+pub fn umask(mask: u32) {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+}
+
+/// Puts another program in the place of this process; returns only when that failed. A string with a
+/// NUL byte is `InvalidInput`.
+pub fn exec(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Error {
+    fn strings(list: &[Vec<u8>]) -> io::Result<Vec<CString>> {
+        Ok(list.iter().map(|s| CString::new(s.as_slice())).collect::<Result<_, _>>()?)
+    }
+    fn pointers(list: &[CString]) -> Vec<*const libc::c_char> {
+        list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    }
+    let (path, args, env) = match (CString::new(path), strings(args), strings(env)) {
+        (Ok(path), Ok(args), Ok(env)) => (path, args, env),
+        _ => return io::Error::from(io::ErrorKind::InvalidInput),
+    };
+    let (argv, envp) = (pointers(&args), pointers(&env));
+    // SAFETY: path, argv and envp are NUL-terminated, the lists end with null, and all of them live
+    // until execve replaced this memory or failed.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fork_is_refused_beside_threads() {
+        let (tx, rx) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || rx.recv().is_err());
+        assert_eq!(fork().unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        drop(tx);
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn exec_refuses_nul() {
+        assert_eq!(exec(b"/bin/a\0b", &[], &[]).kind(), io::ErrorKind::InvalidInput);
+        let gone = exec(b"/does/not/exist", &[b"x".to_vec()], &[]);
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+}

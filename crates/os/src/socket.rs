@@ -1,0 +1,362 @@
+//! Sockets: making, options, accepting, sending, receiving.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::SockAddr;
+
+/// Stream or datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// TCP, or a unix stream.
+    Stream,
+    /// UDP, or unix datagrams.
+    Datagram,
+}
+
+/// A new socket fit for `addr`: non-blocking and closed on exec.
+pub fn socket(addr: &SockAddr, kind: Kind) -> io::Result<OwnedFd> {
+    let kind = match kind {
+        Kind::Stream => SocketType::STREAM,
+        Kind::Datagram => SocketType::DGRAM,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(addr.family(), kind, flags, None)?)
+}
+
+/// Gives the socket its local address.
+pub fn bind(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
+    Ok(rustix::net::bind(fd, &addr.to_any()?)?)
+}
+
+/// Starts listening; calling it again changes the backlog.
+pub fn listen(fd: impl AsFd, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(fd, backlog)?)
+}
+
+/// Begins a connection. `EINPROGRESS` means: wait until writable, then ask [`take_error`].
+pub fn connect(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
+    Ok(rustix::net::connect(fd, &addr.to_any()?)?)
+}
+
+/// Takes one connection from a listening socket: non-blocking and closed on exec.
+pub fn accept(fd: impl AsFd) -> io::Result<(OwnedFd, SockAddr)> {
+    let (conn, peer) =
+        rustix::net::acceptfrom_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = match peer {
+        Some(any) => SockAddr::from_any(&any)?,
+        None => SockAddr::Unix(Default::default()),
+    };
+    Ok((conn, peer))
+}
+
+/// The socket's own address.
+pub fn local_addr(fd: impl AsFd) -> io::Result<SockAddr> {
+    SockAddr::from_any(&rustix::net::getsockname(fd)?)
+}
+
+/// The other end's address; an unnamed unix peer has an empty name.
+pub fn peer_addr(fd: impl AsFd) -> io::Result<SockAddr> {
+    match rustix::net::getpeername(fd)? {
+        Some(any) => SockAddr::from_any(&any),
+        None => Ok(SockAddr::Unix(Default::default())),
+    }
+}
+
+/// Stream or datagram; sockets of other types are refused.
+pub fn kind(fd: impl AsFd) -> io::Result<Kind> {
+    match sockopt::socket_type(fd)? {
+        SocketType::STREAM => Ok(Kind::Stream),
+        SocketType::DGRAM => Ok(Kind::Datagram),
+        _ => Err(io::Error::from_raw_os_error(libc::EPROTOTYPE)),
+    }
+}
+
+/// Whether `listen` was called on it.
+pub fn is_listening(fd: impl AsFd) -> io::Result<bool> {
+    Ok(sockopt::socket_acceptconn(fd)?)
+}
+
+/// Reads and clears the pending error (`SO_ERROR`).
+pub fn take_error(fd: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::socket_error(fd)??)
+}
+
+/// Receives into initialised memory; 0 is the end of the stream.
+pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buf, RecvFlags::empty())?.0)
+}
+
+/// Receives into memory not initialised before; gives the part that now is.
+pub fn recv_uninit(fd: impl AsFd, buf: &mut [MaybeUninit<u8>]) -> io::Result<&mut [u8]> {
+    let ((filled, _), _) = rustix::net::recv(fd, buf, RecvFlags::empty())?;
+    Ok(filled)
+}
+
+/// Looks at what lies ready without taking it.
+pub fn peek(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buf, RecvFlags::PEEK)?.0)
+}
+
+/// Sends from one piece of memory. `more` says that further data follows at once (`MSG_MORE`).
+pub fn send(fd: impl AsFd, buf: &[u8], more: bool) -> io::Result<usize> {
+    let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+    Ok(rustix::net::send(fd, buf, flags)?)
+}
+
+/// Sends one datagram to `addr`.
+pub fn send_to(fd: impl AsFd, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
+    Ok(rustix::net::sendto(fd, buf, SendFlags::NOSIGNAL, &addr.to_any()?)?)
+}
+
+/// Sends from several pieces of memory in one call. `more` as for [`send`].
+pub fn send_vectored(fd: impl AsFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+    Ok(rustix::net::sendmsg(fd, bufs, &mut Default::default(), flags)?)
+}
+
+/// Sends up to `count` bytes of `file` from `*pos` on without copying them through this process, and
+/// moves `*pos` by what was sent. 0 with `count > 0` means that the file is shorter than thought.
+pub fn sendfile(fd: impl AsFd, file: impl AsFd, pos: &mut u64, count: usize) -> io::Result<usize> {
+    Ok(rustix::fs::sendfile(fd, file, Some(pos), count)?)
+}
+
+/// Ends the writing side: the peer sees the end of the stream.
+pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
+}
+
+/// `SO_LINGER` with zero: closing sends RST and throws away what was not sent.
+pub fn set_reset_on_close(fd: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?)
+}
+
+/// `SO_REUSEADDR`.
+pub fn set_reuseaddr(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseaddr(fd, on)?)
+}
+
+/// `SO_REUSEPORT`.
+pub fn set_reuseport(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(fd, on)?)
+}
+
+/// Whether `SO_REUSEPORT` is set.
+pub fn reuseport(fd: impl AsFd) -> io::Result<bool> {
+    Ok(sockopt::socket_reuseport(fd)?)
+}
+
+/// `IPV6_V6ONLY`.
+pub fn set_v6only(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_ipv6_v6only(fd, on)?)
+}
+
+/// `SO_RCVBUF`, bytes.
+pub fn set_rcvbuf(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
+}
+
+/// `SO_SNDBUF`, bytes.
+pub fn set_sndbuf(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_send_buffer_size(fd, bytes)?)
+}
+
+/// `SO_KEEPALIVE`.
+pub fn set_keepalive(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_keepalive(fd, on)?)
+}
+
+/// `TCP_KEEPIDLE`, seconds.
+pub fn set_keepidle(fd: impl AsFd, seconds: u32) -> io::Result<()> {
+    Ok(sockopt::set_tcp_keepidle(fd, Duration::from_secs(seconds.into()))?)
+}
+
+/// `TCP_KEEPINTVL`, seconds.
+pub fn set_keepintvl(fd: impl AsFd, seconds: u32) -> io::Result<()> {
+    Ok(sockopt::set_tcp_keepintvl(fd, Duration::from_secs(seconds.into()))?)
+}
+
+/// `TCP_KEEPCNT`, probes.
+pub fn set_keepcnt(fd: impl AsFd, count: u32) -> io::Result<()> {
+    Ok(sockopt::set_tcp_keepcnt(fd, count)?)
+}
+
+/// `TCP_NODELAY`.
+pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// `TCP_CORK`, which `tcp_nopush` means on Linux.
+pub fn set_cork(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_cork(fd, on)?)
+}
+
+/// `TCP_DEFER_ACCEPT`: wake the listener only when data has come; 0 turns it off.
+pub fn set_defer_accept(fd: impl AsFd, seconds: i32) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
+}
+
+/// The listener's `TCP_DEFER_ACCEPT`, seconds; 0 is off.
+pub fn defer_accept(fd: impl AsFd) -> io::Result<i32> {
+    get_int(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
+}
+
+/// `TCP_FASTOPEN`: the length of the queue of connections that have not finished the handshake.
+pub fn set_fastopen(fd: impl AsFd, queue: i32) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue)
+}
+
+/// `IP_TRANSPARENT` or its IPv6 twin: bind to an address that is not this machine's.
+pub fn set_transparent(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
+    match addr {
+        SockAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, 1),
+        _ => set_int(fd, libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1),
+    }
+}
+
+/// `IP_BIND_ADDRESS_NO_PORT`: leave the choice of a port to `connect`, so that one port can serve several peers.
+pub fn set_bind_address_no_port(fd: impl AsFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// Connections that wait in a listening socket's queue, and the length of that queue.
+pub fn accept_queue(fd: impl AsFd) -> io::Result<(u32, u32)> {
+    // For a listening socket the kernel puts the queue into these two fields (tcp_get_info).
+    let info = raw_tcp_info(fd)?;
+    Ok((info.tcpi_unacked, info.tcpi_sacked))
+}
+
+/// What `$tcpinfo_*` show of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Round-trip time, µs.
+    pub rtt: u32,
+    /// Its variation, µs.
+    pub rttvar: u32,
+    /// Congestion window, segments.
+    pub snd_cwnd: u32,
+    /// Receive window, bytes.
+    pub rcv_space: u32,
+}
+
+/// `TCP_INFO` of a connection.
+pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
+    let info = raw_tcp_info(fd)?;
+    Ok(TcpInfo {
+        rtt: info.tcpi_rtt,
+        rttvar: info.tcpi_rttvar,
+        snd_cwnd: info.tcpi_snd_cwnd,
+        rcv_space: info.tcpi_rcv_space,
+    })
+}
+
+fn raw_tcp_info(fd: impl AsFd) -> io::Result<libc::tcp_info> {
+    // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut len,
+        )
+    };
+    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(info) }
+}
+
+fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<i32>()` bytes from `value`, which lives over the call.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `value`, which is that long.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &mut len)
+    };
+    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener() -> (OwnedFd, SockAddr) {
+        let addr = SockAddr::parse(b"127.0.0.1:0").unwrap();
+        let fd = socket(&addr, Kind::Stream).unwrap();
+        set_reuseaddr(&fd, true).unwrap();
+        bind(&fd, &addr).unwrap();
+        listen(&fd, 16).unwrap();
+        let addr = local_addr(&fd).unwrap();
+        (fd, addr)
+    }
+
+    fn wait_accept(fd: &OwnedFd) -> (OwnedFd, SockAddr) {
+        loop {
+            match accept(fd) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                other => return other.unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_carries_bytes() {
+        let (l, addr) = listener();
+        assert!(is_listening(&l).unwrap());
+        assert_eq!(accept_queue(&l).unwrap().1, 16);
+        let client = std::net::TcpStream::connect(addr.to_string()).unwrap();
+        let (conn, peer) = wait_accept(&l);
+        assert_eq!(peer, local_addr(&client).unwrap());
+        assert_eq!(peer_addr(&conn).unwrap(), peer);
+        let pieces = [IoSlice::new(b"ab"), IoSlice::new(b"cd")];
+        assert_eq!(send_vectored(&conn, &pieces, false).unwrap(), 4);
+        let mut buf = [MaybeUninit::uninit(); 8];
+        assert_eq!(recv_uninit(&client, &mut buf).unwrap(), b"abcd");
+        assert!(tcp_info(&conn).unwrap().snd_cwnd > 0);
+    }
+
+    #[test]
+    fn sendfile_moves_the_position() {
+        let (l, addr) = listener();
+        let client = std::net::TcpStream::connect(addr.to_string()).unwrap();
+        let (conn, _) = wait_accept(&l);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let mut pos = 1;
+        assert_eq!(sendfile(&conn, &file, &mut pos, 3).unwrap(), 3);
+        assert_eq!(pos, 4);
+        let mut buf = [0; 8];
+        assert_eq!(recv(&client, &mut buf).unwrap(), 3);
+        assert_eq!(&buf[..3], b"ELF");
+    }
+
+    #[test]
+    fn options_reach_the_kernel() {
+        let (l, _) = listener();
+        assert_eq!(defer_accept(&l).unwrap(), 0);
+        set_defer_accept(&l, 1).unwrap();
+        assert!(defer_accept(&l).unwrap() > 0);
+        assert!(!reuseport(&l).unwrap());
+        set_reuseport(&l, true).unwrap();
+        assert!(reuseport(&l).unwrap());
+    }
+}
