@@ -1,0 +1,75 @@
+//! End-to-end tests over real sockets with the real binary. Development only.
+//!
+//! ```no_run
+//! # let binary = "weir"; // in a test of the binary's crate: env!("CARGO_BIN_EXE_weir")
+//! testkit::each_driver(|driver| {
+//!     let weir = testkit::Site::new(binary, driver)
+//!         .file("html/a.txt", b"hello")
+//!         .http("server { listen 127.0.0.1:%PORT0%; root html; }")
+//!         .start();
+//!     assert_eq!(weir.get("/a.txt").body, b"hello");
+//! });
+//! ```
+//!
+//! A [`Site`] is a folder of its own with a configuration; [`Weir`] is the server running on it.
+//! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
+//! anything panicked, or if a process was left behind.
+//!
+//! Standard library only. Everything here may panic: that is how a test fails.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::panic)]
+
+mod client;
+mod ports;
+mod procfs;
+mod site;
+mod weir;
+
+pub use client::{Conn, Response};
+pub use ports::Port;
+pub use site::Site;
+pub use weir::{Weir, built_binary};
+
+/// How long anything may take before a test gives up on it. Generous: test machines are busy.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// An event driver of the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// `use epoll;`
+    Epoll,
+}
+
+impl Driver {
+    /// The drivers that work on this machine.
+    pub const ALL: &'static [Self] = &[Self::Epoll];
+
+    /// Its name in the `use` directive.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+        }
+    }
+}
+
+/// Runs a test once for each driver. The driver's name is printed first, so that a failure's
+/// output tells which one it was.
+pub fn each_driver(mut test: impl FnMut(Driver)) {
+    for &driver in Driver::ALL {
+        eprintln!("driver: {}", driver.name());
+        test(driver);
+    }
+}
+
+/// Tries until `probe` gives something; panics after [`PATIENCE`], naming `what` was waited for.
+pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,57 @@
+//! Ports that nobody else takes while a test runs.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Below the range that the kernel hands out to outgoing connections, which would otherwise take
+/// a port between our finding it free and the server's binding it.
+const FIRST: u16 = 12_000;
+const COUNT: u16 = 18_000;
+
+/// A port of the loopback, reserved among all tests on the machine until this is dropped.
+///
+/// The reservation is an abstract unix socket: it needs no file and dies with its process.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    _reservation: UnixListener,
+}
+
+impl Port {
+    /// Reserves a port that is free on 127.0.0.1 now.
+    pub fn reserve() -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        // Test processes start apart, so that they rarely try the same ports.
+        let start = (std::process::id() as u16).wrapping_mul(97);
+        for _ in 0..COUNT {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            let number = FIRST + start.wrapping_add(step) % COUNT;
+            let name = format!("weir-testkit-port-{number}");
+            let Ok(address) = SocketAddr::from_abstract_name(name) else { continue };
+            let Ok(reservation) = UnixListener::bind_addr(&address) else { continue };
+            if TcpListener::bind(("127.0.0.1", number)).is_ok() {
+                return Self { number, _reservation: reservation };
+            }
+        }
+        panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+    }
+
+    /// The port's number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Port;
+
+    #[test]
+    fn two_reservations_differ_and_are_free() {
+        let (a, b) = (Port::reserve(), Port::reserve());
+        assert_ne!(a.number(), b.number());
+        std::net::TcpListener::bind(("127.0.0.1", a.number())).unwrap();
+    }
+}

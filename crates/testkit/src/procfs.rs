@@ -1,0 +1,94 @@
+//! What `/proc` tells about processes and listening sockets.
+
+use std::fs;
+use std::path::Path;
+
+/// A process as `/proc/PID/stat` shows it.
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its parent's id.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Ended, but not waited for yet.
+    pub zombie: bool,
+}
+
+/// Every process that is there now.
+pub fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(process)
+        .collect()
+}
+
+fn process(pid: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; what follows the last one is plain.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let zombie = fields.next()? == "Z";
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    Some(Process { pid, parent, group, zombie })
+}
+
+/// The command line, arguments separated by spaces.
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text: String = bytes.iter().map(|&b| if b == 0 { ' ' } else { char::from(b) }).collect();
+    text.trim_end().to_string()
+}
+
+/// Whether the process holds a file below `dir` open.
+pub fn has_open_below(pid: u32, dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    entries.flatten().any(|e| fs::read_link(e.path()).is_ok_and(|to| to.starts_with(dir)))
+}
+
+/// How many descriptors the process holds.
+pub fn open_count(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Whether something listens on the TCP port, on any address: read, not tried, so that the server
+/// sees no connection of ours.
+pub fn listens(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .any(|table| table.lines().skip(1).any(|line| is_listener(line, port)))
+}
+
+fn is_listener(line: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_whitespace().skip(1);
+    let (local, _remote, state) = (fields.next(), fields.next(), fields.next());
+    state == Some(LISTEN)
+        && local
+            .and_then(|l| l.rsplit_once(':'))
+            .and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok())
+            .is_some_and(|found| found == port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{listens, processes};
+
+    #[test]
+    fn a_listener_is_seen_without_connecting() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listens(port));
+        drop(listener);
+        assert!(!listens(port));
+    }
+
+    #[test]
+    fn this_process_is_among_the_processes() {
+        let me = std::process::id();
+        assert!(processes().iter().any(|p| p.pid == me && !p.zombie));
+    }
+}

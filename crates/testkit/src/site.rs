@@ -1,0 +1,225 @@
+//! A folder with a configuration, ready to be served.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Driver, Port, Weir};
+
+/// Where a test's server lives: a prefix of its own with `conf`, `logs` and `html`.
+///
+/// Texts given as configuration may hold `%PORT0%` to `%PORT9%` (free ports, the same number each
+/// time), `%PREFIX%` (the folder) and `%DRIVER%`.
+pub struct Site {
+    pub(crate) binary: PathBuf,
+    pub(crate) driver: Driver,
+    pub(crate) prefix: Prefix,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) allowed: Vec<String>,
+    /// Ports on `listen` lines: up when the server is.
+    pub(crate) listening: Vec<u16>,
+    /// What `-g` says: the foreground, and what the configuration leaves open.
+    pub(crate) foreground: String,
+    configured: bool,
+}
+
+/// A folder that goes when it is dropped, unless the test fails.
+pub(crate) struct Prefix(PathBuf);
+
+impl Prefix {
+    fn create() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        for folder in ["conf", "logs", "html"] {
+            fs::create_dir_all(path.join(folder)).expect("create the test's folder");
+        }
+        // Workers may run as another user.
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&path, open).expect("open the test's folder to the workers");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Prefix {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the test's folder is left for a look: {}", self.0.display());
+        } else {
+            // Left-overs in a temporary folder are no reason to fail.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+impl Site {
+    /// A site for a binary: `env!("CARGO_BIN_EXE_weir")` in tests of the binary's own crate.
+    pub fn new(binary: impl Into<PathBuf>, driver: Driver) -> Self {
+        Self {
+            binary: binary.into(),
+            driver,
+            prefix: Prefix::create(),
+            ports: Vec::new(),
+            arguments: Vec::new(),
+            allowed: Vec::new(),
+            listening: Vec::new(),
+            foreground: String::new(),
+            configured: false,
+        }
+    }
+
+    /// Writes a file of the site's, with its folders.
+    pub fn file(self, path: &str, bytes: impl AsRef<[u8]>) -> Self {
+        self.write(path, bytes.as_ref());
+        self
+    }
+
+    /// Sets the configuration, whole: an `events` block without `use` gets the driver, a missing
+    /// one is added; without its own `pid` and `error_log` it gets `logs/weir.pid` and
+    /// `logs/error.log` at level `info`.
+    pub fn config(mut self, text: &str) -> Self {
+        self.set_config(text);
+        self.configured = true;
+        self
+    }
+
+    /// Sets a configuration with one worker around the contents of an `http` block.
+    pub fn http(self, contents: &str) -> Self {
+        let log = "access_log logs/access.log;";
+        let http = format!("http {{\n{log}\n{contents}\n}}\n");
+        self.config(&format!("worker_processes 1;\nevents {{}}\n{http}"))
+    }
+
+    /// Adds an argument to the command line.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.arguments.push(self.expand(argument));
+        self
+    }
+
+    /// Lets lines of the error log that hold this text be alerts or worse.
+    pub fn allow(mut self, text: &str) -> Self {
+        self.allowed.push(text.to_string());
+        self
+    }
+
+    /// The folder.
+    pub fn prefix(&self) -> &Path {
+        self.prefix.path()
+    }
+
+    /// The number behind `%PORTn%`.
+    pub fn port(&mut self, n: usize) -> u16 {
+        while self.ports.len() <= n {
+            self.ports.push(Port::reserve());
+        }
+        self.ports[n].number()
+    }
+
+    /// Runs the binary on this site with these arguments alone (`-t`, say) and waits for its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command()
+            .args(arguments)
+            .output()
+            .unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()))
+    }
+
+    /// Starts the server in the foreground and waits until it listens.
+    pub fn start(self) -> Weir {
+        assert!(self.configured, "a site needs config() or http() before start()");
+        Weir::start(self)
+    }
+
+    /// The binary with its prefix, configuration and first error log.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("-p").arg(self.prefix()).args(["-c", "conf/weir.conf"]);
+        command.args(["-e", "logs/error.log"]);
+        command
+    }
+
+    pub(crate) fn set_config(&mut self, text: &str) {
+        for n in (0..10).filter(|n| text.contains(&format!("%PORT{n}%"))) {
+            self.port(n);
+        }
+        let text = with_driver(&self.expand(text));
+        let text = text.replace("%DRIVER%", self.driver.name());
+        self.listening = self.ports.iter().map(Port::number).collect();
+        self.listening.retain(|port| is_listened_on(&text, *port));
+        self.foreground = "daemon off;".to_string();
+        for (name, value) in [("pid", "logs/weir.pid"), ("error_log", "logs/error.log info")] {
+            if !has_directive(&text, name) {
+                self.foreground.push_str(&format!(" {name} {value};"));
+            }
+        }
+        self.write("conf/weir.conf", text.as_bytes());
+    }
+
+    fn expand(&self, text: &str) -> String {
+        let mut text = text.replace("%PREFIX%", &self.prefix().to_string_lossy());
+        for (n, port) in self.ports.iter().enumerate() {
+            text = text.replace(&format!("%PORT{n}%"), &port.number().to_string());
+        }
+        text
+    }
+
+    pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
+        let path = self.prefix().join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).expect("create a folder of the test's");
+        }
+        fs::write(&path, bytes).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+    }
+}
+
+/// Whether a directive of that name stands anywhere in the text.
+fn has_directive(text: &str, name: &str) -> bool {
+    text.split([';', '{', '}']).any(|d| d.split_whitespace().next() == Some(name))
+}
+
+/// Puts `use %DRIVER%;` into the events block, unless it chooses for itself.
+fn with_driver(text: &str) -> String {
+    if has_directive(text, "use") {
+        return text.to_string();
+    }
+    match text.find("events").and_then(|at| text[at..].find('{').map(|brace| at + brace + 1)) {
+        Some(inside) => format!("{} use %DRIVER%; {}", &text[..inside], &text[inside..]),
+        None => format!("events {{ use %DRIVER%; }}\n{text}"),
+    }
+}
+
+/// Whether a `listen` directive of the text names the port.
+fn is_listened_on(text: &str, port: u16) -> bool {
+    let port = port.to_string();
+    text.split([';', '{', '}']).map(str::trim).filter(|d| d.starts_with("listen")).any(|d| {
+        let address = d.split_whitespace().nth(1).unwrap_or_default();
+        address.rsplit(':').next() == Some(port.as_str())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_listened_on, with_driver};
+
+    #[test]
+    fn the_driver_is_put_where_it_belongs() {
+        assert_eq!(with_driver("events { x; }"), "events { use %DRIVER%;  x; }");
+        assert_eq!(with_driver("http {}"), "events { use %DRIVER%; }\nhttp {}");
+        assert_eq!(with_driver("events { use poll; }"), "events { use poll; }");
+    }
+
+    #[test]
+    fn only_listen_directives_are_waited_for() {
+        let text = "server { listen 127.0.0.1:12001 default_server; proxy_pass http://a:12002; }";
+        assert!(is_listened_on(text, 12001));
+        assert!(!is_listened_on(text, 12002));
+        assert!(!is_listened_on(text, 1200));
+    }
+}

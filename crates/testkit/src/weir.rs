@@ -1,0 +1,290 @@
+//! The server, running on a [`Site`].
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{Conn, Driver, PATIENCE, Response, Site, procfs, wait_for};
+
+/// A running server. Dropping it stops it and checks what it leaves behind.
+pub struct Weir {
+    site: Site,
+    master: Child,
+    /// The process group, the master's id: children stay in it unless they make their own.
+    group: u32,
+    stopped: Option<ExitStatus>,
+}
+
+impl Weir {
+    pub(crate) fn start(site: Site) -> Self {
+        let output = fs::File::create(site.prefix().join("logs/stderr.txt"))
+            .expect("create the file for the server's output");
+        let copy = output.try_clone().expect("share the file for the server's output");
+        let master = site
+            .command()
+            .args(["-g", &site.foreground])
+            .args(&site.arguments)
+            .stdin(Stdio::null())
+            .stdout(copy)
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()));
+        let group = master.id();
+        let mut weir = Self { site, master, group, stopped: None };
+        weir.wait_until_up();
+        weir
+    }
+
+    fn wait_until_up(&mut self) {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.master.try_wait().expect("wait for the server") {
+                self.stopped = Some(status);
+                panic!("the server ended at once ({status}):\n{}", self.all_output());
+            }
+            let listens = self.site.listening.iter().all(|&port| procfs::listens(port));
+            if listens && !self.workers().is_empty() {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "no listener yet:\n{}", self.all_output());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The driver under test.
+    pub fn driver(&self) -> Driver {
+        self.site.driver
+    }
+
+    /// The folder it runs in.
+    pub fn prefix(&self) -> &Path {
+        self.site.prefix()
+    }
+
+    /// The number behind `%PORTn%`, which the configuration must name.
+    pub fn port(&self, n: usize) -> u16 {
+        let port = self.site.ports.get(n);
+        port.unwrap_or_else(|| panic!("no %PORT{n}% in the configuration")).number()
+    }
+
+    /// The master's process id.
+    pub fn pid(&self) -> u32 {
+        self.master.id()
+    }
+
+    /// The workers' process ids; in a server without a master, its own.
+    pub fn workers(&self) -> Vec<u32> {
+        let is_worker = |pid: u32| procfs::command_line(pid).contains("worker process");
+        let mut pids: Vec<u32> = self.group().into_iter().filter(|&pid| is_worker(pid)).collect();
+        if pids.is_empty() && !procfs::command_line(self.pid()).contains("master process") {
+            pids.push(self.pid());
+        }
+        pids
+    }
+
+    /// Every process of the server's that runs, the master included.
+    pub fn processes(&self) -> Vec<u32> {
+        self.group()
+    }
+
+    /// The children of a process.
+    pub fn children_of(&self, pid: u32) -> Vec<u32> {
+        let all = procfs::processes();
+        all.into_iter().filter(|p| p.parent == pid && !p.zombie).map(|p| p.pid).collect()
+    }
+
+    /// How many descriptors a process holds.
+    pub fn open_descriptors(&self, pid: u32) -> usize {
+        procfs::open_count(pid)
+    }
+
+    fn group(&self) -> Vec<u32> {
+        let all = procfs::processes();
+        all.into_iter().filter(|p| p.group == self.group && !p.zombie).map(|p| p.pid).collect()
+    }
+
+    /// Connects to `%PORT0%`.
+    pub fn connect(&self) -> Conn {
+        Conn::tcp(self.port(0))
+    }
+
+    /// `GET` on a connection of its own.
+    pub fn get(&self, path: &str) -> Response {
+        self.request("GET", path, "")
+    }
+
+    /// A request with extra header lines (each with its line break) on a connection of its own.
+    pub fn request(&self, method: &str, path: &str, headers: &str) -> Response {
+        let mut conn = self.connect();
+        conn.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+        ));
+        conn.response_to(method)
+    }
+
+    /// Sends bytes on a connection of its own and gives all that comes until the server closes.
+    pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut conn = self.connect();
+        conn.send(bytes);
+        conn.read_to_end()
+    }
+
+    /// Sends a signal to the master, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Sends a signal to any process of the server's.
+    pub fn signal_to(&self, pid: u32, name: &str) {
+        assert!(self.group().contains(&pid), "{pid} is no process of this server's");
+        signal(pid, name);
+    }
+
+    /// Replaces the configuration (without telling the server).
+    pub fn set_config(&mut self, text: &str) {
+        self.site.set_config(text);
+    }
+
+    /// Writes a file of the site's.
+    pub fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+        self.site.write(path, bytes.as_ref());
+    }
+
+    /// Reloads and waits until other workers have taken over; the old ones may still be leaving.
+    pub fn reload(&self) {
+        let before = self.workers();
+        self.signal("HUP");
+        wait_for("new workers after HUP", || {
+            let now = self.workers();
+            now.iter().any(|pid| !before.contains(pid)).then_some(())
+        });
+    }
+
+    /// A log's text; empty while it does not exist.
+    pub fn log(&self, name: &str) -> String {
+        let bytes = fs::read(self.prefix().join("logs").join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The error log.
+    pub fn error_log(&self) -> String {
+        self.log("error.log")
+    }
+
+    /// The access log.
+    pub fn access_log(&self) -> String {
+        self.log("access.log")
+    }
+
+    /// Waits until a log holds a line with the text, and gives that line.
+    pub fn wait_for_log(&self, name: &str, text: &str) -> String {
+        let what = format!("{text:?} in {name}");
+        wait_for(&what, || {
+            let log = self.log(name);
+            // A line still being written has no break yet.
+            let whole = &log[..log.rfind('\n').map_or(0, |at| at + 1)];
+            whole.lines().find(|line| line.contains(text)).map(str::to_string)
+        })
+    }
+
+    /// Waits for the master's own end, after a signal.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        if let Some(status) = self.stopped {
+            return status;
+        }
+        let master = &mut self.master;
+        let status = wait_for("the server's end", || master.try_wait().expect("wait for it"));
+        self.stopped = Some(status);
+        status
+    }
+
+    /// Kills what is left and gives the process ids that had to be killed.
+    fn clear_away(&mut self) -> Vec<u32> {
+        if self.stopped.is_none() {
+            signal(self.pid(), "TERM");
+            let began = Instant::now();
+            while self.stopped.is_none() && began.elapsed() < PATIENCE {
+                self.stopped = self.master.try_wait().ok().flatten();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        // Workers may outlive their master by a moment.
+        let began = Instant::now();
+        let mut left = self.left_behind();
+        while !left.is_empty() && began.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(5));
+            left = self.left_behind();
+        }
+        for &pid in &left {
+            signal(pid, "KILL");
+        }
+        if self.stopped.is_none() {
+            self.stopped = self.master.wait().ok();
+        }
+        left
+    }
+
+    /// Processes of the group, or with files of the prefix open (those that left the group).
+    fn left_behind(&self) -> Vec<u32> {
+        let (me, prefix) = (std::process::id(), self.prefix());
+        procfs::processes()
+            .into_iter()
+            .filter(|p| !p.zombie && p.pid != me)
+            .filter(|p| p.group == self.group || procfs::has_open_below(p.pid, prefix))
+            .map(|p| p.pid)
+            .collect()
+    }
+
+    /// Lines of the logs that no healthy server writes.
+    fn complaints(&self) -> Vec<String> {
+        let bad = |line: &str| {
+            ["[alert]", "[emerg]", "panicked at"].iter().any(|word| line.contains(word))
+        };
+        let allowed = |line: &str| self.site.allowed.iter().any(|a| line.contains(a.as_str()));
+        self.all_output()
+            .lines()
+            .filter(|line| bad(line) && !allowed(line))
+            .map(str::to_string)
+            .collect()
+    }
+
+    fn all_output(&self) -> String {
+        format!("{}{}", self.error_log(), self.log("stderr.txt"))
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let left = self.clear_away();
+        if std::thread::panicking() {
+            let log = self.all_output();
+            let from = log.len().saturating_sub(4000);
+            let tail = String::from_utf8_lossy(&log.as_bytes()[from..]).into_owned();
+            eprintln!("the server's log, at its end:\n{tail}");
+            return;
+        }
+        assert!(left.is_empty(), "processes {left:?} outlived the server's stop");
+        let complaints = self.complaints();
+        assert!(complaints.is_empty(), "the error log complains:\n{}", complaints.join("\n"));
+    }
+}
+
+/// Signals one process, by the shell's own `kill`: the standard library has none.
+fn signal(pid: u32, name: &str) {
+    let script = format!("kill -s {name} {pid}");
+    // The process may be gone already, which is no fault here.
+    let _ = Command::new("/bin/sh").args(["-c", &script]).stderr(Stdio::null()).status();
+}
+
+/// The binary beside the running test, for tests outside the binary's own crate:
+/// `target/PROFILE/weir`.
+pub fn built_binary() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the running test");
+    let profile = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let binary = profile.join("weir");
+    assert!(binary.exists(), "{} is not built: cargo build --bin weir", binary.display());
+    binary
+}
