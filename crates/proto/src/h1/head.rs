@@ -1,0 +1,276 @@
+//! A parsed head: spans into the caller's buffer, and what was learnt on the way.
+
+use super::field::FieldId;
+use super::method::Method;
+
+/// A range of the caller's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Span {
+    /// Offset of the first byte.
+    pub start: u32,
+    /// Offset behind the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// A span of buffer offsets. Offsets fit: the parsers refuse buffers of 4 GiB and more.
+    #[inline]
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    /// The bytes, or an empty slice when `buf` is not the buffer this span was made for.
+    #[inline]
+    pub fn of<'b>(&self, buf: &'b [u8]) -> &'b [u8] {
+        buf.get(self.start as usize..self.end as usize).unwrap_or(&[])
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
+    /// True when no byte is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.end <= self.start
+    }
+
+    /// The offsets as a range, for slicing `Bytes`.
+    #[inline]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.start as usize..self.end.max(self.start) as usize
+    }
+}
+
+/// An HTTP version as nginx counts them: major × 1000 + minor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Version(pub u16);
+
+impl Version {
+    /// HTTP/0.9: a request line without a version.
+    pub const HTTP_09: Version = Version(9);
+    /// HTTP/1.0.
+    pub const HTTP_10: Version = Version(1000);
+    /// HTTP/1.1. Higher minor versions compare greater and are answered as 1.1.
+    pub const HTTP_11: Version = Version(1001);
+    /// HTTP/2.
+    pub const HTTP_20: Version = Version(2000);
+    /// HTTP/3.
+    pub const HTTP_30: Version = Version(3000);
+}
+
+/// The form of the request target (RFC 9112 section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TargetForm {
+    /// `/path?args`.
+    #[default]
+    Origin,
+    /// `http://host:port/path?args`.
+    Absolute,
+    /// `host:port` of CONNECT.
+    Authority,
+    /// `*` of OPTIONS. nginx answers 400 to it.
+    Asterisk,
+}
+
+/// A field line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// The name as sent.
+    pub name: Span,
+    /// The value without the spaces around it.
+    pub value: Span,
+    /// The name's id; `Other` when it has none and when the name is invalid.
+    pub id: FieldId,
+    /// The name holds a character other than a letter, a digit, `-` or `_`: dropped under
+    /// `ignore_invalid_headers on`.
+    pub invalid: bool,
+    /// The name holds `_`: treated as invalid under `underscores_in_headers off`.
+    pub underscore: bool,
+}
+
+impl Field {
+    /// True when the directives make this field one to drop: it is invalid, or has underscores
+    /// while those are not allowed. With `ignore_invalid_headers off` nothing is dropped.
+    #[inline]
+    pub fn is_dropped(&self, ignore_invalid: bool, underscores: bool) -> bool {
+        (self.invalid | (self.underscore & !underscores)) & ignore_invalid
+    }
+}
+
+/// Tokens of the Connection fields, all of them together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Connection {
+    /// `close` was among them.
+    pub close: bool,
+    /// `keep-alive` was among them.
+    pub keep_alive: bool,
+    /// `upgrade` was among them.
+    pub upgrade: bool,
+}
+
+/// The host a request is for: that of an absolute or authority target, or else the Host field's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostRef {
+    /// The name without port and without a trailing dot: what `server_name` is compared with.
+    pub name: Span,
+    /// The port after the colon; 0 when there is none.
+    pub port: u16,
+    /// The name has capital letters: lower it before it is compared.
+    pub has_upper: bool,
+}
+
+/// A parsed request head. One value is recycled for all requests of a connection or a worker: the
+/// parser resets it when it begins, the field vector keeps its capacity.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// The method's name as sent.
+    pub method_name: Span,
+    /// The version; `HTTP_09` when the line has none.
+    pub version: Version,
+    /// The protocol as sent (`HTTP/1.1`), for `$server_protocol`; empty for HTTP/0.9.
+    pub protocol: Span,
+    /// The request line without its line end. Set for a refused line too, as far as it came.
+    pub line: Span,
+    /// The form of the target.
+    pub form: TargetForm,
+    /// What `$request_uri` shows: path and arguments as sent. For an absolute target without a path,
+    /// and for CONNECT, a `/` found elsewhere in the request line.
+    pub target: Span,
+    /// With `plain_path`, the path before the `?`; otherwise the same as `target`.
+    pub path: Span,
+    /// With `plain_path`, what follows the first `?`, empty when nothing does; otherwise empty.
+    pub args: Span,
+    /// `path` can be used as it is: no `%`, `#`, `//`, `/.` in it. Otherwise call
+    /// [`crate::uri::normalize`] on `target`.
+    pub plain_path: bool,
+    /// A `%` was seen before the arguments (nginx's `quoted_uri`; exact once normalised).
+    pub quoted: bool,
+    /// A `+` was seen in the path (exact for a plain path).
+    pub plus_in_path: bool,
+    /// The scheme of an absolute target.
+    pub scheme: Span,
+    /// The authority in the request line, port included.
+    pub authority: Span,
+    /// The host this request is for.
+    pub host: Option<HostRef>,
+    /// The field lines in the order sent.
+    pub fields: Vec<Field>,
+    /// Some field is `invalid` or has an `underscore`.
+    pub any_flagged: bool,
+    /// Tokens of the Connection fields.
+    pub connection: Connection,
+    /// Content-Length.
+    pub content_length: Option<u64>,
+    /// The body is in chunked coding.
+    pub chunked: bool,
+    /// `Expect: 100-continue` in a request of HTTP/1.1 or later.
+    pub expect_continue: bool,
+    /// Bit per `FieldId` that occurs.
+    pub(super) seen: u128,
+    /// Index in `fields` of the first field of an id; valid where `seen` says so.
+    pub(super) first: [u16; FieldId::COUNT],
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head::new()
+    }
+}
+
+impl Head {
+    /// An empty head. Allocates nothing until the first field.
+    pub fn new() -> Head {
+        Head {
+            method: Method::Other,
+            method_name: Span::default(),
+            version: Version::HTTP_09,
+            protocol: Span::default(),
+            line: Span::default(),
+            form: TargetForm::Origin,
+            target: Span::default(),
+            path: Span::default(),
+            args: Span::default(),
+            plain_path: true,
+            quoted: false,
+            plus_in_path: false,
+            scheme: Span::default(),
+            authority: Span::default(),
+            host: None,
+            fields: Vec::new(),
+            any_flagged: false,
+            connection: Connection::default(),
+            content_length: None,
+            chunked: false,
+            expect_continue: false,
+            seen: 0,
+            first: [0; FieldId::COUNT],
+        }
+    }
+
+    /// Makes the head empty and keeps the vector's capacity. The parser does this itself.
+    pub fn clear(&mut self) {
+        self.method = Method::Other;
+        self.method_name = Span::default();
+        self.version = Version::HTTP_09;
+        self.protocol = Span::default();
+        self.line = Span::default();
+        self.form = TargetForm::Origin;
+        self.target = Span::default();
+        self.path = Span::default();
+        self.args = Span::default();
+        self.plain_path = true;
+        self.quoted = false;
+        self.plus_in_path = false;
+        self.scheme = Span::default();
+        self.authority = Span::default();
+        self.host = None;
+        self.fields.clear();
+        self.any_flagged = false;
+        self.connection = Connection::default();
+        self.content_length = None;
+        self.chunked = false;
+        self.expect_continue = false;
+        self.seen = 0;
+    }
+
+    /// True when a field of this id occurs.
+    #[inline]
+    pub fn has(&self, id: FieldId) -> bool {
+        self.seen >> (id as u8) & 1 != 0
+    }
+
+    /// The first field of this id (not for `Other`).
+    #[inline]
+    pub fn get(&self, id: FieldId) -> Option<&Field> {
+        if self.has(id) { self.fields.get(self.first[id as usize] as usize) } else { None }
+    }
+
+    /// The value of the first field of this id.
+    #[inline]
+    pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
+        self.get(id).map(|field| field.value.of(buf))
+    }
+
+    /// All fields of this id, in order.
+    pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
+        let skip = if self.has(id) { self.first[id as usize] as usize } else { self.fields.len() };
+        self.fields.iter().skip(skip).filter(move |field| field.id == id)
+    }
+
+    /// Whether the client wants the connection kept: said so, or silent in HTTP/1.1.
+    #[inline]
+    pub fn wants_keep_alive(&self) -> bool {
+        !self.connection.close && (self.connection.keep_alive || self.version > Version::HTTP_10)
+    }
+
+    /// True when a body follows the head.
+    #[inline]
+    pub fn has_body(&self) -> bool {
+        self.chunked || self.content_length.is_some_and(|n| n > 0)
+    }
+}

@@ -1,0 +1,187 @@
+//! Field lines, one after the other; for requests, responses and trailers.
+//!
+//! ```text
+//! Start ──name byte──► Name ──:──► BeforeValue ──► Value ──CR──► Cr ──LF──► (field) Start
+//!   │ CR                 └──────────── CR ───────────────────────┘
+//!   └──► EndCr ──LF──► (end)             LF alone ends a line as well, as in nginx
+//! ```
+
+use super::head::Span;
+use super::scan::{name, value_end};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    #[default]
+    Start,
+    Name,
+    BeforeValue,
+    Value,
+    Cr,
+    EndCr,
+}
+
+/// A field line as found; names are not looked up yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RawField {
+    pub name: Span,
+    pub value: Span,
+    pub invalid: bool,
+    pub underscore: bool,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    /// A field; the position is behind its line end.
+    Field(RawField),
+    /// The empty line that ends the head; the position is behind it.
+    End,
+    /// The bytes ended first.
+    More,
+    /// A byte at the position (of the result) cannot stand there; the line was sound up to `sound`.
+    Bad { sound: usize },
+}
+
+/// The state within a line. The default is the start of one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lines {
+    state: State,
+    start: u32,
+    field: RawField,
+}
+
+impl Lines {
+    /// Offset of the first byte of the line that was begun last.
+    #[inline]
+    pub(crate) fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    /// Reads on at `pos`, which it moves to where it stopped.
+    #[inline]
+    pub(crate) fn next(&mut self, buf: &[u8], pos: &mut usize) -> Line {
+        if self.state == State::Start {
+            self.start = *pos as u32;
+            if let Some((field, next)) = whole_line(buf, *pos) {
+                *pos = next;
+                return Line::Field(field);
+            }
+        }
+        self.step(buf, pos)
+    }
+
+    /// Byte by byte: lines that are not complete, the end of the head, and everything that is wrong.
+    fn step(&mut self, buf: &[u8], pos: &mut usize) -> Line {
+        while let Some(&byte) = buf.get(*pos) {
+            match self.state {
+                State::Start => match byte {
+                    b'\r' => self.state = State::EndCr,
+                    b'\n' => return self.finish(pos, Line::End),
+                    b':' => return Line::Bad { sound: *pos },
+                    _ => {
+                        self.field = RawField::default();
+                        self.field.name.start = *pos as u32;
+                        self.state = State::Name;
+                        continue;
+                    }
+                },
+                State::Name => match name::CLASS[byte as usize] {
+                    name::VALID => {}
+                    name::UNDERSCORE => self.field.underscore = true,
+                    name::INVALID => self.field.invalid = true,
+                    name::COLON => {
+                        self.field.name.end = *pos as u32;
+                        self.field.value = Span::new(*pos + 1, *pos + 1);
+                        self.state = State::BeforeValue;
+                    }
+                    name::END => {
+                        self.field.name.end = *pos as u32;
+                        self.field.value = Span::new(*pos, *pos);
+                        self.state = State::Value;
+                        continue;
+                    }
+                    _ => return Line::Bad { sound: *pos },
+                },
+                State::BeforeValue if byte == b' ' => {}
+                State::BeforeValue => {
+                    self.field.value = Span::new(*pos, *pos);
+                    self.state = State::Value;
+                    continue;
+                }
+                State::Value => {
+                    *pos = value_end(buf, *pos);
+                    match buf.get(*pos) {
+                        None => return Line::More,
+                        Some(b'\0') => return Line::Bad { sound: *pos },
+                        Some(end) => {
+                            let start = self.field.value.start as usize;
+                            self.field.value = trim_end(buf, start, *pos);
+                            if *end == b'\n' {
+                                return self.finish(pos, Line::Field(self.field));
+                            }
+                            self.state = State::Cr;
+                        }
+                    }
+                }
+                State::Cr if byte == b'\n' => return self.finish(pos, Line::Field(self.field)),
+                State::EndCr if byte == b'\n' => return self.finish(pos, Line::End),
+                State::Cr => return Line::Bad { sound: self.field.value.end as usize },
+                State::EndCr => return Line::Bad { sound: self.start as usize },
+            }
+            *pos += 1;
+        }
+        Line::More
+    }
+
+    fn finish(&mut self, pos: &mut usize, line: Line) -> Line {
+        *pos += 1;
+        self.state = State::Start;
+        line
+    }
+}
+
+/// A line that lies complete in the buffer and has nothing wrong with it.
+#[inline]
+fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
+    let mut at = start;
+    let mut seen = 0u8;
+    loop {
+        let class = name::CLASS[*buf.get(at)? as usize];
+        if class >= name::COLON {
+            if class == name::COLON {
+                break;
+            }
+            return None;
+        }
+        seen |= class;
+        at += 1;
+    }
+    if at == start {
+        return None;
+    }
+    let name = Span::new(start, at);
+    at += 1;
+    while *buf.get(at)? == b' ' {
+        at += 1;
+    }
+    let end = value_end(buf, at);
+    let next = match buf.get(end)? {
+        b'\n' => end + 1,
+        b'\r' if *buf.get(end + 1)? == b'\n' => end + 2,
+        _ => return None,
+    };
+    let value = trim_end(buf, at, end);
+    // VALID, UNDERSCORE and INVALID are 0, 1 and 2: bits of their own.
+    let underscore = seen & name::UNDERSCORE != 0;
+    let invalid = seen & name::INVALID != 0;
+    Some((RawField { name, value, invalid, underscore }, next))
+}
+
+/// `start..end` without the spaces at its end.
+#[inline]
+fn trim_end(buf: &[u8], start: usize, mut end: usize) -> Span {
+    while end > start && buf.get(end - 1) == Some(&b' ') {
+        end -= 1;
+    }
+    Span::new(start, end)
+}

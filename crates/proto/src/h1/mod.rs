@@ -1,0 +1,40 @@
+//! HTTP/1 heads: requests from clients, responses from upstreams.
+//!
+//! A parser works on one contiguous buffer that the caller grows. It remembers where it stopped, so
+//! that a head which arrives byte by byte is read once; a head that lies complete in the buffer takes
+//! the fast path, line by line. Positions are [`Span`]s into that buffer: the caller may move the
+//! bytes, as long as they keep their offsets.
+
+mod error;
+mod field;
+mod head;
+mod limits;
+mod line;
+mod lines;
+mod method;
+mod request;
+mod scan;
+
+pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
+pub use field::FieldId;
+pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
+pub use limits::Limits;
+pub use method::Method;
+pub use request::HeadParser;
+
+/// What a parser says after looking at the bytes it was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The head is complete; it took the first `len` bytes of the buffer.
+    Done {
+        /// Bytes of the buffer that belong to the head, leading empty lines included.
+        len: usize,
+    },
+    /// The head is not complete: call again with more bytes behind those given so far.
+    More,
+    /// The head is refused.
+    Bad(H1Error),
+}
+
+#[cfg(test)]
+mod tests;

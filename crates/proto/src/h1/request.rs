@@ -1,0 +1,328 @@
+//! Request heads: the request line, the fields, and what they say about the body together.
+
+use super::Step;
+use super::error::{H1Error, H1ErrorKind, Stage};
+use super::field::FieldId;
+use super::head::{Field, Head, HostRef, Span, TargetForm, Version};
+use super::limits::{Limits, Packing};
+use super::line::{Found, RequestLine};
+use super::lines::{Line, Lines, RawField};
+use crate::uri::validate_host;
+
+/// Reads request heads. One value serves all requests of a connection: after `Done` or `Bad` the
+/// next call begins a new head at offset 0 of the buffer it is given.
+#[derive(Clone, Debug, Default)]
+pub struct HeadParser {
+    stage: At,
+    pos: usize,
+    /// Field lines that count for `max_headers`.
+    counted: u32,
+    /// A field line was begun.
+    any_line: bool,
+    line: RequestLine,
+    lines: Lines,
+    packing: Packing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum At {
+    #[default]
+    Fresh,
+    Line,
+    Fields,
+}
+
+impl HeadParser {
+    /// A parser at the start of a head.
+    pub fn new() -> HeadParser {
+        HeadParser::default()
+    }
+
+    /// Forgets a head that was begun.
+    pub fn reset(&mut self) {
+        *self = HeadParser::default();
+    }
+
+    /// True when no byte of a head was seen yet (empty lines before it aside).
+    pub fn is_fresh(&self) -> bool {
+        match self.stage {
+            At::Fresh => true,
+            At::Line => self.line.start().is_none(),
+            At::Fields => false,
+        }
+    }
+
+    /// True once the request line is complete: the log's action is then "reading client request
+    /// headers".
+    pub fn in_fields(&self) -> bool {
+        self.stage == At::Fields
+    }
+
+    /// Reads on. `buf` holds the head from its first byte on: the bytes of the call before, then
+    /// those that came since; `head` is the same as before, too. Limits may change between calls
+    /// only before the first byte.
+    pub fn parse(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Step {
+        if self.stage == At::Fresh {
+            head.clear();
+            self.packing = Packing::new(limits);
+            self.stage = At::Line;
+        }
+        let step = match self.run(buf, limits, head) {
+            Ok(step) => step,
+            Err(error) => Step::Bad(error),
+        };
+        if step != Step::More {
+            self.reset();
+        }
+        step
+    }
+
+    fn run(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Result<Step, H1Error> {
+        if buf.len() >= u32::MAX as usize {
+            return Err(H1Error::field(H1ErrorKind::TooLarge, Span::default()));
+        }
+        if self.stage == At::Line {
+            if !self.request_line(buf, limits, head)? {
+                return Ok(Step::More);
+            }
+            if head.version < Version::HTTP_10 {
+                return Ok(Step::Done { len: self.pos });
+            }
+            self.stage = At::Fields;
+        }
+        loop {
+            match self.lines.next(buf, &mut self.pos) {
+                Line::Field(raw) => self.field(raw, buf, limits, head)?,
+                Line::End => {
+                    self.fits(self.pos - 1, buf, limits)?;
+                    finish(head, buf)?;
+                    return Ok(Step::Done { len: self.pos });
+                }
+                Line::More => {
+                    self.fits(self.pos, buf, limits)?;
+                    self.any_line |= self.pos > self.lines.start();
+                    return Ok(Step::More);
+                }
+                Line::Bad { sound } => {
+                    self.fits(self.pos, buf, limits)?;
+                    let shown = Span::new(self.lines.start(), sound);
+                    return Err(H1Error::invalid_line(shown));
+                }
+            }
+        }
+    }
+
+    /// Reads the request line; true when it is complete.
+    #[inline]
+    fn request_line(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        head: &mut Head,
+    ) -> Result<bool, H1Error> {
+        let found = self.line.next(buf, &mut self.pos, head);
+        let Some(start) = self.line.start() else {
+            return match found {
+                Found::Bad(kind) => {
+                    head.line = shown_line(buf, self.pos);
+                    Err(H1Error::line(kind))
+                }
+                _ => Ok(false),
+            };
+        };
+        if start > 0 {
+            self.packing = Packing::new(limits);
+            self.packing.skip(start, limits);
+        }
+        let last = if matches!(found, Found::Done) { self.pos - 1 } else { self.pos };
+        if last - start >= self.packing.capacity(limits) {
+            head.line = shown_line(buf, start);
+            return Err(H1Error::line(H1ErrorKind::UriTooLong));
+        }
+        match found {
+            Found::More => return Ok(false),
+            Found::Bad(kind) => {
+                head.line = shown_line(buf, start);
+                return Err(H1Error::line(kind));
+            }
+            Found::Done => self.packing.store(self.pos - start, limits),
+        }
+        if matches!(head.form, TargetForm::Absolute | TargetForm::Authority) {
+            match host_of(head.authority, buf) {
+                Some(host) => head.host = Some(host),
+                None => return Err(H1Error::line(H1ErrorKind::InvalidHostInLine)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Checks that the byte at offset `last` of the current line still has room.
+    #[inline]
+    fn fits(&self, last: usize, buf: &[u8], limits: &Limits) -> Result<(), H1Error> {
+        let start = self.lines.start();
+        if last - start < self.packing.capacity(limits) {
+            return Ok(());
+        }
+        let kind = if self.any_line || last > start {
+            H1ErrorKind::FieldTooLong
+        } else {
+            H1ErrorKind::TooLarge
+        };
+        Err(H1Error::field(kind, Span::new(start, last.min(buf.len()))))
+    }
+
+    #[inline]
+    fn field(
+        &mut self,
+        raw: RawField,
+        buf: &[u8],
+        limits: &Limits,
+        head: &mut Head,
+    ) -> Result<(), H1Error> {
+        self.fits(self.pos - 1, buf, limits)?;
+        self.packing.store(self.pos - self.lines.start(), limits);
+        self.any_line = true;
+        let flagged = raw.invalid | raw.underscore;
+        let id = if flagged { FieldId::Other } else { FieldId::lookup(raw.name.of(buf)) };
+        let field = Field {
+            name: raw.name,
+            value: raw.value,
+            id,
+            invalid: raw.invalid,
+            underscore: raw.underscore,
+        };
+        head.any_flagged |= flagged;
+        if !field.is_dropped(limits.ignore_invalid, limits.underscores) {
+            self.counted += 1;
+        }
+        if self.counted > limits.max_headers || head.fields.len() >= u16::MAX as usize {
+            return Err(H1Error::field(H1ErrorKind::TooManyFields, Span::default()));
+        }
+        if id != FieldId::Other {
+            known_field(&field, buf, head)?;
+        }
+        head.fields.push(field);
+        Ok(())
+    }
+}
+
+/// Enters a field that has an id, before it is added to the list.
+fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error> {
+    if let Some(previous) = head.get(field.id) {
+        if field.id.is_unique_in_request() {
+            return Err(H1Error::duplicate(field, previous));
+        }
+    } else {
+        head.seen |= 1 << (field.id as u8);
+        head.first[field.id as usize] = head.fields.len() as u16;
+    }
+    match field.id {
+        FieldId::Host => match host_of(field.value, buf) {
+            None => return Err(H1Error::field(H1ErrorKind::InvalidHostField, field.value)),
+            // The host of an absolute target takes precedence (RFC 9112 section 3.2.2).
+            Some(host) => head.host = head.host.or(Some(host)),
+        },
+        FieldId::Connection => connection_tokens(field.value.of(buf), head),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn host_of(span: Span, buf: &[u8]) -> Option<HostRef> {
+    let host = validate_host(span.of(buf))?;
+    let name = Span { start: span.start, end: span.start + host.name_len as u32 };
+    Some(HostRef { name, port: host.port, has_upper: host.has_upper })
+}
+
+/// Notes the tokens of a Connection value.
+fn connection_tokens(value: &[u8], head: &mut Head) {
+    for token in value.split(|byte| *byte == b',') {
+        let token = token.trim_ascii();
+        if token.eq_ignore_ascii_case(b"close") {
+            head.connection.close = true;
+        } else if token.eq_ignore_ascii_case(b"keep-alive") {
+            head.connection.keep_alive = true;
+        } else if token.eq_ignore_ascii_case(b"upgrade") {
+            head.connection.upgrade = true;
+        }
+    }
+}
+
+/// What can be told only when all fields are there, in nginx's order.
+#[inline]
+fn finish(head: &mut Head, buf: &[u8]) -> Result<(), H1Error> {
+    let refuse = |kind| Err(H1Error::field(kind, Span::default()));
+    if head.version > Version::HTTP_10 && !head.has(FieldId::Host) {
+        return refuse(H1ErrorKind::NoHost);
+    }
+    if let Some(value) = head.value(FieldId::ContentLength, buf) {
+        head.content_length = parse_length(value);
+        if head.content_length.is_none() {
+            return refuse(H1ErrorKind::InvalidContentLength);
+        }
+    }
+    if let Some(field) = head.get(FieldId::TransferEncoding) {
+        if head.version < Version::HTTP_11 {
+            return refuse(H1ErrorKind::TransferEncodingIn10);
+        }
+        if !field.value.of(buf).eq_ignore_ascii_case(b"chunked") {
+            return Err(H1Error::field(H1ErrorKind::UnknownTransferEncoding, field.value));
+        }
+        if head.content_length.is_some() {
+            return refuse(H1ErrorKind::LengthAndEncoding);
+        }
+        head.chunked = true;
+    }
+    if let Some(value) = head.value(FieldId::Expect, buf) {
+        head.expect_continue =
+            head.version > Version::HTTP_10 && value.eq_ignore_ascii_case(b"100-continue");
+    }
+    Ok(())
+}
+
+/// A length: digits only, at most 2^63 - 1.
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    if value <= i64::MAX as u64 { Some(value) } else { None }
+}
+
+/// What a log shows of a line that was not understood: up to its end, or to what has come.
+#[cold]
+fn shown_line(buf: &[u8], start: usize) -> Span {
+    let rest = buf.get(start..).unwrap_or(&[]);
+    let len = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+    Span::new(start, start + len)
+}
+
+impl H1Error {
+    #[cold]
+    fn invalid_line(shown: Span) -> H1Error {
+        let mut error = H1Error::field(H1ErrorKind::InvalidFieldLine, shown);
+        error.value = Span { start: shown.end, end: shown.end + 1 };
+        error
+    }
+
+    #[cold]
+    fn duplicate(field: &Field, previous: &Field) -> H1Error {
+        let kind = if field.id == FieldId::Host {
+            H1ErrorKind::DuplicateHost
+        } else {
+            H1ErrorKind::DuplicateField
+        };
+        let mut error = H1Error::field(kind, field.name);
+        error.stage = Stage::Headers;
+        error.value = field.value;
+        error.previous = (previous.name, previous.value);
+        error
+    }
+}

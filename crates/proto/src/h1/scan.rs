@@ -1,0 +1,147 @@
+//! Byte classes and word-at-a-time searches.
+
+/// Classes of the characters of a request target.
+pub(super) mod target {
+    /// Nothing to look at.
+    pub const USUAL: u8 = 0;
+    /// `/`
+    pub const SLASH: u8 = 1;
+    /// `.`
+    pub const DOT: u8 = 2;
+    /// `?`
+    pub const QUESTION: u8 = 3;
+    /// `%`
+    pub const PERCENT: u8 = 4;
+    /// `#`
+    pub const HASH: u8 = 5;
+    /// `+`
+    pub const PLUS: u8 = 6;
+    /// Space and line ends.
+    pub const END: u8 = 7;
+    /// Control characters: refused.
+    pub const CONTROL: u8 = 8;
+
+    pub static CLASS: [u8; 256] = classes();
+
+    const fn classes() -> [u8; 256] {
+        let mut class = [USUAL; 256];
+        let mut i = 0;
+        while i < 0x20 {
+            class[i] = CONTROL;
+            i += 1;
+        }
+        class[0x7f] = CONTROL;
+        class[b'/' as usize] = SLASH;
+        class[b'.' as usize] = DOT;
+        class[b'?' as usize] = QUESTION;
+        class[b'%' as usize] = PERCENT;
+        class[b'#' as usize] = HASH;
+        class[b'+' as usize] = PLUS;
+        class[b' ' as usize] = END;
+        class[b'\r' as usize] = END;
+        class[b'\n' as usize] = END;
+        class
+    }
+}
+
+/// Classes of the characters of a field name.
+pub(super) mod name {
+    /// Letters, digits and `-`.
+    pub const VALID: u8 = 0;
+    /// `_`
+    pub const UNDERSCORE: u8 = 1;
+    /// Not of a name, but tolerated: the field is marked.
+    pub const INVALID: u8 = 2;
+    /// `:`
+    pub const COLON: u8 = 3;
+    /// Line ends.
+    pub const END: u8 = 4;
+    /// Control characters and space: the line is refused.
+    pub const CONTROL: u8 = 5;
+
+    pub static CLASS: [u8; 256] = classes();
+
+    const fn classes() -> [u8; 256] {
+        let mut class = [INVALID; 256];
+        let mut i = 0;
+        while i < 256 {
+            let byte = i as u8;
+            if byte.is_ascii_alphanumeric() || byte == b'-' {
+                class[i] = VALID;
+            } else if byte <= 0x20 || byte == 0x7f {
+                class[i] = CONTROL;
+            }
+            i += 1;
+        }
+        class[b'_' as usize] = UNDERSCORE;
+        class[b':' as usize] = COLON;
+        class[b'\r' as usize] = END;
+        class[b'\n' as usize] = END;
+        class
+    }
+}
+
+/// A field value longer than this is searched by memchr, whose start costs more than it saves below.
+const SHORT: usize = 64;
+
+/// Offset, at or behind `from`, of the first NUL, CR or LF; the buffer's length if there is none.
+#[inline]
+pub(super) fn value_end(buf: &[u8], from: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let Some(rest) = buf.get(from..) else { return buf.len() };
+    let (short, long) = rest.split_at(rest.len().min(SHORT));
+    let (words, tail) = short.as_chunks::<8>();
+    let mut at = from;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        // The lowest set bit marks the first byte below 14 exactly; higher ones may be borrowed.
+        let mut low = word.wrapping_sub(ONES * 14) & !word & HIGH;
+        while low != 0 {
+            let byte = (low.trailing_zeros() / 8) as usize;
+            if ends_value((word >> (byte * 8)) as u8) {
+                return at + byte;
+            }
+            low &= low - 1;
+        }
+        at += 8;
+    }
+    for (i, byte) in tail.iter().enumerate() {
+        if ends_value(*byte) {
+            return at + i;
+        }
+    }
+    match memchr::memchr3(0, b'\r', b'\n', long) {
+        Some(i) => from + SHORT + i,
+        None => buf.len(),
+    }
+}
+
+#[inline]
+fn ends_value(byte: u8) -> bool {
+    matches!(byte, 0 | b'\r' | b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value_end;
+
+    #[test]
+    fn value_end_agrees_with_a_plain_search() {
+        let fill = [b'a', b'\t', 1, 13 - 1, 14, 0x7f, 0x80, 0xff];
+        for len in 0..150 {
+            for end in [0u8, b'\r', b'\n'] {
+                for at in 0..=len {
+                    let mut buf: Vec<u8> = (0..len).map(|i| fill[i % fill.len()]).collect();
+                    if at < len {
+                        buf[at] = end;
+                    }
+                    for from in [0, at / 2, at] {
+                        assert_eq!(value_end(&buf, from), at, "len {len} at {at} from {from}");
+                    }
+                }
+            }
+        }
+        assert_eq!(value_end(b"abc", 9), 3);
+    }
+}

@@ -1,0 +1,6 @@
+//! Wire protocols without I/O: every parser here takes bytes and its own state, and returns a
+//! verdict. Nothing blocks, nothing allocates on the fast path, and no input panics.
+#![forbid(unsafe_code)]
+
+pub mod h1;
+pub mod uri;
