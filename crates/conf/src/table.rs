@@ -1,0 +1,342 @@
+//! Tables of directives: where each may stand, what it takes, what it sets.
+//!
+//! A module declares its directives in a static list; an engine joins the lists of its modules to a
+//! [`Table`] and applies blocks of the tree through it. Checks come in nginx's order and speak in
+//! its words.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::BitOr;
+
+use crate::{ConfError, Node, known};
+
+/// A set of places that a directive may stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contexts(u32);
+
+macro_rules! contexts {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
+        impl Contexts {
+            $($(#[$doc])* pub const $name: Contexts = Contexts(1 << $bit);)*
+            /// Anywhere at all.
+            pub const ANY: Contexts = Contexts($(1 << $bit |)* 0);
+
+            const NAMES: &[(Contexts, &str)] = &[$((Contexts::$name, $text)),*];
+        }
+    };
+}
+
+contexts! {
+    /// Outside of every block.
+    MAIN = 0, "main";
+    /// In `events`.
+    EVENTS = 1, "events";
+    /// In `http`.
+    HTTP = 2, "http";
+    /// In `server` of `http`.
+    SERVER = 3, "server";
+    /// In `location`.
+    LOCATION = 4, "location";
+    /// In `if` of a server.
+    IF_SERVER = 5, "if in server";
+    /// In `if` of a location.
+    IF_LOCATION = 6, "if in location";
+    /// In `limit_except`.
+    LIMIT_EXCEPT = 7, "limit_except";
+    /// In `upstream` of `http`.
+    UPSTREAM = 8, "upstream";
+    /// In `stream`.
+    STREAM = 9, "stream";
+    /// In `server` of `stream`.
+    STREAM_SERVER = 10, "server in stream";
+    /// In `upstream` of `stream`.
+    STREAM_UPSTREAM = 11, "upstream in stream";
+    /// In `mail`.
+    MAIL = 12, "mail";
+    /// In `server` of `mail`.
+    MAIL_SERVER = 13, "server in mail";
+}
+
+impl Contexts {
+    /// Nowhere.
+    pub const EMPTY: Contexts = Contexts(0);
+    /// `http`, `server` and `location`: most directives of HTTP.
+    pub const HTTP_SERVER_LOCATION: Contexts =
+        Contexts::HTTP.or(Contexts::SERVER).or(Contexts::LOCATION);
+    /// The same with `if` in a location.
+    pub const HTTP_SERVER_LOCATION_IF: Contexts =
+        Contexts::HTTP_SERVER_LOCATION.or(Contexts::IF_LOCATION);
+    /// `http` and `server`.
+    pub const HTTP_SERVER: Contexts = Contexts::HTTP.or(Contexts::SERVER);
+    /// `stream` and its `server`.
+    pub const STREAM_ANY: Contexts = Contexts::STREAM.or(Contexts::STREAM_SERVER);
+    /// `mail` and its `server`.
+    pub const MAIL_ANY: Contexts = Contexts::MAIL.or(Contexts::MAIL_SERVER);
+
+    /// Both sets together; usable in statics.
+    pub const fn or(self, other: Contexts) -> Contexts {
+        Contexts(self.0 | other.0)
+    }
+
+    /// Says whether the sets have a place in common.
+    pub const fn intersects(self, other: Contexts) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The names of the places, in the order of this list.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = Contexts::NAMES.iter();
+        all.filter(move |(context, _)| self.intersects(*context)).map(|(_, name)| *name)
+    }
+}
+
+impl BitOr for Contexts {
+    type Output = Contexts;
+
+    fn bitor(self, other: Contexts) -> Contexts {
+        self.or(other)
+    }
+}
+
+/// How many arguments a directive takes, and whether a block follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Args(u32);
+
+impl Args {
+    /// None.
+    pub const NONE: Args = Args(1 << 0);
+    /// Exactly one.
+    pub const T1: Args = Args(1 << 1);
+    /// Exactly two.
+    pub const T2: Args = Args(1 << 2);
+    /// Exactly three.
+    pub const T3: Args = Args(1 << 3);
+    /// Exactly four.
+    pub const T4: Args = Args(1 << 4);
+    /// Exactly five.
+    pub const T5: Args = Args(1 << 5);
+    /// Exactly six.
+    pub const T6: Args = Args(1 << 6);
+    /// Exactly seven.
+    pub const T7: Args = Args(1 << 7);
+    /// One or two.
+    pub const T12: Args = Args::T1.or(Args::T2);
+    /// One or three.
+    pub const T13: Args = Args::T1.or(Args::T3);
+    /// Two or three.
+    pub const T23: Args = Args::T2.or(Args::T3);
+    /// One to three.
+    pub const T123: Args = Args::T12.or(Args::T3);
+    /// One to four.
+    pub const T1234: Args = Args::T123.or(Args::T4);
+    /// A block in braces ends the directive, not a semicolon.
+    pub const BLOCK: Args = Args(1 << 8);
+    /// One, `on` or `off`.
+    pub const FLAG: Args = Args(1 << 9);
+    /// Any number.
+    pub const ANY: Args = Args(1 << 10);
+    /// One at least.
+    pub const ONE_MORE: Args = Args(1 << 11);
+    /// Two at least.
+    pub const TWO_MORE: Args = Args(1 << 12);
+
+    /// Both together; usable in statics.
+    pub const fn or(self, other: Args) -> Args {
+        Args(self.0 | other.0)
+    }
+
+    const fn has(self, other: Args) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Says whether `count` arguments are right.
+    pub const fn allows(self, count: usize) -> bool {
+        if self.has(Args::ANY) {
+            true
+        } else if self.has(Args::FLAG) {
+            count == 1
+        } else if self.has(Args::ONE_MORE) {
+            count >= 1
+        } else if self.has(Args::TWO_MORE) {
+            count >= 2
+        } else {
+            count <= 7 && self.0 & (1 << count) != 0
+        }
+    }
+
+    /// Says whether a block follows.
+    pub const fn is_block(self) -> bool {
+        self.has(Args::BLOCK)
+    }
+}
+
+impl BitOr for Args {
+    type Output = Args;
+
+    fn bitor(self, other: Args) -> Args {
+        self.or(other)
+    }
+}
+
+/// A directive, declared once: help, reference and checks all come from here.
+pub struct Directive<C: 'static> {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it may stand.
+    pub contexts: Contexts,
+    /// What it takes.
+    pub args: Args,
+    /// What holds without it, as one would write it; empty when there is nothing to write.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub doc: &'static str,
+    /// Puts its arguments into the configuration; place and count have been checked.
+    pub set: fn(&mut C, &Node) -> Result<(), ConfError>,
+}
+
+/// FNV-1a: names are short and the table's own, so nothing stronger is needed.
+#[derive(Clone, Copy)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The directives of several modules, found by name.
+pub struct Table<C: 'static> {
+    /// Sorted by name; those of one name in the order they were given.
+    directives: Vec<&'static Directive<C>>,
+    by_name: HashMap<&'static [u8], (usize, usize), BuildHasherDefault<Fnv>>,
+    elsewhere: Vec<(&'static str, Contexts)>,
+}
+
+impl<C> Table<C> {
+    /// Joins lists of directives. A name may come more than once, for different places.
+    pub fn new(directives: impl Iterator<Item = &'static Directive<C>>) -> Table<C> {
+        let mut directives: Vec<_> = directives.collect();
+        directives.sort_by_key(|directive| directive.name);
+        let mut by_name: HashMap<_, (usize, usize), _> = HashMap::default();
+        for (index, directive) in directives.iter().enumerate() {
+            by_name.entry(directive.name.as_bytes()).or_insert((index, index)).1 = index + 1;
+        }
+        Table { directives, by_name, elsewhere: Vec::new() }
+    }
+
+    /// Tells of directives that other tables apply, so that one that strayed into this table's
+    /// blocks is called misplaced and not unknown.
+    pub fn with_elsewhere(
+        mut self,
+        directives: impl Iterator<Item = (&'static str, Contexts)>,
+    ) -> Table<C> {
+        self.elsewhere.extend(directives);
+        self
+    }
+
+    /// All directives, sorted by name.
+    pub fn directives(&self) -> &[&'static Directive<C>] {
+        &self.directives
+    }
+
+    /// The directives of one name.
+    pub fn find(&self, name: &[u8]) -> &[&'static Directive<C>] {
+        match self.by_name.get(name) {
+            Some(&(start, end)) => &self.directives[start..end],
+            None => &[],
+        }
+    }
+
+    /// Applies the directives of a block that stands `here` (one place), in order.
+    ///
+    /// # Errors
+    ///
+    /// The first directive that is unknown, misplaced or malformed, or whatever its `set` says.
+    pub fn apply(&self, cx: &mut C, nodes: &[Node], here: Contexts) -> Result<(), ConfError> {
+        nodes.iter().try_for_each(|node| self.apply_one(cx, node, here))
+    }
+
+    /// Applies one directive; see [`apply`](Table::apply).
+    ///
+    /// # Errors
+    ///
+    /// As for [`apply`](Table::apply).
+    pub fn apply_one(&self, cx: &mut C, node: &Node, here: Contexts) -> Result<(), ConfError> {
+        if let Some(error) = &node.broken {
+            return Err((**error).clone());
+        }
+        let named = self.find(node.name.bytes());
+        let Some(directive) = named.iter().find(|one| one.contexts.intersects(here)) else {
+            return Err(self.not_found(node, named, here));
+        };
+        if directive.args.is_block() != node.block.is_some() {
+            let name = directive.name;
+            return Err(ConfError::at(
+                &node.name,
+                if directive.args.is_block() {
+                    format!("directive \"{name}\" has no opening \"{{\"")
+                } else {
+                    format!("directive \"{name}\" is not terminated by \";\"")
+                },
+            ));
+        }
+        if !directive.args.allows(node.args.len()) {
+            return Err(node.wrong_count());
+        }
+        (directive.set)(cx, node)
+    }
+
+    #[cold]
+    fn not_found(&self, node: &Node, named: &[&'static Directive<C>], here: Contexts) -> ConfError {
+        let name = node.name.lossy();
+        let built_in = named.iter().map(|one| one.contexts).chain(
+            self.elsewhere
+                .iter()
+                .filter(|(other, _)| *other == name)
+                .map(|(_, contexts)| *contexts),
+        );
+        let places = built_in.fold(Contexts::EMPTY, Contexts::or);
+        let known = known::find(node.name.bytes());
+        if places == Contexts::EMPTY
+            && let Some(directive) = known.iter().find(|one| one.contexts.intersects(here))
+        {
+            let module = directive.module;
+            return ConfError::at(
+                &node.name,
+                format!(
+                    "directive \"{name}\" of nginx's {module} \
+                     is not supported by this version of weir"
+                ),
+            );
+        }
+        let places = known.iter().map(|one| one.contexts).fold(places, Contexts::or);
+        if places != Contexts::EMPTY {
+            let names: Vec<_> = places.names().collect();
+            return ConfError::directive(node, "is not allowed here")
+                .with_help(format!("it may stand in: {}", names.join(", ")));
+        }
+        let error = ConfError::at(&node.name, format!("unknown directive \"{name}\""));
+        match self.suggest(node.name.bytes(), here) {
+            Some(likely) => error.with_help(format!("did you mean \"{likely}\"?")),
+            None => error,
+        }
+    }
+
+    /// The name most like `wrong` among what may stand `here`.
+    fn suggest(&self, wrong: &[u8], here: Contexts) -> Option<&'static str> {
+        let fitting = self.directives.iter().filter(|one| one.contexts.intersects(here));
+        crate::likely::likely(wrong, fitting.map(|one| one.name).chain(["include"]))
+    }
+}
