@@ -29,6 +29,13 @@ pub fn socket(addr: &SockAddr, kind: Kind) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(addr.family(), kind, flags, None)?)
 }
 
+/// As [`socket`], for a stream over multipath TCP.
+pub fn socket_multipath(addr: &SockAddr) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let protocol = Some(rustix::net::ipproto::MPTCP);
+    Ok(rustix::net::socket_with(addr.family(), SocketType::STREAM, flags, protocol)?)
+}
+
 /// Gives the socket its local address.
 pub fn bind(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
     Ok(rustix::net::bind(fd, &addr.to_any()?)?)
@@ -149,6 +156,41 @@ pub fn set_reuseport(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// Whether `SO_REUSEPORT` is set.
 pub fn reuseport(fd: impl AsFd) -> io::Result<bool> {
     Ok(sockopt::socket_reuseport(fd)?)
+}
+
+/// Makes the kernel give new connections to the first `count` sockets of a `SO_REUSEPORT` group alone, in
+/// the order in which they began to listen. `fd` is any socket of the group.
+pub fn limit_reuseport_group(fd: impl AsFd, count: u32) -> io::Result<()> {
+    // The classic filter: A = random(); A %= count; return A.
+    const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
+    let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, RANDOM),
+        step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, count.max(1)),
+        step(libc::BPF_RET | libc::BPF_A, 0),
+    ];
+    let program =
+        libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and the `len` steps it points to, which live over the call.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the limit of [`limit_reuseport_group`] away: all sockets of the group get connections again.
+/// Nothing happens when there is no limit.
+pub fn unlimit_reuseport_group(fd: impl AsFd) -> io::Result<()> {
+    match set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
+    }
 }
 
 /// `IPV6_V6ONLY`.
@@ -333,6 +375,35 @@ mod tests {
         let mut buf = [MaybeUninit::uninit(); 8];
         assert_eq!(recv_uninit(&client, &mut buf).unwrap(), b"abcd");
         assert!(tcp_info(&conn).unwrap().snd_cwnd > 0);
+    }
+
+    #[test]
+    fn a_group_can_be_limited_to_its_first_sockets() {
+        let any = SockAddr::parse(b"127.0.0.1:0").unwrap();
+        let open = |addr: &SockAddr| {
+            let fd = socket(addr, Kind::Stream).unwrap();
+            set_reuseport(&fd, true).unwrap();
+            bind(&fd, addr).unwrap();
+            listen(&fd, 64).unwrap();
+            fd
+        };
+        let first = open(&any);
+        let addr = local_addr(&first).unwrap();
+        let group = [first, open(&addr), open(&addr)];
+        let waiting = || group.each_ref().map(|fd| accept_queue(fd).unwrap().0);
+        let connect = |n: u32| -> Vec<std::net::TcpStream> {
+            (0..n).map(|_| std::net::TcpStream::connect(addr.to_string()).unwrap()).collect()
+        };
+
+        unlimit_reuseport_group(&group[0]).unwrap();
+        limit_reuseport_group(&group[2], 2).unwrap();
+        let few = connect(24);
+        let [a, b, c] = waiting();
+        assert!(a > 0 && b > 0 && c == 0 && a + b == 24, "{a} {b} {c}");
+        unlimit_reuseport_group(&group[0]).unwrap();
+        let more = connect(48);
+        assert!(waiting()[2] > 0);
+        drop((few, more));
     }
 
     #[test]

@@ -1,0 +1,14 @@
+//! Listening sockets, log files, addresses, and the seam between the server and its engines.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod cidr;
+pub mod inherit;
+pub mod listeners;
+pub mod spec;
+
+pub use cidr::{Cidr, Origin};
+pub use inherit::Inherited;
+pub use listeners::Listeners;
+pub use os::socket::Kind;
+pub use spec::{KeepAlive, ListenSpec};

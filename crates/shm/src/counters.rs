@@ -1,0 +1,117 @@
+//! Counters that every worker writes without disturbing the others and anyone can sum up.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Zone;
+use crate::zone::{CACHE_LINE, Shared};
+
+/// How many counters a line has.
+pub const LINE_FIELDS: usize = CACHE_LINE / 8;
+
+/// One worker's counters, on a cache line of their own. Only that worker writes them.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line([AtomicU64; LINE_FIELDS]);
+
+// SAFETY: an array of atomics that fills its alignment: no padding, any bits are values.
+unsafe impl Shared for Line {}
+
+impl Line {
+    /// Adds `n` to a field. One writer a line makes a plain load and store enough, which costs no bus
+    /// lock; the same line is never written by two processes at a time.
+    #[inline]
+    pub fn add(&self, field: usize, n: u64) {
+        let cell = &self.0[field];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Takes `n` from a field (for those that count what is under way).
+    #[inline]
+    pub fn sub(&self, field: usize, n: u64) {
+        let cell = &self.0[field];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
+    /// Puts a value into a field.
+    #[inline]
+    pub fn set(&self, field: usize, n: u64) {
+        self.0[field].store(n, Ordering::Relaxed);
+    }
+
+    /// A field's value.
+    #[inline]
+    pub fn get(&self, field: usize) -> u64 {
+        self.0[field].load(Ordering::Relaxed)
+    }
+}
+
+/// A line of [`LINE_FIELDS`] counters for each process slot. A slot belongs to one process at a time; the
+/// next one that gets it counts on from where the last one stood, so that sums never go back.
+#[derive(Debug)]
+pub struct Counters {
+    zone: Zone,
+    slots: usize,
+}
+
+impl Counters {
+    /// Counters for `slots` processes. Memory is taken only for the slots that are used.
+    pub fn new(slots: usize) -> io::Result<Counters> {
+        let bytes = slots.checked_mul(CACHE_LINE).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Counters { zone: Zone::anonymous(bytes)?, slots })
+    }
+
+    /// The number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// The counters of a slot; a slot out of range is an error of the caller's and gets the last one.
+    pub fn line(&self, slot: usize) -> &Line {
+        let lines = self.zone.view::<Line>();
+        &lines[slot.min(lines.len() - 1)]
+    }
+
+    /// The sum of a field over all slots.
+    pub fn sum(&self, field: usize) -> u64 {
+        let lines = self.zone.view::<Line>().iter().take(self.slots);
+        lines.fold(0, |sum, line| sum.wrapping_add(line.get(field)))
+    }
+
+    /// Zeroes some fields of a slot: what a dead process had under way is under way no more.
+    pub fn clear(&self, slot: usize, fields: &[usize]) {
+        for &field in fields {
+            self.line(slot).set(field, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_cache_line() {
+        assert_eq!(size_of::<Line>(), CACHE_LINE);
+        assert_eq!(align_of::<Line>(), CACHE_LINE);
+    }
+
+    #[test]
+    fn sums_and_dead_workers() {
+        let counters = Counters::new(3).unwrap();
+        counters.line(0).add(0, 5);
+        counters.line(2).add(0, 2);
+        counters.line(2).add(1, 9);
+        counters.line(2).sub(1, 1);
+        assert_eq!((counters.sum(0), counters.sum(1)), (7, 8));
+        counters.clear(2, &[1]);
+        assert_eq!((counters.sum(0), counters.sum(1)), (7, 0));
+    }
+
+    #[test]
+    fn no_slot_at_all_is_borne() {
+        let counters = Counters::new(0).unwrap();
+        counters.line(9).add(0, 1);
+        assert_eq!(counters.sum(0), 0);
+    }
+}
