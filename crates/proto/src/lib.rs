@@ -2,5 +2,6 @@
 //! verdict. Nothing blocks, nothing allocates on the fast path, and no input panics.
 #![forbid(unsafe_code)]
 
+pub mod chunked;
 pub mod h1;
 pub mod uri;

@@ -11,7 +11,7 @@
 use super::error::H1ErrorKind;
 use super::head::{Head, Span, TargetForm, Version};
 use super::method::Method;
-use super::scan::target;
+use crate::uri::target::Scan;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum State {
@@ -51,69 +51,17 @@ pub(super) enum Found {
     Bad(H1ErrorKind),
 }
 
-/// What was seen of a target so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct TargetScan {
-    start: u32,
-    /// Offset behind the first `?`; 0 as long as there is none.
-    args: u32,
-    /// The byte before was a `/` of the path.
-    after_slash: bool,
-    /// Something that only normalising can tell was seen: no look at slashes and dots any more.
-    complex: bool,
-    quoted: bool,
-    plus: bool,
-}
-
-impl TargetScan {
-    /// Reads on at `at`; returns the offset of the byte that ends the target or is refused, or of
-    /// the buffer's end.
-    #[inline]
-    fn run(&mut self, buf: &[u8], mut at: usize) -> usize {
-        while let Some(&byte) = buf.get(at) {
-            let class = target::CLASS[byte as usize];
-            if class == target::USUAL {
-                self.after_slash = false;
-                at += 1;
-                continue;
-            }
-            if class >= target::END {
-                break;
-            }
-            at += 1;
-            if class == target::HASH {
-                self.complex = true;
-            }
-            if self.complex || self.args != 0 {
-                continue;
-            }
-            match class {
-                target::SLASH => {
-                    self.complex = self.after_slash;
-                    self.after_slash = true;
-                    continue;
-                }
-                target::DOT => self.complex = self.after_slash,
-                target::QUESTION => self.args = at as u32,
-                target::PERCENT => (self.complex, self.quoted) = (true, true),
-                _ => self.plus = true,
-            }
-            self.after_slash = false;
-        }
-        at
-    }
-
-    #[inline]
-    fn finish(&self, end: usize, head: &mut Head) {
-        head.target = Span { start: self.start, end: end as u32 };
-        head.path = head.target;
-        head.plain_path = !self.complex;
-        head.quoted = self.quoted;
-        head.plus_in_path = self.plus;
-        if self.args != 0 && !self.complex {
-            head.path.end = self.args - 1;
-            head.args = Span { start: self.args, end: end as u32 };
-        }
+/// Enters a target that ended at `end`.
+#[inline]
+fn enter_target(start: usize, end: usize, scan: &Scan, head: &mut Head) {
+    head.target = Span::new(start, end);
+    head.path = head.target;
+    head.plain_path = !scan.complex;
+    head.quoted = scan.quoted;
+    head.plus_in_path = scan.plus;
+    if scan.args != 0 && !scan.complex {
+        head.path.end = scan.args - 1;
+        head.args = Span { start: scan.args, end: end as u32 };
     }
 }
 
@@ -122,7 +70,8 @@ impl TargetScan {
 pub(super) struct RequestLine {
     state: State,
     start: u32,
-    scan: TargetScan,
+    target: u32,
+    scan: Scan,
     matched: u8,
 }
 
@@ -319,13 +268,14 @@ impl RequestLine {
     }
 
     fn begin_target(&mut self, pos: usize) -> Next {
-        self.scan = TargetScan { start: pos as u32, ..TargetScan::default() };
+        self.target = pos as u32;
+        self.scan = Scan::default();
         self.state = State::Target;
         Next::Same
     }
 
     fn target_end(&mut self, end: u8, pos: usize, head: &mut Head) -> Next {
-        self.scan.finish(pos, head);
+        enter_target(self.target as usize, pos, &self.scan, head);
         match end {
             b' ' | b'\r' | b'\n' => {
                 self.state = State::AfterTarget;
@@ -413,7 +363,7 @@ fn whole_line(buf: &[u8], start: usize, head: &mut Head) -> Option<usize> {
     if *buf.get(from)? != b'/' {
         return None;
     }
-    let mut scan = TargetScan { start: from as u32, ..TargetScan::default() };
+    let mut scan = Scan::default();
     let end = scan.run(buf, from);
     let (b' ', tail) = buf.get(end..)?.split_first()? else { return None };
     let (version, rest) = tail.split_first_chunk::<8>()?;
@@ -433,6 +383,6 @@ fn whole_line(buf: &[u8], start: usize, head: &mut Head) -> Option<usize> {
     head.version = version;
     head.protocol = Span::new(end + 1, line_end);
     head.line = Span::new(start, line_end);
-    scan.finish(end, head);
+    enter_target(from, end, &scan, head);
     Some(next)
 }

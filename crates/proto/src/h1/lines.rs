@@ -57,6 +57,11 @@ impl Lines {
         self.start as usize
     }
 
+    /// Makes `start` the start of a line, for callers that keep no position of their own.
+    pub(crate) fn begin(&mut self, start: usize) {
+        *self = Lines { start: start as u32, ..Lines::default() };
+    }
+
     /// Reads on at `pos`, which it moves to where it stopped.
     #[inline]
     pub(crate) fn next(&mut self, buf: &[u8], pos: &mut usize) -> Line {

@@ -19,6 +19,7 @@ pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
 pub use field::FieldId;
 pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
 pub use limits::Limits;
+pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
 pub use request::HeadParser;
 

@@ -1,49 +1,5 @@
 //! Byte classes and word-at-a-time searches.
 
-/// Classes of the characters of a request target.
-pub(super) mod target {
-    /// Nothing to look at.
-    pub const USUAL: u8 = 0;
-    /// `/`
-    pub const SLASH: u8 = 1;
-    /// `.`
-    pub const DOT: u8 = 2;
-    /// `?`
-    pub const QUESTION: u8 = 3;
-    /// `%`
-    pub const PERCENT: u8 = 4;
-    /// `#`
-    pub const HASH: u8 = 5;
-    /// `+`
-    pub const PLUS: u8 = 6;
-    /// Space and line ends.
-    pub const END: u8 = 7;
-    /// Control characters: refused.
-    pub const CONTROL: u8 = 8;
-
-    pub static CLASS: [u8; 256] = classes();
-
-    const fn classes() -> [u8; 256] {
-        let mut class = [USUAL; 256];
-        let mut i = 0;
-        while i < 0x20 {
-            class[i] = CONTROL;
-            i += 1;
-        }
-        class[0x7f] = CONTROL;
-        class[b'/' as usize] = SLASH;
-        class[b'.' as usize] = DOT;
-        class[b'?' as usize] = QUESTION;
-        class[b'%' as usize] = PERCENT;
-        class[b'#' as usize] = HASH;
-        class[b'+' as usize] = PLUS;
-        class[b' ' as usize] = END;
-        class[b'\r' as usize] = END;
-        class[b'\n' as usize] = END;
-        class
-    }
-}
-
 /// Classes of the characters of a field name.
 pub(super) mod name {
     /// Letters, digits and `-`.
