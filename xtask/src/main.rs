@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod run;
 mod rust_source;
@@ -31,6 +32,12 @@ const VERBS: &[Verb] = &[
         arguments: "",
         help: "everything a change has to pass; what ./x test runs",
         run: ci::run,
+    },
+    Verb {
+        name: "bench",
+        arguments: "[LOAD...] [OPTIONS]",
+        help: "weir beside nginx and a bare responder; --help lists the loads",
+        run: bench::run,
     },
     Verb {
         name: "tiers",

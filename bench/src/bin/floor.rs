@@ -1,0 +1,146 @@
+//! The floor: what a request costs when a server does nothing but move bytes. One thread, one
+//! edge-triggered epoll, a fixed response of 1 KB for each request head that came in. It reads no
+//! HTTP beyond the empty line; it is no server, it is what a server is compared with.
+//!
+//! `floor PORT [close]`: with `close`, each connection is closed after its first answer.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+const BODY: usize = 1024;
+const LISTENER: u64 = u64::MAX;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let Some(port) = args.next().and_then(|p| p.parse().ok()) else {
+        eprintln!("usage: floor PORT [close]");
+        return ExitCode::from(2);
+    };
+    let close = args.next().as_deref() == Some("close");
+    match serve(port, close) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("floor: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A connection and what the kernel did not take at once.
+struct Connection {
+    fd: OwnedFd,
+    unsent: VecDeque<u8>,
+}
+
+fn serve(port: u16, close: bool) -> rustix::io::Result<()> {
+    let listener = listen(port)?;
+    let queue = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64(LISTENER);
+    epoll::add(&queue, &listener, data, epoll::EventFlags::IN)?;
+    let response = response(close);
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut events = Vec::with_capacity(512);
+    let mut received = Vec::with_capacity(16 * 1024);
+    loop {
+        events.clear();
+        match epoll::wait(&queue, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+        for event in &events {
+            if event.data.u64() == LISTENER {
+                accept_all(&listener, &queue, &mut connections)?;
+                continue;
+            }
+            let Some(slot) = connections.get_mut(event.data.u64() as usize) else { continue };
+            let Some(connection) = slot else { continue };
+            if !answer(connection, &response, &mut received, close) {
+                *slot = None;
+            }
+        }
+    }
+}
+
+fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    net::bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    net::listen(&fd, 4096)?;
+    Ok(fd)
+}
+
+fn response(close: bool) -> Vec<u8> {
+    let connection = if close { "close" } else { "keep-alive" };
+    let mut bytes = format!(
+        "HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Type: text/plain\r\n\
+         Content-Length: {BODY}\r\nConnection: {connection}\r\n\r\n"
+    )
+    .into_bytes();
+    bytes.resize(bytes.len() + BODY, b'x');
+    bytes
+}
+
+fn accept_all(
+    listener: &OwnedFd,
+    queue: &OwnedFd,
+    connections: &mut Vec<Option<Connection>>,
+) -> rustix::io::Result<()> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        let fd = match net::accept_with(listener, flags) {
+            Ok(fd) => fd,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        let index = fd.as_raw_fd() as usize;
+        let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        epoll::add(queue, fd.as_fd(), epoll::EventData::new_u64(index as u64), interest)?;
+        if connections.len() <= index {
+            connections.resize_with(index + 1, || None);
+        }
+        connections[index] = Some(Connection { fd, unsent: VecDeque::new() });
+    }
+}
+
+/// Answers what came in; false when the connection is over.
+fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, close: bool) -> bool {
+    received.clear();
+    let requests = match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
+        Ok((_, 0)) => return false,
+        Ok(_) => received.windows(4).filter(|w| w == b"\r\n\r\n").count(),
+        Err(Errno::AGAIN | Errno::INTR) => 0,
+        Err(_) => return false,
+    };
+    if c.unsent.is_empty() && requests == 1 {
+        // The usual case: one request, one send, nothing copied.
+        match net::send(&c.fd, response, SendFlags::NOSIGNAL) {
+            Ok(sent) => c.unsent.extend(&response[sent..]),
+            Err(Errno::AGAIN) => c.unsent.extend(response),
+            Err(_) => return false,
+        }
+        return !close;
+    }
+    for _ in 0..requests {
+        c.unsent.extend(response);
+    }
+    while !c.unsent.is_empty() {
+        match net::send(&c.fd, c.unsent.make_contiguous(), SendFlags::NOSIGNAL) {
+            Ok(sent) => drop(c.unsent.drain(..sent)),
+            Err(Errno::AGAIN) => return true,
+            Err(_) => return false,
+        }
+    }
+    !close || requests == 0
+}

@@ -1,0 +1,90 @@
+//! What an idle keep-alive connection costs in the worker's own memory.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use crate::options::Options;
+use crate::report::{self, row};
+use crate::server::{Server, Setup};
+use crate::{Outcome, proc};
+
+/// Measures every real server. Two parts add up: what the connections bring when they come, and
+/// what the server set aside for them at its start (`worker_connections`).
+pub fn run(options: &Options, _name: &str) -> Outcome {
+    let room = proc::descriptor_limit().saturating_sub(100) as usize;
+    let count = options.connections.min(room);
+    if count < options.connections {
+        println!("only {count} connections: the limit on descriptors allows no more");
+    }
+    let mut rows = vec![row([
+        "server",
+        "connections",
+        "when they come, B each",
+        "set aside, B each",
+        "together",
+        "RSS growth, B each",
+        "after they left, B each",
+    ])];
+    for &kind in options.servers.iter().filter(|k| k.is_real()) {
+        let few = Setup { connections: 64, ..Setup::default() };
+        let many = Setup { connections: count + 200, ..Setup::default() };
+        let base = {
+            let (server, _) = Server::start(options, kind, &few)?;
+            settled(&server).private_dirty as f64
+        };
+        let (server, _) = Server::start(options, kind, &many)?;
+        let empty = settled(&server);
+        let set_aside = (empty.private_dirty as f64 - base) / (count + 200 - 64) as f64;
+        let held = hold(server.port, count)?;
+        let full = settled(&server);
+        let growth = (full.private_dirty as f64 - empty.private_dirty as f64) / count as f64;
+        let rss = (full.rss as f64 - empty.rss as f64) / count as f64;
+        drop(held);
+        std::thread::sleep(Duration::from_millis(500));
+        let after = settled(&server);
+        let left = (after.private_dirty as f64 - empty.private_dirty as f64) / count as f64;
+        rows.push(row([
+            kind.name(),
+            &count.to_string(),
+            &format!("{growth:.0}"),
+            &format!("{set_aside:.0}"),
+            &format!("{:.0}", growth + set_aside),
+            &format!("{rss:.0}"),
+            &format!("{left:.0}"),
+        ]));
+    }
+    report::table(&rows);
+    Ok(())
+}
+
+/// The worker's memory after a moment of rest.
+fn settled(server: &Server) -> proc::Memory {
+    std::thread::sleep(Duration::from_millis(300));
+    proc::memory(&[server.worker()])
+}
+
+/// Opens connections, each with one answered request behind it.
+fn hold(port: u16, count: usize) -> Outcome<Vec<TcpStream>> {
+    let mut held = Vec::with_capacity(count);
+    for n in 0..count {
+        held.push(one(port).map_err(|e| format!("connection {n}: {e}"))?);
+    }
+    Ok(held)
+}
+
+fn one(port: u16) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(b"GET /return HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut buffer = [0; 2048];
+    let mut len = 0;
+    // The answer is a head and two bytes.
+    while !buffer[..len].ends_with(b"\r\n\r\n1\n") {
+        match stream.read(&mut buffer[len..])? {
+            0 => return Err(std::io::Error::other("closed instead of answered")),
+            more => len += more,
+        }
+    }
+    Ok(stream)
+}

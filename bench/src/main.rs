@@ -1,0 +1,93 @@
+//! Weir beside stock nginx and a bare responder, on one machine, in one run.
+//!
+//! Each server has one worker on CPU 0; the load is on CPU 1. Rounds are interleaved (server after
+//! server, again and again), because machines drift: ratios are taken within a round, and printed
+//! as their median with the smallest and the largest beside it.
+
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod idle;
+mod options;
+mod proc;
+mod report;
+mod server;
+mod storm;
+mod syscalls;
+mod throughput;
+mod wrk;
+
+use std::process::ExitCode;
+
+use options::Options;
+
+/// Anything that can go wrong here ends the load with a sentence.
+type Outcome<T = ()> = Result<T, String>;
+
+/// A load by name.
+struct Load {
+    name: &'static str,
+    help: &'static str,
+    /// Whether it runs when no load is named.
+    by_default: bool,
+    run: fn(&Options, &str) -> Outcome,
+}
+
+const LOADS: &[Load] = &[
+    load("1k", "1 KB file, keep-alive, 64 connections", true, throughput::run),
+    load("1k-cache", "the same with open_file_cache", true, throughput::run),
+    load("1k-500", "1 KB file, keep-alive, 500 connections", false, throughput::run),
+    load("100k", "100 KB file, keep-alive, 64 connections", true, throughput::run),
+    load("1m", "1 MB file, keep-alive, 64 connections", true, throughput::run),
+    load("close", "1 KB file, a connection each", true, throughput::run),
+    load("pipe", "1 KB file, 16 requests pipelined", true, throughput::run),
+    load("pipe-return", "return 200, 16 requests pipelined", true, throughput::run),
+    load("idle", "10,000 idle keep-alive connections: memory each", true, idle::run),
+    load("blocks", "start and reload with 1, 1,000 and 10,000 servers", true, blocks::run),
+    load("syscalls", "system calls a request, 1 KB file", true, syscalls::run),
+    load("storm", "reload every 200 ms under load: what fails", false, storm::run),
+    load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
+];
+
+const fn load(
+    name: &'static str,
+    help: &'static str,
+    by_default: bool,
+    run: fn(&Options, &str) -> Outcome,
+) -> Load {
+    Load { name, help, by_default, run }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}\n\n{}", options::USAGE);
+            for load in LOADS {
+                eprintln!("  {:<14} {}", load.name, load.help);
+            }
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(unknown) = options.loads.iter().find(|n| !LOADS.iter().any(|l| l.name == **n)) {
+        eprintln!("bench: no load is called {unknown:?}; --help lists them");
+        return ExitCode::from(2);
+    }
+    proc::raise_descriptor_limit();
+    report::machine(&options);
+    let mut failed = false;
+    for load in LOADS {
+        let chosen = match options.loads.as_slice() {
+            [] => load.by_default,
+            names => names.iter().any(|n| n == load.name),
+        };
+        if chosen {
+            println!("\n## {}: {}", load.name, load.help);
+            if let Err(message) = (load.run)(&options, load.name) {
+                println!("failed: {message}");
+                failed = true;
+            }
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,97 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use crate::server::Kind;
+
+/// What `--help` prints, before the list of loads.
+pub const USAGE: &str = "\
+usage: cargo xtask bench [LOAD...] [OPTIONS]
+
+  --rounds N        rounds of each server, interleaved (5)
+  --seconds S       length of a round (4)
+  --storm-seconds S length of a storm (60)
+  --servers A,B     of nginx, weir, floor (all that are there)
+  --nginx PATH      (/usr/sbin/nginx)
+  --weir PATH       (target/release/weir)
+  --connections N   of the idle load (10000)
+
+loads (without a name, those that take less than a minute):";
+
+/// What was asked for.
+pub struct Options {
+    /// Names of loads; none means the usual ones.
+    pub loads: Vec<String>,
+    /// Rounds of each server.
+    pub rounds: usize,
+    /// Length of a round.
+    pub seconds: u32,
+    /// Length of a storm.
+    pub storm_seconds: u32,
+    /// The servers to compare, the reference first.
+    pub servers: Vec<Kind>,
+    /// nginx's binary.
+    pub nginx: PathBuf,
+    /// Weir's binary.
+    pub weir: PathBuf,
+    /// The bare responder's binary: beside this one.
+    pub floor: PathBuf,
+    /// Idle connections to hold.
+    pub connections: usize,
+}
+
+impl Options {
+    /// Reads the command line; the error is a sentence, empty for `--help`.
+    pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let here = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+        let mut options = Self {
+            loads: Vec::new(),
+            rounds: 5,
+            seconds: 4,
+            storm_seconds: 60,
+            servers: Vec::new(),
+            nginx: PathBuf::from("/usr/sbin/nginx"),
+            weir: here.with_file_name("weir"),
+            floor: here.with_file_name("floor"),
+            connections: 10_000,
+        };
+        let mut asked = None;
+        while let Some(arg) = args.next() {
+            let Some(name) = arg.strip_prefix("--") else {
+                options.loads.push(arg);
+                continue;
+            };
+            if name == "help" {
+                return Err(String::new());
+            }
+            let value = args.next().ok_or(format!("--{name} needs a value"))?;
+            match name {
+                "rounds" => options.rounds = number(name, &value)?,
+                "seconds" => options.seconds = number(name, &value)?,
+                "storm-seconds" => options.storm_seconds = number(name, &value)?,
+                "connections" => options.connections = number(name, &value)?,
+                "nginx" => options.nginx = PathBuf::from(value),
+                "weir" => options.weir = PathBuf::from(value),
+                "servers" => asked = Some(value),
+                _ => return Err(format!("no option is called --{name}")),
+            }
+        }
+        let wanted: Vec<Kind> = match asked {
+            Some(names) => names.split(',').map(Kind::named).collect::<Result<_, _>>()?,
+            None => Kind::ALL.to_vec(),
+        };
+        for kind in wanted {
+            let binary = kind.binary(&options);
+            if binary.exists() {
+                options.servers.push(kind);
+            } else {
+                println!("{} is left out: no {}", kind.name(), binary.display());
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("--{name} wants a number, not {value:?}"))
+}

@@ -1,0 +1,115 @@
+//! What `/proc` tells about a tree of processes: CPU time, memory, descriptors.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+/// Memory of a process tree in bytes, from `smaps_rollup`.
+#[derive(Clone, Copy, Default)]
+pub struct Memory {
+    /// Resident, shared pages counted in each process.
+    pub rss: u64,
+    /// Resident, shared pages divided among those that share them.
+    pub pss: u64,
+    /// Written by the process itself and shared with nobody.
+    pub private_dirty: u64,
+}
+
+/// The process and all that descend from it.
+pub fn tree(root: u32) -> Vec<u32> {
+    let parents = parents();
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found
+}
+
+/// Every process with a file below the folder open, but this one: also those that left the tree.
+pub fn holders(folder: &Path) -> Vec<u32> {
+    let holds = |pid: u32| {
+        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        open.flatten().any(|e| fs::read_link(e.path()).is_ok_and(|to| to.starts_with(folder)))
+    };
+    let me = std::process::id();
+    parents().into_iter().map(|(pid, _)| pid).filter(|&pid| pid != me && holds(pid)).collect()
+}
+
+/// Every process with its parent; those that ended and wait to be reaped are left out.
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+            let zombie = fields.next()? == "Z";
+            let parent = fields.next()?.parse().ok()?;
+            (!zombie).then_some((pid, parent))
+        })
+        .collect()
+}
+
+/// Nanoseconds on a CPU, of all threads of all these processes.
+pub fn cpu_ns(pids: &[u32]) -> u64 {
+    pids.iter().map(|&pid| cpu_ns_of(pid)).sum()
+}
+
+fn cpu_ns_of(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+        .sum()
+}
+
+/// Memory of all these processes together.
+pub fn memory(pids: &[u32]) -> Memory {
+    let mut sum = Memory::default();
+    for pid in pids {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let value = |name: &str| {
+            let line = text.lines().find(|l| l.starts_with(name));
+            let kb = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
+            kb.unwrap_or(0) * 1024
+        };
+        sum.rss += value("Rss:");
+        sum.pss += value("Pss:");
+        sum.private_dirty += value("Private_Dirty:");
+    }
+    sum
+}
+
+/// Descriptors that all these processes hold.
+pub fn descriptors(pids: &[u32]) -> usize {
+    pids.iter().map(|p| fs::read_dir(format!("/proc/{p}/fd")).map_or(0, Iterator::count)).sum()
+}
+
+/// Whether the process runs (or waits to be reaped).
+pub fn is_there(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// Signals a process; one that is gone is no error.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Ten thousand connections need as many descriptors: takes all that the hard limit gives.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The limit on descriptors that holds for this process and those it starts.
+pub fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,85 @@
+//! Tables and ratios.
+
+use crate::options::Options;
+use crate::proc;
+
+/// Says what it was measured on.
+pub fn machine(options: &Options) {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!(
+        "{cpus} CPUs, kernel {}, {} rounds of {} s, up to {} descriptors",
+        kernel.trim(),
+        options.rounds,
+        options.seconds,
+        proc::descriptor_limit()
+    );
+    if cpus < 2 {
+        println!("one CPU alone: server and load disturb one another");
+    }
+}
+
+/// The middle value; of an even count, the mean of the two in the middle.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// Ratios taken round by round: `0.62 (0.60 to 0.65)`.
+pub fn ratios(of: &[f64], to: &[f64]) -> String {
+    let each: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
+    let smallest = each.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = each.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{:.2} ({smallest:.2} to {largest:.2})", median(&each))
+}
+
+/// Prints rows with their columns as wide as needed, the first to the left, the others right.
+pub fn table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let lens = rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count());
+        lens.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(i, (c, w))| if i == 0 { format!("{c:<w$}") } else { format!("{c:>w$}") })
+            .collect();
+        println!("{}", cells.join("  ").trim_end());
+    }
+}
+
+/// A row of texts.
+pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.iter().map(ToString::to_string).collect()
+}
+
+/// Bytes as megabytes with one decimal.
+pub fn megabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / (1024.0 * 1024.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{median, ratios};
+
+    #[test]
+    fn the_median_of_odd_and_even_counts() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        assert_eq!(ratios(&[1.0, 4.0, 3.0], &[2.0, 4.0, 4.0]), "0.75 (0.50 to 1.00)");
+    }
+}

@@ -1,0 +1,324 @@
+//! Starting and stopping what is compared.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::options::Options;
+use crate::{Outcome, proc};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const CONFIG: &str = include_str!("../configs/static.conf");
+
+/// What can be compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Stock nginx: the reference.
+    Nginx,
+    /// Ours.
+    Weir,
+    /// The bare responder.
+    Floor,
+}
+
+impl Kind {
+    /// All of them, the reference first.
+    pub const ALL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Floor];
+
+    /// Its name in tables and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Weir => "weir",
+            Self::Floor => "floor",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let kind = Self::ALL.iter().find(|kind| kind.name() == name);
+        kind.copied().ok_or_else(|| format!("no server is called {name:?}"))
+    }
+
+    /// Its program.
+    pub fn binary(self, options: &Options) -> &Path {
+        match self {
+            Self::Nginx => &options.nginx,
+            Self::Weir => &options.weir,
+            Self::Floor => &options.floor,
+        }
+    }
+
+    /// Whether it reads a configuration, serves files and reloads.
+    pub fn is_real(self) -> bool {
+        self != Self::Floor
+    }
+}
+
+/// What a load asks of the configuration.
+#[derive(Clone)]
+pub struct Setup {
+    /// Whether `open_file_cache` is on.
+    pub file_cache: bool,
+    /// `worker_connections`.
+    pub connections: usize,
+    /// More `server` blocks.
+    pub blocks: usize,
+    /// What `/return` answers.
+    pub generation: u32,
+    /// Go to the background, as a binary upgrade wants it.
+    pub daemon: bool,
+    /// The floor closes after each answer.
+    pub close: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            file_cache: false,
+            connections: 12_288,
+            blocks: 0,
+            generation: 1,
+            daemon: false,
+            close: false,
+        }
+    }
+}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    /// What it is.
+    pub kind: Kind,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    prefix: PathBuf,
+    child: Child,
+    daemon: bool,
+}
+
+impl Server {
+    /// Starts a server on CPU 0 and waits until it answers. Gives the time that took, too: from
+    /// the start of the program to the first answer of the last `server` block.
+    pub fn start(options: &Options, kind: Kind, setup: &Setup) -> Outcome<(Self, Duration)> {
+        let prefix = new_folder()?;
+        let port = free_port()?;
+        write_files(&prefix)?;
+        let binary = kind.binary(options);
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(binary);
+        if kind.is_real() {
+            write_config(&prefix, kind, port, setup)?;
+            let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
+            command.arg("-p").arg(&prefix).arg("-c").arg(prefix.join("server.conf"));
+            command.arg("-e").arg(prefix.join("error.log")).args(["-g", mode]);
+        } else {
+            command.arg(port.to_string());
+            if setup.close {
+                command.arg("close");
+            }
+        }
+        let output = fs::File::create(prefix.join("output.txt")).map_err(|e| e.to_string())?;
+        let began = Instant::now();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .map_err(|e| format!("taskset: {e}"))?;
+        let mut server = Self { kind, port, prefix, child, daemon: setup.daemon };
+        let host = block_name(setup.blocks);
+        server.wait_for_answer(&host, setup.generation, Duration::from_micros(500))?;
+        Ok((server, began.elapsed()))
+    }
+
+    /// Writes another configuration, for the next reload.
+    pub fn reconfigure(&self, setup: &Setup) -> Outcome {
+        write_config(&self.prefix, self.kind, self.port, setup)
+    }
+
+    /// Polls `/return` of that host until it gives the generation; the floor has none.
+    pub fn wait_for_answer(&mut self, host: &str, generation: u32, pause: Duration) -> Outcome {
+        let began = Instant::now();
+        let wanted = format!("{generation}\n");
+        loop {
+            if let Ok(body) = get(self.port, host, "/return")
+                && (!self.kind.is_real() || body.ends_with(&wanted))
+            {
+                return Ok(());
+            }
+            if !self.daemon && self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err(format!("{} ended at once: {}", self.kind.name(), self.complaints()));
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{} does not answer: {}", self.kind.name(), self.complaints()));
+            }
+            std::thread::sleep(pause);
+        }
+    }
+
+    /// The master's process id (the only one's, for the floor).
+    pub fn pid(&self) -> u32 {
+        let text = fs::read_to_string(self.prefix.join("server.pid")).unwrap_or_default();
+        match text.trim().parse() {
+            Ok(pid) if self.kind.is_real() => pid,
+            _ => self.child.id(),
+        }
+    }
+
+    /// The process ids of the whole tree.
+    pub fn pids(&self) -> Vec<u32> {
+        proc::tree(self.pid())
+    }
+
+    /// The tree, and what left it (an old master after an upgrade) but holds files of ours.
+    pub fn all_pids(&self) -> Vec<u32> {
+        let mut pids = self.pids();
+        pids.extend(proc::holders(&self.prefix));
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// The worker's process id: the last of the tree.
+    pub fn worker(&self) -> u32 {
+        self.pids().last().copied().unwrap_or_else(|| self.child.id())
+    }
+
+    /// Sends a signal to the master.
+    pub fn signal(&self, signal: Signal) {
+        proc::signal(self.pid(), signal);
+    }
+
+    /// What its error log and output say, shortened.
+    pub fn complaints(&self) -> String {
+        let mut text = String::new();
+        for file in ["output.txt", "error.log"] {
+            let bytes = fs::read(self.prefix.join(file)).unwrap_or_default();
+            text.push_str(&String::from_utf8_lossy(&bytes[..bytes.len().min(600)]));
+        }
+        text
+    }
+
+    /// The lines of its error log that are alerts or worse.
+    pub fn alerts(&self) -> usize {
+        let log = fs::read(self.prefix.join("error.log")).unwrap_or_default();
+        let bad = |l: &&str| l.contains("[alert]") || l.contains("[emerg]") || l.contains("panic");
+        String::from_utf8_lossy(&log).lines().filter(bad).count()
+    }
+
+    fn stop(&mut self) {
+        let pids = self.all_pids();
+        proc::signal(self.pid(), Signal::TERM);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(5) && pids.iter().any(|&p| proc::is_there(p)) {
+            // Reaps the child, so that its entry goes.
+            let _ = self.child.try_wait();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for &pid in pids.iter().filter(|&&pid| proc::is_there(pid)) {
+            proc::signal(pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.prefix);
+    }
+}
+
+/// The name of the `server` block number `n`; 0 is the first one, which has none.
+pub fn block_name(n: usize) -> String {
+    if n == 0 { "localhost".to_string() } else { format!("site{n}.test") }
+}
+
+/// A `GET` on a connection of its own; gives the body.
+pub fn get(port: u16, host: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    // The floor keeps the connection, unless told otherwise: its first read is all there is.
+    let mut buffer = [0; 4096];
+    loop {
+        let len = stream.read(&mut buffer)?;
+        answer.extend_from_slice(&buffer[..len]);
+        if len == 0 || answer.windows(13).any(|w| w == b"Server: floor") {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&answer);
+    let split = text.split_once("\r\n\r\n").filter(|_| text.starts_with("HTTP/1.1 200"));
+    let (_, body) = split.ok_or_else(|| std::io::Error::other("no answer"))?;
+    Ok(body.to_string())
+}
+
+fn new_folder() -> Outcome<PathBuf> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("weir-bench-{}-{number}", std::process::id()));
+    fs::create_dir_all(path.join("site")).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path)
+}
+
+/// The files that the loads ask for.
+fn write_files(prefix: &Path) -> Outcome {
+    for (name, len) in [("1k.txt", 1 << 10), ("100k.bin", 100 << 10), ("1m.bin", 1 << 20)] {
+        let bytes: Vec<u8> = b"0123456789abcdef".iter().copied().cycle().take(len).collect();
+        let path = prefix.join("site").join(name);
+        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome {
+    let as_root = rustix::process::getuid().is_root();
+    let mut only_nginx = String::new();
+    if kind == Kind::Nginx {
+        for what in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
+            let folder = prefix.join("tmp").join(what);
+            fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            only_nginx.push_str(&format!("{what}_temp_path {};\n", folder.display()));
+        }
+    }
+    let cache = "open_file_cache max=1000 inactive=600s; open_file_cache_valid 600s;";
+    let mut blocks = String::new();
+    for n in 1..=setup.blocks {
+        let (name, generation) = (block_name(n), setup.generation);
+        blocks.push_str(&format!(
+            "server {{ listen 127.0.0.1:{port}; server_name {name}; \
+             location / {{ return 200 \"{name} {generation}\\n\"; }} }}\n"
+        ));
+    }
+    let text = CONFIG
+        .replace("%ONLY_NGINX%", &only_nginx)
+        .replace("%USER%", if as_root { "user root;" } else { "" })
+        .replace("%CONNECTIONS%", &setup.connections.to_string())
+        .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })
+        .replace("%GENERATION%", &setup.generation.to_string())
+        .replace("%ROOT%", &prefix.join("site").to_string_lossy())
+        .replace("%PREFIX%", &prefix.to_string_lossy())
+        .replace("%PORT%", &port.to_string())
+        .replace("%BLOCKS%", &blocks);
+    // In one step, so that a reload never sees half a file.
+    let (new, path) = (prefix.join("server.conf.new"), prefix.join("server.conf"));
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, &path))
+        .map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn free_port() -> Outcome<u16> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|l| l.local_addr())
+        .map(|a| a.port())
+        .map_err(|e| format!("no free port: {e}"))
+}

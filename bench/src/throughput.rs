@@ -1,0 +1,141 @@
+//! Requests a second, CPU a request, latency and memory under load.
+
+use std::time::Duration;
+
+use crate::options::Options;
+use crate::report::{self, median, row};
+use crate::server::{Kind, Server, Setup};
+use crate::{Outcome, proc, wrk};
+
+/// What a throughput load asks for.
+struct Shape {
+    path: &'static str,
+    connections: usize,
+    pipeline: bool,
+    close: bool,
+    file_cache: bool,
+    /// Whether the floor's fixed 1 KB compares.
+    floor: bool,
+}
+
+fn shape(name: &str) -> Shape {
+    let usual = Shape {
+        path: "/1k.txt",
+        connections: 64,
+        pipeline: false,
+        close: false,
+        file_cache: false,
+        floor: true,
+    };
+    match name {
+        "1k-cache" => Shape { file_cache: true, ..usual },
+        "1k-500" => Shape { connections: 500, ..usual },
+        "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
+        "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
+        "close" => Shape { close: true, ..usual },
+        "pipe" => Shape { pipeline: true, ..usual },
+        "pipe-return" => Shape { path: "/return", pipeline: true, ..usual },
+        _ => usual,
+    }
+}
+
+/// One server's figures, a value for each round.
+#[derive(Default)]
+struct Series {
+    rate: Vec<f64>,
+    cpu_us: Vec<f64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    rss: Vec<f64>,
+    pss: Vec<f64>,
+    dirty: Vec<f64>,
+    errors: u64,
+}
+
+/// Runs a load against every server, round after round.
+pub fn run(options: &Options, name: &str) -> Outcome {
+    let shape = shape(name);
+    let setup = Setup { file_cache: shape.file_cache, close: shape.close, ..Setup::default() };
+    let mut servers = Vec::new();
+    for &kind in options.servers.iter().filter(|k| k.is_real() || shape.floor) {
+        servers.push((Server::start(options, kind, &setup)?.0, Series::default()));
+    }
+    for (server, _) in &servers {
+        // Warm: files in the page cache, pools grown, branches learnt.
+        wrk::run(&load(&shape, server.port, 1))?;
+    }
+    for _ in 0..options.rounds {
+        for (server, series) in &mut servers {
+            measure(&shape, options.seconds, server, series)?;
+        }
+    }
+    print(&servers);
+    Ok(())
+}
+
+fn load(shape: &Shape, port: u16, seconds: u32) -> wrk::Load<'static> {
+    let Shape { path, connections, pipeline, close, .. } = *shape;
+    wrk::Load { port, path, connections, seconds, pipeline, close }
+}
+
+fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) -> Outcome {
+    let pids = server.pids();
+    let before = proc::cpu_ns(&pids);
+    let result = wrk::run(&load(shape, server.port, seconds))?;
+    let cpu_ns = proc::cpu_ns(&pids) - before;
+    let memory = proc::memory(&pids);
+    series.rate.push(result.rate());
+    series.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
+    series.p50.push(result.p50_us as f64);
+    series.p99.push(result.p99_us as f64);
+    series.rss.push(memory.rss as f64);
+    series.pss.push(memory.pss as f64);
+    series.dirty.push(memory.private_dirty as f64);
+    series.errors += result.failures();
+    // Sockets of the round before settle.
+    std::thread::sleep(Duration::from_millis(100));
+    Ok(())
+}
+
+/// wrk measures no latencies beyond the median when it pipelines.
+fn p99(series: &Series) -> String {
+    let (p50, p99) = (median(&series.p50), median(&series.p99));
+    if p99 < p50 { "-".to_string() } else { format!("{p99:.0}") }
+}
+
+fn print(servers: &[(Server, Series)]) {
+    let mut rows = vec![row([
+        "server",
+        "requests/s",
+        "CPU us/req",
+        "p50 us",
+        "p99 us",
+        "RSS MB",
+        "PSS MB",
+        "dirty MB",
+        "errors",
+    ])];
+    for (server, s) in servers {
+        rows.push(row([
+            server.kind.name(),
+            &format!("{:.0}", median(&s.rate)),
+            &format!("{:.2}", median(&s.cpu_us)),
+            &format!("{:.0}", median(&s.p50)),
+            &p99(s),
+            &report::megabytes(median(&s.rss)),
+            &report::megabytes(median(&s.pss)),
+            &report::megabytes(median(&s.dirty)),
+            &s.errors.to_string(),
+        ]));
+    }
+    report::table(&rows);
+    let Some((_, reference)) = servers.iter().find(|(s, _)| s.kind == Kind::Nginx) else { return };
+    for (server, s) in servers.iter().filter(|(s, _)| s.kind != Kind::Nginx) {
+        println!(
+            "{} / nginx: CPU {}, requests/s {}",
+            server.kind.name(),
+            report::ratios(&s.cpu_us, &reference.cpu_us),
+            report::ratios(&s.rate, &reference.rate)
+        );
+    }
+}

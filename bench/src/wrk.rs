@@ -1,0 +1,111 @@
+//! The load: `wrk` on CPU 1, with one thread.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::Outcome;
+
+const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/report.lua");
+const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/pipeline.lua");
+
+/// What to ask for, and how.
+pub struct Load<'a> {
+    /// The port on 127.0.0.1.
+    pub port: u16,
+    /// The path.
+    pub path: &'a str,
+    /// Connections.
+    pub connections: usize,
+    /// How long.
+    pub seconds: u32,
+    /// Sixteen requests at once on each connection.
+    pub pipeline: bool,
+    /// A connection for each request.
+    pub close: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Default)]
+pub struct Result {
+    /// Answered requests.
+    pub requests: u64,
+    /// How long it really took.
+    pub duration_us: u64,
+    /// Failures to connect, read and write, timeouts, and statuses from 400 up.
+    pub errors: [u64; 5],
+    /// Median latency.
+    pub p50_us: u64,
+    /// The latency that one in a hundred exceeds.
+    pub p99_us: u64,
+}
+
+impl Result {
+    /// Answered requests in a second.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 * 1e6 / self.duration_us.max(1) as f64
+    }
+
+    /// All failures.
+    pub fn failures(&self) -> u64 {
+        self.errors.iter().sum()
+    }
+}
+
+/// Starts it; `finish` waits for its end.
+pub fn start(load: &Load<'_>) -> Outcome<Child> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "wrk", "-t1", "--timeout", "10s"]);
+    command.args(["-c", &load.connections.to_string(), "-d", &format!("{}s", load.seconds)]);
+    command.args(["-s", if load.pipeline { PIPELINE } else { REPORT }]);
+    if load.close {
+        command.args(["-H", "Connection: close"]);
+    }
+    command.arg(format!("http://127.0.0.1:{}{}", load.port, load.path));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot start taskset and wrk: {e}"))
+}
+
+/// Waits for the end and reads the figures.
+pub fn finish(child: Child) -> Outcome<Result> {
+    let output = child.wait_with_output().map_err(|e| format!("wrk: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse(&text).ok_or_else(|| {
+        format!("wrk gave no figures: {text} {}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+/// Runs it to its end.
+pub fn run(load: &Load<'_>) -> Outcome<Result> {
+    finish(start(load)?)
+}
+
+fn parse(text: &str) -> Option<Result> {
+    let line = text.lines().find_map(|l| l.strip_prefix("RESULT "))?;
+    let n: Vec<u64> =
+        line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+    let [requests, duration_us, _bytes, connect, read, write, status, timeout, p50_us, p99_us] =
+        *n.as_slice()
+    else {
+        return None;
+    };
+    let errors = [connect, read, write, timeout, status];
+    Some(Result { requests, duration_us, errors, p50_us, p99_us })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn the_line_of_figures_is_read() {
+        let text = "Running 1s test\nRESULT 100 2000000 5 1 2 3 4 5 60 70\nx";
+        let result = parse(text).unwrap();
+        assert_eq!((result.requests, result.p50_us, result.p99_us), (100, 60, 70));
+        assert_eq!(result.errors, [1, 2, 3, 5, 4]);
+        assert_eq!(result.rate(), 50.0);
+        assert!(parse("RESULT 1 2").is_none());
+    }
+}

@@ -1,0 +1,14 @@
+//! Builds what is measured in release, then hands over to `bench/`.
+
+use crate::workspace::Workspace;
+use crate::{Findings, run};
+
+/// Runs the benchmarks with the arguments as they are.
+pub fn run(ws: &Workspace, args: &[String]) -> Findings {
+    let one = |e: String| vec![e];
+    run::run(ws, "cargo", &["build", "--release", "--quiet", "--bin", "weir"]).map_err(one)?;
+    let mut command = vec!["run", "--release", "--quiet", "--package", "weir-bench", "--bin"];
+    command.extend(["bench", "--"]);
+    command.extend(args.iter().map(String::as_str));
+    run::run(ws, "cargo", &command).map_err(one)
+}
