@@ -4,4 +4,6 @@
 
 pub mod chunked;
 pub mod h1;
+pub mod proxy_protocol;
+pub mod range;
 pub mod uri;

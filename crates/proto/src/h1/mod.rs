@@ -22,6 +22,7 @@ pub use limits::Limits;
 pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
 pub use request::HeadParser;
+pub(crate) use request::parse_length;
 
 /// What a parser says after looking at the bytes it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
