@@ -11,8 +11,11 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod glob;
 pub mod known;
+mod lexer;
 mod likely;
+pub mod parse;
 pub mod table;
 pub mod template;
 mod tree;

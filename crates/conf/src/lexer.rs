@@ -1,0 +1,327 @@
+//! Words and their ends, as nginx cuts them.
+//!
+//! A statement is words up to `;` or `{`. A word is bare or in quotes of either kind; `\` takes the
+//! meaning off the byte after it; `#` begins a comment where a word could begin; `${` keeps its
+//! brace to the word. Variables are not looked at here.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::error::line_of;
+use crate::{ConfError, Pos, Word};
+
+/// A word of this many bytes is refused, as in nginx, whose buffer it would fill: far more often
+/// than not a quote was forgotten.
+const WORD_BYTES_MAX: usize = 4096;
+
+/// What a statement ended in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// `;`
+    Semicolon,
+    /// `{`
+    Open,
+    /// `}`, which is a statement of its own
+    Close,
+    /// The text is over.
+    Eof,
+}
+
+/// Cuts one file, or the command line's parameters, into statements.
+pub struct Lexer {
+    text: Bytes,
+    file: Rc<Path>,
+    /// Where the next byte is.
+    at: usize,
+    /// The line of `at`; stays 0 in the command line, which has none.
+    line: u32,
+    line_start: usize,
+}
+
+impl Lexer {
+    /// Reads a file's text.
+    pub fn new(file: Rc<Path>, text: Bytes) -> Lexer {
+        Lexer { text, file, at: 0, line: 1, line_start: 0 }
+    }
+
+    /// Reads what `-g` was given.
+    pub fn for_params(text: Bytes) -> Lexer {
+        Lexer { text, file: Path::new("command line").into(), at: 0, line: 0, line_start: 0 }
+    }
+
+    /// The text is the command line's.
+    pub fn is_params(&self) -> bool {
+        self.line == 0
+    }
+
+    /// The file that is read.
+    pub fn file(&self) -> &Rc<Path> {
+        &self.file
+    }
+
+    /// Cuts the next statement into `words`, which is empty for `}` and at the end.
+    ///
+    /// # Errors
+    ///
+    /// nginx's about what stands where it cannot, what is too long, and what never ends.
+    pub fn statement(&mut self, words: &mut Vec<Word>) -> Result<End, ConfError> {
+        words.clear();
+        loop {
+            self.skip_blanks();
+            let Some(&byte) = self.text.get(self.at) else {
+                return match words.first() {
+                    None => Ok(End::Eof),
+                    Some(first) => Err(self.ends_within(first)),
+                };
+            };
+            match byte {
+                b';' | b'{' if words.is_empty() => return Err(self.unexpected()),
+                b'}' => {
+                    if let Some(first) = words.first() {
+                        let help = not_ended(first);
+                        return Err(self.unexpected().with_help(help));
+                    }
+                    self.at += 1;
+                    return Ok(End::Close);
+                }
+                b';' => {
+                    self.at += 1;
+                    return Ok(End::Semicolon);
+                }
+                b'{' => {
+                    self.at += 1;
+                    return Ok(End::Open);
+                }
+                b'"' | b'\'' => words.push(self.quoted(byte)?),
+                _ => {
+                    let word = self.bare(words.first())?;
+                    words.push(word);
+                }
+            }
+        }
+    }
+
+    /// An error at the byte that comes next.
+    pub fn error_here(&self, len: u32, message: impl Into<String>) -> ConfError {
+        ConfError::at_pos(self.pos(self.at), len, message)
+    }
+
+    /// An error about the end of the text, of which nginx tells the line.
+    pub fn error_at_end(&self, message: impl Into<String>) -> ConfError {
+        let pos = Pos { file: self.file.clone(), line: self.line, column: 0 };
+        ConfError::at_pos(pos, 0, message)
+    }
+
+    /// The error that a `}` without its `{` is; it has just been read.
+    pub fn unexpected_close(&self) -> ConfError {
+        ConfError::at_pos(self.pos(self.at - 1), 1, "unexpected \"}\"")
+    }
+
+    /// Adds the line that an error in this file is in, for showing it.
+    #[cold]
+    pub fn with_line(&self, mut error: ConfError) -> ConfError {
+        if let Some(pos) = &error.pos
+            && pos.file == self.file
+            && error.line_text.is_none()
+        {
+            error.line_text = line_of(&self.text, pos.line.max(1));
+        }
+        error
+    }
+
+    fn pos(&self, at: usize) -> Pos {
+        let column = u32::try_from(at - self.line_start + 1).unwrap_or(u32::MAX);
+        Pos { file: self.file.clone(), line: self.line, column }
+    }
+
+    fn line_feed(&mut self, at: usize) {
+        if self.line != 0 {
+            self.line = self.line.saturating_add(1);
+            self.line_start = at + 1;
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(&byte) = self.text.get(self.at) {
+            match byte {
+                b'\n' => self.line_feed(self.at),
+                b' ' | b'\t' | b'\r' => {}
+                b'#' => {
+                    let rest = &self.text[self.at..];
+                    self.at += memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+                    continue;
+                }
+                _ => return,
+            }
+            self.at += 1;
+        }
+    }
+
+    fn bare(&mut self, first: Option<&Word>) -> Result<Word, ConfError> {
+        let start = self.at;
+        let pos = self.pos(start);
+        let mut escapes = false;
+        let mut variable = false;
+        loop {
+            let Some(&byte) = self.text.get(self.at) else {
+                let word = self.text.slice(start..);
+                let this = Word { text: word, pos, quoted: false };
+                return Err(self.ends_within(first.unwrap_or(&this)));
+            };
+            self.check_word_byte(byte, start, &pos, None)?;
+            match byte {
+                b'{' if variable => {}
+                b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' => break,
+                b'\\' => {
+                    variable = false;
+                    escapes = true;
+                    self.skip_escaped();
+                }
+                byte => variable = byte == b'$',
+            }
+            self.at += 1;
+        }
+        Ok(self.word(start, self.at, pos, false, escapes))
+    }
+
+    fn quoted(&mut self, quote: u8) -> Result<Word, ConfError> {
+        let pos = self.pos(self.at);
+        self.at += 1;
+        let start = self.at;
+        let mut escapes = false;
+        loop {
+            let Some(&byte) = self.text.get(self.at) else {
+                return Err(self.quote_never_ends(&pos));
+            };
+            self.check_word_byte(byte, start, &pos, Some(quote))?;
+            match byte {
+                b'\\' => {
+                    escapes = true;
+                    self.skip_escaped();
+                }
+                b'\n' => self.line_feed(self.at),
+                byte if byte == quote => break,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        let word = self.word(start, self.at, pos, true, escapes);
+        self.at += 1;
+        match self.text.get(self.at) {
+            None | Some(b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b')') => Ok(word),
+            Some(_) => Err(self.unexpected()),
+        }
+    }
+
+    /// Steps onto the byte after a backslash, if there is one; the caller steps over it.
+    fn skip_escaped(&mut self) {
+        let next = self.at + 1;
+        match self.text.get(next) {
+            // Left for the caller's loop to refuse.
+            None | Some(0) => return,
+            Some(b'\n') => self.line_feed(next),
+            Some(_) => {}
+        }
+        self.at = next;
+    }
+
+    fn check_word_byte(
+        &self,
+        byte: u8,
+        start: usize,
+        pos: &Pos,
+        quote: Option<u8>,
+    ) -> Result<(), ConfError> {
+        if byte == 0 {
+            return Err(self.error_here(1, "unexpected NUL byte"));
+        }
+        // Past it by one escaped byte at most.
+        if self.at - start < WORD_BYTES_MAX || self.is_params() {
+            return Ok(());
+        }
+        let message = match quote {
+            None => {
+                let begin = String::from_utf8_lossy(&self.text[start..start + 10]);
+                format!("too long parameter \"{begin}...\" started")
+            }
+            Some(quote) => format!(
+                "too long parameter, probably missing terminating \"{}\" character",
+                char::from(quote)
+            ),
+        };
+        Err(ConfError::at_pos(pos.clone(), 1, message))
+    }
+
+    fn word(&self, start: usize, end: usize, pos: Pos, quoted: bool, escapes: bool) -> Word {
+        let text = match escapes {
+            false => self.text.slice(start..end),
+            true => unescape(&self.text[start..end]),
+        };
+        Word { text, pos, quoted }
+    }
+
+    #[cold]
+    fn unexpected(&self) -> ConfError {
+        let rest = &self.text[self.at..];
+        let shown = match String::from_utf8_lossy(&rest[..rest.len().min(4)]).chars().next() {
+            Some(c) if !c.is_control() => c.to_string(),
+            _ => rest.first().map(|byte| byte.escape_ascii().to_string()).unwrap_or_default(),
+        };
+        self.error_here(1, format!("unexpected \"{shown}\""))
+    }
+
+    #[cold]
+    fn ends_within(&self, first: &Word) -> ConfError {
+        self.unexpected_end().with_help(not_ended(first))
+    }
+
+    #[cold]
+    fn quote_never_ends(&self, quote: &Pos) -> ConfError {
+        let error = self.unexpected_end();
+        match quote.line {
+            0 => error.with_help("a quote is not closed"),
+            line => error.with_help(format!("the quote that opens in line {line} is not closed")),
+        }
+    }
+
+    fn unexpected_end(&self) -> ConfError {
+        self.error_at_end(if self.is_params() {
+            "unexpected end of parameter, expecting \";\""
+        } else {
+            "unexpected end of file, expecting \";\" or \"}\""
+        })
+    }
+}
+
+fn not_ended(first: &Word) -> String {
+    // The name may be a whole file that lacks a semicolon.
+    let shown = &first.text[..first.text.len().min(64)];
+    let name = String::from_utf8_lossy(shown);
+    match first.pos.line {
+        0 => format!("the directive \"{name}\" is not ended by \";\""),
+        line => format!("the directive \"{name}\" in line {line} is not ended by \";\""),
+    }
+}
+
+/// Resolves `\"`, `\'`, `\\`, `\t`, `\r`, `\n`; any other backslash stays, as regular expressions
+/// need it to.
+fn unescape(raw: &[u8]) -> Bytes {
+    let mut text = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        text.extend_from_slice(&rest[..at]);
+        let (byte, taken) = match rest.get(at + 1) {
+            Some(byte @ (b'"' | b'\'' | b'\\')) => (*byte, 2),
+            Some(b't') => (b'\t', 2),
+            Some(b'r') => (b'\r', 2),
+            Some(b'n') => (b'\n', 2),
+            _ => (b'\\', 1),
+        };
+        text.push(byte);
+        rest = &rest[at + taken..];
+    }
+    text.extend_from_slice(rest);
+    text.into()
+}
