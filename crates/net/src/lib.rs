@@ -4,11 +4,14 @@
 pub mod addr;
 pub mod cidr;
 pub mod inherit;
+pub mod listen;
 pub mod listeners;
+pub mod logs;
 pub mod spec;
+pub mod syslog;
 
 pub use cidr::{Cidr, Origin};
 pub use inherit::Inherited;
 pub use listeners::Listeners;
 pub use os::socket::Kind;
-pub use spec::{KeepAlive, ListenSpec};
+pub use spec::{Keepalive, ListenSpec};

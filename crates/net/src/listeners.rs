@@ -319,7 +319,7 @@ fn open_one(spec: &ListenSpec, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
         socket::set_reuseport(&fd, true).map_err(|e| fail("setsockopt(SO_REUSEPORT)", e))?;
     }
     if let SockAddr::V6(_) = addr
-        && let Err(e) = socket::set_v6only(&fd, spec.ipv6only)
+        && let Err(e) = socket::set_v6only(&fd, spec.ipv6only.unwrap_or(true))
     {
         let e = os_error(&e);
         log!(env.log, Level::Emerg, None, "setsockopt(IPV6_V6ONLY) {addr} failed, ignored {e}");
@@ -330,11 +330,11 @@ fn open_one(spec: &ListenSpec, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
         open_to_all(path, env);
     }
     if spec.kind == Kind::Stream
-        && let Err(e) = socket::listen(&fd, spec.backlog)
+        && let Err(e) = socket::listen(&fd, spec.backlog())
     {
         let in_use = e.kind() == io::ErrorKind::AddrInUse;
         if !(in_use && env.test) {
-            let (backlog, e) = (spec.backlog, os_error(&e));
+            let (backlog, e) = (spec.backlog(), os_error(&e));
             log!(env.log, Level::Emerg, None, "listen() to {addr}, backlog {backlog} failed {e}");
         }
         return Err(if in_use { Open::InUse } else { Open::Failed });

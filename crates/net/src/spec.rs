@@ -17,8 +17,8 @@ pub struct ListenSpec {
     pub addr: SockAddr,
     /// Stream, or datagram for UDP and QUIC.
     pub kind: Kind,
-    /// `backlog=`: the longest queue of connections that wait to be accepted.
-    pub backlog: i32,
+    /// `backlog=`: the longest queue of connections that wait to be accepted; [`BACKLOG`] if not given.
+    pub backlog: Option<i32>,
     /// `rcvbuf=`, bytes.
     pub rcvbuf: Option<usize>,
     /// `sndbuf=`, bytes.
@@ -30,42 +30,51 @@ pub struct ListenSpec {
     /// `fastopen=`: the queue of connections that have data before the handshake's end.
     pub fastopen: Option<i32>,
     /// `so_keepalive=`.
-    pub keepalive: Option<KeepAlive>,
-    /// `ipv6only=`; on unless said otherwise.
-    pub ipv6only: bool,
+    pub keepalive: Option<Keepalive>,
+    /// `ipv6only=`; on if not given.
+    pub ipv6only: Option<bool>,
     /// `multipath`: multipath TCP.
     pub multipath: bool,
+    /// A socket of its own even where a wildcard socket on the same port would do: `bind`, and what other
+    /// options bring with them.
+    pub bind: bool,
 }
 
 /// `so_keepalive=off`, `on` or `idle:interval:count`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeepAlive {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keepalive {
     /// Whether the kernel probes idle connections.
     pub on: bool,
-    /// Seconds before the first probe; 0 leaves the system's.
-    pub idle: u32,
-    /// Seconds between probes; 0 leaves the system's.
-    pub interval: u32,
-    /// Probes without an answer before the connection is given up; 0 leaves the system's.
-    pub count: u32,
+    /// Seconds before the first probe; the system's if not given.
+    pub idle: Option<u32>,
+    /// Seconds between probes; the system's if not given.
+    pub interval: Option<u32>,
+    /// Probes without an answer before the connection is given up; the system's if not given.
+    pub count: Option<u32>,
 }
 
 impl ListenSpec {
-    /// An address with nginx's default options.
-    pub fn new(addr: SockAddr, kind: Kind) -> ListenSpec {
+    /// A stream socket with nginx's default options.
+    pub fn new(addr: SockAddr) -> ListenSpec {
         ListenSpec {
             addr,
-            kind,
-            backlog: BACKLOG,
+            kind: Kind::Stream,
+            backlog: None,
             rcvbuf: None,
             sndbuf: None,
             reuseport: false,
             deferred: false,
             fastopen: None,
             keepalive: None,
-            ipv6only: true,
+            ipv6only: None,
             multipath: false,
+            bind: false,
         }
+    }
+
+    /// The length of the queue of connections that wait to be accepted.
+    pub fn backlog(&self) -> i32 {
+        self.backlog.unwrap_or(BACKLOG)
     }
 
     /// Sets the options on a socket. What the kernel refuses is told and ignored, as in nginx.
@@ -90,17 +99,17 @@ impl ListenSpec {
         if let Some(k) = self.keepalive {
             let what = format!("setsockopt(SO_KEEPALIVE, {})", u8::from(k.on));
             tell(Level::Alert, &what, socket::set_keepalive(fd, k.on));
-            if k.idle > 0 {
-                let what = format!("setsockopt(TCP_KEEPIDLE, {})", k.idle);
-                tell(Level::Alert, &what, socket::set_keepidle(fd, k.idle));
+            if let Some(seconds) = k.idle {
+                let what = format!("setsockopt(TCP_KEEPIDLE, {seconds})");
+                tell(Level::Alert, &what, socket::set_keepidle(fd, seconds));
             }
-            if k.interval > 0 {
-                let what = format!("setsockopt(TCP_KEEPINTVL, {})", k.interval);
-                tell(Level::Alert, &what, socket::set_keepintvl(fd, k.interval));
+            if let Some(seconds) = k.interval {
+                let what = format!("setsockopt(TCP_KEEPINTVL, {seconds})");
+                tell(Level::Alert, &what, socket::set_keepintvl(fd, seconds));
             }
-            if k.count > 0 {
-                let what = format!("setsockopt(TCP_KEEPCNT, {})", k.count);
-                tell(Level::Alert, &what, socket::set_keepcnt(fd, k.count));
+            if let Some(count) = k.count {
+                let what = format!("setsockopt(TCP_KEEPCNT, {count})");
+                tell(Level::Alert, &what, socket::set_keepcnt(fd, count));
             }
         }
         if let Some(queue) = self.fastopen {
@@ -109,8 +118,9 @@ impl ListenSpec {
         }
         // Listening again changes the backlog of a socket that was taken over, and starts one that a
         // parent had only bound.
-        if let Err(e) = socket::listen(fd, self.backlog) {
-            let (addr, backlog, e) = (&self.addr, self.backlog, os_error(&e));
+        let backlog = self.backlog();
+        if let Err(e) = socket::listen(fd, backlog) {
+            let (addr, e) = (&self.addr, os_error(&e));
             log!(
                 log,
                 Level::Alert,
@@ -136,12 +146,13 @@ mod tests {
     #[test]
     fn options_reach_the_socket() {
         let fd = OwnedFd::from(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let mut spec = ListenSpec::new(socket::local_addr(&fd).unwrap(), Kind::Stream);
+        let mut spec = ListenSpec::new(socket::local_addr(&fd).unwrap());
         let (log, lines) = base::log::capture(Level::Info);
-        spec.backlog = 7;
+        spec.backlog = Some(7);
         spec.deferred = true;
         spec.rcvbuf = Some(4096);
-        spec.keepalive = Some(KeepAlive { on: true, idle: 30, interval: 0, count: 4 });
+        spec.keepalive =
+            Some(Keepalive { on: true, idle: Some(30), interval: None, count: Some(4) });
         spec.configure(&fd, &log);
         assert_eq!(lines.take(), "");
         assert_eq!(socket::accept_queue(&fd).unwrap().1, 7);

@@ -197,6 +197,16 @@ pub fn chown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> 
     std::os::unix::fs::chown(path, uid, gid)
 }
 
+/// Sets owner and group of an open file; `None` leaves one as it is.
+pub fn chown_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    std::os::unix::fs::fchown(fd, uid, gid)
+}
+
+/// Sets the permission bits of an open file.
+pub fn chmod_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?)
+}
+
 /// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has it.
 pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?)

@@ -84,6 +84,12 @@ pub fn new_session() -> io::Result<()> {
     Ok(())
 }
 
+/// This machine's name in lower case, at most 255 bytes.
+pub fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    name.chars().take(255).collect()
+}
+
 /// Sets the mask of permissions taken away from new files.
 pub fn umask(mask: u32) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));

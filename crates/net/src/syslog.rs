@@ -1,0 +1,288 @@
+//! Lines to syslog (RFC 3164), over UDP or a unix socket, without ever waiting.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, Sink, os_error};
+use conf::{ConfError, Word};
+use os::SockAddr;
+use os::socket::{self, Kind};
+
+use crate::addr;
+
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv",
+    "ftp", "ntp", "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4",
+    "local5", "local6", "local7",
+];
+const TAG_MAX: usize = 32;
+/// nginx's, because rules that sort lines on the other end know it.
+const DEFAULT_TAG: &str = "nginx";
+const DEFAULT_PORT: u16 = 514;
+
+/// A syslog server and how lines to it begin: the value `syslog:server=…,facility=…` of `error_log` and
+/// `access_log`.
+#[derive(Debug)]
+pub struct Syslog {
+    server: SockAddr,
+    server_text: String,
+    facility: usize,
+    severity: Level,
+    tag: String,
+    /// Empty with `nohostname`.
+    hostname: String,
+    socket: RefCell<Option<OwnedFd>>,
+    /// A line about a syslog that fails is not sent to that syslog.
+    busy: Cell<bool>,
+}
+
+impl Syslog {
+    /// Reads a value that begins with `syslog:`. Names of servers are resolved now.
+    pub fn parse(word: &Word) -> Result<Syslog, ConfError> {
+        let value = word.bytes().strip_prefix(b"syslog:").unwrap_or(word.bytes());
+        let mut draft = Draft::default();
+        for part in value.split(|&b| b == b',') {
+            draft.parameter(word, part)?;
+        }
+        let Some((server, server_text)) = draft.server else {
+            return Err(ConfError::at(word, "no syslog server specified"));
+        };
+        Ok(Syslog {
+            server,
+            server_text,
+            facility: draft.facility.unwrap_or(FACILITIES.len() - 1),
+            severity: draft.severity.unwrap_or(Level::Info),
+            tag: draft.tag.unwrap_or_else(|| DEFAULT_TAG.to_owned()),
+            hostname: if draft.nohostname { String::new() } else { os::process::hostname() },
+            socket: RefCell::default(),
+            busy: Cell::new(false),
+        })
+    }
+
+    /// Sends a line (without its line feed) with the severity that the configuration chose, or with
+    /// another. A full buffer drops it; other failures are told in the error log.
+    pub fn send(&self, severity: Option<Level>, line: &[u8]) {
+        if self.busy.replace(true) {
+            return;
+        }
+        let mut message = Vec::with_capacity(line.len() + 64 + self.hostname.len());
+        self.write_head(severity.unwrap_or(self.severity), &mut message);
+        message.extend_from_slice(line);
+        if let Err((what, e)) = self.try_send(&message) {
+            let (server, e) = (&self.server_text, os_error(&e));
+            let level = if what == "send()" { Level::Error } else { Level::Alert };
+            log!(
+                log::default(),
+                level,
+                None,
+                "{what} failed {e} while logging to syslog, server: {server}"
+            );
+            *self.socket.borrow_mut() = None;
+        }
+        self.busy.set(false);
+    }
+
+    /// `<PRI>Mon dd hh:mm:ss HOST TAG: `
+    fn write_head(&self, severity: Level, out: &mut Vec<u8>) {
+        let priority = self.facility * 8 + (severity as usize).saturating_sub(1);
+        let time = base::time::syslog_time();
+        let space = if self.hostname.is_empty() { "" } else { " " };
+        let (host, tag) = (&self.hostname, &self.tag);
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, "<{priority}>");
+        out.extend_from_slice(&time);
+        let _ = write!(out, " {host}{space}{tag}: ");
+    }
+
+    fn try_send(&self, message: &[u8]) -> Result<(), (&'static str, io::Error)> {
+        let mut slot = self.socket.borrow_mut();
+        let fd = match slot.take() {
+            Some(fd) => fd,
+            None => {
+                let fd =
+                    socket::socket(&self.server, Kind::Datagram).map_err(|e| ("socket()", e))?;
+                socket::connect(&fd, &self.server).map_err(|e| ("connect()", e))?;
+                fd
+            }
+        };
+        match socket::send(&fd, message, false) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(("send()", e)),
+            _ => {
+                *slot = Some(fd);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    server: Option<(SockAddr, String)>,
+    facility: Option<usize>,
+    severity: Option<Level>,
+    tag: Option<String>,
+    nohostname: bool,
+}
+
+impl Draft {
+    fn parameter(&mut self, word: &Word, part: &[u8]) -> Result<(), ConfError> {
+        let error = |message: String| Err(ConfError::at(word, message));
+        let text = String::from_utf8_lossy(part).into_owned();
+        let Some((name, value)) = text.split_once('=') else {
+            if part == b"nohostname" {
+                self.nohostname = true;
+                return Ok(());
+            }
+            return error(format!("unknown syslog parameter \"{text}\""));
+        };
+        let given = match name {
+            "server" => self.server.is_some(),
+            "facility" => self.facility.is_some(),
+            "severity" => self.severity.is_some(),
+            "tag" => self.tag.is_some(),
+            _ => return error(format!("unknown syslog parameter \"{text}\"")),
+        };
+        if given {
+            return error(format!("duplicate syslog \"{name}\""));
+        }
+        match name {
+            "server" => self.server = Some(server(word, value)?),
+            "facility" => match FACILITIES.iter().position(|f| *f == value) {
+                Some(i) => self.facility = Some(i),
+                None => return error(format!("unknown syslog facility \"{value}\"")),
+            },
+            "severity" => match Level::from_name(value.as_bytes()) {
+                Some(level) => self.severity = Some(level),
+                None => return error(format!("unknown syslog severity \"{value}\"")),
+            },
+            _ if value.len() > TAG_MAX => {
+                return error(format!("syslog tag length exceeds {TAG_MAX}"));
+            }
+            _ if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                let message = "syslog \"tag\" only allows alphanumeric characters and underscore";
+                return error(message.to_owned());
+            }
+            _ => self.tag = Some(value.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn server(word: &Word, value: &str) -> Result<(SockAddr, String), ConfError> {
+    let options = addr::Options { default_port: DEFAULT_PORT, ..addr::Options::default() };
+    let wrong = |what: &str| ConfError::at(word, format!("{what} in syslog server \"{value}\""));
+    let address = addr::parse(value.as_bytes(), options).map_err(wrong)?;
+    match address.addrs.into_iter().next() {
+        Some(addr) => {
+            let text = addr.to_string();
+            Ok((addr, text))
+        }
+        None => Err(wrong("host not found")),
+    }
+}
+
+/// A syslog server as a place for the error log's lines.
+pub(crate) struct SyslogSink {
+    pub(crate) syslog: Rc<Syslog>,
+    pub(crate) level: Level,
+    pub(crate) debug_mask: u32,
+}
+
+impl Sink for SyslogSink {
+    fn write_line(&self, level: Level, line: &[u8]) {
+        self.syslog.send(Some(level), line.strip_suffix(b"\n").unwrap_or(line));
+    }
+
+    fn level(&self) -> Level {
+        self.level
+    }
+
+    fn debug_mask(&self) -> u32 {
+        self.debug_mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use conf::Pos;
+    use std::path::Path;
+
+    fn word(text: &str) -> Word {
+        let pos = Pos { file: Path::new("f").into(), line: 3, column: 1 };
+        Word { text: Bytes::copy_from_slice(text.as_bytes()), pos, quoted: false }
+    }
+
+    #[test]
+    fn a_line_arrives_with_its_head() {
+        let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let syslog = Syslog::parse(&word(&format!(
+            "syslog:server=127.0.0.1:{port},facility=local0,tag=web_1,nohostname,severity=warn"
+        )))
+        .unwrap();
+        let mut buf = [0; 200];
+        let mut got = |severity, line: &[u8]| {
+            syslog.send(severity, line);
+            let n = server.recv(&mut buf).unwrap();
+            String::from_utf8_lossy(&buf[..n]).into_owned()
+        };
+        let text = got(None, b"hello");
+        // local0 is 16, warn is 4: 16 * 8 + 4.
+        assert!(text.starts_with("<132>") && text.ends_with(" web_1: hello"), "{text}");
+        assert_eq!(text.len(), "<132>Jan  1 00:00:00 web_1: hello".len());
+        assert!(got(Some(Level::Emerg), b"x").starts_with("<128>"));
+    }
+
+    #[test]
+    fn a_host_name_stands_before_the_tag() {
+        let syslog = Syslog::parse(&word("syslog:server=127.0.0.1")).unwrap();
+        assert_eq!(syslog.server.port(), 514);
+        let mut head = Vec::new();
+        syslog.write_head(Level::Info, &mut head);
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("<190>"), "{head}");
+        assert!(head.ends_with(&format!(" {} nginx: ", os::process::hostname())), "{head}");
+    }
+
+    #[test]
+    fn errors_in_nginx_s_words() {
+        for (text, message) in [
+            ("tag=x", "no syslog server specified"),
+            ("", "unknown syslog parameter \"\""),
+            ("server=1.1.1.1,server=1.1.1.1", "duplicate syslog \"server\""),
+            ("server=1.1.1.1,facility=x", "unknown syslog facility \"x\""),
+            ("server=1.1.1.1,severity=warning", "unknown syslog severity \"warning\""),
+            (
+                "server=1.1.1.1,tag=a-b",
+                "syslog \"tag\" only allows alphanumeric characters and underscore",
+            ),
+            ("server=unix:", "no path in the unix domain socket in syslog server \"unix:\""),
+            ("server=1.1.1.1,x=y", "unknown syslog parameter \"x=y\""),
+        ] {
+            let error = Syslog::parse(&word(&format!("syslog:{text}"))).unwrap_err();
+            assert_eq!(error.to_string(), format!("{message} in f:3"));
+        }
+        let long = format!("syslog:server=1.1.1.1,tag={}", "t".repeat(33));
+        assert!(Syslog::parse(&word(&long)).unwrap_err().to_string().contains("exceeds 32"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_told_in_the_error_log() {
+        let (log, lines) = base::log::capture(Level::Info);
+        base::log::set_default(log);
+        let syslog = Syslog::parse(&word("syslog:server=unix:/does/not/exist")).unwrap();
+        syslog.send(None, b"x");
+        let text = lines.take();
+        assert!(text.contains("[alert]"), "{text}");
+        assert!(text.contains(
+            "connect() failed (2: No such file or directory) while logging to syslog, \
+             server: unix:/does/not/exist"
+        ));
+    }
+}
