@@ -49,7 +49,7 @@ thread_local! {
 /// clock before, which is what makes times in shared memory comparable.
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// Tells the offset of local time from UTC in seconds (east is positive) at a moment (Unix seconds).
+/// Tells the offset of local time from UTC at a moment (Unix seconds), in seconds, east positive.
 pub type ZoneOffset = fn(i64) -> i32;
 
 static ZONE: OnceLock<ZoneOffset> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Every directive of nginx 1.31.5 with its module, places and arguments: facts, so that a name this
-//! server does not build in is told apart from one that nobody knows.
+//! Every directive of nginx 1.31.5 with its module, places and arguments: facts, so that a name
+//! this server does not build in is told apart from one that nobody knows.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! Arguments as values: flags, numbers, sizes, times, enumerations, in nginx's notation.
 //!
 //! `parse_*` take bytes and know nothing of directives; the functions named after a type read one
-//! argument of a directive (counted from 0) and complain in nginx's words; `set_*` fill a field that
-//! may be given once.
+//! argument of a directive (counted from 0) and complain in nginx's words; `set_*` fill a field
+//! that may be given once.
 
 use base::ascii::parse_i63;
 use bytes::Bytes;
@@ -301,7 +301,8 @@ pub fn set_num(field: &mut Option<u64>, node: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 ///
-/// As [`set_num`], or `value must be between A and B`, or `value must be equal to or greater than A`.
+/// As [`set_num`], or `value must be between A and B`, or, without an upper end, `value must be
+/// equal to or greater than A`.
 pub fn set_num_within(
     field: &mut Option<u64>,
     node: &Node,

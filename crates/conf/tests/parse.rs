@@ -433,7 +433,8 @@ fn parameters_may_include() {
 #[test]
 fn ten_thousand_servers_are_read_in_no_time() {
     let server = "server { listen 80; server_name a.example b.example; root /srv/www;\n\
-                  location / { try_files $uri $uri/ =404; }\n location /api { proxy_pass http://b; } }\n";
+                  location / { try_files $uri $uri/ =404; }\n\
+                  location /api { proxy_pass http://b; } }\n";
     let text = Bytes::from(server.repeat(10_000));
     let began = std::time::Instant::now();
     let tree = parse_bytes(Path::new("t"), text, &Options::default()).unwrap();

@@ -179,8 +179,10 @@ fn the_terminal_shows_the_line_and_the_place() {
         "unexpected \"}\" in t.conf:2\n\x20 2 | }\n\x20   | ^\n"
     );
     // The end of a file has no place in its line.
+    let text = Bytes::from_static(b"http {");
+    let error = parse_bytes(Path::new("t.conf"), text, &Options::default()).unwrap_err();
     assert_eq!(
-        show("http {", Contexts::MAIN),
+        error.render_terminal(&[]),
         "unexpected end of file, expecting \"}\" in t.conf:1\n\
          \x20 1 | http {\n\
          \x20 help: the block \"http\" in line 1 is not closed\n"
