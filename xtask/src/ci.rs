@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::Workspace;
-use crate::{Findings, run, tidy, tiers};
+use crate::{Findings, directives, run, tidy, tiers};
 
 /// The compiler release whose lints and formatting the tree is clean under. Another release may
 /// know new lints: there they are shown, but do not fail.
@@ -18,6 +18,7 @@ const STEPS: &[(&str, Step)] = &[
     ("tidy", |ws, _| tidy::run(ws, &[])),
     ("lints", lints),
     ("licences", licences),
+    ("directives", directives),
     ("tests", |ws, _| cargo(ws, &["test", "--workspace"])),
 ];
 
@@ -68,6 +69,14 @@ fn lints(ws: &Workspace, exact: bool) -> Findings {
         args.extend(["--", "-D", "warnings"]);
     }
     with_tool(ws, exact, "clippy", &args)
+}
+
+/// The reference page, once there is a binary to ask.
+fn directives(ws: &Workspace, _exact: bool) -> Findings {
+    if !ws.root().join("crates/server").exists() {
+        return Ok(());
+    }
+    directives::run(ws, &["--check".to_string()])
 }
 
 /// `deny.toml`: licences, duplicates, known faults of dependencies, where cargo-deny is at hand.

@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod directives;
 mod run;
 mod rust_source;
 mod tidy;
@@ -32,6 +33,12 @@ const VERBS: &[Verb] = &[
         arguments: "",
         help: "everything a change has to pass; what ./x test runs",
         run: ci::run,
+    },
+    Verb {
+        name: "directives",
+        arguments: "[--check]",
+        help: "makes docs/directives.md from the binary's tables; --check compares",
+        run: directives::run,
     },
     Verb {
         name: "bench",

@@ -6,6 +6,7 @@
 //! - [`value`]: flags, sizes, times and enumerations as arguments
 //! - [`template`]: text with `$variables`, compiled once and evaluated per request
 //! - [`known`]: every directive of nginx, for the messages about those that are not built in
+//! - [`reference`]: directives as lines of text, for the reference page
 //!
 //! Nothing in here may panic, hang or exhaust the stack, whatever the text is.
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod known;
 mod lexer;
 mod likely;
 pub mod parse;
+pub mod reference;
 pub mod table;
 pub mod template;
 mod tree;
