@@ -1,0 +1,217 @@
+//! epoll(7), edge-triggered.
+//!
+//! A socket is registered when it first waits, and stays so until it closes: a keep-alive request
+//! costs recv, send and its share of epoll_wait. Reports of writability are asked for when a send
+//! first comes back short, because most sockets never get there, and because a unix socket
+//! reports it after every read of its peer. Listeners are level-triggered and exclusive: one
+//! report wakes one worker, and goes on until the queue is empty.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::Phase;
+use crate::op::Direction;
+use crate::remote::{self, Mailbox};
+use crate::slot::NONE;
+use crate::sock::{Kind, SockKey, bits};
+use crate::turn::Core;
+
+/// Events that one call collects at most.
+const BATCH: usize = 512;
+
+/// The token of the clock's timerfd: another place that no socket has.
+const TICK: u64 = NONE as u64 - 1;
+
+pub(crate) struct Epoll {
+    epoll: OwnedFd,
+    mailbox: Arc<Mailbox>,
+    events: Vec<Event>,
+    posted: Vec<u64>,
+    /// Ticks at `timer_resolution`, when that is set: then only its ticks move the clock.
+    tick: Option<OwnedFd>,
+}
+
+impl Epoll {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, resolution_ms: u64) -> io::Result<Epoll> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, mailbox.event(), EventData::new_u64(remote::TOKEN), EventFlags::IN)?;
+        let tick = match resolution_ms {
+            0 => None,
+            ms => Some(ticker(ms)?),
+        };
+        if let Some(tick) = &tick {
+            epoll::add(&epoll, tick, EventData::new_u64(TICK), EventFlags::IN)?;
+        }
+        let events = Vec::with_capacity(BATCH);
+        Ok(Epoll { epoll, mailbox, events, posted: Vec::new(), tick })
+    }
+
+    pub(super) fn arm(
+        &mut self,
+        core: &mut Core,
+        key: SockKey,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+    ) -> io::Result<()> {
+        let Some(entry) = core.socks.get(key) else { return Ok(()) };
+        let before = entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE);
+        let wanted = match direction {
+            Direction::Read | Direction::PeerClosed => bits::ARMED_READ,
+            Direction::Write => bits::ARMED_WRITE,
+        };
+        if before & wanted != 0 {
+            return Ok(());
+        }
+        let both = before | wanted;
+        let mut flags = EventFlags::ET | EventFlags::RDHUP;
+        flags.set(EventFlags::IN, both & bits::ARMED_READ != 0);
+        flags.set(EventFlags::OUT, both & bits::ARMED_WRITE != 0);
+        let data = EventData::new_u64(key.token());
+        match before {
+            0 => epoll::add(&self.epoll, fd, data, flags)?,
+            _ => epoll::modify(&self.epoll, fd, data, flags)?,
+        }
+        entry.bits |= both;
+        Ok(())
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        key: SockKey,
+        fd: BorrowedFd<'_>,
+        on: bool,
+        exclusive: bool,
+    ) -> io::Result<()> {
+        let changed = if on {
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::EXCLUSIVE, exclusive);
+            epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), flags)
+        } else {
+            epoll::delete(&self.epoll, fd)
+        };
+        Ok(changed?)
+    }
+
+    pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
+        // With a ticker the clock stands still between ticks: no wait may end by it.
+        let timeout_ms =
+            if self.tick.is_some() { timeout_ms.filter(|&ms| ms == 0) } else { timeout_ms };
+        let timeout = timeout_ms.map(|ms| Timespec {
+            tv_sec: (ms / 1000).min(i32::MAX as u64 / 1000) as i64,
+            tv_nsec: (ms % 1000 * 1_000_000) as i64,
+        });
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) => (),
+            // A signal: the turn ends without events, and who set the signal's flag looks at it.
+            Err(Errno::INTR) => self.events.clear(),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(match &self.tick {
+            None => true,
+            Some(tick) => {
+                let ticked = self.events.iter().any(|event| event_token(event) == TICK);
+                if ticked {
+                    let _ = rustix::io::read(tick, &mut [0u8; 8]);
+                }
+                ticked
+            }
+        })
+    }
+
+    pub(super) fn apply(&mut self, core: &mut Core, phase: Phase) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in &mut events {
+            self.apply_one(core, phase, event);
+        }
+        if phase == Phase::Rest {
+            events.clear();
+        }
+        self.events = events;
+    }
+
+    fn apply_one(&mut self, core: &mut Core, phase: Phase, event: &mut Event) {
+        let token = event_token(event);
+        match token {
+            TICK => return,
+            remote::TOKEN => {
+                if phase == Phase::Rest {
+                    self.mailbox.take(&mut self.posted);
+                    for data in self.posted.drain(..) {
+                        core.tasks.wake(data);
+                    }
+                }
+                return;
+            }
+            _ => (),
+        }
+        let key = SockKey::from_token(token);
+        let Some(entry) = core.socks.get(key) else { return };
+        let listener = entry.kind == Kind::Listener;
+        if phase == Phase::Listeners {
+            if !listener {
+                return;
+            }
+            // Applied now, and not a second time with the rest.
+            event.data = EventData::new_u64(TICK);
+        }
+        if listener && entry.reader == NONE {
+            // Nobody accepts; the report would come again and again.
+            core.idle_listener(key);
+        }
+        core.apply(key, ready_bits(event.flags));
+    }
+
+    pub(super) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+        if let Some(entry) = core.socks.get(key)
+            && entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE) != 0
+        {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+}
+
+fn event_token(event: &Event) -> u64 {
+    // The structure is packed: a copy, not a reference.
+    let data = event.data;
+    data.u64()
+}
+
+fn ready_bits(flags: EventFlags) -> u8 {
+    let mut ready = 0;
+    if flags.intersects(EventFlags::IN) {
+        ready |= bits::READ;
+    }
+    if flags.intersects(EventFlags::OUT) {
+        ready |= bits::WRITE;
+    }
+    if flags.intersects(EventFlags::RDHUP) {
+        ready |= bits::READ | bits::PEER_CLOSED;
+    }
+    if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+        // Whichever operation comes next learns what happened.
+        ready |= bits::READ | bits::WRITE | bits::PEER_CLOSED;
+    }
+    ready
+}
+
+fn ticker(ms: u64) -> io::Result<OwnedFd> {
+    let tick =
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let span = rustix::time::Timespec {
+        tv_sec: (ms / 1000) as i64,
+        tv_nsec: (ms % 1000 * 1_000_000) as i64,
+    };
+    let times = Itimerspec { it_interval: span, it_value: span };
+    timerfd_settime(&tick, TimerfdTimerFlags::empty(), &times)?;
+    Ok(tick)
+}

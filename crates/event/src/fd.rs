@@ -1,0 +1,38 @@
+//! Any descriptor that can be waited for: an eventfd, a signalfd, a pipe, a datagram socket.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use crate::deadline::Deadline;
+use crate::op::{Direction, Ready};
+use crate::sock::{Kind, Registered};
+
+/// A descriptor of any kind in this thread's loop; closes when it is dropped.
+///
+/// Readiness is told once: after [`Fd::readable`], read until `WouldBlock` before waiting again.
+pub struct Fd(Registered);
+
+impl Fd {
+    /// Takes a nonblocking descriptor into the loop. It does not count as a connection.
+    ///
+    /// # Panics
+    /// When this thread has no loop.
+    pub fn new(fd: OwnedFd) -> Fd {
+        Fd(Registered::new(fd, Kind::Other, 0))
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+
+    /// Waits until there may be something to read.
+    pub fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Ready::once(&self.0, Direction::Read, deadline)
+    }
+
+    /// Waits until something may be written.
+    pub fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Ready::once(&self.0, Direction::Write, deadline)
+    }
+}

@@ -1,0 +1,95 @@
+//! A gate that closes once and wakes whoever waits at it.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::op::Wait;
+use crate::slot::{NONE, Terms};
+use crate::turn::{try_with, with};
+
+/// Open until it is closed, once and for all: the way in which a worker tells its connections
+/// that it shuts down. Waiting at a gate costs the slot of a parked connection nothing; closing
+/// looks at every slot.
+#[derive(Clone, Debug)]
+pub struct Gate(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: u32,
+    closed: Cell<bool>,
+}
+
+thread_local! {
+    static LAST_ID: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Gate {
+    /// An open gate, for the loop of this thread.
+    pub fn new() -> Gate {
+        // 0 stands for "no gate". Numbers that come round again wake too many, never too few.
+        let id = LAST_ID.with(|last| {
+            last.set(last.get().wrapping_add(1).max(1));
+            last.get()
+        });
+        Gate(Rc::new(Inner { id, closed: Cell::new(false) }))
+    }
+
+    /// Closes the gate and wakes all that wait at it.
+    pub fn close(&self) {
+        if !self.0.closed.replace(true) {
+            let _ = try_with(|inner| {
+                let core = &mut inner.core;
+                core.slots.close_gate(&mut core.tasks, self.0.id);
+            });
+        }
+    }
+
+    /// Whether the gate was closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
+    }
+
+    /// Waits until the gate is closed.
+    pub fn closed(&self) -> Closed<'_> {
+        Closed { gate: self, wait: Wait::new() }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new()
+    }
+}
+
+/// The future of [`Gate::closed`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Closed<'a> {
+    gate: &'a Gate,
+    wait: Wait,
+}
+
+impl Future for Closed<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.gate.is_closed() {
+            return Poll::Ready(());
+        }
+        with(|inner| {
+            if this.wait.poll(inner, cx).is_none_or(|polled| polled.is_ready()) {
+                let gate = this.gate.id();
+                let terms = Terms { sock: NONE, gate, park: false, deadline_ms: u64::MAX };
+                this.wait.begin(inner, cx, terms);
+            }
+            Poll::Pending
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! The event loop of one thread: sockets, timers, tasks, and the drivers beneath them.
+//!
+//! A thread makes one [`Loop`]; free functions and the types here use the loop of their thread.
+//! An operation is tried at once, where the driver allows it, and only what would block takes a
+//! slot, a timer and a turn of the loop. Futures hold the keys of slots and no memory that the
+//! kernel sees; dropping one gives its operation up.
+
+mod deadline;
+mod driver;
+mod fd;
+mod gate;
+mod listener;
+mod notify;
+mod op;
+mod remote;
+mod slot;
+mod sock;
+pub mod task;
+mod timer;
+mod turn;
+
+pub use deadline::{Deadline, Elapsed, sleep, timeout};
+pub use driver::DriverKind;
+pub use fd::Fd;
+pub use gate::Gate;
+pub use listener::{AcceptLock, Accepted, ListenOpts, Listener};
+pub use notify::Notify;
+pub use op::Wake;
+pub use sock::Sock;
+pub use task::{TaskId, spawn};
+pub use turn::{
+    Loop, Options, Stats, connections_in_use, connections_max, descriptor_closed, driver_name,
+    stats,
+};

@@ -1,0 +1,359 @@
+//! Listeners: who accepts, how many at a time, and what happens when descriptors or connections
+//! run out.
+//!
+//! A listener is reported to the loop only while somebody waits in [`Listener::accept`], it is
+//! not paused, descriptors are not known to have run out, and, where workers share an accept
+//! lock, this one has it.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use base::log::Level;
+use os::SockAddr;
+use rustix::io::Errno;
+
+use crate::driver::Driver;
+use crate::op::Wait;
+use crate::slot::{NONE, Terms};
+use crate::sock::{Kind, Registered, Sock, SockKey, bits};
+use crate::turn::{Core, Inner, with};
+
+/// An exclusive registration goes to the end of the kernel's list after so many connections.
+/// The kernel wakes the first worker in the list that sleeps; without this, a lightly loaded
+/// server would serve everything from one of them.
+const ROTATE_EVERY: u32 = 16;
+
+/// Without `multi_accept`, one connection is accepted for each report; with it, all that wait,
+/// but this many before other tasks have their turn.
+const MULTI_MAX: u32 = 512;
+
+/// How long accepting stops at most when descriptors have run out. It goes on as soon as one is
+/// closed through the loop; others may be closed without the loop's knowledge.
+pub(crate) const STARVED_MS: u64 = 500;
+
+/// Decides which of several workers accepts.
+pub trait AcceptLock {
+    /// Takes the lock if it is free.
+    fn try_lock(&self) -> bool;
+    /// Gives the lock back.
+    fn unlock(&self);
+}
+
+/// How a listener takes part in accepting.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOpts {
+    /// Other processes accept from the same socket: one of them is woken for a connection.
+    pub exclusive: bool,
+}
+
+impl Default for ListenOpts {
+    fn default() -> ListenOpts {
+        ListenOpts { exclusive: true }
+    }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub sock: Sock,
+    /// The peer's address.
+    pub addr: SockAddr,
+}
+
+/// A listening socket of this thread's loop; closes when it is dropped. [`Listener::drain`] it
+/// before that, or connections in its queue are reset.
+pub struct Listener(Rc<Shared>);
+
+pub(crate) struct Shared {
+    sock: Registered,
+    opts: ListenOpts,
+    paused: Cell<bool>,
+    /// Connections accepted, for the rotation.
+    accepted: Cell<u32>,
+    /// Connections accepted in a row, with `multi_accept`.
+    in_a_row: Cell<u32>,
+}
+
+/// What one look at a listener came to.
+enum Step {
+    /// The slot waits.
+    Wait,
+    /// Other tasks first.
+    Yield,
+    /// Nothing came of it: look again.
+    Again,
+    Accepted(OwnedFd, SockAddr),
+    Failed(Level, io::Error),
+    Broken(io::Error),
+}
+
+impl Listener {
+    /// Takes a nonblocking listening socket into the loop.
+    ///
+    /// # Panics
+    /// When this thread has no loop.
+    pub fn new(fd: OwnedFd, opts: ListenOpts) -> Listener {
+        let shared = Rc::new(Shared {
+            sock: Registered::new(fd, Kind::Listener, 0),
+            opts,
+            paused: Cell::new(false),
+            accepted: Cell::new(0),
+            in_a_row: Cell::new(0),
+        });
+        with(|inner| inner.core.listeners.push(Rc::downgrade(&shared)));
+        Listener(shared)
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.sock.fd()
+    }
+
+    /// Stops accepting; connections stay in the kernel's queue.
+    pub fn pause(&self) {
+        self.0.paused.set(true);
+        with(|inner| inner.sync_listener(&self.0));
+    }
+
+    /// Accepts again.
+    pub fn resume(&self) {
+        self.0.paused.set(false);
+        with(|inner| inner.sync_listener(&self.0));
+    }
+
+    /// Waits for the next connection. Failures that pass are logged, and waited over; the error
+    /// is one that stays, such as that the socket was shut down.
+    pub fn accept(&self) -> impl Future<Output = io::Result<Accepted>> + use<'_> {
+        let mut wait = Wait::new();
+        std::future::poll_fn(move |cx| self.poll_accept(cx, &mut wait))
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>, wait: &mut Wait) -> Poll<io::Result<Accepted>> {
+        loop {
+            match with(|inner| self.step(inner, cx, wait)) {
+                Step::Wait => return Poll::Pending,
+                Step::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Step::Again => (),
+                Step::Broken(error) => return Poll::Ready(Err(error)),
+                Step::Failed(level, error) => log_failure(level, &error),
+                Step::Accepted(fd, addr) => {
+                    if let Some(accepted) = admit(fd, addr) {
+                        return Poll::Ready(Ok(accepted));
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&self, inner: &mut Inner, cx: &mut Context<'_>, wait: &mut Wait) -> Step {
+        let shared = &*self.0;
+        if let Some(Poll::Pending) = wait.poll(inner, cx) {
+            return Step::Wait;
+        }
+        let allowed = inner.core.may_accept(shared);
+        let Some(entry) = inner.core.socks.get(shared.sock.key) else {
+            return Step::Broken(io::ErrorKind::NotConnected.into());
+        };
+        if allowed && entry.bits & bits::READ != 0 {
+            if shared.in_a_row.get() < MULTI_MAX {
+                return self.attempt(inner);
+            }
+            shared.in_a_row.set(0);
+            return Step::Yield;
+        }
+        shared.in_a_row.set(0);
+        let terms =
+            Terms { sock: shared.sock.key.index, gate: 0, park: false, deadline_ms: u64::MAX };
+        wait.begin(inner, cx, terms);
+        if let Some(entry) = inner.core.socks.get(shared.sock.key) {
+            entry.reader = wait.key().index;
+        }
+        inner.sync_listener(shared);
+        Step::Wait
+    }
+
+    fn attempt(&self, inner: &mut Inner) -> Step {
+        let shared = &*self.0;
+        let multi = inner.core.multi_accept;
+        let accepted = call(inner, shared);
+        let Some(entry) = inner.core.socks.get(shared.sock.key) else {
+            return Step::Broken(io::ErrorKind::NotConnected.into());
+        };
+        let error = match accepted {
+            Ok((fd, addr)) => {
+                if multi {
+                    shared.in_a_row.set(shared.in_a_row.get() + 1);
+                } else {
+                    entry.bits &= !bits::READ;
+                }
+                inner.rotate(shared);
+                return Step::Accepted(fd, addr);
+            }
+            Err(error) => error,
+        };
+        let errno = errno_of(&error);
+        if errno != Errno::INTR && !(errno == Errno::CONNABORTED && multi) {
+            entry.bits &= !bits::READ;
+        }
+        match errno {
+            Errno::AGAIN | Errno::INTR => Step::Again,
+            Errno::CONNABORTED => Step::Failed(Level::Error, error),
+            Errno::MFILE | Errno::NFILE => {
+                inner.starve();
+                Step::Failed(Level::Crit, error)
+            }
+            Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Step::Broken(error),
+            _ => Step::Failed(Level::Alert, error),
+        }
+    }
+
+    /// Accepts what is in the kernel's queue now, without waiting: for a socket that is about to
+    /// be closed.
+    pub fn drain(&self) -> Vec<Accepted> {
+        let mut all = Vec::new();
+        loop {
+            match with(|inner| call(inner, &self.0)) {
+                Ok((fd, addr)) => all.extend(admit(fd, addr)),
+                Err(error) => match errno_of(&error) {
+                    Errno::INTR | Errno::CONNABORTED => (),
+                    Errno::AGAIN => return all,
+                    _ => {
+                        log_failure(Level::Crit, &error);
+                        return all;
+                    }
+                },
+            }
+        }
+    }
+}
+
+fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
+    match &mut inner.driver {
+        Driver::Epoll(_) => os::socket::accept(shared.sock.fd()),
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Errno::AGAIN,
+        _ => error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+    }
+}
+
+#[cold]
+fn log_failure(level: Level, error: &io::Error) {
+    let text = base::log::os_error(error);
+    base::log!(base::log::default(), level, None, "accept4() failed {text}");
+}
+
+/// Takes an accepted connection in, unless `worker_connections` are all in use.
+fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
+    let full = with(|inner| {
+        let core = &mut inner.core;
+        let (used, max) = (core.socks.connections(), core.connections_max);
+        // A worker that is nearly full leaves the accept lock to the others for some turns.
+        core.accept_disabled = (max / 8).saturating_sub(max.saturating_sub(used));
+        core.stats.accepted += 1;
+        (used >= max).then_some(max)
+    });
+    if let Some(max) = full {
+        let log = base::log::default();
+        base::log!(log, Level::Alert, None, "{max} worker_connections are not enough");
+        return None;
+    }
+    Some(Accepted { sock: Sock::from_fd(fd), addr })
+}
+
+impl Core {
+    /// Whether connections may be taken from a listener now.
+    fn may_accept(&self, shared: &Shared) -> bool {
+        !shared.paused.get() && self.starved_until_ms.is_none() && self.accept_held
+    }
+
+    /// A report came for a listener from which nobody accepts.
+    pub(crate) fn idle_listener(&mut self, key: SockKey) {
+        self.idle_listeners.push(key);
+    }
+}
+
+impl Inner {
+    /// Begins or ends the driver's reports for a listener, as its state asks for.
+    fn sync_listener(&mut self, shared: &Shared) {
+        let allowed = self.core.accept_listening
+            && !shared.paused.get()
+            && self.core.starved_until_ms.is_none();
+        let key = shared.sock.key;
+        let Some(entry) = self.core.socks.get(key) else { return };
+        let wanted = allowed && entry.reader != NONE;
+        let armed = entry.bits & bits::ARMED_READ != 0;
+        if wanted == armed {
+            return;
+        }
+        entry.bits ^= bits::ARMED_READ;
+        if let Err(error) = self.driver.listen(key, shared.sock.fd(), wanted, shared.opts.exclusive)
+        {
+            let text = base::log::os_error(&error);
+            let log = base::log::default();
+            base::log!(log, Level::Alert, None, "epoll_ctl() of a listener failed {text}");
+        }
+    }
+
+    /// The same for all listeners; forgets those that are gone.
+    pub(crate) fn sync_listeners(&mut self) {
+        let mut listeners = std::mem::take(&mut self.core.listeners);
+        listeners.retain(|weak| match weak.upgrade() {
+            Some(shared) => {
+                self.sync_listener(&shared);
+                true
+            }
+            None => false,
+        });
+        self.core.listeners = listeners;
+    }
+
+    /// Ends the reports of listeners that nobody accepts from; the next accept begins them again.
+    pub(crate) fn quiet_idle_listeners(&mut self) {
+        if !self.core.idle_listeners.is_empty() {
+            self.core.idle_listeners.clear();
+            self.sync_listeners();
+        }
+    }
+
+    /// Moves an exclusive registration to the end of the kernel's list now and then, and always
+    /// when this worker is nearly full.
+    fn rotate(&mut self, shared: &Shared) {
+        let accepted = shared.accepted.get().wrapping_add(1);
+        shared.accepted.set(accepted);
+        let due = accepted.is_multiple_of(ROTATE_EVERY) || self.core.accept_disabled > 0;
+        let key = shared.sock.key;
+        if !shared.opts.exclusive || !due {
+            return;
+        }
+        let Some(entry) = self.core.socks.get(key) else { return };
+        if entry.bits & bits::ARMED_READ != 0 {
+            entry.bits &= !bits::ARMED_READ;
+            // Begun again, at the end of the list, when the next accept waits.
+            let _ = self.driver.listen(key, shared.sock.fd(), false, true);
+        }
+    }
+
+    /// Descriptors have run out: nothing is accepted until one is closed.
+    fn starve(&mut self) {
+        self.core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
+        self.sync_listeners();
+    }
+
+    /// A descriptor was closed, or enough time has passed.
+    pub(crate) fn feed(&mut self) {
+        self.core.starved_until_ms = None;
+        self.sync_listeners();
+    }
+}

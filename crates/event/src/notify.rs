@@ -1,0 +1,109 @@
+//! Waking one waiter, or all of them, within a thread.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::op::Wait;
+use crate::slot::{NONE, SlotKey, State, Terms};
+use crate::turn::{try_with, with};
+
+/// Lets tasks of one thread wait for a word from another task of it.
+#[derive(Default, Debug)]
+pub struct Notify {
+    state: RefCell<Waiters>,
+}
+
+#[derive(Default, Debug)]
+struct Waiters {
+    /// A word that was given while nobody waited.
+    permit: bool,
+    /// First come, first served. Keys of operations that are over may stand among them.
+    queue: VecDeque<SlotKey>,
+}
+
+impl Notify {
+    /// Nobody waits, and no word was given.
+    pub fn new() -> Notify {
+        Notify::default()
+    }
+
+    /// Wakes the one that has waited longest. When nobody waits, the next one will not wait.
+    pub fn notify_one(&self) {
+        if !self.wake_one() {
+            self.state.borrow_mut().permit = true;
+        }
+    }
+
+    /// Wakes all that wait now; those that come later wait.
+    pub fn notify_all(&self) {
+        while self.wake_one() {}
+    }
+
+    fn wake_one(&self) -> bool {
+        let waiters = &mut *self.state.borrow_mut();
+        let woken = try_with(|inner| {
+            let core = &mut inner.core;
+            while let Some(key) = waiters.queue.pop_front() {
+                if core.slots.state(key) == State::Waiting {
+                    core.slots.complete(&mut core.tasks, key.index, State::Ready);
+                    return true;
+                }
+            }
+            false
+        });
+        woken.unwrap_or(false)
+    }
+
+    /// Waits for a word.
+    pub fn notified(&self) -> Notified<'_> {
+        Notified { notify: self, wait: Wait::new(), done: false }
+    }
+}
+
+/// The future of [`Notify::notified`]. A word that reaches it and is not taken, because it is
+/// dropped first, goes to the next one.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Notified<'a> {
+    notify: &'a Notify,
+    wait: Wait,
+    done: bool,
+}
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let waiters = &mut *this.notify.state.borrow_mut();
+        let polled = with(|inner| match this.wait.poll(inner, cx) {
+            Some(polled) => polled.map(|_| ()),
+            None if this.done || std::mem::take(&mut waiters.permit) => Poll::Ready(()),
+            None => {
+                let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+                this.wait.begin(inner, cx, terms);
+                waiters.queue.push_back(this.wait.key());
+                Poll::Pending
+            }
+        });
+        this.done = polled.is_ready();
+        polled
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        let key = self.wait.key();
+        if self.done || key == SlotKey::NONE {
+            return;
+        }
+        let told = try_with(|inner| inner.core.slots.state(key) == State::Ready);
+        if told == Some(true) {
+            self.notify.notify_one();
+        } else {
+            self.notify.state.borrow_mut().queue.retain(|&other| other != key);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Waiting for readiness: what parked connections do, and the wait of every other operation.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::Wait;
+use crate::deadline::Deadline;
+use crate::gate::Gate;
+use crate::slot::{NONE, State, Terms};
+use crate::sock::{Registered, Sock, bits};
+use crate::turn::{Inner, with};
+
+/// What a socket is waited on for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+    /// The peer's end of sending; takes the reader's place.
+    PeerClosed,
+}
+
+impl Direction {
+    fn bit(self) -> u8 {
+        match self {
+            Direction::Read => bits::READ,
+            Direction::Write => bits::WRITE,
+            Direction::PeerClosed => bits::PEER_CLOSED,
+        }
+    }
+}
+
+/// Why a parked connection was woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// There may be something to read, or the end of it.
+    Ready,
+    /// The gate was closed.
+    Gate,
+    /// The loop has no connections left: this one, which has been parked longest, should close.
+    Reclaim,
+}
+
+/// How a wait may end besides readiness.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) gate: u32,
+    pub(crate) park: bool,
+    pub(crate) deadline: Deadline,
+}
+
+impl Limits {
+    pub(crate) fn plain(deadline: Deadline) -> Limits {
+        Limits { gate: 0, park: false, deadline }
+    }
+}
+
+impl Wait {
+    /// Waits until the driver takes `sock` for ready; at once when it does already.
+    pub(crate) fn poll_ready(
+        &mut self,
+        inner: &mut Inner,
+        cx: &mut Context<'_>,
+        sock: &Registered,
+        direction: Direction,
+        limits: Limits,
+    ) -> Poll<io::Result<Wake>> {
+        if let Some(polled) = self.poll(inner, cx) {
+            return polled.map(|state| match state {
+                State::TimedOut => Err(io::ErrorKind::TimedOut.into()),
+                State::Gate => Ok(Wake::Gate),
+                State::Reclaim => Ok(Wake::Reclaim),
+                State::Ready | State::Free | State::Waiting => Ok(Wake::Ready),
+            });
+        }
+        let Some(entry) = inner.core.socks.get(sock.key) else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        if entry.bits & direction.bit() != 0 {
+            return Poll::Ready(Ok(Wake::Ready));
+        }
+        let waiter = if direction == Direction::Write { entry.writer } else { entry.reader };
+        if waiter != NONE {
+            return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
+        }
+        inner.driver.arm(&mut inner.core, sock.key, sock.fd(), direction)?;
+        let terms = Terms {
+            sock: sock.key.index,
+            gate: limits.gate,
+            park: limits.park,
+            deadline_ms: limits.deadline.at_ms(),
+        };
+        self.begin(inner, cx, terms);
+        let slot = self.key().index;
+        if let Some(entry) = inner.core.socks.get(sock.key) {
+            match direction {
+                Direction::Write => entry.writer = slot,
+                Direction::Read => entry.reader = slot,
+                Direction::PeerClosed => {
+                    entry.reader = slot;
+                    entry.bits |= bits::READER_FOR_CLOSE;
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// The future of the waits for readiness.
+#[must_use = "a future does nothing until it is awaited"]
+pub(crate) struct Ready<'a> {
+    sock: &'a Registered,
+    wait: Wait,
+    limits: Limits,
+    direction: Direction,
+    /// Whether readiness is used up by being told.
+    once: bool,
+}
+
+impl<'a> Ready<'a> {
+    fn new(sock: &'a Registered, direction: Direction, limits: Limits) -> Ready<'a> {
+        Ready { sock, wait: Wait::new(), limits, direction, once: false }
+    }
+
+    /// A wait whose caller uses the descriptor without the loop's knowledge.
+    pub(crate) fn once(
+        sock: &'a Registered,
+        direction: Direction,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        let ready = Ready { once: true, ..Ready::new(sock, direction, Limits::plain(deadline)) };
+        async move { ready.await.map(|_| ()) }
+    }
+}
+
+impl Future for Ready<'_> {
+    type Output = io::Result<Wake>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Wake>> {
+        let this = &mut *self;
+        with(|inner| {
+            let polled = this.wait.poll_ready(inner, cx, this.sock, this.direction, this.limits);
+            if this.once
+                && matches!(polled, Poll::Ready(Ok(_)))
+                && let Some(entry) = inner.core.socks.get(this.sock.key)
+            {
+                entry.bits &= !this.direction.bit();
+            }
+            polled
+        })
+    }
+}
+
+impl Sock {
+    /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile.
+    /// The error is `TimedOut` at the deadline.
+    pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
+        Ready::new(&self.0, Direction::Read, Limits::plain(deadline)).await.map(|_| ())
+    }
+
+    /// Waits until something may be sent.
+    pub async fn writable(&self, deadline: Deadline) -> io::Result<()> {
+        Ready::new(&self.0, Direction::Write, Limits::plain(deadline)).await.map(|_| ())
+    }
+
+    /// Parks an idle connection: waits until there may be something to read, the gate is closed,
+    /// or the loop is short of connections and wants this one. Data goes before the gate.
+    pub fn readable_or(
+        &self,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
+        let limits = Limits { gate: gate.id(), park: true, deadline };
+        let mut ready = Ready::new(&self.0, Direction::Read, limits);
+        let closed = gate.is_closed();
+        std::future::poll_fn(move |cx| match Pin::new(&mut ready).poll(cx) {
+            Poll::Pending if closed => Poll::Ready(Ok(Wake::Gate)),
+            polled => polled,
+        })
+    }
+
+    /// Waits until the peer is known to send no more. Takes the reader's place; data that
+    /// arrives meanwhile stays for the next recv.
+    pub async fn closed_by_peer(&self) -> io::Result<()> {
+        let limits = Limits::plain(Deadline::NEVER);
+        Ready::new(&self.0, Direction::PeerClosed, limits).await.map(|_| ())
+    }
+}

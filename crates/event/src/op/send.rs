@@ -1,0 +1,242 @@
+//! Sending to a stream socket: memory with one call for all of it, files with sendfile.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use mem::{Chain, FileHandle, IOV_MAX};
+
+use super::Wait;
+use super::ready::{Direction, Limits};
+use crate::deadline::Deadline;
+use crate::driver::Driver;
+use crate::sock::{Registered, Sock, bits};
+use crate::turn::{Inner, with};
+
+/// What sendfile(2) takes at once: it cuts what is longer to whole pages below 2 GiB.
+const SENDFILE_MAX: u64 = 0x7fff_f000;
+
+/// A send goes on for this many bytes before other tasks have their turn. A fast peer would
+/// otherwise keep the loop for the length of a file.
+const TURN_MAX: usize = 2 * 1024 * 1024;
+
+/// What one call came to.
+enum Sent {
+    /// So many bytes, all that was asked for.
+    All(usize),
+    /// So many bytes, and the socket takes no more now.
+    Short(usize),
+}
+
+/// The system calls, for the drivers that make them themselves.
+pub(crate) struct Calls;
+
+impl Calls {
+    pub(crate) fn memory(
+        fd: BorrowedFd<'_>,
+        slices: &[IoSlice<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
+        loop {
+            let sent = match slices {
+                [one] => os::socket::send(fd, one, more),
+                many => os::socket::send_vectored(fd, many, more),
+            };
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                sent => return sent,
+            }
+        }
+    }
+
+    pub(crate) fn file(
+        fd: BorrowedFd<'_>,
+        file: &FileHandle,
+        mut pos: u64,
+        count: usize,
+    ) -> io::Result<usize> {
+        loop {
+            match os::socket::sendfile(fd, file, &mut pos, count) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                sent => return sent,
+            }
+        }
+    }
+}
+
+/// Makes one call for what stands at the front of `chain`, `limit` bytes at most.
+fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<Sent> {
+    if let Some((file, pos, end)) = chain.front_file() {
+        let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
+        let sent = match driver {
+            Driver::Epoll(_) => Calls::file(sock.fd(), file, pos, count)?,
+        };
+        // Less than was asked for need not mean that the socket is full: the pipe between the
+        // two has its own limits.
+        return match sent {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "file was truncated")),
+            sent => Ok(Sent::All(sent)),
+        };
+    }
+    let (pieces, file_follows) = chain.leading_memory();
+    if pieces <= 8 {
+        memory::<8>(driver, sock, chain, limit, file_follows)
+    } else {
+        memory::<IOV_MAX>(driver, sock, chain, limit, file_follows || pieces > IOV_MAX)
+    }
+}
+
+fn memory<const N: usize>(
+    driver: &mut Driver,
+    sock: &Registered,
+    chain: &Chain,
+    limit: usize,
+    more: bool,
+) -> io::Result<Sent> {
+    let mut slices = [IoSlice::new(&[]); N];
+    let (count, bytes) = chain.slices(&mut slices, limit);
+    // What follows leaves with these bytes in one packet, unless the limit holds it back.
+    let more = more && bytes < limit;
+    let sent = match driver {
+        Driver::Epoll(_) => Calls::memory(sock.fd(), &slices[..count], more)?,
+    };
+    Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
+}
+
+/// Sends from the front of `chain` until it is empty, `limit` bytes are sent, or the socket takes
+/// no more. Returns the bytes; `WouldBlock` when there were none.
+fn send(
+    inner: &mut Inner,
+    sock: &Registered,
+    chain: &mut Chain,
+    limit: usize,
+) -> io::Result<usize> {
+    let Some(entry) = inner.core.socks.get(sock.key) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let mut total = 0;
+    while entry.bits & bits::WRITE != 0 && total < limit && !chain.is_empty() {
+        let sent = match call(&mut inner.driver, sock, chain, limit - total) {
+            Ok(Sent::All(sent)) => sent,
+            Ok(Sent::Short(sent)) => {
+                entry.bits &= !bits::WRITE;
+                sent
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                entry.bits &= !bits::WRITE;
+                break;
+            }
+            // What was sent before is told first; the error comes again with the next call.
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        chain.advance(sent as u64);
+        total += sent;
+    }
+    if total == 0 && limit > 0 && !chain.is_empty() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(total)
+}
+
+/// The future of [`Sock::send_some`].
+struct SendSome<'a> {
+    sock: &'a Registered,
+    chain: &'a mut Chain,
+    limit: usize,
+    wait: Wait,
+    deadline: Deadline,
+}
+
+impl SendSome<'_> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        with(|inner| {
+            loop {
+                if self.wait.is_idle() {
+                    match send(inner, self.sock, self.chain, self.limit) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                        sent => return Poll::Ready(sent),
+                    }
+                }
+                let limits = Limits::plain(self.deadline);
+                match self.wait.poll_ready(inner, cx, self.sock, Direction::Write, limits) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(_)) => (),
+                }
+            }
+        })
+    }
+}
+
+impl Future for SendSome<'_> {
+    type Output = io::Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_send(cx)
+    }
+}
+
+/// The future of [`Sock::send`].
+struct SendAll<'a>(SendSome<'a>);
+
+impl Future for SendAll<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let some = &mut self.0;
+        some.limit = TURN_MAX;
+        loop {
+            match some.poll_send(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(_)) if some.chain.is_empty() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(sent)) => {
+                    some.deadline = some.deadline.renewed();
+                    some.limit = some.limit.saturating_sub(sent);
+                    if some.limit == 0 {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Sock {
+    /// Sends all of `chain` and leaves it empty. The deadline's span counts again after each
+    /// progress; the error is `TimedOut` when there was none for so long. What was sent is gone
+    /// from the chain, whatever happens.
+    pub fn send<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        let limit = TURN_MAX;
+        SendAll(SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline })
+    }
+
+    /// Sends from the front of `chain` what the socket takes, `limit` bytes at most, and waits
+    /// only while it takes nothing. Returns how many bytes were sent.
+    pub fn send_some<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        limit: Option<usize>,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<usize>> + use<'a> {
+        let limit = limit.unwrap_or(TURN_MAX);
+        SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline }
+    }
+
+    /// Sends what the socket takes without waiting, `limit` bytes at most; 0 when it takes
+    /// nothing. Makes no system call when the socket is known to be full.
+    pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
+        match with(|inner| send(inner, &self.0, chain, limit.unwrap_or(TURN_MAX))) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            sent => sent,
+        }
+    }
+}

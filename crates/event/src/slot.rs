@@ -1,0 +1,363 @@
+//! Slots: one place for each operation that waits.
+//!
+//! ```text
+//!           begin                    complete
+//!   Free ----------> Waiting ----------------------> Ready | TimedOut | Gate | Reclaim
+//!     ^                 |                                          |
+//!     |     cancel      |              release                     |
+//!     +-----------------+------------------------------------------+
+//! ```
+//!
+//! A future holds the key of its slot and nothing that the kernel can see. The slot holds who is
+//! to be woken, the deadline with its place in the timer wheel, and for parked connections the
+//! place in the list of those that may be given up. 48 bytes; nothing is allocated for an
+//! operation but its place in the table.
+
+use std::collections::HashMap;
+use std::task::Waker;
+
+use crate::task::Tasks;
+use crate::timer::{NO_BUCKET, Wheel};
+
+/// No slot, no task, no socket.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Where an operation stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    Waiting,
+    /// What was waited for has come, as far as the driver knows.
+    Ready,
+    TimedOut,
+    /// The gate that the operation stood at was closed.
+    Gate,
+    /// The loop is short of connections and asks for this one.
+    Reclaim,
+}
+
+/// Names a slot for as long as an operation has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl SlotKey {
+    pub(crate) const NONE: SlotKey = SlotKey { index: NONE, generation: 0 };
+}
+
+pub(crate) struct Slot {
+    generation: u32,
+    state: State,
+    /// Whether the slot is in the list of parked connections.
+    parked: bool,
+    pub(crate) bucket: u16,
+    /// The waker's data word, or `FOREIGN`.
+    waker: u64,
+    /// The socket whose reader or writer this is, or `NONE`.
+    pub(crate) sock: u32,
+    /// The gate at which the operation stands; 0 for none.
+    gate: u32,
+    pub(crate) deadline_ms: u64,
+    pub(crate) timer_prev: u32,
+    pub(crate) timer_next: u32,
+    /// Neighbours among the parked connections; `next` also links the free slots.
+    prev: u32,
+    next: u32,
+}
+
+impl Slot {
+    pub(crate) const VACANT: Slot = Slot {
+        generation: 0,
+        state: State::Free,
+        parked: false,
+        bucket: NO_BUCKET,
+        waker: 0,
+        sock: NONE,
+        gate: 0,
+        deadline_ms: u64::MAX,
+        timer_prev: NONE,
+        timer_next: NONE,
+        prev: NONE,
+        next: NONE,
+    };
+}
+
+/// Marks a slot whose waker is not one of this loop's and stands in `Slots::foreign`.
+const FOREIGN: u64 = u64::MAX;
+
+/// What an operation waits for besides its socket.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) sock: u32,
+    pub(crate) gate: u32,
+    /// Whether the connection may be given up when the loop is short of them.
+    pub(crate) park: bool,
+    pub(crate) deadline_ms: u64,
+}
+
+pub(crate) struct Slots {
+    list: Vec<Slot>,
+    free: u32,
+    in_use: u32,
+    wheel: Wheel,
+    /// Wakers of combinators that bring their own; empty otherwise.
+    foreign: HashMap<u32, Waker>,
+    /// Parked connections, the longest parked first.
+    parked_first: u32,
+    parked_last: u32,
+    parked: usize,
+    /// Kept for its capacity.
+    fired: Vec<u32>,
+}
+
+impl Slots {
+    pub(crate) fn new(now_ms: u64) -> Slots {
+        Slots {
+            list: Vec::new(),
+            free: NONE,
+            in_use: 0,
+            wheel: Wheel::new(now_ms),
+            foreign: HashMap::new(),
+            parked_first: NONE,
+            parked_last: NONE,
+            parked: 0,
+            fired: Vec::new(),
+        }
+    }
+
+    /// Takes a slot for the task behind `waker`.
+    pub(crate) fn begin(&mut self, tasks: &Tasks, waker: &Waker, terms: Terms) -> SlotKey {
+        let index = match self.free {
+            NONE => {
+                self.list.push(Slot::VACANT);
+                (self.list.len() - 1) as u32
+            }
+            index => {
+                self.free = self.list[index as usize].next;
+                index
+            }
+        };
+        self.in_use += 1;
+        let own = tasks.data_of(waker);
+        if own.is_none() {
+            self.foreign.insert(index, waker.clone());
+        }
+        let slot = &mut self.list[index as usize];
+        slot.state = State::Waiting;
+        slot.waker = own.unwrap_or(FOREIGN);
+        slot.sock = terms.sock;
+        slot.gate = terms.gate;
+        slot.deadline_ms = terms.deadline_ms;
+        let generation = slot.generation;
+        if terms.deadline_ms != u64::MAX {
+            self.wheel.insert(&mut self.list, index);
+        }
+        if terms.park {
+            self.park(index);
+        }
+        SlotKey { index, generation }
+    }
+
+    /// Where the operation of `key` stands; `Free` when the key has outlived it.
+    pub(crate) fn state(&self, key: SlotKey) -> State {
+        match self.list.get(key.index as usize) {
+            Some(slot) if slot.generation == key.generation => slot.state,
+            _ => State::Free,
+        }
+    }
+
+    /// Makes `waker` the one to wake; a future may move between tasks while it waits.
+    pub(crate) fn set_waker(&mut self, tasks: &mut Tasks, key: SlotKey, waker: &Waker) {
+        let slot = &mut self.list[key.index as usize];
+        let data = tasks.data_of(waker);
+        let before = std::mem::replace(&mut slot.waker, data.unwrap_or(FOREIGN));
+        let old = match data {
+            None => self.foreign.insert(key.index, waker.clone()),
+            Some(_) if before == FOREIGN => self.foreign.remove(&key.index),
+            Some(_) => None,
+        };
+        if let Some(old) = old {
+            tasks.drop_later(old);
+        }
+    }
+
+    /// Ends the wait of slot `index` with `state` and wakes its task.
+    pub(crate) fn complete(&mut self, tasks: &mut Tasks, index: u32, state: State) {
+        let Some(slot) = self.list.get_mut(index as usize) else { return };
+        if slot.state != State::Waiting {
+            return;
+        }
+        slot.state = state;
+        let waker = slot.waker;
+        self.unlink(index);
+        match waker {
+            FOREIGN => {
+                // Only queues a task: a waker that is not ours belongs to a combinator inside
+                // one of our tasks, or to another thread.
+                if let Some(waker) = self.foreign.remove(&index) {
+                    tasks.wake_later(waker);
+                }
+            }
+            data => tasks.wake(data),
+        }
+    }
+
+    /// Frees the slot of `key`; returns the socket it waited for, or `NONE`. Does nothing for a
+    /// key that has outlived its operation.
+    pub(crate) fn release(&mut self, tasks: &mut Tasks, key: SlotKey) -> u32 {
+        if self.state(key) == State::Free {
+            return NONE;
+        }
+        self.unlink(key.index);
+        let slot = &mut self.list[key.index as usize];
+        if slot.waker == FOREIGN
+            && let Some(waker) = self.foreign.remove(&key.index)
+        {
+            tasks.drop_later(waker);
+        }
+        let sock = std::mem::replace(&mut slot.sock, NONE);
+        slot.state = State::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.next = self.free;
+        self.free = key.index;
+        self.in_use -= 1;
+        sock
+    }
+
+    fn unlink(&mut self, index: u32) {
+        self.wheel.remove(&mut self.list, index);
+        if self.list[index as usize].parked {
+            self.unpark(index);
+        }
+    }
+
+    fn park(&mut self, index: u32) {
+        let last = self.parked_last;
+        let slot = &mut self.list[index as usize];
+        (slot.parked, slot.prev, slot.next) = (true, last, NONE);
+        match last {
+            NONE => self.parked_first = index,
+            last => self.list[last as usize].next = index,
+        }
+        self.parked_last = index;
+        self.parked += 1;
+    }
+
+    fn unpark(&mut self, index: u32) {
+        let slot = &mut self.list[index as usize];
+        slot.parked = false;
+        let (prev, next) = (slot.prev, slot.next);
+        match prev {
+            NONE => self.parked_first = next,
+            prev => self.list[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.parked_last = prev,
+            next => self.list[next as usize].prev = prev,
+        }
+        self.parked -= 1;
+    }
+
+    /// Connections that are parked and may be given up.
+    pub(crate) fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// Asks for the `count` connections that have been parked longest.
+    pub(crate) fn reclaim(&mut self, tasks: &mut Tasks, count: usize) {
+        for _ in 0..count {
+            match self.parked_first {
+                NONE => return,
+                index => self.complete(tasks, index, State::Reclaim),
+            }
+        }
+    }
+
+    /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits
+    /// at one pays nothing for it until then.
+    pub(crate) fn close_gate(&mut self, tasks: &mut Tasks, gate: u32) {
+        for index in 0..self.list.len() {
+            if self.list[index].gate == gate && self.list[index].state == State::Waiting {
+                self.complete(tasks, index as u32, State::Gate);
+            }
+        }
+    }
+
+    /// Ends the waits whose deadline has come.
+    pub(crate) fn expire(&mut self, tasks: &mut Tasks, now_ms: u64) {
+        let mut fired = std::mem::take(&mut self.fired);
+        self.wheel.expire(&mut self.list, now_ms, &mut fired);
+        for index in fired.drain(..) {
+            self.complete(tasks, index, State::TimedOut);
+        }
+        self.fired = fired;
+    }
+
+    /// When [`Slots::expire`] has something to do next.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.wheel.next_ms()
+    }
+
+    /// Operations that hold a slot.
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+
+    #[test]
+    fn a_waiting_operation_costs_48_bytes() {
+        assert_eq!(size_of::<Slot>(), 48);
+    }
+
+    #[test]
+    fn keys_do_not_outlive_operations() {
+        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let old = slots.begin(&tasks, Waker::noop(), PLAIN);
+        slots.complete(&mut tasks, old.index, State::Ready);
+        slots.complete(&mut tasks, old.index, State::TimedOut);
+        assert_eq!(slots.state(old), State::Ready);
+        slots.release(&mut tasks, old);
+        let new = slots.begin(&tasks, Waker::noop(), PLAIN);
+        assert_eq!(
+            (new.index, slots.state(old), slots.state(new)),
+            (0, State::Free, State::Waiting)
+        );
+        assert_eq!(slots.release(&mut tasks, old), NONE);
+        assert_eq!((slots.state(new), slots.in_use()), (State::Waiting, 1));
+        slots.release(&mut tasks, new);
+        assert_eq!((slots.in_use(), slots.foreign.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_longest_parked_go_first() {
+        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let park = Terms { park: true, deadline_ms: 1000, ..PLAIN };
+        let keys: Vec<SlotKey> = (0..5).map(|_| slots.begin(&tasks, Waker::noop(), park)).collect();
+        slots.release(&mut tasks, keys[0]);
+        slots.release(&mut tasks, keys[2]);
+        slots.reclaim(&mut tasks, 2);
+        let states: Vec<State> = keys.iter().map(|&key| slots.state(key)).collect();
+        use State::{Free, Reclaim, Waiting};
+        assert_eq!(states, [Free, Reclaim, Free, Reclaim, Waiting]);
+        assert_eq!(slots.parked(), 1);
+        slots.reclaim(&mut tasks, 9);
+        assert_eq!((slots.state(keys[4]), slots.parked()), (Reclaim, 0));
+        assert_eq!(slots.next_ms(), None);
+    }
+
+    #[test]
+    fn gates_wake_only_their_own() {
+        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let [a, b] = [1, 2].map(|gate| slots.begin(&tasks, Waker::noop(), Terms { gate, ..PLAIN }));
+        slots.close_gate(&mut tasks, 2);
+        assert_eq!((slots.state(a), slots.state(b)), (State::Waiting, State::Gate));
+    }
+}

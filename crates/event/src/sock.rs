@@ -1,0 +1,282 @@
+//! Sockets of the loop, and the table of what the driver knows about each.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use base::log::Level;
+
+use crate::slot::{NONE, State};
+use crate::turn::{Core, Inner, try_with, with};
+
+/// What may be done without waiting, as far as is known: set when the kernel says so, cleared
+/// when an attempt comes back short.
+pub(crate) mod bits {
+    pub(crate) const READ: u8 = 1;
+    pub(crate) const WRITE: u8 = 2;
+    /// The peer will send no more, or the connection is broken.
+    pub(crate) const PEER_CLOSED: u8 = 4;
+    /// The driver reports readability.
+    pub(crate) const ARMED_READ: u8 = 8;
+    /// The driver reports writability.
+    pub(crate) const ARMED_WRITE: u8 = 16;
+    /// The reader waits for the peer to close, not for data.
+    pub(crate) const READER_FOR_CLOSE: u8 = 32;
+}
+
+/// What stands in a place of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Vacant,
+    Connection,
+    Listener,
+    /// A descriptor that is no connection: an eventfd, a signalfd, a datagram socket.
+    Other,
+}
+
+/// Names a place for as long as one socket has it. It is also the driver's token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SockKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl SockKey {
+    pub(crate) fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_token(token: u64) -> SockKey {
+        SockKey { index: token as u32, generation: (token >> 32) as u32 }
+    }
+}
+
+/// What the driver knows about a socket.
+pub(crate) struct Entry {
+    generation: u32,
+    /// The slot that waits to read, or `NONE`. In a vacant place: the next vacant one.
+    pub(crate) reader: u32,
+    /// The slot that waits to write, or `NONE`.
+    pub(crate) writer: u32,
+    pub(crate) bits: u8,
+    pub(crate) kind: Kind,
+}
+
+/// The sockets of a loop.
+pub(crate) struct Socks {
+    list: Vec<Entry>,
+    free: u32,
+    connections: usize,
+}
+
+impl Socks {
+    pub(crate) fn new() -> Socks {
+        Socks { list: Vec::new(), free: NONE, connections: 0 }
+    }
+
+    fn insert(&mut self, kind: Kind, bits: u8) -> SockKey {
+        let index = match self.free {
+            NONE => {
+                let vacant = Entry {
+                    generation: 0,
+                    reader: NONE,
+                    writer: NONE,
+                    bits: 0,
+                    kind: Kind::Vacant,
+                };
+                self.list.push(vacant);
+                (self.list.len() - 1) as u32
+            }
+            index => {
+                self.free = self.list[index as usize].reader;
+                index
+            }
+        };
+        self.connections += usize::from(kind == Kind::Connection);
+        let entry = &mut self.list[index as usize];
+        (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
+        SockKey { index, generation: entry.generation }
+    }
+
+    /// Frees a place; from then on events for it are stale.
+    fn remove(&mut self, key: SockKey) {
+        let next = self.free;
+        let Some(entry) = self.get(key) else { return };
+        let connection = entry.kind == Kind::Connection;
+        entry.kind = Kind::Vacant;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.reader = next;
+        self.free = key.index;
+        self.connections -= usize::from(connection);
+    }
+
+    /// The entry of `key`, unless its socket is gone.
+    #[inline]
+    pub(crate) fn get(&mut self, key: SockKey) -> Option<&mut Entry> {
+        self.list
+            .get_mut(key.index as usize)
+            .filter(|entry| entry.generation == key.generation && entry.kind != Kind::Vacant)
+    }
+
+    /// The slot `slot` does not wait for the socket at `index` any longer.
+    pub(crate) fn forget_waiter(&mut self, index: u32, slot: u32) {
+        if let Some(entry) = self.list.get_mut(index as usize)
+            && entry.kind != Kind::Vacant
+        {
+            if entry.reader == slot {
+                entry.reader = NONE;
+                entry.bits &= !bits::READER_FOR_CLOSE;
+            }
+            if entry.writer == slot {
+                entry.writer = NONE;
+            }
+        }
+    }
+
+    /// Connections among the sockets.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections
+    }
+}
+
+impl Core {
+    /// Takes note of what the driver reports for `key`, and completes what waited for it.
+    pub(crate) fn apply(&mut self, key: SockKey, ready: u8) {
+        let Some(entry) = self.socks.get(key) else { return };
+        entry.bits |= ready;
+        let (reader, writer) = (entry.reader, entry.writer);
+        let wanted = match entry.bits & bits::READER_FOR_CLOSE {
+            0 => bits::READ,
+            _ => bits::PEER_CLOSED,
+        };
+        if ready & wanted != 0 && reader != NONE {
+            self.slots.complete(&mut self.tasks, reader, State::Ready);
+        }
+        if ready & bits::WRITE != 0 && writer != NONE {
+            self.slots.complete(&mut self.tasks, writer, State::Ready);
+        }
+    }
+}
+
+/// A descriptor with its place in the table; closes through the driver.
+pub(crate) struct Registered {
+    /// `None` only while it is being dropped or taken out.
+    fd: Option<OwnedFd>,
+    pub(crate) key: SockKey,
+}
+
+impl Registered {
+    pub(crate) fn new(fd: OwnedFd, kind: Kind, bits: u8) -> Registered {
+        let key = with(|inner| inner.core.socks.insert(kind, bits));
+        Registered { fd: Some(fd), key }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("the descriptor stays until the drop").as_fd()
+    }
+
+    /// Takes the descriptor out of the loop without closing it.
+    pub(crate) fn into_fd(mut self) -> OwnedFd {
+        let fd = self.fd.take().expect("the descriptor stays until the drop");
+        let _ = try_with(|inner| {
+            inner.driver.leaving(&mut inner.core, self.key, fd.as_fd());
+            inner.core.socks.remove(self.key);
+        });
+        fd
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        let _ = try_with(|inner| {
+            inner.driver.closing(&mut inner.core, self.key);
+            inner.core.socks.remove(self.key);
+        });
+        drop(fd);
+        crate::turn::descriptor_closed();
+    }
+}
+
+/// A stream socket of this thread's loop. It is nonblocking, closes when it is dropped, and each
+/// of its directions has one waiter at most: a second one fails with `ResourceBusy`.
+pub struct Sock(pub(crate) Registered);
+
+impl Sock {
+    /// Takes a nonblocking stream socket into the loop. It counts as a connection; when the loop
+    /// is short of those, the longest parked ones are asked to go.
+    ///
+    /// # Panics
+    /// When this thread has no loop.
+    pub fn from_fd(fd: OwnedFd) -> Sock {
+        // Both directions are taken for ready: a request is often there before its connection
+        // is accepted, and then one attempt saves the registration and a turn.
+        let sock = Sock(Registered::new(fd, Kind::Connection, bits::READ | bits::WRITE));
+        if let Some(max) = with(Inner::make_room) {
+            base::log!(
+                base::log::default(),
+                Level::Warn,
+                None,
+                "{max} worker_connections are not enough, reusing connections"
+            );
+        }
+        sock
+    }
+
+    /// The descriptor, for options and addresses.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+
+    /// Takes the socket out of the loop without closing it.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0.into_fd()
+    }
+
+    /// Whether the peer is known to send no more (it closed its half, or the connection broke).
+    /// Known only once the socket has waited for something; data may still be there to be read.
+    pub fn peer_closed(&self) -> bool {
+        with(|inner| {
+            inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & bits::PEER_CLOSED != 0)
+        })
+    }
+
+    /// Says that no more will be sent.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        with(|inner| inner.driver.shutdown_write(self.0.key, self.fd()))
+    }
+
+    /// Closes the connection so that the peer sees a reset.
+    pub fn reset(self) {
+        let _ = with(|inner| inner.driver.reset_on_close(self.0.key, self.fd()));
+    }
+}
+
+impl std::fmt::Debug for Sock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Sock").field(&self.fd()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_connection_costs_in_the_table() {
+        assert_eq!(size_of::<Entry>(), 16);
+        assert_eq!(size_of::<Sock>(), 12);
+    }
+
+    #[test]
+    fn stale_keys_find_nothing() {
+        let mut socks = Socks::new();
+        let old = socks.insert(Kind::Connection, bits::READ);
+        socks.remove(old);
+        socks.remove(old);
+        let new = socks.insert(Kind::Other, 0);
+        assert_eq!(old.index, new.index);
+        assert!(socks.get(old).is_none());
+        assert!(socks.get(SockKey::from_token(new.token())).is_some());
+        assert_eq!(socks.connections(), 0);
+    }
+}

@@ -1,0 +1,334 @@
+//! Tasks: the futures that a loop runs, and the queue of those that were woken.
+//!
+//! A waker is a word: loop, generation and place of the task. Waking on the loop's own thread
+//! pushes the place to a queue; from any other thread it goes through [`crate::remote`]. Nothing
+//! is counted or allocated in either case. A word that outlives its task wakes, at worst, the
+//! task that has its place now: futures must bear being polled without cause.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use base::log::Level;
+
+use crate::remote;
+use crate::slot::NONE;
+use crate::turn::{try_with, with};
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Names a task of this thread's loop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TaskId {
+    index: u32,
+    generation: u32,
+}
+
+/// Starts a task on this thread's loop; it is polled for the first time in the current turn or
+/// the next one. A panic in it is caught, logged at alert, and costs that task alone.
+///
+/// # Panics
+/// When this thread has no loop.
+pub fn spawn(future: impl Future<Output = ()> + 'static) -> TaskId {
+    let future = Box::pin(future);
+    with(|inner| inner.core.tasks.insert(future))
+}
+
+/// Drops a task's future: at once, or after the current poll when the task cancels itself. Does
+/// nothing when the task has ended.
+pub fn cancel(task: TaskId) {
+    // Dropped outside: the future's own drop uses the loop.
+    let future = try_with(|inner| inner.core.tasks.cancel(task)).flatten();
+    drop_quietly(future);
+}
+
+/// The task that is being polled.
+pub fn current() -> Option<TaskId> {
+    try_with(|inner| inner.core.tasks.current).flatten()
+}
+
+/// Lets everything else that is ready run first.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+const LIVE: u8 = 1;
+const QUEUED: u8 = 2;
+const CANCELLED: u8 = 4;
+
+struct Entry {
+    /// Taken out while it is being polled.
+    future: Option<BoxFuture>,
+    generation: u32,
+    next_free: u32,
+    state: u8,
+}
+
+pub(crate) struct Tasks {
+    loop_id: u16,
+    list: Vec<Entry>,
+    free: u32,
+    live: usize,
+    queue: Vec<u32>,
+    current: Option<TaskId>,
+    /// Wakers of other makers that are to be called, or dropped, once nothing is borrowed.
+    later: Vec<Waker>,
+    garbage: Vec<Waker>,
+}
+
+impl Tasks {
+    pub(crate) fn new(loop_id: u16) -> Tasks {
+        Tasks {
+            loop_id,
+            list: Vec::new(),
+            free: NONE,
+            live: 0,
+            queue: Vec::new(),
+            current: None,
+            later: Vec::new(),
+            garbage: Vec::new(),
+        }
+    }
+
+    pub(crate) fn loop_id(&self) -> u16 {
+        self.loop_id
+    }
+
+    /// Tasks that have not ended.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    fn insert(&mut self, future: BoxFuture) -> TaskId {
+        let index = match self.free {
+            NONE => {
+                self.list.push(Entry { future: None, generation: 0, next_free: NONE, state: 0 });
+                (self.list.len() - 1) as u32
+            }
+            index => {
+                self.free = self.list[index as usize].next_free;
+                index
+            }
+        };
+        self.live += 1;
+        let entry = &mut self.list[index as usize];
+        entry.future = Some(future);
+        entry.state |= LIVE;
+        let generation = entry.generation;
+        self.enqueue(index);
+        TaskId { index, generation }
+    }
+
+    fn enqueue(&mut self, index: u32) {
+        let entry = &mut self.list[index as usize];
+        if entry.state & QUEUED == 0 {
+            entry.state |= QUEUED;
+            self.queue.push(index);
+        }
+    }
+
+    fn cancel(&mut self, task: TaskId) -> Option<BoxFuture> {
+        let entry = self.list.get_mut(task.index as usize)?;
+        if entry.generation != task.generation || entry.state & LIVE == 0 {
+            return None;
+        }
+        if self.current == Some(task) {
+            entry.state |= CANCELLED;
+            return None;
+        }
+        let future = entry.future.take();
+        self.remove(task.index);
+        future
+    }
+
+    /// Frees the place of a task. `QUEUED` stays when it is in the queue.
+    fn remove(&mut self, index: u32) {
+        let entry = &mut self.list[index as usize];
+        entry.state &= QUEUED;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next_free = self.free;
+        self.free = index;
+        self.live -= 1;
+    }
+
+    /// Queues the task that a waker's word names.
+    pub(crate) fn wake(&mut self, data: u64) {
+        let (index, generation) = (data as u32, (data >> 32) as u16);
+        if let Some(entry) = self.list.get(index as usize)
+            && entry.generation as u16 == generation
+            && entry.state & (LIVE | QUEUED) == LIVE
+        {
+            self.enqueue(index);
+        }
+    }
+
+    /// The word of `waker`, when it was made by this loop.
+    pub(crate) fn data_of(&self, waker: &Waker) -> Option<u64> {
+        let data = waker.data().addr() as u64;
+        (std::ptr::eq(waker.vtable(), &VTABLE) && loop_of(data) == self.loop_id).then_some(data)
+    }
+
+    /// Calls `waker` once nothing is borrowed.
+    pub(crate) fn wake_later(&mut self, waker: Waker) {
+        self.later.push(waker);
+    }
+
+    /// Drops `waker` once nothing is borrowed: what it holds may use the loop when it goes.
+    pub(crate) fn drop_later(&mut self, waker: Waker) {
+        self.garbage.push(waker);
+    }
+
+    /// Whether there is something to run.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
+    }
+
+    fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
+        let entry = &mut self.list[index as usize];
+        entry.state &= !QUEUED;
+        let future = entry.future.take()?;
+        let task = TaskId { index, generation: entry.generation };
+        self.current = Some(task);
+        Some((future, task))
+    }
+
+    /// Puts the future back; returns it when it is to be dropped instead.
+    fn end_poll(&mut self, task: TaskId, future: BoxFuture, ended: bool) -> Option<BoxFuture> {
+        self.current = None;
+        let entry = &mut self.list[task.index as usize];
+        if ended || entry.state & CANCELLED != 0 {
+            self.remove(task.index);
+            return Some(future);
+        }
+        entry.future = Some(future);
+        None
+    }
+
+    /// Takes every future out, for the end of the loop.
+    fn take_all(&mut self) -> Vec<BoxFuture> {
+        let mut all = Vec::new();
+        for index in 0..self.list.len() {
+            if let Some(future) = self.list[index].future.take() {
+                self.remove(index as u32);
+                all.push(future);
+            }
+        }
+        all
+    }
+}
+
+/// Runs every task that is queued now, and none that is queued meanwhile; returns how many.
+pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
+    let (later, garbage) = with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        std::mem::swap(&mut tasks.queue, batch);
+        (std::mem::take(&mut tasks.later), std::mem::take(&mut tasks.garbage))
+    });
+    later.into_iter().for_each(Waker::wake);
+    drop(garbage);
+    let polled = batch.len();
+    for index in batch.drain(..) {
+        run_one(index);
+    }
+    polled
+}
+
+fn run_one(index: u32) {
+    let Some((loop_id, future, task)) = with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        tasks.begin_poll(index).map(|(future, task)| (tasks.loop_id, future, task))
+    }) else {
+        return;
+    };
+    let mut future = future;
+    let waker = waker(loop_id, task);
+    let mut cx = Context::from_waker(&waker);
+    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx)));
+    let ended = match polled {
+        Ok(Poll::Pending) => false,
+        Ok(Poll::Ready(())) => true,
+        Err(panic) => {
+            log_panic(&*panic);
+            drop_quietly(Some(panic));
+            true
+        }
+    };
+    drop_quietly(with(|inner| inner.core.tasks.end_poll(task, future, ended)));
+}
+
+/// Drops every future of this thread's loop; what they start while they go is dropped as well.
+pub(crate) fn drop_all() {
+    loop {
+        let futures = with(|inner| inner.core.tasks.take_all());
+        if futures.is_empty() {
+            return;
+        }
+        futures.into_iter().for_each(|future| drop_quietly(Some(future)));
+    }
+}
+
+/// Drops a value whose drop may panic.
+fn drop_quietly<T>(value: Option<T>) {
+    if let Some(value) = value
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+    {
+        log_panic(&*panic);
+        // A panic's value that panics again when dropped is not worth the process.
+        std::mem::forget(panic);
+    }
+}
+
+#[cold]
+fn log_panic(panic: &(dyn std::any::Any + Send)) {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("of unknown kind");
+    base::log!(base::log::default(), Level::Alert, None, "panic in a task: {text}");
+}
+
+fn loop_of(data: u64) -> u16 {
+    (data >> 48) as u16
+}
+
+fn waker(loop_id: u16, task: TaskId) -> Waker {
+    let data =
+        u64::from(loop_id) << 48 | u64::from(task.generation as u16) << 32 | u64::from(task.index);
+    // SAFETY: the functions of VTABLE take the data for a number and never for an address, may
+    // be called from any thread, and need nothing to be released.
+    unsafe { Waker::from_raw(raw(std::ptr::without_provenance(data as usize))) }
+}
+
+const fn raw(data: *const ()) -> RawWaker {
+    RawWaker::new(data, &VTABLE)
+}
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(raw, wake, wake, |_| ());
+
+fn wake(data: *const ()) {
+    let data = data.addr() as u64;
+    let here = try_with(|inner| {
+        let mine = inner.core.tasks.loop_id == loop_of(data);
+        if mine {
+            inner.core.tasks.wake(data);
+        }
+        mine
+    });
+    if here != Some(true) {
+        remote::wake(loop_of(data), data);
+    }
+}
+
+// A waker's word needs all its 64 bits.
+const _: () = assert!(usize::BITS == 64);

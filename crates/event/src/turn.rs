@@ -1,0 +1,373 @@
+//! The loop itself: what a thread's loop consists of, and its turn.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::rc::{Rc, Weak};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::driver::{Driver, DriverKind, Phase};
+use crate::listener::{AcceptLock, Shared};
+use crate::remote::{self, Mailbox};
+use crate::slot::Slots;
+use crate::sock::{SockKey, Socks};
+use crate::task::{self, Tasks};
+
+/// Tasks that wake tasks run in the same turn for so many rounds: accept, the new connection's
+/// first recv, and what that wakes need not pay for a system call each.
+const ROUNDS: usize = 4;
+
+/// What a loop is to be like.
+pub struct Options {
+    /// How it learns of events.
+    pub driver: DriverKind,
+    /// Connections it holds at most (`worker_connections`).
+    pub connections: usize,
+    /// Accept all waiting connections at a report, not one.
+    pub multi_accept: bool,
+    /// The lock under which the workers accept, if they do.
+    pub accept_mutex: Option<Box<dyn AcceptLock>>,
+    /// How long to wait before trying for the lock again, in milliseconds.
+    pub accept_mutex_delay_ms: u64,
+    /// How often the clock is read, in milliseconds; 0: after each wait.
+    pub timer_resolution_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            driver: DriverKind::default(),
+            connections: 512,
+            multi_accept: false,
+            accept_mutex: None,
+            accept_mutex_delay_ms: 500,
+            timer_resolution_ms: 0,
+        }
+    }
+}
+
+/// What a loop has done so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stats {
+    /// Turns.
+    pub turns: u64,
+    /// Tasks polled.
+    pub polls: u64,
+    /// Tasks that have not ended.
+    pub tasks: usize,
+    /// Operations that wait.
+    pub waiting: usize,
+    /// Connections accepted, those included that there was no room for.
+    pub accepted: u64,
+    /// Milliseconds spent waiting in the kernel, to the clock's tick of some milliseconds.
+    pub wait_ms: u64,
+    /// Milliseconds spent running tasks and timers, to the same precision.
+    pub busy_ms: u64,
+    /// The longest run between two waits, in milliseconds.
+    pub longest_turn_ms: u64,
+}
+
+/// What the operations share, apart from the driver.
+pub(crate) struct Core {
+    pub(crate) socks: Socks,
+    pub(crate) slots: Slots,
+    pub(crate) tasks: Tasks,
+    pub(crate) stats: Stats,
+    pub(crate) listeners: Vec<Weak<Shared>>,
+    pub(crate) idle_listeners: Vec<SockKey>,
+    pub(crate) connections_max: usize,
+    pub(crate) multi_accept: bool,
+    /// Whether connections may be accepted: always, or while the accept lock is held.
+    pub(crate) accept_held: bool,
+    /// Whether listeners are reported: always, or since the accept lock was last had and until
+    /// another worker has it.
+    pub(crate) accept_listening: bool,
+    /// Turns in which the accept lock is left to others.
+    pub(crate) accept_disabled: usize,
+    /// Set while descriptors have run out.
+    pub(crate) starved_until_ms: Option<u64>,
+    /// The second in which the lack of connections was last logged.
+    reuse_logged: u64,
+}
+
+/// The loop of a thread.
+pub(crate) struct Inner {
+    pub(crate) core: Core,
+    pub(crate) driver: Driver,
+}
+
+thread_local! {
+    static INNER: RefCell<Option<Inner>> = const { RefCell::new(None) };
+}
+
+/// Calls `f` with this thread's loop. Never call anything in it that may use the loop itself:
+/// dropping a future, a socket or a foreign waker does.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
+    INNER.with(|inner| f(inner.borrow_mut().as_mut().expect("this thread has an event loop")))
+}
+
+/// The same, or nothing when the thread has no loop, or it is in use at this moment.
+#[inline]
+pub(crate) fn try_with<R>(f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
+    INNER.try_with(|inner| Some(f(inner.try_borrow_mut().ok()?.as_mut()?))).ok().flatten()
+}
+
+impl Inner {
+    /// Asks parked connections to go when few places are left. Returns the limit when that is to
+    /// be logged: once in a second.
+    pub(crate) fn make_room(&mut self) -> Option<usize> {
+        let core = &mut self.core;
+        let max = core.connections_max;
+        let parked = core.slots.parked();
+        if max.saturating_sub(core.socks.connections()) > max / 16 || parked == 0 {
+            return None;
+        }
+        core.slots.reclaim(&mut core.tasks, (parked / 8).clamp(1, 32));
+        let second = base::time::unix_secs();
+        (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(max)
+    }
+
+    /// How long the next wait may last: 0 when tasks are queued, `None` without any timer.
+    fn timeout_ms(&self) -> Option<u64> {
+        if self.core.tasks.is_ready() {
+            return Some(0);
+        }
+        let next = match (self.core.slots.next_ms(), self.core.starved_until_ms) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        Some(next.saturating_sub(base::time::now_ms()))
+    }
+}
+
+/// The loop of a thread. Making one installs it for the free functions and types of this crate;
+/// dropping it drops all tasks.
+pub struct Loop {
+    accept_lock: Option<Box<dyn AcceptLock>>,
+    accept_delay_ms: u64,
+    /// Kept for its capacity.
+    batch: Vec<u32>,
+    /// When the last wait ended, on the coarse clock.
+    woken_ms: u64,
+    /// A loop stays on its thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Loop {
+    /// Makes the loop of this thread.
+    ///
+    /// # Errors
+    /// What the driver's system calls say, or `AlreadyExists` when the thread has a loop.
+    pub fn new(options: Options) -> io::Result<Loop> {
+        if INNER.with(|inner| inner.borrow().is_some()) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the thread has a loop"));
+        }
+        base::time::update();
+        let (id, mailbox) = Mailbox::open()?;
+        let driver = Driver::new(options.driver, &mailbox, options.timer_resolution_ms)
+            .inspect_err(|_| remote::close(id))?;
+        let core = Core {
+            socks: Socks::new(),
+            slots: Slots::new(base::time::now_ms()),
+            tasks: Tasks::new(id),
+            stats: Stats::default(),
+            listeners: Vec::new(),
+            idle_listeners: Vec::new(),
+            connections_max: options.connections,
+            multi_accept: options.multi_accept,
+            accept_held: options.accept_mutex.is_none(),
+            accept_listening: options.accept_mutex.is_none(),
+            accept_disabled: 0,
+            starved_until_ms: None,
+            reuse_logged: 0,
+        };
+        INNER.with(|inner| *inner.borrow_mut() = Some(Inner { core, driver }));
+        Ok(Loop {
+            accept_lock: options.accept_mutex,
+            accept_delay_ms: options.accept_mutex_delay_ms,
+            batch: Vec::new(),
+            woken_ms: coarse_ms(),
+            not_send: PhantomData,
+        })
+    }
+
+    /// Turns until `done` says so; it is asked before each turn.
+    ///
+    /// # Errors
+    /// When the driver fails to wait, which it cannot recover from.
+    pub fn run_until(&mut self, mut done: impl FnMut() -> bool) -> io::Result<()> {
+        while !done() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Runs `future` as a task, and the loop until it ends.
+    ///
+    /// # Errors
+    /// As [`Loop::run_until`], or when the task panicked.
+    pub fn block_on<T: 'static>(
+        &mut self,
+        future: impl Future<Output = T> + 'static,
+    ) -> io::Result<T> {
+        let output = Rc::new(RefCell::new(None));
+        let (into, ended) = (output.clone(), Rc::new(()));
+        let alive = ended.clone();
+        task::spawn(async move {
+            let _alive = alive;
+            let value = future.await;
+            *into.borrow_mut() = Some(value);
+        });
+        self.run_until(|| Rc::strong_count(&ended) == 1)?;
+        output.take().ok_or_else(|| io::Error::other("the task panicked"))
+    }
+
+    /// One turn: wait, apply what came, fire timers, run tasks.
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout_ms = self.accept_turn(with(|inner| inner.timeout_ms()));
+        let busy_ms = coarse_ms() - self.woken_ms;
+        let read_clock = with(|inner| inner.driver.wait(timeout_ms))?;
+        if read_clock {
+            base::time::update();
+        }
+        self.account(busy_ms);
+        if self.accept_lock.is_some() {
+            self.accept_first();
+        }
+        with(|inner| {
+            let Inner { core, driver } = inner;
+            driver.apply(core, Phase::Rest);
+            let now_ms = base::time::now_ms();
+            core.slots.expire(&mut core.tasks, now_ms);
+            if core.starved_until_ms.is_some_and(|until| until <= now_ms) {
+                inner.feed();
+            }
+            inner.quiet_idle_listeners();
+        });
+        self.run_tasks();
+        Ok(())
+    }
+
+    fn run_tasks(&mut self) {
+        let mut polls = 0;
+        for _ in 0..ROUNDS {
+            match task::run_queued(&mut self.batch) {
+                0 => break,
+                polled => polls += polled,
+            }
+        }
+        with(|inner| inner.core.stats.polls += polls as u64);
+    }
+
+    fn account(&mut self, busy_ms: u64) {
+        let now = coarse_ms();
+        let wait_ms = now - self.woken_ms - busy_ms;
+        self.woken_ms = now;
+        with(|inner| {
+            let stats = &mut inner.core.stats;
+            stats.turns += 1;
+            stats.wait_ms += wait_ms;
+            stats.busy_ms += busy_ms;
+            stats.longest_turn_ms = stats.longest_turn_ms.max(busy_ms);
+        });
+    }
+
+    /// Tries for the accept lock before a wait, and says how long the wait may last.
+    fn accept_turn(&mut self, timeout_ms: Option<u64>) -> Option<u64> {
+        let Some(lock) = &self.accept_lock else { return timeout_ms };
+        let disabled = with(|inner| {
+            let disabled = inner.core.accept_disabled;
+            inner.core.accept_disabled = disabled.saturating_sub(1);
+            disabled > 0
+        });
+        let held = !disabled && lock.try_lock();
+        with(|inner| {
+            inner.core.accept_held = held;
+            inner.core.accept_listening = held;
+            inner.sync_listeners();
+        });
+        match held {
+            true => timeout_ms,
+            false => Some(timeout_ms.unwrap_or(u64::MAX).min(self.accept_delay_ms)),
+        }
+    }
+
+    /// Accepts while the lock is held, and gives it back before anything else runs.
+    fn accept_first(&mut self) {
+        let held = with(|inner| {
+            if inner.core.accept_held {
+                inner.driver.apply(&mut inner.core, Phase::Listeners);
+            }
+            inner.core.accept_held
+        });
+        if held {
+            let polled = task::run_queued(&mut self.batch);
+            with(|inner| inner.core.stats.polls += polled as u64);
+            self.unlock_accept();
+        }
+    }
+
+    fn unlock_accept(&mut self) {
+        let Some(lock) = &self.accept_lock else { return };
+        if with(|inner| std::mem::take(&mut inner.core.accept_held)) {
+            lock.unlock();
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Futures go while the loop is still there for them to give up what they hold.
+        task::drop_all();
+        // Still held when the last turn failed.
+        self.unlock_accept();
+        let inner = INNER.with(|inner| inner.borrow_mut().take());
+        if let Some(inner) = inner {
+            remote::close(inner.core.tasks.loop_id());
+        }
+    }
+}
+
+/// Milliseconds on a clock that costs next to nothing and ticks every few of them.
+fn coarse_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// The name of the driver of this thread's loop.
+pub fn driver_name() -> &'static str {
+    with(|inner| inner.driver.kind().name())
+}
+
+/// Connections that this thread's loop holds.
+pub fn connections_in_use() -> usize {
+    try_with(|inner| inner.core.socks.connections()).unwrap_or(0)
+}
+
+/// Connections that it may hold.
+pub fn connections_max() -> usize {
+    try_with(|inner| inner.core.connections_max).unwrap_or(0)
+}
+
+/// What this thread's loop has done so far.
+pub fn stats() -> Stats {
+    try_with(|inner| Stats {
+        tasks: inner.core.tasks.live(),
+        waiting: inner.core.slots.in_use(),
+        ..inner.core.stats
+    })
+    .unwrap_or_default()
+}
+
+/// Tells the loop that a descriptor was closed which it did not know of (a cached file): if
+/// accepting has stopped because there were none left, it goes on.
+pub fn descriptor_closed() {
+    let _ = try_with(|inner| {
+        if inner.core.starved_until_ms.is_some() {
+            inner.feed();
+        }
+    });
+}

@@ -1,0 +1,370 @@
+//! The loop over real sockets.
+
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
+use mem::{Chain, Page};
+use os::SockAddr;
+
+fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+    run_with(Options::default(), future)
+}
+
+fn run_with<T: 'static>(options: Options, future: impl Future<Output = T> + 'static) -> T {
+    let mut event_loop = Loop::new(options).expect("a loop");
+    event_loop.block_on(future).expect("the loop runs")
+}
+
+fn listen() -> (Listener, SockAddr) {
+    let addr = SockAddr::parse(b"127.0.0.1:0").expect("an address");
+    let fd = os::socket::socket(&addr, os::socket::Kind::Stream).expect("a socket");
+    os::socket::bind(&fd, &addr).expect("bind");
+    os::socket::listen(&fd, 64).expect("listen");
+    let addr = os::socket::local_addr(&fd).expect("a local address");
+    (Listener::new(fd, ListenOpts::default()), addr)
+}
+
+fn pair() -> (Sock, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("nonblocking");
+    (Sock::from_fd(ours.into()), theirs)
+}
+
+async fn connect(addr: &SockAddr) -> Sock {
+    let fd = os::socket::socket(addr, os::socket::Kind::Stream).expect("a socket");
+    let sock = Sock::from_fd(fd);
+    sock.connect(addr, Deadline::in_ms(5000)).await.expect("connected");
+    sock
+}
+
+async fn read_to_end(sock: &Sock) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let page = sock.recv(0, Deadline::in_ms(5000)).await.expect("received");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend_from_slice(&page);
+    }
+}
+
+async fn echo(sock: Sock) {
+    let mut out = Chain::new();
+    loop {
+        let page = sock.recv(1, Deadline::in_ms(5000)).await.expect("received");
+        if page.is_empty() {
+            return;
+        }
+        out.push(page.into());
+        sock.send(&mut out, Deadline::in_ms(5000)).await.expect("sent");
+    }
+}
+
+#[test]
+fn echo_over_tcp() {
+    run(async {
+        let (listener, addr) = listen();
+        event::spawn(async move {
+            while let Ok(accepted) = listener.accept().await {
+                event::spawn(echo(accepted.sock));
+            }
+        });
+        for n in 0..20u8 {
+            let sock = connect(&addr).await;
+            let mut chain = Chain::new();
+            chain.push_bytes(Bytes::from(vec![n; 100_000]));
+            sock.send(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
+            sock.shutdown_write().expect("shut down");
+            assert_eq!(read_to_end(&sock).await, vec![n; 100_000]);
+        }
+        assert_eq!(event::connections_in_use(), 0);
+        assert_eq!(event::stats().accepted, 20);
+    });
+}
+
+#[test]
+fn deadlines_end_operations() {
+    run(async {
+        let (sock, peer) = pair();
+        let start = Instant::now();
+        let error = sock.recv(1, Deadline::in_ms(30)).await.expect_err("nothing came");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(start.elapsed() >= Duration::from_millis(29));
+        let error = sock.readable(Deadline::in_ms(0)).await.expect_err("nothing came");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from(vec![1; 8 << 20]));
+        let error = sock.send(&mut chain, Deadline::in_ms(30)).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(chain.len() < 8 << 20 && !chain.is_empty());
+        assert_eq!(event::stats().waiting, 0);
+        drop(peer);
+        let error = sock.send(&mut chain, Deadline::in_ms(30)).await.expect_err("nobody there");
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn a_slow_reader_gets_everything() {
+    run(async {
+        let (sock, mut peer) = pair();
+        let reader = std::thread::spawn(move || {
+            let (mut all, mut part) = (0, vec![0; 65536]);
+            loop {
+                match peer.read(&mut part).expect("read") {
+                    0 => return all,
+                    n => all += n,
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let file = tempfile(300_000);
+        let mut chain = Chain::new();
+        chain.write(b"head");
+        chain.push_file(Rc::new(file), 1000, 300_000);
+        for _ in 0..200 {
+            chain.push_bytes(Bytes::from(vec![7; 5000]));
+        }
+        sock.send(&mut chain, Deadline::in_ms(2000)).await.expect("sent");
+        assert!(chain.is_empty());
+        drop(sock);
+        assert_eq!(reader.join().expect("joined"), 4 + 299_000 + 1_000_000);
+    });
+}
+
+fn tempfile(len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    rustix::fs::ftruncate(&fd, len).expect("ftruncate");
+    fd
+}
+
+#[test]
+fn a_truncated_file_is_an_error() {
+    run(async {
+        let (sock, _peer) = pair();
+        let mut chain = Chain::new();
+        chain.push_file(Rc::new(tempfile(10)), 0, 20);
+        let sent = sock.send_some(&mut chain, None, Deadline::NEVER).await;
+        assert_eq!(sent.expect("the first part"), 10);
+        let error = sock.send(&mut chain, Deadline::NEVER).await.expect_err("truncated");
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    });
+}
+
+#[test]
+fn send_some_keeps_to_its_limit() {
+    run(async {
+        let (sock, mut peer) = pair();
+        let mut chain = Chain::new();
+        chain.write(b"abc");
+        chain.push_bytes(Bytes::from_static(b"defg"));
+        let sent = sock.send_some(&mut chain, Some(5), Deadline::NEVER).await.expect("sent");
+        assert_eq!((sent, chain.len()), (5, 2));
+        assert_eq!(sock.try_send(&mut chain, None).expect("sent"), 2);
+        let mut got = [0; 7];
+        peer.read_exact(&mut got).expect("read");
+        assert_eq!(&got, b"abcdefg");
+    });
+}
+
+#[test]
+fn known_to_be_empty_costs_no_call() {
+    run(async {
+        let (sock, mut peer) = pair();
+        peer.write_all(b"x").expect("write");
+        assert_eq!(&*sock.try_recv().expect("no error").expect("a byte"), b"x");
+        // Never registered: the loop cannot know of what comes now, and does not ask.
+        peer.write_all(b"y").expect("write");
+        assert!(sock.try_recv().expect("no error").is_none());
+        sock.readable(Deadline::in_ms(1000)).await.expect("readable");
+        assert_eq!(&*sock.try_recv().expect("no error").expect("a byte"), b"y");
+        drop(peer);
+        let mut page = Page::get(0);
+        assert_eq!(sock.recv_into(&mut page, Deadline::in_ms(1000)).await.expect("the end"), 0);
+        assert!(sock.peer_closed());
+        assert_eq!(sock.try_recv_into(&mut page).expect("still the end"), Some(0));
+    });
+}
+
+#[test]
+fn end_of_stream_behind_data_is_seen() {
+    run(async {
+        let (sock, mut peer) = pair();
+        sock.try_recv().expect("nothing yet");
+        event::spawn(async move {
+            event::sleep(10).await;
+            peer.write_all(b"last words").expect("write");
+        });
+        assert_eq!(read_to_end(&sock).await, b"last words");
+    });
+}
+
+#[test]
+fn parked_connections_wake_for_data_gate_and_want() {
+    let options = Options { connections: 20, ..Options::default() };
+    run_with(options, async {
+        let gate = Gate::new();
+        let woken = Rc::new(RefCell::new(Vec::new()));
+        let mut peers = Vec::new();
+        for n in 0..16 {
+            let (sock, peer) = pair();
+            peers.push(peer);
+            let (gate, woken) = (gate.clone(), woken.clone());
+            event::spawn(async move {
+                sock.try_recv().expect("nothing yet");
+                let wake = sock.readable_or(&gate, Deadline::in_ms(10_000)).await;
+                woken.borrow_mut().push((n, wake.expect("no error")));
+            });
+        }
+        event::sleep(5).await;
+        peers[3].write_all(b"x").expect("write");
+        event::sleep(5).await;
+        assert_eq!(woken.take(), [(3, Wake::Ready)]);
+        // 15 left of 20: five more leave none, and the oldest go as room gets scarce.
+        let more: Vec<_> = (0..5).map(|_| pair()).collect();
+        event::sleep(5).await;
+        assert_eq!(woken.take()[0], (0, Wake::Reclaim));
+        gate.close();
+        event::sleep(5).await;
+        let at_gate = woken.take();
+        assert!(at_gate.len() > 10 && at_gate.iter().all(|(_, wake)| *wake == Wake::Gate));
+        assert_eq!(event::connections_in_use(), more.len());
+    });
+}
+
+#[test]
+fn dropped_operations_leave_nothing() {
+    run(async {
+        let (sock, mut peer) = pair();
+        let sock = Rc::new(sock);
+        let before = event::stats().waiting;
+        let task = {
+            let sock = sock.clone();
+            event::spawn(async move {
+                let _ = sock.recv(1, Deadline::in_ms(50)).await;
+                panic!("was cancelled before");
+            })
+        };
+        event::sleep(1).await;
+        let busy = sock.recv(1, Deadline::NEVER).await.expect_err("one waiter each way");
+        assert_eq!(busy.kind(), ErrorKind::ResourceBusy);
+        event::task::cancel(task);
+        event::sleep(1).await;
+        assert_eq!(event::stats().waiting, before);
+        peer.write_all(b"kept").expect("write");
+        assert_eq!(&*sock.recv(1, Deadline::in_ms(1000)).await.expect("received"), b"kept");
+        assert_eq!(Rc::strong_count(&sock), 1);
+    });
+}
+
+#[test]
+fn a_panic_costs_its_task_alone() {
+    let (log, lines) = base::log::capture(base::log::Level::Alert);
+    base::log::set_default(log);
+    run(async {
+        let (sock, mut peer) = pair();
+        event::spawn(async move {
+            let _sock = sock;
+            panic!("on purpose");
+        });
+        event::sleep(1).await;
+        assert_eq!(peer.read(&mut [0; 1]).expect("closed"), 0);
+    });
+    assert!(lines.take().contains("panic in a task: on purpose"));
+}
+
+#[test]
+fn other_threads_wake_tasks() {
+    run(async {
+        let (to_thread, wakers) = std::sync::mpsc::channel::<std::task::Waker>();
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = done.clone();
+        let thread = std::thread::spawn(move || {
+            let waker = wakers.recv().expect("a waker");
+            std::thread::sleep(Duration::from_millis(20));
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            waker.wake();
+        });
+        let polls = Cell::new(0);
+        std::future::poll_fn(|cx| {
+            polls.set(polls.get() + 1);
+            if seen.load(std::sync::atomic::Ordering::SeqCst) {
+                return std::task::Poll::Ready(());
+            }
+            to_thread.send(cx.waker().clone()).expect("sent");
+            std::task::Poll::Pending
+        })
+        .await;
+        assert_eq!(polls.get(), 2);
+        thread.join().expect("joined");
+    });
+}
+
+#[test]
+fn notify_passes_words_on() {
+    run(async {
+        let notify = Rc::new(Notify::new());
+        notify.notify_one();
+        notify.notified().await;
+        let woken = Rc::new(Cell::new(0));
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let (notify, woken) = (notify.clone(), woken.clone());
+                event::spawn(async move {
+                    notify.notified().await;
+                    woken.set(woken.get() + 1);
+                })
+            })
+            .collect();
+        event::sleep(1).await;
+        notify.notify_one();
+        // The first was told but not polled: its word goes to the second.
+        event::task::cancel(tasks[0]);
+        event::sleep(1).await;
+        assert_eq!(woken.get(), 1);
+        notify.notify_all();
+        event::sleep(1).await;
+        assert_eq!(woken.get(), 2);
+    });
+}
+
+#[test]
+fn timeout_drops_what_takes_too_long() {
+    run(async {
+        assert_eq!(event::timeout(1000, async { 5 }).await, Ok(5));
+        assert_eq!(event::timeout(10, std::future::pending::<()>()).await, Err(event::Elapsed));
+        assert_eq!(event::stats().waiting, 0);
+    });
+}
+
+#[test]
+fn refused_connections_say_so() {
+    run(async {
+        let (listener, addr) = listen();
+        drop(listener);
+        let fd = os::socket::socket(&addr, os::socket::Kind::Stream).expect("a socket");
+        let sock = Sock::from_fd(fd);
+        let error = sock.connect(&addr, Deadline::in_ms(1000)).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn drain_takes_what_the_kernel_holds() {
+    run(async {
+        let (listener, addr) = listen();
+        let SockAddr::V4(v4) = addr else { panic!("an IPv4 address") };
+        listener.pause();
+        let clients: Vec<TcpStream> =
+            (0..3).map(|_| TcpStream::connect(v4).expect("connected")).collect();
+        let drained = listener.drain();
+        assert_eq!(drained.len(), clients.len());
+    });
+}
