@@ -1,6 +1,6 @@
-//! Addresses as configuration writes them: `80`, `*:80`, `host:8000-8010`, `[::1]`, `unix:/path`, and names
-//! that are resolved while loading. nginx uses one grammar for `listen`, syslog servers, upstreams and
-//! resolvers; its switches are [`Options`].
+//! Addresses as configuration writes them: `80`, `*:80`, `host:8000-8010`, `[::1]`, `unix:/path`,
+//! and names that are resolved while loading. nginx uses one grammar for `listen`, syslog servers,
+//! upstreams and resolvers; its switches are [`Options`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 

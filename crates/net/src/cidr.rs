@@ -13,8 +13,8 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// The range of the addresses that share the first `bits` bits with `ip`; `None` when there are not
-    /// that many.
+    /// The range of the addresses that share the first `bits` bits with `ip`; `None` when there are
+    /// not that many.
     pub fn new(ip: IpAddr, bits: u8) -> Option<Cidr> {
         let net = match ip {
             IpAddr::V4(ip) => {
@@ -31,9 +31,9 @@ impl Cidr {
         Cidr { net: ip, bits: if ip.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// Reads `ADDRESS` or `ADDRESS/BITS` (for IPv4 also `ADDRESS/MASK`). The flag says that the address
-    /// has bits set that the range does not look at, which nginx warns of: "low address bits of X are
-    /// meaningless".
+    /// Reads `ADDRESS` or `ADDRESS/BITS` (for IPv4 also `ADDRESS/MASK`). The flag says that the
+    /// address has bits set that the range does not look at, which nginx warns of: "low address
+    /// bits of X are meaningless".
     pub fn parse(text: &[u8]) -> Option<(Cidr, bool)> {
         let text = std::str::from_utf8(text).ok()?;
         let Some((ip, bits)) = text.split_once('/') else {
@@ -50,8 +50,8 @@ impl Cidr {
         Some((cidr, cidr.net != ip))
     }
 
-    /// Whether `ip` lies in the range. An IPv4 address that came over IPv6 (`::ffff:10.0.0.1`) is taken as
-    /// the IPv4 address it is.
+    /// Whether `ip` lies in the range. An IPv4 address that came over IPv6 (`::ffff:10.0.0.1`) is
+    /// taken as the IPv4 address it is.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = match (self.net, ip) {
             (IpAddr::V4(_), IpAddr::V6(v6)) => match v6.to_ipv4_mapped() {

@@ -1,5 +1,5 @@
-//! Sockets that are open already when the program starts: from the binary it replaces (`NGINX=6;7;`) or from
-//! systemd (`LISTEN_FDS`).
+//! Sockets that are open already when the program starts: from the binary it replaces
+//! (`NGINX=6;7;`) or from systemd (`LISTEN_FDS`).
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -32,8 +32,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes over the sockets that a predecessor named. Numbers end in `;` or `:`; what is wrong is told and
-    /// left out.
+    /// Takes over the sockets that a predecessor named. Numbers end in `;` or `:`; what is wrong is
+    /// told and left out.
     pub fn from_binary(value: &str, log: &Log) -> Inherited {
         log!(log, Level::Notice, None, "using inherited sockets from \"{value}\"");
         let mut inherited = Inherited { from_binary: true, ..Inherited::default() };
@@ -63,8 +63,8 @@ impl Inherited {
         inherited
     }
 
-    /// Takes over the sockets that systemd opened. `fds` and `pid` are the values of `LISTEN_FDS` and
-    /// `LISTEN_PID`; they are meant for another process when the pid is not `own_pid`.
+    /// Takes over the sockets that systemd opened. `fds` and `pid` are the values of `LISTEN_FDS`
+    /// and `LISTEN_PID`; they are meant for another process when the pid is not `own_pid`.
     pub fn from_systemd(fds: &str, pid: &str, own_pid: u32, log: &Log) -> Inherited {
         let mut inherited = Inherited::default();
         if pid.parse() != Ok(own_pid) {

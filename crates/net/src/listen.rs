@@ -9,15 +9,15 @@ use crate::spec::{Keepalive, ListenSpec};
 /// What a `listen` directive says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listen {
-    /// One for each address that the first argument stands for, options filled in, in order and without
-    /// repeats.
+    /// One for each address that the first argument stands for, options filled in, in order and
+    /// without repeats.
     pub specs: Vec<ListenSpec>,
     /// Some socket option was given. Of several `listen` for one address only one may do so.
     pub has_options: bool,
 }
 
-/// Reads a `listen` directive. Parameters that are no socket options go to `other` (`default_server`, `ssl`,
-/// `proxy_protocol`, …), which says whether it knows the word.
+/// Reads a `listen` directive. Parameters that are no socket options go to `other`
+/// (`default_server`, `ssl`, `proxy_protocol`, …), which says whether it knows the word.
 pub fn parse(
     node: &Node,
     default_port: Option<u16>,
@@ -124,8 +124,8 @@ fn keepalive(text: &[u8]) -> Option<Keepalive> {
         b"off" => return Some(Keepalive::default()),
         _ => {}
     }
-    // The outer `Option` is whether the part can be read, the inner one whether it is there: a zero counts
-    // as left out, as in nginx.
+    // The outer `Option` is whether the part can be read, the inner one whether it is there: a zero
+    // counts as left out, as in nginx.
     let positive = |n: u32| Some(n).filter(|n| *n > 0);
     let seconds = |part: &[u8]| match part {
         b"" => Some(None),

@@ -1,10 +1,12 @@
-//! Listening sockets: opened by the master, kept over reloads, handed to workers and to a new binary.
+//! Listening sockets: opened by the master, kept over reloads, handed to workers and to a new
+//! binary.
 //!
 //! A set of [`Listeners`] belongs to one configuration. The next configuration's set takes over the
-//! sockets that it has in common with the old one (the same descriptors, counted); what is left in the
-//! old set is closed when the old set is dropped. An address with `reuseport` has a socket for each worker,
-//! in a fixed order: worker N listens on socket N, in every configuration and in the binary that comes
-//! after this one, so that no connection that waits in a socket's queue is left without a worker.
+//! sockets that it has in common with the old one (the same descriptors, counted); what is left in
+//! the old set is closed when the old set is dropped. An address with `reuseport` has a socket for
+//! each worker, in a fixed order: worker N listens on socket N, in every configuration and in the
+//! binary that comes after this one, so that no connection that waits in a socket's queue is left
+//! without a worker.
 
 use std::fmt::Write as _;
 use std::io;
@@ -44,7 +46,8 @@ pub struct Listeners(Vec<Bound>);
 pub struct OpenEnv<'a> {
     /// The number of workers: so many sockets has an address with `reuseport`.
     pub workers: usize,
-    /// The configuration is only tested: an address that is taken is no error, and nothing is left behind.
+    /// The configuration is only tested: an address that is taken is no error, and nothing is left
+    /// behind.
     pub test: bool,
     /// Where problems are told.
     pub log: &'a Log,
@@ -55,8 +58,8 @@ pub struct OpenEnv<'a> {
 pub struct OpenFailed;
 
 impl Listeners {
-    /// Opens a socket for each address that `previous` (the running configuration) and `inherited` (the old
-    /// binary, systemd) do not have. On failure everything is as it was.
+    /// Opens a socket for each address that `previous` (the running configuration) and `inherited`
+    /// (the old binary, systemd) do not have. On failure everything is as it was.
     pub fn open(
         specs: &[ListenSpec],
         previous: &Listeners,
@@ -100,7 +103,8 @@ impl Listeners {
             }
             let protocol_changes = bound.spec.multipath != spec.multipath;
             if spec.reuseport && !bound.spec.reuseport || protocol_changes {
-                // Sockets may share an address only when each of them was told so, the old one included.
+                // Sockets may share an address only when each of them was told so, the old one
+                // included.
                 for fd in &bound.sockets {
                     if let Err(e) = socket::set_reuseport(fd, true) {
                         let e = os_error(&e);
@@ -162,8 +166,8 @@ impl Listeners {
         self.0.clear();
     }
 
-    /// Sets the options that do not fail a start: buffers, keepalive, backlog and so on. Called when the
-    /// whole configuration was accepted, for new sockets and for those taken over.
+    /// Sets the options that do not fail a start: buffers, keepalive, backlog and so on. Called
+    /// when the whole configuration was accepted, for new sockets and for those taken over.
     pub fn configure(&self, log: &Log) {
         for bound in &self.0 {
             for fd in &bound.sockets {
@@ -182,7 +186,8 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// The sockets that worker `index` accepts from, one for each address, as descriptors of its own.
+    /// The sockets that worker `index` accepts from, one for each address, as descriptors of its
+    /// own.
     pub fn of_worker(&self, index: usize) -> io::Result<Vec<OwnedFd>> {
         let own = |bound: &Bound| -> io::Result<OwnedFd> {
             let fd = if bound.spec.reuseport { bound.sockets.get(index) } else { None };
@@ -200,8 +205,8 @@ impl Listeners {
         })
     }
 
-    /// Lets the sockets live on in a program that is executed. For the child that executes it, so that no
-    /// other program that this process starts gets them.
+    /// Lets the sockets live on in a program that is executed. For the child that executes it, so
+    /// that no other program that this process starts gets them.
     pub fn keep_on_exec(&self) -> io::Result<()> {
         self.fds().try_for_each(|fd| os::fd::set_cloexec(fd, false))
     }
@@ -215,8 +220,8 @@ impl Listeners {
         self.fds().any(|own| Rc::ptr_eq(own, fd))
     }
 
-    /// Called on the old set when `next` has taken over: the kernel is told to send new connections only to
-    /// the sockets that stay, and the files of unix sockets that go are removed.
+    /// Called on the old set when `next` has taken over: the kernel is told to send new connections
+    /// only to the sockets that stay, and the files of unix sockets that go are removed.
     pub fn retire(&self, next: &Listeners, log: &Log) {
         for bound in &self.0 {
             let kept = bound.sockets.iter().filter(|fd| next.holds(fd)).count();
@@ -249,15 +254,16 @@ impl Listeners {
     }
 }
 
-/// A `reuseport` group shrinks to its first `kept` sockets: connections that come from now on go only there,
-/// so that the workers of the others can empty their queues and close.
+/// A `reuseport` group shrinks to its first `kept` sockets: connections that come from now on go
+/// only there, so that the workers of the others can empty their queues and close.
 fn steer(bound: &Bound, kept: usize, log: &Log) {
     let Some(first) = bound.sockets.first() else { return };
     if bound.spec.kind != Kind::Stream || bound.sockets.len() == 1 {
         return;
     }
     if let Err(e) = socket::limit_reuseport_group(first, kept as u32) {
-        // An old kernel: what arrives while the surplus sockets close may be refused, as with nginx.
+        // An old kernel: what arrives while the surplus sockets close may be refused, as with
+        // nginx.
         let (addr, e) = (&bound.spec.addr, os_error(&e));
         log!(
             log,

@@ -1,5 +1,5 @@
-//! Log files: each path open once, opened when the whole configuration was read, reopened together; and the
-//! `error_log` directive.
+//! Log files: each path open once, opened when the whole configuration was read, reopened together;
+//! and the `error_log` directive.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -77,8 +77,9 @@ impl LogFile {
         Ok(())
     }
 
-    /// Opens the path again (a log rotation has moved the old file away); on failure the old one stays.
-    /// `owner` is the user of the workers, who have to be able to do the same: the file is made theirs.
+    /// Opens the path again (a log rotation has moved the old file away); on failure the old one
+    /// stays. `owner` is the user of the workers, who have to be able to do the same: the file
+    /// is made theirs.
     fn reopen(&self, owner: Option<u32>, log: &Log) {
         if self.is_stderr() {
             return;
@@ -132,8 +133,9 @@ impl LogFiles {
         LogFiles { prefix: prefix.to_owned(), files: RefCell::default() }
     }
 
-    /// The file at a path (empty: standard error), the same one for each time it is asked for. It is not
-    /// open before [`LogFiles::open_all`], so that a configuration with an error leaves no files behind.
+    /// The file at a path (empty: standard error), the same one for each time it is asked for. It
+    /// is not open before [`LogFiles::open_all`], so that a configuration with an error leaves
+    /// no files behind.
     pub fn open(&self, path: &[u8]) -> Rc<LogFile> {
         let path = match path {
             b"" => PathBuf::new(),
@@ -171,8 +173,8 @@ impl LogFiles {
         files.iter().for_each(|file| file.flush());
     }
 
-    /// The sink that an `error_log` directive describes. A level's log is made of the sinks of all its
-    /// `error_log` directives: `Log::new(sinks)`.
+    /// The sink that an `error_log` directive describes. A level's log is made of the sinks of all
+    /// its `error_log` directives: `Log::new(sinks)`.
     pub fn error_log(&self, node: &Node) -> Result<Rc<dyn Sink>, ConfError> {
         let target = node.arg(0)?;
         let (level, debug_mask) = levels(node)?;
@@ -200,8 +202,8 @@ impl LogFiles {
         self.files.borrow().iter().any(|f| f.is_stderr())
     }
 
-    /// Makes standard error another name of the file at `path`, so that what libraries and the runtime have
-    /// to say is not lost.
+    /// Makes standard error another name of the file at `path`, so that what libraries and the
+    /// runtime have to say is not lost.
     pub fn redirect_stderr(&self, path: &[u8]) -> io::Result<()> {
         match &*self.open(path).fd.borrow() {
             Some(fd) => os::fd::redirect_stderr(fd.as_fd()),

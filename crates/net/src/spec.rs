@@ -10,14 +10,16 @@ use os::socket::{self, Kind};
 /// nginx's length of the queue of connections that wait to be accepted.
 pub const BACKLOG: i32 = 511;
 
-/// An address to listen on, with its socket options. Two with the same address and kind are the same socket.
+/// An address to listen on, with its socket options. Two with the same address and kind are the
+/// same socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenSpec {
     /// Where.
     pub addr: SockAddr,
     /// Stream, or datagram for UDP and QUIC.
     pub kind: Kind,
-    /// `backlog=`: the longest queue of connections that wait to be accepted; [`BACKLOG`] if not given.
+    /// `backlog=`: the longest queue of connections that wait to be accepted; [`BACKLOG`] if not
+    /// given.
     pub backlog: Option<i32>,
     /// `rcvbuf=`, bytes.
     pub rcvbuf: Option<usize>,
@@ -35,8 +37,8 @@ pub struct ListenSpec {
     pub ipv6only: Option<bool>,
     /// `multipath`: multipath TCP.
     pub multipath: bool,
-    /// A socket of its own even where a wildcard socket on the same port would do: `bind`, and what other
-    /// options bring with them.
+    /// A socket of its own even where a wildcard socket on the same port would do: `bind`, and
+    /// what other options bring with them.
     pub bind: bool,
 }
 
@@ -116,8 +118,8 @@ impl ListenSpec {
             let what = format!("setsockopt(TCP_FASTOPEN, {queue})");
             tell(Level::Alert, &what, socket::set_fastopen(fd, queue));
         }
-        // Listening again changes the backlog of a socket that was taken over, and starts one that a
-        // parent had only bound.
+        // Listening again changes the backlog of a socket that was taken over, and starts one that
+        // a parent had only bound.
         let backlog = self.backlog();
         if let Err(e) = socket::listen(fd, backlog) {
             let (addr, e) = (&self.addr, os_error(&e));

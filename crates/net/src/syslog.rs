@@ -23,8 +23,8 @@ const TAG_MAX: usize = 32;
 const DEFAULT_TAG: &str = "nginx";
 const DEFAULT_PORT: u16 = 514;
 
-/// A syslog server and how lines to it begin: the value `syslog:server=…,facility=…` of `error_log` and
-/// `access_log`.
+/// A syslog server and how lines to it begin: the value `syslog:server=…,facility=…` of `error_log`
+/// and `access_log`.
 #[derive(Debug)]
 pub struct Syslog {
     server: SockAddr,

@@ -8,8 +8,8 @@ pub fn utc_offset_secs(unix_secs: i64) -> i32 {
     unsafe extern "C" {
         fn tzset();
     }
-    // SAFETY: tzset reads TZ and the zone file. It runs once, before any other thread could change the
-    // environment: the first log line or the first configuration is read by a lone thread.
+    // SAFETY: tzset reads TZ and the zone file. It runs once, before any other thread could change
+    // the environment: the first log line or the first configuration is read by a lone thread.
     ZONE.call_once(|| unsafe { tzset() });
     let mut tm = std::mem::MaybeUninit::<libc::tm>::uninit();
     // SAFETY: localtime_r reads the time given and fills `tm`, or returns null.

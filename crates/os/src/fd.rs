@@ -52,11 +52,12 @@ pub fn eventfd_take(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Takes over a descriptor whose number came from outside (`NGINX=`, `LISTEN_FDS`), and marks it to be
-/// closed on exec. Fails when no such descriptor is open. Standard input, output and error are refused.
+/// Takes over a descriptor whose number came from outside (`NGINX=`, `LISTEN_FDS`), and marks it to
+/// be closed on exec. Fails when no such descriptor is open. Standard input, output and error are
+/// refused.
 ///
-/// The caller names each number once in the life of the process, before it opened anything that could
-/// have been given the same number.
+/// The caller names each number once in the life of the process, before it opened anything that
+/// could have been given the same number.
 pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     if number <= libc::STDERR_FILENO {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -65,8 +66,8 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     if unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open (just asked) and no value of this process owns it: its number was
-    // handed over by the parent, and the caller takes each number once, as documented.
+    // SAFETY: the descriptor is open (just asked) and no value of this process owns it: its number
+    // was handed over by the parent, and the caller takes each number once, as documented.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     set_cloexec(&fd, true)?;
     Ok(fd)
@@ -84,8 +85,8 @@ pub fn null_stdio() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(&null)?)
 }
 
-/// Opens `/dev/null` on each of the descriptors 0 to 2 that is closed, so that no socket or log file
-/// comes to be taken for standard error.
+/// Opens `/dev/null` on each of the descriptors 0 to 2 that is closed, so that no socket or log
+/// file comes to be taken for standard error.
 pub fn fill_stdio() -> io::Result<()> {
     loop {
         let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;

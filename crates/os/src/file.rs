@@ -117,8 +117,8 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// As [`open`], only from what the kernel has cached: `WouldBlock` when the disk would have to be asked
-/// (Linux 5.12; `ENOSYS` or `EINVAL` before).
+/// As [`open`], only from what the kernel has cached: `WouldBlock` when the disk would have to be
+/// asked (Linux 5.12; `ENOSYS` or `EINVAL` before).
 pub fn open_cached(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
@@ -175,8 +175,8 @@ pub fn read_at_uninit(
     Ok(filled)
 }
 
-/// As [`read_at`], only what lies in the page cache: `WouldBlock` when the disk would have to be asked,
-/// `Unsupported` where the file system cannot tell.
+/// As [`read_at`], only what lies in the page cache: `WouldBlock` when the disk would have to be
+/// asked, `Unsupported` where the file system cannot tell.
 pub fn read_cached_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
     let mut one = [io::IoSliceMut::new(buf)];
     Ok(rustix::io::preadv2(fd, &mut one, pos, rustix::io::ReadWriteFlags::NOWAIT)?)
@@ -207,7 +207,8 @@ pub fn chmod_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?)
 }
 
-/// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has it.
+/// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has
+/// it.
 pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?)
 }
@@ -229,7 +230,8 @@ pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, new)?)
 }
 
-/// Whether this process may do `how` (bits 4 read, 2 write, 1 search) with `path`, by its effective user.
+/// Whether this process may do `how` (bits 4 read, 2 write, 1 search) with `path`, by its effective
+/// user.
 pub fn access(path: &Path, how: u8) -> io::Result<()> {
     let mut wanted = rustix::fs::Access::EXISTS;
     wanted.set(rustix::fs::Access::READ_OK, how & 4 != 0);

@@ -1,8 +1,8 @@
 //! Safe functions over the operating system (Linux): addresses, sockets, files, processes, signals.
 //!
 //! This is one of the few crates where `unsafe` may stand. Nothing unsafe is in its public face:
-//! descriptors are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and what cannot be made safe by
-//! types is refused at run time (see [`process::fork`]).
+//! descriptors are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and what cannot be made safe
+//! by types is refused at run time (see [`process::fork`]).
 
 pub mod clock;
 pub mod fd;

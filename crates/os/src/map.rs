@@ -29,8 +29,8 @@ impl SharedMap {
         Ok(SharedMap { start, len })
     }
 
-    /// The first byte. It is aligned to a page. What may be done with it is for the caller to argue:
-    /// other processes may write at any time.
+    /// The first byte. It is aligned to a page. What may be done with it is for the caller to
+    /// argue: other processes may write at any time.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }

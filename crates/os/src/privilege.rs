@@ -86,8 +86,9 @@ fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
 /// The step of [`drop_to`] that failed, by the name of its call, with the system's error.
 pub type StepError = (&'static str, io::Error);
 
-/// Becomes `uid` and `gid` for good, with the further groups of `name`; then checks that there is no
-/// way back. To be called while the process has one thread. After it the process may write core files.
+/// Becomes `uid` and `gid` for good, with the further groups of `name`; then checks that there is
+/// no way back. To be called while the process has one thread. After it the process may write core
+/// files.
 pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<(), StepError> {
     fn step(what: &'static str, rc: i32) -> Result<(), StepError> {
         if rc == -1 { Err((what, io::Error::last_os_error())) } else { Ok(()) }

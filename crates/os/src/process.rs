@@ -22,8 +22,8 @@ pub fn fork() -> io::Result<Fork> {
     if threads()? != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // SAFETY: this is the only thread (just counted, and no other can start one), so the child finds
-    // every lock and all memory in the state this thread left them.
+    // SAFETY: this is the only thread (just counted, and no other can start one), so the child
+    // finds every lock and all memory in the state this thread left them.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -95,8 +95,8 @@ pub fn umask(mask: u32) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
 }
 
-/// Puts another program in the place of this process; returns only when that failed. A string with a
-/// NUL byte is `InvalidInput`.
+/// Puts another program in the place of this process; returns only when that failed. A string with
+/// a NUL byte is `InvalidInput`.
 pub fn exec(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Error {
     fn strings(list: &[Vec<u8>]) -> io::Result<Vec<CString>> {
         Ok(list.iter().map(|s| CString::new(s.as_slice())).collect::<Result<_, _>>()?)

@@ -1,8 +1,8 @@
 //! Signals, taken where the program asks for them and never in a handler.
 //!
-//! The signals a process lives by are blocked from the start. The master then waits for the next one
-//! ([`wait`]); a worker reads them from a descriptor in its event loop ([`SignalFd`]). No code runs
-//! in signal context, so none has to be safe there.
+//! The signals a process lives by are blocked from the start. The master then waits for the next
+//! one ([`wait`]); a worker reads them from a descriptor in its event loop ([`SignalFd`]). No code
+//! runs in signal context, so none has to be safe there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -101,7 +101,8 @@ impl SignalSet {
     }
 
     fn mask(&self, how: i32) {
-        // SAFETY: the set is initialised, and the old one is not asked for. It fails only for a wrong `how`.
+        // SAFETY: the set is initialised, and the old one is not asked for. It fails only for a
+        // wrong `how`.
         unsafe { libc::pthread_sigmask(how, &self.0, std::ptr::null_mut()) };
     }
 }
@@ -116,12 +117,14 @@ pub fn wait(set: &SignalSet, limit: Option<Duration>) -> Option<Received> {
     let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     loop {
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: set and limit are initialised (or null, which means no limit); the kernel fills `info`.
+        // SAFETY: set and limit are initialised (or null, which means no limit); the kernel fills
+        // `info`.
         let signal = unsafe { libc::sigtimedwait(&set.0, info.as_mut_ptr(), limit_ptr) };
         if signal > 0 {
             // SAFETY: the call filled `info`; it was zeroed before, so that each field is a value.
             let info = unsafe { info.assume_init() };
-            // The field holds a process id only in what another process sent, and for a child's end.
+            // The field holds a process id only in what another process sent, and for a child's
+            // end.
             let from_process = info.si_code <= 0 || signal == libc::SIGCHLD;
             // SAFETY: plain data in every variant that has it, zero in the others.
             let pid = if from_process { unsafe { info.si_pid() } } else { 0 };

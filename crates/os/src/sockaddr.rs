@@ -64,8 +64,8 @@ impl SockAddr {
         UnixAddr::from_path(path).map(SockAddr::Unix)
     }
 
-    /// Reads a numeric address in text form. A port is needed for IP addresses; `unix:` takes a path.
-    /// Names are not resolved. The reverse of `Display`.
+    /// Reads a numeric address in text form. A port is needed for IP addresses; `unix:` takes a
+    /// path. Names are not resolved. The reverse of `Display`.
     pub fn parse(text: &[u8]) -> Option<SockAddr> {
         if let Some(path) = text.strip_prefix(b"unix:") {
             return SockAddr::unix(path).ok();

@@ -127,8 +127,9 @@ pub fn send_vectored(fd: impl AsFd, bufs: &[IoSlice<'_>], more: bool) -> io::Res
     Ok(rustix::net::sendmsg(fd, bufs, &mut Default::default(), flags)?)
 }
 
-/// Sends up to `count` bytes of `file` from `*pos` on without copying them through this process, and
-/// moves `*pos` by what was sent. 0 with `count > 0` means that the file is shorter than thought.
+/// Sends up to `count` bytes of `file` from `*pos` on without copying them through this process,
+/// and moves `*pos` by what was sent. 0 with `count > 0` means that the file is shorter than
+/// thought.
 pub fn sendfile(fd: impl AsFd, file: impl AsFd, pos: &mut u64, count: usize) -> io::Result<usize> {
     Ok(rustix::fs::sendfile(fd, file, Some(pos), count)?)
 }
@@ -158,8 +159,8 @@ pub fn reuseport(fd: impl AsFd) -> io::Result<bool> {
     Ok(sockopt::socket_reuseport(fd)?)
 }
 
-/// Makes the kernel give new connections to the first `count` sockets of a `SO_REUSEPORT` group alone, in
-/// the order in which they began to listen. `fd` is any socket of the group.
+/// Makes the kernel give new connections to the first `count` sockets of a `SO_REUSEPORT` group
+/// alone, in the order in which they began to listen. `fd` is any socket of the group.
 pub fn limit_reuseport_group(fd: impl AsFd, count: u32) -> io::Result<()> {
     // The classic filter: A = random(); A %= count; return A.
     const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
@@ -171,7 +172,8 @@ pub fn limit_reuseport_group(fd: impl AsFd, count: u32) -> io::Result<()> {
     ];
     let program =
         libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel reads the program and the `len` steps it points to, which live over the call.
+    // SAFETY: the kernel reads the program and the `len` steps it points to, which live over the
+    // call.
     let rc = unsafe {
         libc::setsockopt(
             fd.as_fd().as_raw_fd(),
@@ -184,8 +186,8 @@ pub fn limit_reuseport_group(fd: impl AsFd, count: u32) -> io::Result<()> {
     if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes the limit of [`limit_reuseport_group`] away: all sockets of the group get connections again.
-/// Nothing happens when there is no limit.
+/// Takes the limit of [`limit_reuseport_group`] away: all sockets of the group get connections
+/// again. Nothing happens when there is no limit.
 pub fn unlimit_reuseport_group(fd: impl AsFd) -> io::Result<()> {
     match set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -261,7 +263,8 @@ pub fn set_transparent(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// `IP_BIND_ADDRESS_NO_PORT`: leave the choice of a port to `connect`, so that one port can serve several peers.
+/// `IP_BIND_ADDRESS_NO_PORT`: leave the choice of a port to `connect`, so that one port can serve
+/// several peers.
 pub fn set_bind_address_no_port(fd: impl AsFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }

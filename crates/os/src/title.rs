@@ -1,7 +1,7 @@
 //! The title a process shows in `ps`.
 //!
-//! Linux shows the memory where the arguments lay when the program started. A longer title runs on into
-//! the environment that follows, so the environment is copied away first.
+//! Linux shows the memory where the arguments lay when the program started. A longer title runs on
+//! into the environment that follows, so the environment is copied away first.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ unsafe impl Send for Area {}
 static AREA: Mutex<Option<Area>> = Mutex::new(None);
 
 /// Finds the memory of arguments and environment and moves the environment out of it. To be called
-/// once, at the start of `main`, after the arguments were copied and before there are threads. Where the
-/// system does not tell (no /proc), titles stay as they are.
+/// once, at the start of `main`, after the arguments were copied and before there are threads.
+/// Where the system does not tell (no /proc), titles stay as they are.
 pub fn init() {
     let Ok(mut area) = AREA.lock() else { return };
     if area.is_some() {
@@ -36,7 +36,8 @@ pub fn init() {
     }
 }
 
-/// `arg_start`, `arg_end`, `env_start`, `env_end` of this process: fields 48 to 51 of proc(5)'s stat.
+/// `arg_start`, `arg_end`, `env_start`, `env_end` of this process: fields 48 to 51 of proc(5)'s
+/// stat.
 fn stat_fields() -> Option<[usize; 4]> {
     let stat = std::fs::read("/proc/self/stat").ok()?;
     // The second field is the program's name in parentheses, which may hold anything.
@@ -52,8 +53,9 @@ fn move_environ(start: usize, end: usize) -> bool {
     unsafe extern "C" {
         static mut environ: *mut *mut libc::c_char;
     }
-    // SAFETY: one thread runs (see `init`), so nobody reads or changes `environ` meanwhile. Its entries
-    // are NUL-terminated strings and the list ends with null. The copies are never freed.
+    // SAFETY: one thread runs (see `init`), so nobody reads or changes `environ` meanwhile. Its
+    // entries are NUL-terminated strings and the list ends with null. The copies are never
+    // freed.
     unsafe {
         let mut entry = environ;
         if entry.is_null() {
@@ -79,9 +81,9 @@ pub fn set(title: &str) {
     let Some(area) = area.as_ref() else { return };
     let bytes = title.as_bytes();
     let n = bytes.len().min(area.len - 1);
-    // SAFETY: the area is the process's own arguments and environment, whose strings were copied away
-    // (`init`); the lock makes this the only writer. The byte after the title, which exists as n < len, and
-    // all others become NUL. The source is another allocation.
+    // SAFETY: the area is the process's own arguments and environment, whose strings were copied
+    // away (`init`); the lock makes this the only writer. The byte after the title, which
+    // exists as n < len, and all others become NUL. The source is another allocation.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), area.start.as_ptr(), n);
         std::ptr::write_bytes(area.start.as_ptr().add(n), 0, area.len - n);

@@ -18,8 +18,8 @@ pub struct Line([AtomicU64; LINE_FIELDS]);
 unsafe impl Shared for Line {}
 
 impl Line {
-    /// Adds `n` to a field. One writer a line makes a plain load and store enough, which costs no bus
-    /// lock; the same line is never written by two processes at a time.
+    /// Adds `n` to a field. One writer a line makes a plain load and store enough, which costs no
+    /// bus lock; the same line is never written by two processes at a time.
     #[inline]
     pub fn add(&self, field: usize, n: u64) {
         let cell = &self.0[field];
@@ -46,8 +46,9 @@ impl Line {
     }
 }
 
-/// A line of [`LINE_FIELDS`] counters for each process slot. A slot belongs to one process at a time; the
-/// next one that gets it counts on from where the last one stood, so that sums never go back.
+/// A line of [`LINE_FIELDS`] counters for each process slot. A slot belongs to one process at a
+/// time; the next one that gets it counts on from where the last one stood, so that sums never go
+/// back.
 #[derive(Debug)]
 pub struct Counters {
     zone: Zone,
@@ -66,7 +67,8 @@ impl Counters {
         self.slots
     }
 
-    /// The counters of a slot; a slot out of range is an error of the caller's and gets the last one.
+    /// The counters of a slot; a slot out of range is an error of the caller's and gets the last
+    /// one.
     pub fn line(&self, slot: usize) -> &Line {
         let lines = self.zone.view::<Line>();
         &lines[slot.min(lines.len() - 1)]

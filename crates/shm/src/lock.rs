@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Zone;
 
-/// A lock that processes hold one at a time. The word is the owner's process id, 0 when free, so that the
-/// master can free the lock of a worker that died with it ([`ShmLock::free_of`]).
+/// A lock that processes hold one at a time. The word is the owner's process id, 0 when free, so
+/// that the master can free the lock of a worker that died with it ([`ShmLock::free_of`]).
 ///
-/// It has no waiting side: who does not get it comes back later, which is what the accept lock wants.
+/// It has no waiting side: who does not get it comes back later, which is what the accept lock
+/// wants.
 #[derive(Debug)]
 pub struct ShmLock(Zone);
 

@@ -7,7 +7,8 @@ use os::map::SharedMap;
 
 /// A region of zeroed memory that all processes forked after its making share.
 ///
-/// It is only ever looked at through atomics: whatever another process writes, every word is a value.
+/// It is only ever looked at through atomics: whatever another process writes, every word is a
+/// value.
 #[derive(Debug)]
 pub struct Zone(SharedMap);
 
@@ -19,8 +20,8 @@ pub(crate) const CACHE_LINE: usize = 64;
 ///
 /// # Safety
 ///
-/// The type has no padding and no bit pattern that is not a value, may be changed by other processes
-/// through its shared references (atomics alone), and is aligned to a page or less.
+/// The type has no padding and no bit pattern that is not a value, may be changed by other
+/// processes through its shared references (atomics alone), and is aligned to a page or less.
 pub(crate) unsafe trait Shared: Sync {}
 
 // SAFETY: an atomic integer takes any bits and is meant to change under a shared reference.
@@ -45,8 +46,9 @@ impl Zone {
     /// The zone as a row of values.
     pub(crate) fn view<T: Shared>(&self) -> &[T] {
         let count = self.0.len() / size_of::<T>();
-        // SAFETY: the mapping is `count * size_of::<T>()` bytes or more, lives as long as `self`, is aligned
-        // to a page and never moved. `Shared` promises that any bits are values and that others may write.
+        // SAFETY: the mapping is `count * size_of::<T>()` bytes or more, lives as long as `self`,
+        // is aligned to a page and never moved. `Shared` promises that any bits are values
+        // and that others may write.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr().cast(), count) }
     }
 }
