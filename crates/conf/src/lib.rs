@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod glob;
+pub mod glob;
 pub mod known;
 mod lexer;
 mod likely;

@@ -1,0 +1,11 @@
+//! What is fuzzed: a module a target, each with `run`, which takes any bytes and panics when
+//! something that must always hold does not.
+//!
+//! A target is plain code: it runs under libFuzzer (`src/bin`), and on given files by itself.
+#![forbid(unsafe_code)]
+
+pub mod base_time;
+pub mod conf_glob;
+pub mod conf_parse;
+pub mod conf_template;
+pub mod conf_value;
