@@ -31,6 +31,18 @@ pub trait VarNames {
 pub trait VarSource {
     /// The value; `None` when the variable has none, which reads as empty.
     fn value(&mut self, id: VarId) -> Option<Bytes>;
+
+    /// Appends the value to `out`; `false` when the variable has none. For sources that can write some
+    /// values without making `Bytes` of them first.
+    fn write(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        match self.value(id) {
+            Some(value) => {
+                out.extend_from_slice(&value);
+                true
+            }
+            None => false,
+        }
+    }
 }
 
 /// A part of a text.
@@ -167,11 +179,7 @@ impl Template {
     pub fn eval_into(&self, source: &mut (impl VarSource + ?Sized), out: &mut Vec<u8>) {
         match &self.0 {
             Kind::Const(text) => out.extend_from_slice(text),
-            Kind::Var(id) => {
-                if let Some(value) = source.value(*id) {
-                    out.extend_from_slice(&value);
-                }
-            }
+            Kind::Var(id) => drop(source.write(*id, out)),
             Kind::Parts(parts) => append(parts, source, out),
         }
     }
@@ -181,11 +189,7 @@ fn append(parts: &[Part], source: &mut (impl VarSource + ?Sized), out: &mut Vec<
     for part in parts {
         match part {
             Part::Text(text) => out.extend_from_slice(text),
-            Part::Var(id) => {
-                if let Some(value) = source.value(*id) {
-                    out.extend_from_slice(&value);
-                }
-            }
+            Part::Var(id) => drop(source.write(*id, out)),
         }
     }
 }

@@ -1,0 +1,13 @@
+//! The HTTP modules that are built in, one file or folder each.
+//!
+//! This list is the order: of handlers within a phase, and of header filters within a response.
+#![forbid(unsafe_code)]
+
+pub mod index;
+pub mod static_file;
+
+use http::build::Modules;
+
+/// All modules, the engine's own first.
+pub static MODULES: Modules =
+    &[&http::core_directives::MODULE, &index::MODULE, &static_file::MODULE];

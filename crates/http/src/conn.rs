@@ -1,0 +1,462 @@
+//! A client's connection over HTTP/1: parked between requests, served in batches.
+//!
+//! ```text
+//!            accept
+//!              │ (PROXY header)
+//!              ▼            bytes                    response, more in the buffer
+//!   ┌──────▶ parked ───────────────▶ serving ◀───────────────────────────┐
+//!   │          │ time out, peer gone    │  └──────────────────────────────┘
+//!   │          ▼                        │ last response, connection not kept
+//!   │        closed ◀── lingering ◀─────┤
+//!   └───────────────────────────────────┘ buffer empty, connection kept
+//! ```
+//!
+//! Parked, a connection is its socket, this task's small future and a timer. The future that serves is
+//! boxed apart and goes when the buffer is empty, with the request and its buffers.
+
+use std::cell::{Cell, OnceCell};
+use std::io;
+use std::rc::Rc;
+
+use base::log::{Level, Log};
+use event::{Deadline, Gate, Sock, Wake};
+use os::SockAddr;
+use proto::h1::{HeadParser, Limits, Method, Step, Version};
+
+use crate::core_conf::{CoreSrv, Lingering};
+use crate::phases::{self, Outcome};
+use crate::request::Request;
+use crate::send;
+use crate::server::{Address, HttpMain};
+use crate::stats::Field;
+
+/// How long, at least, a worker that is leaving goes on serving kept connections, so that none is cut
+/// under a request that is on its way: milliseconds.
+const LEAVE_MS: u64 = 2_000;
+
+/// A connection; shared by its task and the request that it serves.
+pub struct Conn {
+    /// The socket.
+    pub sock: Sock,
+    /// Its number in logs, unique among all workers.
+    pub number: u64,
+    /// The other end.
+    pub peer: SockAddr,
+    /// The address that it was made to.
+    pub listen: Rc<Address>,
+    /// Requests so far.
+    pub requests: Cell<u64>,
+    /// When it was accepted, on the monotonic clock.
+    pub start_ms: u64,
+    pub(crate) debug: bool,
+    local: OnceCell<Option<SockAddr>>,
+    pub(crate) proxy: OnceCell<Box<crate::proxy_header::ProxyHeader>>,
+}
+
+impl Conn {
+    /// Our own end; asked of the kernel once.
+    pub fn local(&self) -> Option<&SockAddr> {
+        self.local.get_or_init(|| os::socket::local_addr(self.sock.fd()).ok()).as_ref()
+    }
+
+    /// The port of our own end; 0 for unix sockets.
+    pub fn local_port(&self) -> u16 {
+        match self.listen.addr.port() {
+            0 => self.local().map_or(0, SockAddr::port),
+            p => p,
+        }
+    }
+
+    pub(crate) fn log_enabled(&self, log: &Log, level: Level) -> bool {
+        self.debug || log.enabled(level)
+    }
+
+    pub(crate) fn log_write(&self, log: &Log, level: Level, m: std::fmt::Arguments<'_>) {
+        if self.debug {
+            log.debugging().write(level, Some(self.number), m);
+        } else {
+            log.write(level, Some(self.number), m);
+        }
+    }
+}
+
+/// What to do after a batch of requests.
+enum After {
+    /// Park for so many milliseconds at most.
+    Keep(u64),
+    Close,
+    /// Read and drop what still comes, then close.
+    Linger,
+    /// Close with a reset.
+    Reset,
+}
+
+/// A connection's task.
+pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
+    let core = c.listen.default.core.clone();
+    if c.listen.proxy_protocol
+        && crate::proxy_header::read(&c, core.client_header_timeout).await.is_err()
+    {
+        return;
+    }
+    let mut patience = core.client_header_timeout;
+    drop(core);
+    loop {
+        if !parked(&c, &main, patience).await {
+            return;
+        }
+        match Box::pin(serve(&c, &main)).await {
+            After::Keep(ms) => patience = ms,
+            After::Close => return,
+            After::Linger => return Box::pin(linger(&c)).await,
+            After::Reset => return reset(c),
+        }
+    }
+}
+
+fn reset(c: Rc<Conn>) {
+    if let Ok(c) = Rc::try_unwrap(c) {
+        c.sock.reset();
+    }
+}
+
+/// Waits for the next bytes; false when the connection is to close.
+async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
+    let kept = c.requests.get() > 0;
+    if kept {
+        main.stats.add(Field::Waiting, 1);
+    }
+    let woken = wait(c, &main.gate, patience_ms, kept).await;
+    if kept {
+        main.stats.sub(Field::Waiting, 1);
+    }
+    if let Err(e) = &woken
+        && !kept
+        && e.kind() == io::ErrorKind::TimedOut
+    {
+        let log = &c.listen.default.root.core.error_log;
+        if c.log_enabled(log, Level::Info) {
+            c.log_write(log, Level::Info, format_args!(
+                "client timed out (110: Connection timed out) while waiting for request, client: {}, server: {}",
+                c.peer.host(), c.listen.addr));
+        }
+    }
+    matches!(woken, Ok(true))
+}
+
+async fn wait(c: &Conn, gate: &Gate, patience_ms: u64, kept: bool) -> io::Result<bool> {
+    match c.sock.readable_or(gate, Deadline::in_ms(patience_ms)).await? {
+        Wake::Ready => Ok(true),
+        Wake::Reclaim => Ok(false),
+        Wake::Gate => {
+            // The worker is leaving: a request may be on its way. It is answered, and told to be the last.
+            let min = c.listen.default.root.core.keepalive_min_timeout;
+            let ms = if kept { LEAVE_MS.max(min) } else { patience_ms };
+            c.sock.readable(Deadline::in_ms(ms.min(patience_ms))).await?;
+            Ok(true)
+        }
+    }
+}
+
+fn limits(core: &CoreSrv) -> Limits {
+    Limits {
+        header_buffer: core.client_header_buffer_size as u32,
+        large_size: core.large_header_buffer_size as u32,
+        large_number: core.large_header_buffers as u32,
+        max_headers: core.max_headers as u32,
+        ignore_invalid: core.ignore_invalid_headers,
+        underscores: core.underscores_in_headers,
+    }
+}
+
+/// Serves requests until the buffer is empty or the connection is to end.
+async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
+    let mut r = Request::take(c.clone(), main);
+    main.stats.add(Field::Reading, 1);
+    let after = batch(c, main, &mut r).await;
+    main.stats.sub(Field::Reading, 1);
+    let timed_out = r.timed_out && r.loc.core.reset_timedout_connection;
+    r.give_back();
+    match after {
+        After::Close if timed_out => After::Reset,
+        a => a,
+    }
+}
+
+async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After {
+    let mut parser = HeadParser::new();
+    let limits = limits(&c.listen.default.core);
+    let mut deadline = None;
+    if r.buf.filled().is_empty() && !receive(c, r, &mut deadline).await {
+        return After::Close;
+    }
+    loop {
+        match parser.parse(r.buf.filled(), &limits, &mut r.head) {
+            Step::Done { len } => {
+                r.head_len = len;
+                deadline = None;
+                main.stats.sub(Field::Reading, 1);
+                main.stats.add(Field::Writing, 1);
+                let after = one(c, r).await;
+                main.stats.sub(Field::Writing, 1);
+                main.stats.add(Field::Reading, 1);
+                if let Some(after) = after {
+                    return after;
+                }
+                parser = HeadParser::new();
+                r.reset();
+            }
+            Step::More => {
+                if send::flush(r).await.is_err() {
+                    return After::Close;
+                }
+                if r.buf.filled().is_empty() {
+                    return After::Keep(r.loc.core.keepalive_timeout);
+                }
+                if !receive(c, r, &mut deadline).await {
+                    return After::Close;
+                }
+            }
+            Step::Bad(e) => return refuse_head(c, r, e).await,
+        }
+    }
+}
+
+/// Reads more of a head; false at the end of the connection, which is then logged.
+async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadline>) -> bool {
+    let first = r.buf.filled().is_empty();
+    let ms = c.listen.default.core.client_header_timeout;
+    let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
+    let got = c.sock.recv_into(&mut r.buf, until).await;
+    if first {
+        r.start_ms = base::time::unix_ms();
+        r.start_mono_ms = base::time::now_ms();
+    }
+    match got {
+        Ok(0) if first => false,
+        Ok(n) if n > 0 => true,
+        Ok(_) => {
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            head_failed(r, 400).await
+        }
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+            r.timed_out = true;
+            let m =
+                "client timed out (110: Connection timed out) while reading client request headers";
+            r.log(Level::Info, format_args!("{m}"));
+            head_failed(r, 408).await
+        }
+        Err(_) if first => false,
+        Err(e) => {
+            r.log_os(Level::Info, format_args!("recv()"), &e);
+            head_failed(r, 400).await
+        }
+    }
+}
+
+/// A head that never was whole: logged with its status, not answered.
+async fn head_failed(r: &mut Request, status: u16) -> bool {
+    r.err_status = status;
+    r.flags.keepalive = false;
+    log_phase(r).await;
+    false
+}
+
+async fn refuse_head(c: &Rc<Conn>, r: &mut Box<Request>, e: proto::h1::H1Error) -> After {
+    c.requests.set(c.requests.get() + 1);
+    main_request(r);
+    let text = e.message(r.buf.filled());
+    r.log(Level::Info, format_args!("{text}"));
+    r.flags.lingering = true;
+    // The line may be in no state to name a version; the answer is one of HTTP/1.
+    r.head.version = r.head.version.max(Version::HTTP_10);
+    r.method = Method::Get;
+    if r.uri.is_empty() {
+        r.uri.push(b'/');
+    }
+    r.flags.lingering = true;
+    let outcome = phases::refuse(r, e.status()).await;
+    end(c, r, outcome).await.unwrap_or(After::Linger)
+}
+
+fn main_request(r: &mut Request) {
+    r.main.stats.add(Field::Requests, 1);
+    if r.start_ms == 0 {
+        r.start_ms = base::time::unix_ms();
+        r.start_mono_ms = base::time::now_ms();
+    }
+}
+
+/// One request, its head parsed: phases, response, log. `None`: the next may follow.
+async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
+    c.requests.set(c.requests.get() + 1);
+    main_request(r);
+    r.method = r.head.method;
+    r.flags.keepalive = r.head.wants_keep_alive() && !r.main.gate.is_closed();
+    r.flags.lingering = r.head.has_body();
+    r.flags.valid_location = true;
+    r.body.begin(&r.head);
+    let outcome = match crate::target::prepare(r) {
+        Ok(()) => phases::run(r).await,
+        Err(status) => {
+            if r.uri.is_empty() {
+                r.uri.push(b'/');
+            }
+            phases::refuse(r, status).await
+        }
+    };
+    end(c, r, outcome).await
+}
+
+/// Sends the response, logs, and decides what becomes of the connection.
+async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<After> {
+    if outcome == Outcome::Close {
+        r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
+        log_phase(r).await;
+        return Some(After::Close);
+    }
+    if r.main.gate.is_closed() {
+        r.flags.keepalive = false;
+    }
+    let used = r.head_len + r.body.from_buffer();
+    let more = r.buf.filled().len() > used && r.body.is_finished();
+    let sent = send::response(r, more).await;
+    log_phase(r).await;
+    if sent.is_err() {
+        return Some(After::Close);
+    }
+    if !r.body.is_finished() && r.flags.keepalive && r.discard_rest().await.is_err() {
+        return Some(After::Close);
+    }
+    if !r.flags.keepalive {
+        return Some(close_or_linger(c, r));
+    }
+    let used = r.head_len + r.body.from_buffer();
+    r.buf.consume(used);
+    if r.buf.filled().is_empty() {
+        if send::flush(r).await.is_err() {
+            return Some(After::Close);
+        }
+        return Some(After::Keep(r.loc.core.keepalive_timeout));
+    }
+    r.start_ms = base::time::unix_ms();
+    r.start_mono_ms = base::time::now_ms();
+    None
+}
+
+/// Closing a socket with unread bytes resets it, and the client may lose the answer.
+fn close_or_linger(c: &Conn, r: &Request) -> After {
+    let used = r.head_len + r.body.from_buffer();
+    let pending = r.flags.lingering && !r.body.is_finished() || r.buf.filled().len() > used;
+    match r.loc.core.lingering_close {
+        Lingering::Off => After::Close,
+        Lingering::Always => After::Linger,
+        Lingering::On if pending || has_unread(c) => After::Linger,
+        Lingering::On => After::Close,
+    }
+}
+
+/// Whether bytes came that nobody asked for; asks the kernel only where the driver saw some arrive.
+fn has_unread(c: &Conn) -> bool {
+    matches!(c.sock.try_recv(), Ok(Some(page)) if !page.filled().is_empty())
+}
+
+async fn linger(c: &Conn) {
+    let core = c.listen.default.root.core.clone();
+    if c.sock.shutdown_write().is_err() {
+        return;
+    }
+    let end = Deadline::in_ms(core.lingering_time);
+    while !end.has_passed() {
+        let step = Deadline::in_ms(core.lingering_timeout);
+        match c.sock.recv(1, step).await {
+            Ok(page) if !page.filled().is_empty() => {}
+            _ => return,
+        }
+    }
+}
+
+/// Runs the log phase of the location that the request ended in.
+async fn log_phase(r: &mut Request) {
+    if r.loc.pipeline.log.is_empty() {
+        return;
+    }
+    let loc = r.loc.clone();
+    for h in &loc.pipeline.log {
+        if let crate::module::Step::Wait(f) = h.run(r) {
+            f.await;
+        }
+    }
+}
+
+/// MSIE up to version 6.
+pub(crate) fn is_msie6(ua: &[u8]) -> bool {
+    let Some(i) = memchr::memmem::find(ua, b"MSIE ") else { return false };
+    if memchr::memmem::find(ua, b"Opera").is_some() {
+        return false;
+    }
+    match ua.get(i + 5..) {
+        Some([b'4' | b'5', b'.', ..]) => true,
+        Some(v @ [b'6', b'.', ..]) => memchr::memmem::find(v, b"SV1").is_none(),
+        _ => false,
+    }
+}
+
+/// What accepting needs to know to make a [`Conn`].
+pub(crate) struct NewConn {
+    pub sock: Sock,
+    pub peer: SockAddr,
+}
+
+/// Makes the connection and its task.
+pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, new: NewConn) {
+    let l = &main.listens[listen];
+    let mut known = None;
+    let address = l.address(|| {
+        known = os::socket::local_addr(new.sock.fd()).ok();
+        known.clone()
+    });
+    let local = OnceCell::new();
+    if let Some(a) = known {
+        let _ = local.set(Some(a));
+    }
+    let debug = main.debug_connection(&new.peer);
+    let c = Rc::new(Conn {
+        sock: new.sock,
+        number: main.stats.next_connection(),
+        peer: new.peer,
+        listen: address,
+        requests: Cell::new(0),
+        start_ms: base::time::now_ms(),
+        debug,
+        local,
+        proxy: OnceCell::new(),
+    });
+    let main = main.clone();
+    main.stats.add(Field::Accepted, 1);
+    main.stats.add(Field::Handled, 1);
+    event::spawn(task(c, main));
+}
+
+async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
+    let _counted = Counted::new(&main);
+    run(c, main.clone()).await;
+}
+
+/// Counts a connection as active while it lives, whatever way it ends.
+struct Counted(Rc<crate::stats::Stats>, Rc<Cell<usize>>);
+
+impl Counted {
+    fn new(main: &HttpMain) -> Counted {
+        main.stats.add(Field::Active, 1);
+        main.active.set(main.active.get() + 1);
+        Counted(main.stats.clone(), main.active.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.sub(Field::Active, 1);
+        self.1.set(self.1.get().saturating_sub(1));
+    }
+}

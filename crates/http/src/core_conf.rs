@@ -1,0 +1,312 @@
+//! The core's settings at location and server level: what was written (drafts with options) and what
+//! holds (plain values, made once at load).
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use base::log::{Log, Sink};
+use bytes::Bytes;
+use conf::ConfError;
+use conf::template::Template;
+
+use crate::module::Conf;
+use crate::types::Types;
+
+/// Declares a draft of optional values with its inheritance, and the plain values made from it.
+macro_rules! settings {
+    ($(#[$dm:meta])* $draft:ident, $(#[$fm:meta])* $plain:ident {
+        $($(#[$m:meta])* $name:ident : $type:ty = $default:expr,)*
+    }) => {
+        $(#[$dm])*
+        #[derive(Default, Clone)]
+        pub struct $draft { $($(#[$m])* pub $name: Option<$type>,)* }
+
+        impl Conf for $draft {
+            fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
+                Ok(())
+            }
+        }
+
+        $(#[$fm])*
+        pub struct $plain { $($(#[$m])* pub $name: $type,)* }
+
+        impl From<&$draft> for $plain {
+            fn from(d: &$draft) -> Self {
+                $plain { $($name: d.$name.clone().unwrap_or_else(|| $default),)* }
+            }
+        }
+    };
+}
+
+/// `root` or `alias`: where a URI's file lies.
+#[derive(Clone)]
+pub struct Root {
+    /// The path, made absolute with the prefix where it is constant.
+    pub path: Template,
+    /// `alias`: the location's name is cut off the URI first.
+    pub alias: bool,
+    /// The length of the location's name, for `alias` in a prefix location.
+    pub name_len: usize,
+    /// `alias` in a regex location: the path alone is the file.
+    pub whole: bool,
+}
+
+/// `satisfy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Satisfy {
+    /// Every access module must allow.
+    All,
+    /// One is enough.
+    Any,
+}
+
+/// `server_tokens`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerTokens {
+    /// The name alone.
+    Off,
+    /// Name and version.
+    On,
+    /// Name, version and the build's name.
+    Build,
+}
+
+/// `if_modified_since`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfModifiedSince {
+    /// The header is ignored.
+    Off,
+    /// Equal times only.
+    Exact,
+    /// Not newer than the header says.
+    Before,
+}
+
+/// `lingering_close`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lingering {
+    /// Close at once.
+    Off,
+    /// When data may still be coming.
+    On,
+    /// Always.
+    Always,
+}
+
+/// `client_body_in_file_only`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InFileOnly {
+    /// Bodies are in memory while they fit.
+    Off,
+    /// Always in a file, which stays.
+    On,
+    /// Always in a file, removed after the request.
+    Clean,
+}
+
+/// `disable_symlinks`.
+#[derive(Clone)]
+pub struct DisableSymlinks {
+    /// Only links whose owner differs from their target's are refused.
+    pub if_not_owner: bool,
+    /// Path components before this (a prefix of the path) are not checked.
+    pub from: Option<Template>,
+}
+
+/// `open_file_cache`; the cache itself is one a worker, bounded by the largest `max`.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFileCache {
+    /// How many entries this location's cache holds.
+    pub max: usize,
+    /// Seconds after which an unused entry goes.
+    pub inactive_secs: u64,
+    /// Caches with the same settings written at different places are different caches.
+    pub id: u32,
+}
+
+/// One line of `error_page`.
+#[derive(Clone)]
+pub struct ErrorPage {
+    /// The status that it answers.
+    pub status: u16,
+    /// `=CODE`: the status sent instead; `Some(0)` is `=`: the one of the page's own response.
+    pub overwrite: Option<u16>,
+    /// The URI, address or `@name`.
+    pub target: Template,
+    /// Arguments written behind the URI, if it is constant.
+    pub args: Bytes,
+}
+
+/// `keepalive_timeout`'s and `keepalive_disable`'s browsers.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct KeepaliveDisable {
+    /// Old versions of MSIE, once a POST request was received.
+    pub msie6: bool,
+    /// Safari and what resembles it on macOS.
+    pub safari: bool,
+}
+
+/// `client_body_temp_path`.
+#[derive(Clone)]
+pub struct TempPath {
+    /// The folder, absolute.
+    pub path: PathBuf,
+    /// How many hexadecimal digits name the folder of each level.
+    pub levels: [u8; 3],
+}
+
+impl TempPath {
+    /// The file for number `n`: `path/LEVELS/0000000042`.
+    pub fn file(&self, n: u64) -> PathBuf {
+        let name = format!("{n:010}");
+        let mut path = self.path.clone();
+        let mut end = name.len();
+        for &width in self.levels.iter().filter(|w| **w > 0) {
+            let start = end.saturating_sub(width as usize);
+            path.push(&name[start..end]);
+            end = start;
+        }
+        path.push(name);
+        path
+    }
+}
+
+settings! {
+    /// What was written in a location (or inherited) for the core.
+    CoreLocDraft,
+    /// The core's settings in a location.
+    CoreLoc {
+        /// `root` and `alias`; `None` stands for the default `html`.
+        root: Option<Root> = None,
+        /// `types`.
+        types: Rc<Types> = Types::default_table(),
+        /// `default_type`.
+        default_type: Bytes = Bytes::from_static(b"text/plain"),
+        /// `client_max_body_size`, bytes; 0 is no limit.
+        client_max_body_size: u64 = 1 << 20,
+        /// `client_body_buffer_size`, bytes.
+        client_body_buffer_size: usize = 16 << 10,
+        /// `client_body_timeout`, milliseconds between two reads.
+        client_body_timeout: u64 = 60_000,
+        /// `client_body_in_file_only`.
+        client_body_in_file_only: InFileOnly = InFileOnly::Off,
+        /// `client_body_in_single_buffer`.
+        client_body_in_single_buffer: bool = false,
+        /// `client_body_temp_path`.
+        client_body_temp_path: TempPath =
+            TempPath { path: PathBuf::from("client_body_temp"), levels: [0; 3] },
+        /// `satisfy`.
+        satisfy: Satisfy = Satisfy::All,
+        /// `auth_delay`, milliseconds.
+        auth_delay: u64 = 0,
+        /// `internal`.
+        internal: bool = false,
+        /// `sendfile`.
+        sendfile: bool = false,
+        /// `sendfile_max_chunk`, bytes; 0 is no limit.
+        sendfile_max_chunk: usize = 2 << 20,
+        /// `tcp_nopush`.
+        tcp_nopush: bool = false,
+        /// `tcp_nodelay`.
+        tcp_nodelay: bool = true,
+        /// `send_timeout`, milliseconds between two writes.
+        send_timeout: u64 = 60_000,
+        /// `postpone_output`, bytes.
+        postpone_output: usize = 1460,
+        /// `limit_rate`, bytes a second; empty or 0 is no limit.
+        limit_rate: Option<Template> = None,
+        /// `limit_rate_after`, bytes.
+        limit_rate_after: Option<Template> = None,
+        /// `keepalive_time`, milliseconds.
+        keepalive_time: u64 = 3_600_000,
+        /// `keepalive_timeout`, milliseconds.
+        keepalive_timeout: u64 = 75_000,
+        /// The second argument of `keepalive_timeout`, seconds; 0 sends no header.
+        keepalive_header: u64 = 0,
+        /// `keepalive_min_timeout`, milliseconds.
+        keepalive_min_timeout: u64 = 0,
+        /// `keepalive_requests`.
+        keepalive_requests: u64 = 1000,
+        /// `keepalive_disable`.
+        keepalive_disable: KeepaliveDisable = KeepaliveDisable { msie6: true, safari: false },
+        /// `lingering_close`.
+        lingering_close: Lingering = Lingering::On,
+        /// `lingering_time`, milliseconds.
+        lingering_time: u64 = 30_000,
+        /// `lingering_timeout`, milliseconds.
+        lingering_timeout: u64 = 5_000,
+        /// `reset_timedout_connection`.
+        reset_timedout_connection: bool = false,
+        /// `absolute_redirect`.
+        absolute_redirect: bool = true,
+        /// `server_name_in_redirect`.
+        server_name_in_redirect: bool = false,
+        /// `port_in_redirect`.
+        port_in_redirect: bool = true,
+        /// `msie_padding`.
+        msie_padding: bool = true,
+        /// `msie_refresh`.
+        msie_refresh: bool = false,
+        /// `log_not_found`.
+        log_not_found: bool = true,
+        /// `log_subrequest`.
+        log_subrequest: bool = false,
+        /// `recursive_error_pages`.
+        recursive_error_pages: bool = false,
+        /// `chunked_transfer_encoding`.
+        chunked_transfer_encoding: bool = true,
+        /// `etag`.
+        etag: bool = true,
+        /// `if_modified_since`.
+        if_modified_since: IfModifiedSince = IfModifiedSince::Exact,
+        /// `max_ranges`; 0 turns ranges off.
+        max_ranges: usize = usize::MAX,
+        /// `server_tokens`.
+        server_tokens: ServerTokens = ServerTokens::On,
+        /// `error_page`, in order.
+        error_page: Rc<Vec<ErrorPage>> = Rc::default(),
+        /// `disable_symlinks`.
+        disable_symlinks: Option<Rc<DisableSymlinks>> = None,
+        /// `open_file_cache`.
+        open_file_cache: Option<OpenFileCache> = None,
+        /// `open_file_cache_valid`, seconds.
+        open_file_cache_valid: u64 = 60,
+        /// `open_file_cache_min_uses`.
+        open_file_cache_min_uses: u64 = 1,
+        /// `open_file_cache_errors`.
+        open_file_cache_errors: bool = false,
+        /// `uninitialized_variable_warn`.
+        uninitialized_variable_warn: bool = true,
+        /// `subrequest_output_buffer_size`, bytes.
+        subrequest_output_buffer_size: usize = 4096,
+        /// `error_log`.
+        error_log: Log = base::log::default(),
+        /// Its destinations.
+        error_sinks: Vec<Rc<dyn Sink>> = Vec::new(),
+    }
+}
+
+settings! {
+    /// What was written in a server (or inherited) for the core.
+    CoreSrvDraft,
+    /// The core's settings of a server.
+    CoreSrv {
+        /// `client_header_timeout`, milliseconds for the whole head.
+        client_header_timeout: u64 = 60_000,
+        /// `client_header_buffer_size`, bytes.
+        client_header_buffer_size: usize = 1024,
+        /// `large_client_header_buffers`: how many.
+        large_header_buffers: usize = 4,
+        /// `large_client_header_buffers`: bytes of each.
+        large_header_buffer_size: usize = 8192,
+        /// `max_headers`: fields of a request at most.
+        max_headers: usize = 1000,
+        /// `ignore_invalid_headers`.
+        ignore_invalid_headers: bool = true,
+        /// `underscores_in_headers`.
+        underscores_in_headers: bool = false,
+        /// `merge_slashes`.
+        merge_slashes: bool = true,
+    }
+}

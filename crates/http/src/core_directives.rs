@@ -1,0 +1,732 @@
+//! The core module's directive table: settings that are one value each. Blocks, `listen`, names and
+//! pages have files of their own.
+
+use conf::ConfError;
+use conf::Node;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::value::{self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size};
+
+use crate::core_conf::{
+    CoreLocDraft, CoreSrvDraft, IfModifiedSince, InFileOnly, KeepaliveDisable, Lingering, Satisfy,
+    ServerTokens, TempPath,
+};
+use crate::cx::Cx;
+use crate::module::{ConfType, Module, Scope};
+use crate::{core_blocks, core_listen, core_pages, core_vars};
+
+/// `http`, `server` and `location`.
+pub const HSL: C = C::HTTP.or(C::SERVER).or(C::LOCATION);
+/// `http` and `server`.
+pub const HS: C = C::HTTP.or(C::SERVER);
+/// `http`, `server`, `location` and `if` in a location.
+pub const HSLI: C = HSL.or(C::IF_LOCATION);
+/// `server`, `location` and `if` in either.
+pub const REWRITE: C = C::SERVER.or(C::LOCATION).or(C::IF_SERVER).or(C::IF_LOCATION);
+
+/// Builds a directive's entry; see [`Directive`].
+pub const fn directive(
+    name: &'static str,
+    contexts: C,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
+) -> Directive<Cx> {
+    Directive { name, contexts, args, default, doc, set }
+}
+
+/// One-value settings: which draft, which field, which reader.
+macro_rules! simple {
+    ($name:ident, $cx:expr, $args:expr, $default:literal, loc.$field:ident = $set:ident, $doc:literal) => {
+        directive(stringify!($name), $cx, $args, $default, $doc, |cx, n| {
+            $set(&mut cx.loc::<CoreLocDraft>().$field, n)
+        })
+    };
+    ($name:ident, $cx:expr, $args:expr, $default:literal, srv.$field:ident = $set:ident, $doc:literal) => {
+        directive(stringify!($name), $cx, $args, $default, $doc, |cx, n| {
+            $set(&mut cx.srv::<CoreSrvDraft>().$field, n)
+        })
+    };
+}
+
+/// The engine's own module: first in every list.
+pub static MODULE: Module = Module {
+    name: "core",
+    directives: DIRECTIVES,
+    variables: core_vars::VARIABLES,
+    confs: &[
+        ConfType::of::<CoreSrvDraft>(Scope::Server),
+        ConfType::of::<CoreLocDraft>(Scope::Location),
+    ],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    // Blocks and names.
+    directive(
+        "server",
+        C::HTTP,
+        Args::BLOCK.or(Args::NONE),
+        "",
+        "A virtual server.",
+        core_blocks::server,
+    ),
+    directive(
+        "location",
+        C::SERVER.or(C::LOCATION),
+        Args::BLOCK.or(Args::T12),
+        "",
+        "Configuration by request URI.",
+        core_blocks::location,
+    ),
+    directive(
+        "limit_except",
+        C::LOCATION,
+        Args::BLOCK.or(Args::ONE_MORE),
+        "",
+        "Limits all methods but those named.",
+        core_blocks::limit_except,
+    ),
+    directive(
+        "listen",
+        C::SERVER,
+        Args::ONE_MORE,
+        "*:80 | *:8000",
+        "An address and port, or a socket path, that the server answers on.",
+        core_listen::listen,
+    ),
+    directive(
+        "server_name",
+        C::SERVER,
+        Args::ONE_MORE,
+        "\"\"",
+        "Names of the virtual server: exact, wildcard or regular expression.",
+        core_blocks::server_name,
+    ),
+    directive(
+        "types",
+        HSL,
+        Args::BLOCK.or(Args::NONE),
+        "text/html html; image/gif gif; image/jpeg jpg;",
+        "MIME types by file name extension.",
+        core_blocks::types,
+    ),
+    directive(
+        "root",
+        HSLI,
+        Args::T1,
+        "html",
+        "The folder that URIs are files in.",
+        core_blocks::root,
+    ),
+    directive(
+        "alias",
+        C::LOCATION,
+        Args::T1,
+        "",
+        "What stands in a file's path for the location's name.",
+        core_blocks::alias,
+    ),
+    directive(
+        "error_page",
+        HSLI,
+        Args::TWO_MORE,
+        "",
+        "What answers requests that ended in the given statuses.",
+        core_pages::error_page,
+    ),
+    directive(
+        "error_log",
+        HSL,
+        Args::ONE_MORE,
+        "logs/error.log error",
+        "Where errors are logged, and from which level on.",
+        core_blocks::error_log,
+    ),
+    directive(
+        "internal",
+        C::LOCATION,
+        Args::NONE,
+        "",
+        "The location serves only requests that come from inside the server.",
+        |cx, n| {
+            let v = &mut cx.loc::<CoreLocDraft>().internal;
+            if v.is_some() {
+                return Err(ConfError::directive(n, "is duplicate"));
+            }
+            *v = Some(true);
+            Ok(())
+        },
+    ),
+    // The request.
+    simple!(
+        client_header_timeout,
+        HS,
+        Args::T1,
+        "60s",
+        srv.client_header_timeout = set_msec,
+        "How long a client may take to send a request's head."
+    ),
+    simple!(
+        client_header_buffer_size,
+        HS,
+        Args::T1,
+        "1k",
+        srv.client_header_buffer_size = set_size,
+        "The first buffer for a request's head."
+    ),
+    directive(
+        "large_client_header_buffers",
+        HS,
+        Args::T2,
+        "4 8k",
+        "How many buffers of which size a request's head may take.",
+        large_buffers,
+    ),
+    simple!(
+        max_headers,
+        HS,
+        Args::T1,
+        "1000",
+        srv.max_headers = set_num_usize,
+        "How many header fields a request may have."
+    ),
+    simple!(
+        ignore_invalid_headers,
+        HS,
+        Args::FLAG,
+        "on",
+        srv.ignore_invalid_headers = set_flag,
+        "Whether header fields with invalid names are dropped rather than refused."
+    ),
+    simple!(
+        underscores_in_headers,
+        HS,
+        Args::FLAG,
+        "off",
+        srv.underscores_in_headers = set_flag,
+        "Whether underscores are valid in header field names."
+    ),
+    simple!(
+        merge_slashes,
+        HS,
+        Args::FLAG,
+        "on",
+        srv.merge_slashes = set_flag,
+        "Whether adjacent slashes in a URI become one."
+    ),
+    simple!(
+        client_max_body_size,
+        HSL,
+        Args::T1,
+        "1m",
+        loc.client_max_body_size = set_offset,
+        "The largest request body; 0 is no limit."
+    ),
+    simple!(
+        client_body_buffer_size,
+        HSL,
+        Args::T1,
+        "16k",
+        loc.client_body_buffer_size = set_size,
+        "How much of a request body is kept in memory."
+    ),
+    simple!(
+        client_body_timeout,
+        HSL,
+        Args::T1,
+        "60s",
+        loc.client_body_timeout = set_msec,
+        "The longest pause between two reads of a request body."
+    ),
+    directive(
+        "client_body_in_file_only",
+        HSL,
+        Args::T1,
+        "off",
+        "Whether request bodies are always written to files, and whether those stay.",
+        |cx, n| {
+            set_enum(
+                &mut cx.loc::<CoreLocDraft>().client_body_in_file_only,
+                n,
+                &[("off", InFileOnly::Off), ("on", InFileOnly::On), ("clean", InFileOnly::Clean)],
+            )
+        },
+    ),
+    simple!(
+        client_body_in_single_buffer,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.client_body_in_single_buffer = set_flag,
+        "Whether a request body in memory lies in one piece."
+    ),
+    directive(
+        "client_body_temp_path",
+        HSL,
+        Args::T1234,
+        "client_body_temp",
+        "The folder for request bodies in files.",
+        body_temp_path,
+    ),
+    // Access.
+    directive(
+        "satisfy",
+        HSL,
+        Args::T1,
+        "all",
+        "Whether all access modules must allow a request, or any one.",
+        |cx, n| {
+            set_enum(
+                &mut cx.loc::<CoreLocDraft>().satisfy,
+                n,
+                &[("all", Satisfy::All), ("any", Satisfy::Any)],
+            )
+        },
+    ),
+    simple!(
+        auth_delay,
+        HSL,
+        Args::T1,
+        "0s",
+        loc.auth_delay = set_msec,
+        "How long an answer of 401 is held back."
+    ),
+    // The response.
+    directive(
+        "default_type",
+        HSL,
+        Args::T1,
+        "text/plain",
+        "The MIME type of files whose extension tells none.",
+        |cx, n| value::set_str(&mut cx.loc::<CoreLocDraft>().default_type, n),
+    ),
+    simple!(
+        sendfile,
+        HSLI,
+        Args::FLAG,
+        "off",
+        loc.sendfile = set_flag,
+        "Whether files go out by sendfile()."
+    ),
+    simple!(
+        sendfile_max_chunk,
+        HSL,
+        Args::T1,
+        "2m",
+        loc.sendfile_max_chunk = set_size,
+        "How much one sendfile() call may send; 0 is no limit."
+    ),
+    simple!(
+        tcp_nopush,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.tcp_nopush = set_flag,
+        "Whether full packets are waited for (TCP_CORK) while a file is sent."
+    ),
+    simple!(
+        tcp_nodelay,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.tcp_nodelay = set_flag,
+        "Whether small packets go out at once on kept connections."
+    ),
+    simple!(
+        send_timeout,
+        HSL,
+        Args::T1,
+        "60s",
+        loc.send_timeout = set_msec,
+        "The longest pause between two writes to a client."
+    ),
+    directive(
+        "send_lowat",
+        HSL,
+        Args::T1,
+        "0",
+        "As in nginx, checked and without effect on Linux, whose kernel has no such setting.",
+        |_, n| value::size(n, 0).map(drop),
+    ),
+    simple!(
+        postpone_output,
+        HSL,
+        Args::T1,
+        "1460",
+        loc.postpone_output = set_size,
+        "Output is held back until this much is there or the response ends."
+    ),
+    directive(
+        "limit_rate",
+        HSLI,
+        Args::T1,
+        "0",
+        "Bytes a second of a response.",
+        core_blocks::limit_rate,
+    ),
+    directive(
+        "limit_rate_after",
+        HSLI,
+        Args::T1,
+        "0",
+        "Bytes of a response before limit_rate holds.",
+        core_blocks::limit_rate_after,
+    ),
+    simple!(
+        keepalive_time,
+        HSL,
+        Args::T1,
+        "1h",
+        loc.keepalive_time = set_msec,
+        "How long a connection is kept at most, all requests together."
+    ),
+    directive(
+        "keepalive_timeout",
+        HSL,
+        Args::T12,
+        "75s",
+        "How long an idle connection is kept, and what the Keep-Alive field says.",
+        keepalive_timeout,
+    ),
+    simple!(
+        keepalive_min_timeout,
+        HSL,
+        Args::T1,
+        "0",
+        loc.keepalive_min_timeout = set_msec,
+        "How long an idle connection is kept at least when its worker is leaving."
+    ),
+    simple!(
+        keepalive_requests,
+        HSL,
+        Args::T1,
+        "1000",
+        loc.keepalive_requests = set_num,
+        "How many requests a connection may make."
+    ),
+    directive(
+        "keepalive_disable",
+        HSL,
+        Args::T12,
+        "msie6",
+        "Browsers whose connections are not kept.",
+        keepalive_disable,
+    ),
+    directive(
+        "lingering_close",
+        HSL,
+        Args::T1,
+        "on",
+        "Whether data of a client is still read after the answer, before the close.",
+        |cx, n| {
+            set_enum(
+                &mut cx.loc::<CoreLocDraft>().lingering_close,
+                n,
+                &[("off", Lingering::Off), ("on", Lingering::On), ("always", Lingering::Always)],
+            )
+        },
+    ),
+    simple!(
+        lingering_time,
+        HSL,
+        Args::T1,
+        "30s",
+        loc.lingering_time = set_msec,
+        "How long that reading may take in all."
+    ),
+    simple!(
+        lingering_timeout,
+        HSL,
+        Args::T1,
+        "5s",
+        loc.lingering_timeout = set_msec,
+        "How long that reading waits for more."
+    ),
+    simple!(
+        reset_timedout_connection,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.reset_timedout_connection = set_flag,
+        "Whether connections that timed out are reset rather than closed."
+    ),
+    simple!(
+        absolute_redirect,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.absolute_redirect = set_flag,
+        "Whether the server's own redirects name scheme and host."
+    ),
+    simple!(
+        server_name_in_redirect,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.server_name_in_redirect = set_flag,
+        "Whether those redirects use the first server_name rather than the request's host."
+    ),
+    simple!(
+        port_in_redirect,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.port_in_redirect = set_flag,
+        "Whether those redirects name the port."
+    ),
+    simple!(
+        msie_padding,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.msie_padding = set_flag,
+        "Whether error pages for MSIE and Chrome are padded to 512 bytes."
+    ),
+    simple!(
+        msie_refresh,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.msie_refresh = set_flag,
+        "Whether MSIE gets a refresh page instead of a redirect."
+    ),
+    simple!(
+        log_not_found,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.log_not_found = set_flag,
+        "Whether files that are not found are logged."
+    ),
+    simple!(
+        log_subrequest,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.log_subrequest = set_flag,
+        "Whether subrequests are written to the access log."
+    ),
+    simple!(
+        recursive_error_pages,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.recursive_error_pages = set_flag,
+        "Whether an error page's own error is answered by error_page again."
+    ),
+    simple!(
+        chunked_transfer_encoding,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.chunked_transfer_encoding = set_flag,
+        "Whether responses of unknown length are chunked."
+    ),
+    simple!(
+        etag,
+        HSL,
+        Args::FLAG,
+        "on",
+        loc.etag = set_flag,
+        "Whether files are answered with an ETag."
+    ),
+    directive(
+        "if_modified_since",
+        HSL,
+        Args::T1,
+        "exact",
+        "How a file's time is compared with If-Modified-Since.",
+        |cx, n| {
+            set_enum(
+                &mut cx.loc::<CoreLocDraft>().if_modified_since,
+                n,
+                &[
+                    ("off", IfModifiedSince::Off),
+                    ("exact", IfModifiedSince::Exact),
+                    ("before", IfModifiedSince::Before),
+                ],
+            )
+        },
+    ),
+    simple!(
+        max_ranges,
+        HSL,
+        Args::T1,
+        "",
+        loc.max_ranges = set_num_usize,
+        "How many ranges a request may ask for; 0 turns ranges off."
+    ),
+    directive(
+        "server_tokens",
+        HSL,
+        Args::T1,
+        "on",
+        "How much of the server's version responses tell.",
+        |cx, n| {
+            set_enum(
+                &mut cx.loc::<CoreLocDraft>().server_tokens,
+                n,
+                &[
+                    ("off", ServerTokens::Off),
+                    ("on", ServerTokens::On),
+                    ("build", ServerTokens::Build),
+                ],
+            )
+        },
+    ),
+    simple!(
+        uninitialized_variable_warn,
+        REWRITE.or(C::HTTP),
+        Args::FLAG,
+        "on",
+        loc.uninitialized_variable_warn = set_flag,
+        "Whether uses of a variable that nothing was stored in are logged."
+    ),
+    simple!(
+        subrequest_output_buffer_size,
+        HSL,
+        Args::T1,
+        "4k|8k",
+        loc.subrequest_output_buffer_size = set_size,
+        "How much of a subrequest's response is kept in memory."
+    ),
+    // Files.
+    directive(
+        "disable_symlinks",
+        HSL,
+        Args::T12,
+        "off",
+        "Which symbolic links in a file's path are refused.",
+        core_blocks::disable_symlinks,
+    ),
+    directive(
+        "open_file_cache",
+        HSL,
+        Args::T12,
+        "off",
+        "Keeps descriptors and facts of files between requests.",
+        core_blocks::open_file_cache,
+    ),
+    simple!(
+        open_file_cache_valid,
+        HSL,
+        Args::T1,
+        "60s",
+        loc.open_file_cache_valid = set_sec,
+        "How long what the cache knows holds without a look at the file."
+    ),
+    simple!(
+        open_file_cache_min_uses,
+        HSL,
+        Args::T1,
+        "1",
+        loc.open_file_cache_min_uses = set_num,
+        "How many uses within the inactive time keep a descriptor open."
+    ),
+    simple!(
+        open_file_cache_errors,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.open_file_cache_errors = set_flag,
+        "Whether errors are remembered too."
+    ),
+    directive(
+        "open_file_cache_events",
+        HSL,
+        Args::FLAG,
+        "off",
+        "As in nginx, checked and without effect on Linux, which has no kqueue.",
+        |_, n| value::flag(n, 0).map(drop),
+    ),
+    // Sizes of nginx's own tables and pools, which have no counterpart here.
+    no_table("server_names_hash_bucket_size", C::HTTP),
+    no_table("server_names_hash_max_size", C::HTTP),
+    no_table("variables_hash_bucket_size", C::HTTP),
+    no_table("variables_hash_max_size", C::HTTP),
+    no_table("types_hash_bucket_size", HSL),
+    no_table("types_hash_max_size", HSL),
+    no_table("connection_pool_size", HS),
+    no_table("request_pool_size", HS),
+];
+
+const fn no_table(name: &'static str, contexts: C) -> Directive<Cx> {
+    let doc =
+        "The size of a table or pool of nginx's: checked, and not needed, since they grow here.";
+    directive(name, contexts, Args::T1, "", doc, |_, n| value::size(n, 0).map(drop))
+}
+
+fn set_num_usize(v: &mut Option<usize>, n: &Node) -> Result<(), ConfError> {
+    let mut wide = v.map(|v| v as u64);
+    set_num(&mut wide, n)?;
+    *v = wide.map(|w| w as usize);
+    Ok(())
+}
+
+fn large_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let count = value::number(n, 0)? as usize;
+    let size = value::size(n, 1)?;
+    if count == 0 || size == 0 {
+        return Err(ConfError::directive(n, "invalid value"));
+    }
+    let srv = cx.srv::<CoreSrvDraft>();
+    if srv.large_header_buffers.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    srv.large_header_buffers = Some(count);
+    srv.large_header_buffer_size = Some(size);
+    Ok(())
+}
+
+fn body_temp_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let path = cx.env.path(n.args[0].bytes());
+    let mut levels = [0u8; 3];
+    for (i, level) in levels.iter_mut().enumerate().take(n.args.len() - 1) {
+        *level = match value::number(n, i + 1) {
+            Ok(l @ 1..=3) => l as u8,
+            _ => {
+                return Err(ConfError::at(
+                    &n.args[i + 1],
+                    format!("invalid value \"{}\"", n.args[i + 1].lossy()),
+                ));
+            }
+        };
+    }
+    let loc = cx.loc::<CoreLocDraft>();
+    if loc.client_body_temp_path.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    loc.client_body_temp_path = Some(TempPath { path, levels });
+    Ok(())
+}
+
+fn keepalive_timeout(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let timeout = value::msec(n, 0)?;
+    let header = if n.args.len() == 2 { value::sec(n, 1)? } else { 0 };
+    let loc = cx.loc::<CoreLocDraft>();
+    if loc.keepalive_timeout.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    loc.keepalive_timeout = Some(timeout);
+    loc.keepalive_header = Some(header);
+    Ok(())
+}
+
+fn keepalive_disable(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let mut v = KeepaliveDisable::default();
+    for w in &n.args {
+        match w.bytes() {
+            b"none" => v = KeepaliveDisable::default(),
+            b"msie6" => v.msie6 = true,
+            b"safari" => v.safari = true,
+            _ => return Err(ConfError::at(w, format!("invalid value \"{}\"", w.lossy()))),
+        }
+    }
+    let loc = cx.loc::<CoreLocDraft>();
+    if loc.keepalive_disable.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    loc.keepalive_disable = Some(v);
+    Ok(())
+}

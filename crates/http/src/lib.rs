@@ -1,0 +1,37 @@
+//! The HTTP engine: configuration of `http` blocks, connections, requests and their phases.
+//!
+//! Modules are elsewhere; the engine knows them by their tables only ([`module::Module`]).
+#![forbid(unsafe_code)]
+
+pub mod body;
+pub mod build;
+pub mod conn;
+mod core_blocks;
+pub mod core_conf;
+pub mod core_directives;
+mod core_listen;
+pub mod core_pages;
+mod core_vars;
+pub mod cx;
+pub mod files;
+mod head;
+pub mod location;
+pub mod module;
+mod names;
+pub mod output;
+mod phases;
+mod proxy_header;
+pub mod regex;
+pub mod request;
+mod send;
+pub mod server;
+pub mod stats;
+mod target;
+pub mod types;
+pub mod vars;
+pub mod worker;
+
+pub use cx::{Cx, LoadEnv};
+pub use module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Step, Verdict};
+pub use request::Request;
+pub use server::HttpMain;

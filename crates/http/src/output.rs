@@ -1,0 +1,185 @@
+//! The response: its status and fields while modules work on it, and its body as a chain of memory and
+//! file ranges, or a source that is asked for more.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use mem::Chain;
+
+use crate::request::Request;
+
+/// A response's body.
+#[derive(Default)]
+pub enum Body {
+    /// None.
+    #[default]
+    Empty,
+    /// All of it is known: memory and ranges of files.
+    Chain(Chain),
+    /// It comes piece by piece.
+    Stream(Box<dyn BodySource>),
+}
+
+impl Body {
+    /// The length, where it is known.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Chain(c) => Some(c.len()),
+            Body::Stream(_) => None,
+        }
+    }
+
+    /// Whether there is certainly nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+/// A piece of a streamed body, in the future.
+pub type NextPiece<'a> = Pin<Box<dyn Future<Output = Result<Option<Chain>, Broken>> + 'a>>;
+
+/// The body cannot be finished: what was sent stays short, and the connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
+
+/// A body that comes piece by piece.
+pub trait BodySource {
+    /// The next piece; `None` at the end. May wait.
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a>;
+}
+
+/// What a body filter wants before it can go on.
+pub enum FilterStep {
+    /// Took all of the input; `out` has what came of it.
+    Go,
+    /// Wait for this, then call again with no new input (a subrequest, work in a thread pool).
+    Wait(Pin<Box<dyn Future<Output = Result<(), Broken>>>>),
+    /// The body cannot be finished.
+    Fail,
+}
+
+/// A filter over the pieces of one response's body. It never waits itself: it says what for.
+pub trait BodyFilter {
+    /// Takes `input`, appends what comes of it to `out`. `last`: no more input will come.
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep;
+}
+
+/// A response in the making.
+#[derive(Default)]
+pub struct Response {
+    /// The status; 0 before there is one.
+    pub status: u16,
+    /// What follows the version in the status line, where it is not the usual text.
+    pub status_text: Option<Bytes>,
+    /// `Content-Type` without the charset.
+    pub content_type: Option<Bytes>,
+    /// `; charset=` of the content type.
+    pub charset: Option<Bytes>,
+    /// `Content-Length`; unknown lengths are chunked or end with the connection.
+    pub content_length: Option<u64>,
+    /// `Last-Modified`, seconds since 1970.
+    pub last_modified: Option<i64>,
+    /// `ETag` with its quotes.
+    pub etag: Option<Bytes>,
+    /// `Location`; made absolute by the writer where it starts with a slash.
+    pub location: Option<Bytes>,
+    /// `Server` instead of our own.
+    pub server: Option<Bytes>,
+    /// `Date` instead of our own.
+    pub date: Option<Bytes>,
+    /// Other fields, in order.
+    pub headers: Vec<(Bytes, Bytes)>,
+    /// Fields behind a chunked body.
+    pub trailers: Vec<(Bytes, Bytes)>,
+    /// `Vary: Accept-Encoding` is due.
+    pub vary_encoding: bool,
+    /// Ranges may be taken from the body.
+    pub allow_ranges: bool,
+    /// The range filter did its work already.
+    pub ranged: bool,
+    /// Error pages and the like: conditional requests do not apply.
+    pub unconditional: bool,
+    /// The body.
+    pub body: Body,
+}
+
+impl Response {
+    /// Clears everything, keeping memory.
+    pub fn reset(&mut self) {
+        let mut headers = std::mem::take(&mut self.headers);
+        let mut trailers = std::mem::take(&mut self.trailers);
+        headers.clear();
+        trailers.clear();
+        *self = Response { headers, trailers, ..Response::default() };
+    }
+
+    /// Forgets the entity prepared so far (type, length, body, validators); other fields stay.
+    pub fn clear_entity(&mut self) {
+        self.status_text = None;
+        self.content_type = None;
+        self.charset = None;
+        self.content_length = None;
+        self.last_modified = None;
+        self.etag = None;
+        self.allow_ranges = false;
+        self.body = Body::Empty;
+        self.remove(b"Content-Encoding");
+    }
+
+    /// The first field of a name in [`Response::headers`], in any case.
+    pub fn header(&self, name: &[u8]) -> Option<&Bytes> {
+        let mut named = self.headers.iter();
+        named.find(|(n, _)| base::ascii::eq_ignore_case(n, name)).map(|(_, v)| v)
+    }
+
+    /// Adds a field.
+    pub fn add(&mut self, name: &'static str, value: Bytes) {
+        self.headers.push((Bytes::from_static(name.as_bytes()), value));
+    }
+
+    /// Removes all fields of a name.
+    pub fn remove(&mut self, name: &[u8]) {
+        self.headers.retain(|(n, _)| !base::ascii::eq_ignore_case(n, name));
+    }
+
+    /// What a body that changes length or bytes on its way must no longer say.
+    pub fn body_changes(&mut self) {
+        self.content_length = None;
+        self.allow_ranges = false;
+    }
+
+    /// A body that changes bytes is no longer the entity that a strong tag names (RFC 9110 8.8.3).
+    pub fn weaken_etag(&mut self) {
+        if let Some(tag) = &self.etag
+            && !tag.starts_with(b"W/")
+        {
+            let mut weak = b"W/".to_vec();
+            weak.extend_from_slice(tag);
+            self.etag = Some(Bytes::from(weak));
+        }
+    }
+}
+
+impl Request {
+    /// Prepares a response of known bytes; the content handler then answers [`Done`].
+    ///
+    /// [`Done`]: crate::module::Verdict::Done
+    pub fn respond(&mut self, status: u16, content_type: Bytes, body: Bytes) {
+        self.out.status = status;
+        self.out.content_type = Some(content_type);
+        self.out.content_length = Some(body.len() as u64);
+        let mut chain = Chain::new();
+        if !body.is_empty() {
+            chain.push_bytes(body);
+        }
+        self.out.body = Body::Chain(chain);
+    }
+}

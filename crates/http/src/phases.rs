@@ -1,0 +1,381 @@
+//! A request's way through the phases.
+//!
+//! ```text
+//!  post-read ─ server rewrite ─ find config ─ rewrite ─┐ uri changed (≤ 10 times)
+//!       ▲              ▲             ▲─────────────────┤
+//!       │              │ internal redirect             ▼
+//!       │              └────────────── preaccess ─ access ─ precontent ─ content ─ response
+//! ```
+
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+
+use crate::core_conf::Satisfy;
+use crate::core_pages::special;
+use crate::location::{self, Found, LocKind, Location};
+use crate::module::{PhaseHandler, Pipeline, Step, Verdict};
+use crate::request::Request;
+
+/// Where the phases begin or go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    PostRead,
+    ServerRewrite,
+    FindConfig,
+    /// A named location: its own rewriting comes first.
+    Rewrite,
+    /// The response is prepared.
+    Response,
+}
+
+/// What is left to do with the connection after the phases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// `r.out` holds a response.
+    Respond,
+    /// Close without a word.
+    Close,
+}
+
+type Handlers = fn(&Pipeline) -> &[Box<dyn PhaseHandler>];
+
+/// Runs all phases until there is a response.
+pub(crate) async fn run(r: &mut Request) -> Outcome {
+    drive(r, From::PostRead).await
+}
+
+/// Answers `status` as a handler's verdict would (for errors found outside the phases).
+pub(crate) async fn refuse(r: &mut Request, status: u16) -> Outcome {
+    match settle(r, Verdict::Status(status)) {
+        Ok(from) => drive(r, from).await,
+        Err(o) => o,
+    }
+}
+
+async fn drive(r: &mut Request, mut from: From) -> Outcome {
+    loop {
+        let verdict = match from {
+            From::Response => return Outcome::Respond,
+            f => stretch(r, f).await,
+        };
+        match settle(r, verdict) {
+            Ok(next) => from = next,
+            Err(outcome) => return outcome,
+        }
+    }
+}
+
+/// From a verdict that ended a stretch of phases to where to go on.
+fn settle(r: &mut Request, verdict: Verdict) -> Result<From, Outcome> {
+    match verdict {
+        Verdict::Done => Ok(From::Response),
+        Verdict::Close | Verdict::Status(444) => Err(Outcome::Close),
+        Verdict::Redirected => Ok(match r.loc.info.kind {
+            LocKind::Named => From::Rewrite,
+            _ => From::ServerRewrite,
+        }),
+        Verdict::Status(s) => {
+            let next = special(r, s);
+            match next {
+                // An error page's target may not be found: the second status is answered plainly.
+                Verdict::Status(s) => {
+                    r.flags.error_page = true;
+                    settle_plain(r, s)
+                }
+                v => settle(r, v),
+            }
+        }
+        Verdict::Next | Verdict::Ok => settle(r, Verdict::Status(404)),
+    }
+}
+
+fn settle_plain(r: &mut Request, status: u16) -> Result<From, Outcome> {
+    crate::core_pages::builtin(r, status);
+    Ok(From::Response)
+}
+
+/// Runs the phases from `from` until a verdict ends them.
+async fn stretch(r: &mut Request, from: From) -> Verdict {
+    if from == From::PostRead {
+        match phase(r, |p| &p.post_read).await {
+            Verdict::Next | Verdict::Ok => {}
+            v => return v,
+        }
+    }
+    if matches!(from, From::PostRead | From::ServerRewrite) {
+        match phase(r, |p| &p.server_rewrite).await {
+            Verdict::Next | Verdict::Ok => {}
+            v => return v,
+        }
+    }
+    let mut find = from != From::Rewrite;
+    loop {
+        if find && let Err(v) = find_config(r) {
+            return v;
+        }
+        find = true;
+        match phase(r, |p| &p.rewrite).await {
+            Verdict::Next | Verdict::Ok => {}
+            v => return v,
+        }
+        if !r.flags.uri_changed {
+            break;
+        }
+        if let Err(v) = r.count_uri_change() {
+            return v;
+        }
+        let root = r.server.root.clone();
+        r.enter(root);
+    }
+    match phase(r, |p| &p.preaccess).await {
+        Verdict::Next | Verdict::Ok => {}
+        v => return v,
+    }
+    match access(r).await {
+        Verdict::Next | Verdict::Ok => {}
+        v => return v,
+    }
+    match phase(r, |p| &p.precontent).await {
+        Verdict::Next | Verdict::Ok => {}
+        v => return v,
+    }
+    content(r).await
+}
+
+/// One phase: handlers in order until one decides. The list is the one of the location at its start:
+/// a handler that switches locations ends the phase or goes on with the old list, as in nginx.
+async fn phase(r: &mut Request, of: Handlers) -> Verdict {
+    if of(&r.loc.pipeline).is_empty() {
+        return Verdict::Next;
+    }
+    let loc = r.loc.clone();
+    for h in of(&loc.pipeline) {
+        match step(h.as_ref(), r).await {
+            Verdict::Next => {}
+            v => return v,
+        }
+    }
+    Verdict::Next
+}
+
+#[inline]
+async fn step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
+    match h.run(r) {
+        Step::Now(v) => v,
+        Step::Wait(f) => f.await,
+    }
+}
+
+async fn access(r: &mut Request) -> Verdict {
+    if r.loc.pipeline.access.is_empty() {
+        return Verdict::Next;
+    }
+    let loc = r.loc.clone();
+    let any = loc.core.satisfy == Satisfy::Any;
+    r.access_code = 0;
+    for h in &loc.pipeline.access {
+        match (step(h.as_ref(), r).await, any) {
+            (Verdict::Next, _) | (Verdict::Ok, false) => {}
+            (Verdict::Ok, true) => {
+                r.access_code = 0;
+                r.out.remove(b"WWW-Authenticate");
+                return Verdict::Ok;
+            }
+            (Verdict::Status(s @ (401 | 403 | 407)), true) => {
+                if !matches!(r.access_code, 401 | 407) {
+                    r.access_code = s;
+                }
+            }
+            (Verdict::Status(s @ (401 | 407)), false) => return delayed(r, s).await,
+            (v, _) => return v,
+        }
+    }
+    match std::mem::take(&mut r.access_code) {
+        0 => Verdict::Next,
+        403 => {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+            Verdict::Status(403)
+        }
+        s => delayed(r, s).await,
+    }
+}
+
+/// `auth_delay`: refusals take the same time whatever their reason.
+async fn delayed(r: &mut Request, status: u16) -> Verdict {
+    let ms = r.loc.core.auth_delay;
+    if ms > 0 {
+        r.log(Level::Info, format_args!("delaying unauthorized request"));
+        event::sleep(ms).await;
+    }
+    Verdict::Status(status)
+}
+
+async fn content(r: &mut Request) -> Verdict {
+    let loc = r.loc.clone();
+    if let Some(h) = &loc.pipeline.content_handler {
+        return match step(h.as_ref(), r).await {
+            Verdict::Next | Verdict::Ok => Verdict::Status(404),
+            v => v,
+        };
+    }
+    for h in &loc.pipeline.content {
+        match step(h.as_ref(), r).await {
+            Verdict::Next => {}
+            v => return v,
+        }
+    }
+    if r.uri.last() == Some(&b'/') {
+        let path = r.map_path();
+        let path = base::log::lossy(&path);
+        r.log(Level::Error, format_args!("directory index of \"{path}\" is forbidden"));
+        return Verdict::Status(403);
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    Verdict::Status(404)
+}
+
+/// Finds the location for the URI and enters it.
+fn find_config(r: &mut Request) -> Result<(), Verdict> {
+    r.flags.uri_changed = false;
+    let root = r.server.root.clone();
+    let (target, slash) = match location::find(r, &root) {
+        Found::None => (root, false),
+        Found::Location(l) => (l, false),
+        Found::AddSlash(l) => (l, true),
+    };
+    if !r.flags.internal && target.core.internal {
+        r.enter(target);
+        return Err(Verdict::Status(404));
+    }
+    r.enter(target);
+    let core = &r.loc.core;
+    if let Some(n) = r.head.content_length
+        && core.client_max_body_size > 0
+        && n > core.client_max_body_size
+        && !r.body.discarding()
+    {
+        r.log(Level::Error, format_args!("client intended to send too large body: {n} bytes"));
+        r.flags.expect_tested = true;
+        r.flags.lingering = true;
+        return Err(Verdict::Status(413));
+    }
+    if slash {
+        let mut to = Vec::with_capacity(r.loc.info.name.len() + r.args.len() + 1);
+        proto::uri::escape(&r.loc.info.name, proto::uri::Escape::Uri, &mut to);
+        if !r.args.is_empty() {
+            to.push(b'?');
+            to.extend_from_slice(&r.args);
+        }
+        r.out.location = Some(Bytes::from(to));
+        return Err(Verdict::Status(301));
+    }
+    Ok(())
+}
+
+impl Request {
+    /// The one place where a request changes its location: `limit_except` and the settings that hold
+    /// for the connection follow from it.
+    pub fn enter(&mut self, target: Rc<Location>) {
+        self.loc = target;
+        if let Some((allowed, inner)) = &self.loc.limit_except {
+            let name = self.method_name();
+            if !allowed.iter().any(|m| m == name) {
+                self.loc = inner.clone();
+            }
+        }
+        let core = &self.loc.core;
+        if self.flags.keepalive {
+            let c = self.c();
+            let over = core.keepalive_timeout == 0
+                || c.requests.get() >= core.keepalive_requests
+                || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time;
+            if over || self.keepalive_disabled() {
+                self.flags.keepalive = false;
+            }
+        }
+    }
+
+    /// Enters an `if` block of the current location, by the number that the apply pass gave it.
+    pub fn enter_if(&mut self, outer: &Rc<Location>, index: usize) {
+        if let Some(inner) = outer.ifs.get(index) {
+            self.enter(inner.clone());
+        }
+    }
+
+    fn keepalive_disabled(&self) -> bool {
+        let d = self.loc.core.keepalive_disable;
+        if !d.msie6 && !d.safari {
+            return false;
+        }
+        let Some(ua) = self.header(proto::h1::FieldId::UserAgent) else { return false };
+        let has = |s: &[u8]| memchr::memmem::find(ua, s).is_some();
+        if d.msie6 && self.method == proto::h1::Method::Post && crate::conn::is_msie6(ua) {
+            return true;
+        }
+        d.safari && has(b"Mac OS X") && has(b"Safari/") && !has(b"Chrome/")
+    }
+
+    /// Counts one change of the URI; the verdict where it is one too many.
+    pub(crate) fn count_uri_change(&mut self) -> Result<(), Verdict> {
+        self.uri_changes = self.uri_changes.saturating_sub(1);
+        if self.uri_changes > 0 {
+            return Ok(());
+        }
+        let uri = base::log::lossy(&self.uri).into_owned();
+        let m = "rewrite or internal redirection cycle while";
+        self.log(Level::Error, format_args!("{m} processing \"{uri}\""));
+        Err(Verdict::Status(500))
+    }
+
+    /// Goes to another URI inside the server; the phases begin anew at server rewriting.
+    pub fn internal_redirect(&mut self, uri: &[u8], args: &[u8]) -> Verdict {
+        self.uri_changes = self.uri_changes.saturating_sub(1);
+        if self.uri_changes == 0 {
+            let uri = base::log::lossy(uri).into_owned();
+            let m = "rewrite or internal redirection cycle while";
+            self.log(Level::Error, format_args!("{m} internally redirecting to \"{uri}\""));
+            return Verdict::Status(500);
+        }
+        self.uri.clear();
+        self.uri.extend_from_slice(uri);
+        if args.is_empty() {
+            self.args.clear();
+        } else {
+            self.args = args.to_vec();
+        }
+        self.clear_ctx();
+        self.flags.internal = true;
+        self.flags.valid_location = false;
+        self.flags.uri_changed = false;
+        let root = self.server.root.clone();
+        self.enter(root);
+        Verdict::Redirected
+    }
+
+    /// Goes to a named location; the phases go on at its rewriting, the URI stays.
+    pub fn named_redirect(&mut self, name: &[u8]) -> Verdict {
+        self.uri_changes = self.uri_changes.saturating_sub(1);
+        let shown = || base::log::lossy(name).into_owned();
+        if self.uri_changes == 0 {
+            let m = "rewrite or internal redirection cycle while redirect to named location";
+            self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
+            return Verdict::Status(500);
+        }
+        if self.uri.is_empty() {
+            let m = "empty URI in redirect to named location";
+            self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
+            return Verdict::Status(500);
+        }
+        let Some(target) = self.server.named.get(name).cloned() else {
+            self.log(Level::Error, format_args!("could not find named location \"{}\"", shown()));
+            return Verdict::Status(500);
+        };
+        self.flags.internal = true;
+        self.flags.uri_changed = false;
+        self.clear_ctx();
+        self.enter(target);
+        Verdict::Redirected
+    }
+}

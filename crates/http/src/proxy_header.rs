@@ -1,0 +1,14 @@
+//! `listen … proxy_protocol`: the line or block that a balancer sends before the first request.
+
+use crate::conn::Conn;
+
+/// What the header told.
+pub(crate) struct ProxyHeader {
+    /// The client as the balancer saw it.
+    pub source: Option<os::SockAddr>,
+}
+
+/// Reads the header within `patience_ms`.
+pub(crate) async fn read(_c: &Conn, _patience_ms: u64) -> Result<(), ()> {
+    Err(())
+}

@@ -1,0 +1,376 @@
+//! A request: what was asked, where it stands in the phases, and the response in the making.
+//!
+//! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it back
+//! when it goes idle, so that a parked connection owns none.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use base::log::{Level, Log};
+use bytes::Bytes;
+use mem::Page;
+use os::SockAddr;
+use proto::h1::{FieldId, Head, Method, Version};
+
+use crate::body::ReqBody;
+use crate::conn::Conn;
+use crate::location::Location;
+use crate::output::{BodyFilter, Response};
+use crate::regex::Captures;
+use crate::server::{HttpMain, Server};
+use crate::vars::Values;
+
+/// How many times a request may change its URI inside the server before it is a circle.
+pub const MAX_URI_CHANGES: u8 = 10;
+
+/// Flags of a request's way through the phases; all false at its start.
+#[derive(Default, Clone, Copy, Debug)]
+pub struct Flags {
+    /// Came from inside the server: `internal` locations are open to it.
+    pub internal: bool,
+    /// A rewrite changed the URI; the location must be found anew.
+    pub uri_changed: bool,
+    /// The URI is the one that the client sent: `alias` may cut the location's name off it.
+    pub valid_location: bool,
+    /// An error page is being served: errors in it are not answered by `error_page` again.
+    pub error_page: bool,
+    /// Only the head of the response is sent (HEAD, 204, 304).
+    pub header_only: bool,
+    /// The connection is kept after the response.
+    pub keepalive: bool,
+    /// Unread data may be coming: close by lingering.
+    pub lingering: bool,
+    /// `100 Continue` was sent or refused already.
+    pub expect_tested: bool,
+    /// The head of the response is in the output chain.
+    pub header_sent: bool,
+    /// Set by a module whose filter runs after `r` failed half-way: close without more output.
+    pub aborted: bool,
+    /// The client is one of the old MSIE versions.
+    pub msie6: bool,
+}
+
+/// See the module's documentation.
+pub struct Request {
+    pub(crate) c: Option<Rc<Conn>>,
+    /// The whole `http` configuration.
+    pub main: Rc<HttpMain>,
+    /// The virtual server.
+    pub server: Rc<Server>,
+    /// The location whose configuration holds now.
+    pub loc: Rc<Location>,
+    /// Bytes from the client: this request's head, then whatever followed it.
+    pub(crate) buf: Page,
+    /// The parsed head: spans into the buffer.
+    pub head: Head,
+    pub(crate) head_len: usize,
+    /// The method; GET after an internal redirect to an error page.
+    pub method: Method,
+    /// The normalized path, unescaped. Never empty while phases run.
+    pub uri: Vec<u8>,
+    /// What followed the `?`.
+    pub args: Vec<u8>,
+    /// The host that the request is for: lower case, without port; may be empty.
+    pub host: Vec<u8>,
+    /// The port that the request's authority named; 0 if none.
+    pub host_port: u16,
+    /// How many URI changes are left.
+    pub(crate) uri_changes: u8,
+    /// Flags.
+    pub flags: Flags,
+    /// The request's body.
+    pub body: ReqBody,
+    /// The response in the making.
+    pub out: Response,
+    /// Body filters that header filters inserted for this response.
+    pub body_filters: Vec<Box<dyn BodyFilter>>,
+    /// Groups of the last regular expression that matched.
+    pub captures: Captures,
+    pub(crate) values: Values,
+    ctx: Vec<Box<dyn Any>>,
+    /// The client's address, where `realip` replaced the connection's.
+    pub real_peer: Option<SockAddr>,
+    /// `limit_rate` as changed by `set $limit_rate`.
+    pub limit_rate: Option<u64>,
+    /// When the request's first byte was read: milliseconds since 1970.
+    pub start_ms: u64,
+    /// The same on the monotonic clock.
+    pub(crate) start_mono_ms: u64,
+    /// Bytes of this response handed to the kernel or its chain, head included.
+    pub bytes_sent: u64,
+    /// The head's part of them.
+    pub(crate) header_bytes: u64,
+    /// What the access phase refused with, while `satisfy any` still asks others; 0 is nothing.
+    pub(crate) access_code: u16,
+    /// The status to send whatever the handler that makes the body says; 0 is none.
+    pub(crate) err_status: u16,
+    /// Output on its way; responses to pipelined requests gather here.
+    pub(crate) wire: mem::Chain,
+    /// The client did not take or send bytes in time.
+    pub(crate) timed_out: bool,
+}
+
+thread_local! {
+    static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many recycled requests a worker keeps.
+const FREE_MAX: usize = 64;
+
+impl Request {
+    /// A request for `c`, recycled if there is one.
+    pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
+        let server = c.listen.default.clone();
+        let loc = server.root.clone();
+        match FREE.with(|f| f.borrow_mut().pop()) {
+            Some(mut r) => {
+                r.c = Some(c);
+                r.main.clone_from(main);
+                r.server = server;
+                r.loc = loc;
+                r
+            }
+            None => Box::new(Request {
+                c: Some(c),
+                main: main.clone(),
+                server,
+                loc,
+                buf: Page::new(),
+                head: Head::new(),
+                head_len: 0,
+                method: Method::Get,
+                uri: Vec::new(),
+                args: Vec::new(),
+                host: Vec::new(),
+                host_port: 0,
+                uri_changes: MAX_URI_CHANGES + 1,
+                flags: Flags::default(),
+                body: ReqBody::default(),
+                out: Response::default(),
+                body_filters: Vec::new(),
+                captures: Captures::default(),
+                values: Values::default(),
+                ctx: Vec::new(),
+                real_peer: None,
+                limit_rate: None,
+                start_ms: 0,
+                start_mono_ms: 0,
+                bytes_sent: 0,
+                header_bytes: 0,
+                access_code: 0,
+                err_status: 0,
+                wire: mem::Chain::new(),
+                timed_out: false,
+            }),
+        }
+    }
+
+    /// Gives the box back for reuse.
+    pub(crate) fn give_back(mut self: Box<Self>) {
+        self.reset();
+        self.buf.release();
+        self.wire.clear();
+        self.c = None;
+        FREE.with(|f| {
+            let mut f = f.borrow_mut();
+            if f.len() < FREE_MAX {
+                f.push(self);
+            }
+        });
+    }
+
+    /// Clears what belongs to one request; the bytes behind it in the buffer stay.
+    pub(crate) fn reset(&mut self) {
+        self.uri.clear();
+        self.args.clear();
+        self.host.clear();
+        self.host_port = 0;
+        self.uri_changes = MAX_URI_CHANGES + 1;
+        self.flags = Flags::default();
+        self.body.reset();
+        self.out.reset();
+        self.body_filters.clear();
+        self.captures.clear();
+        self.values.clear();
+        self.ctx.clear();
+        self.real_peer = None;
+        self.limit_rate = None;
+        self.bytes_sent = 0;
+        self.header_bytes = 0;
+        self.access_code = 0;
+        self.err_status = 0;
+        self.timed_out = false;
+    }
+
+    /// The connection.
+    pub fn c(&self) -> &Rc<Conn> {
+        self.c.as_ref().expect("a request in use has its connection")
+    }
+
+    /// The value of a request header field that the parser knows.
+    pub fn header(&self, id: FieldId) -> Option<&[u8]> {
+        self.head.value(id, self.buf.filled())
+    }
+
+    /// All request header fields: names as sent, values trimmed; dropped ones are left out.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let (ignore, under) =
+            (self.server.core.ignore_invalid_headers, self.server.core.underscores_in_headers);
+        let buf = self.buf.filled();
+        self.head
+            .fields
+            .iter()
+            .filter(move |f| !f.is_dropped(ignore, under))
+            .map(move |f| (f.name.of(buf), f.value.of(buf)))
+    }
+
+    /// The first request header field of a name, in any case.
+    pub fn header_named(&self, name: &[u8]) -> Option<&[u8]> {
+        self.headers().find(|(n, _)| base::ascii::eq_ignore_case(n, name)).map(|(_, v)| v)
+    }
+
+    /// The bytes of the client's buffer that spans of [`Request::head`] point into.
+    pub fn head_bytes(&self) -> &[u8] {
+        self.buf.filled()
+    }
+
+    /// The request line as sent.
+    pub fn request_line(&self) -> &[u8] {
+        self.head.line.of(self.buf.filled())
+    }
+
+    /// Path and arguments as sent (`$request_uri`).
+    pub fn unparsed_uri(&self) -> &[u8] {
+        self.head.target.of(self.buf.filled())
+    }
+
+    /// The method's name as sent, or GET where an internal redirect made it that.
+    pub fn method_name(&self) -> &[u8] {
+        if self.method == self.head.method {
+            self.head.method_name.of(self.buf.filled())
+        } else {
+            self.method.name().as_bytes()
+        }
+    }
+
+    /// The version of the request.
+    pub fn version(&self) -> Version {
+        self.head.version
+    }
+
+    /// Whether the method is one of those.
+    pub fn method_is(&self, methods: &[Method]) -> bool {
+        methods.contains(&self.method)
+    }
+
+    /// The client's address: what `realip` found, else the connection's.
+    pub fn peer(&self) -> &SockAddr {
+        match &self.real_peer {
+            Some(a) => a,
+            None => &self.c().peer,
+        }
+    }
+
+    /// The extension of the URI.
+    pub fn extension(&self) -> &[u8] {
+        crate::types::extension(&self.uri)
+    }
+
+    /// A module's state of this request, if it made one.
+    pub fn ctx<T: 'static>(&self) -> Option<&T> {
+        self.ctx.iter().find_map(|b| b.downcast_ref())
+    }
+
+    /// A module's state of this request, made now if there is none.
+    pub fn ctx_mut<T: Default + 'static>(&mut self) -> &mut T {
+        let i = match self.ctx.iter().position(|b| b.is::<T>()) {
+            Some(i) => i,
+            None => {
+                self.ctx.push(Box::new(T::default()));
+                self.ctx.len() - 1
+            }
+        };
+        self.ctx[i].downcast_mut().expect("found or stored under this type just now")
+    }
+
+    /// Forgets modules' state, as an internal redirect does.
+    pub(crate) fn clear_ctx(&mut self) {
+        self.ctx.clear();
+    }
+
+    /// The n-th group of the last regular expression that matched.
+    pub fn capture(&self, n: usize) -> Option<&[u8]> {
+        self.captures.get(n)
+    }
+
+    /// Evaluates a template.
+    pub fn eval(&mut self, t: &conf::template::Template) -> Bytes {
+        t.eval(self)
+    }
+
+    /// The error log of the location.
+    pub fn error_log(&self) -> &Log {
+        &self.loc.core.error_log
+    }
+
+    /// Whether a message of that level would be written.
+    pub fn logs(&self, level: Level) -> bool {
+        self.c().log_enabled(self.error_log(), level)
+    }
+
+    /// Writes to the error log with the request's context behind the message.
+    #[cold]
+    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        if self.logs(level) {
+            self.c().log_write(self.error_log(), level, format_args!("{message}{}", Context(self)));
+        }
+    }
+
+    /// The same with the error of a system call: `open() "x" failed (2: No such file …)`.
+    #[cold]
+    pub fn log_os(&self, level: Level, what: fmt::Arguments<'_>, e: &std::io::Error) {
+        self.log(level, format_args!("{what} failed {}", base::log::os_error(e)));
+    }
+
+    /// The body's bytes that were sent, for logging.
+    pub fn body_bytes_sent(&self) -> u64 {
+        self.bytes_sent.saturating_sub(self.header_bytes)
+    }
+
+    /// The status for logging: the response's, or the one that the request ended with.
+    pub fn status(&self) -> u16 {
+        match (self.err_status, self.out.status) {
+            (0, s) => s,
+            (e, _) => e,
+        }
+    }
+
+    /// Milliseconds since the request's first byte.
+    pub fn elapsed_ms(&self) -> u64 {
+        base::time::now_ms().saturating_sub(self.start_mono_ms)
+    }
+}
+
+/// `, client: …, server: …, request: "…", host: "…"`, as nginx ends its messages.
+struct Context<'a>(&'a Request);
+
+impl fmt::Display for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = self.0;
+        let text = |b: &[u8]| base::log::lossy(b).into_owned();
+        write!(f, ", client: {}, server: {}", r.peer().host(), text(&r.server.name))?;
+        let line = r.request_line();
+        if !line.is_empty() {
+            write!(f, ", request: \"{}\"", text(line))?;
+        }
+        if let Some(h) = r.header(FieldId::Host) {
+            write!(f, ", host: \"{}\"", text(h))?;
+        }
+        if let Some(h) = r.header(FieldId::Referer) {
+            write!(f, ", referrer: \"{}\"", text(h))?;
+        }
+        Ok(())
+    }
+}

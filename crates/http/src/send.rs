@@ -1,0 +1,321 @@
+//! Sending a response: header filters, head, body, and the pace of the writing.
+
+use std::io;
+
+use base::log::Level;
+use event::Deadline;
+use mem::{Buf, Chain};
+
+use crate::core_pages::builtin;
+use crate::head::{self, Framing};
+use crate::module::Verdict;
+use crate::output::{Body, FilterStep};
+use crate::request::Request;
+
+/// Output of pipelined responses is gathered up to this size before it is sent.
+const GATHER_MAX: u64 = 64 << 10;
+
+/// Bodies up to this size are copied behind their head.
+const COPY_MAX: usize = 4096;
+
+/// How much of a file is read at once where sendfile is off.
+const READ_CHUNK: u64 = 32 << 10;
+
+/// The response could not be sent whole: the connection is of no more use.
+#[derive(Debug)]
+pub(crate) struct SendFailed;
+
+/// Sends the prepared response. With `more` (another request waits in the buffer) small output stays
+/// in the wire chain, to go with the next.
+pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    filters(r);
+    let framing = head::framing(r);
+    if r.head.version >= proto::h1::Version::HTTP_10 {
+        head::write(r, framing);
+    } else {
+        r.flags.header_sent = true;
+        r.flags.keepalive = false;
+    }
+    if r.flags.header_only || framing == Framing::None {
+        r.out.body = Body::Empty;
+        return finish(r, more).await;
+    }
+    match std::mem::take(&mut r.out.body) {
+        Body::Empty => {
+            if framing == Framing::Chunked {
+                last_chunk(r);
+            }
+        }
+        Body::Chain(chain) if r.body_filters.is_empty() => whole(r, chain, framing).await?,
+        Body::Chain(chain) => {
+            let mut chain = chain;
+            filtered(r, &mut chain, true, framing).await?;
+        }
+        Body::Stream(mut source) => loop {
+            match source.next(r).await {
+                Ok(Some(mut piece)) => filtered(r, &mut piece, false, framing).await?,
+                Ok(None) => {
+                    filtered(r, &mut Chain::new(), true, framing).await?;
+                    break;
+                }
+                Err(_) => {
+                    let _ = flush(r).await;
+                    return Err(SendFailed);
+                }
+            }
+        },
+    }
+    finish(r, more).await
+}
+
+/// Runs the location's header filters; a refusal replaces the response by a built-in page.
+fn filters(r: &mut Request) {
+    if r.loc.pipeline.header_filters.is_empty() {
+        return;
+    }
+    let loc = r.loc.clone();
+    for f in &loc.pipeline.header_filters {
+        if let Verdict::Status(s) = f.run(r) {
+            r.out.clear_entity();
+            r.body_filters.clear();
+            builtin(r, s);
+        }
+    }
+}
+
+async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    if more && r.flags.keepalive && r.wire.len() < GATHER_MAX && r.wire.front_file().is_none() {
+        return Ok(());
+    }
+    flush(r).await
+}
+
+/// A body that is wholly known.
+async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<(), SendFailed> {
+    if framing == Framing::Chunked {
+        return filtered(r, &mut chain, true, framing).await;
+    }
+    if !r.loc.core.sendfile && chain.iter().any(|b| matches!(b, Buf::File { .. })) {
+        return through_memory(r, chain).await;
+    }
+    r.bytes_sent += chain.len();
+    match chain.front() {
+        // A small body goes into the page of its head: one piece, one plain send.
+        Some(Buf::Mem(b)) if b.len() <= COPY_MAX && chain.len() == b.len() as u64 => {
+            r.wire.write(b)
+        }
+        _ => r.wire.append(&mut chain),
+    }
+    Ok(())
+}
+
+/// File ranges read piece by piece, for `sendfile off`.
+async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
+    while let Some(buf) = chain.pop_front() {
+        let Buf::File { file, mut pos, end } = buf else {
+            r.bytes_sent += buf.len();
+            r.wire.push(buf);
+            continue;
+        };
+        while pos < end {
+            let want = (end - pos).min(READ_CHUNK);
+            match crate::files::read_page(&file, pos, want as usize) {
+                Ok(page) if !page.filled().is_empty() => {
+                    pos += page.filled().len() as u64;
+                    r.bytes_sent += page.filled().len() as u64;
+                    r.wire.push(page.into());
+                }
+                Ok(_) => {
+                    let m = "file was truncated while it was being sent";
+                    r.log(Level::Alert, format_args!("{m}"));
+                    return Err(SendFailed);
+                }
+                Err(e) => {
+                    r.log_os(Level::Crit, format_args!("pread()"), &e);
+                    return Err(SendFailed);
+                }
+            }
+            if pos < end || r.wire.len() >= GATHER_MAX {
+                flush(r).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A piece of the body through the body filters, framed, to the wire.
+async fn filtered(
+    r: &mut Request,
+    input: &mut Chain,
+    last: bool,
+    framing: Framing,
+) -> Result<(), SendFailed> {
+    let mut piece = input.take();
+    let mut list = std::mem::take(&mut r.body_filters);
+    for f in &mut list {
+        let mut out = Chain::new();
+        loop {
+            match f.filter(r, &mut piece, last, &mut out) {
+                FilterStep::Go => break,
+                FilterStep::Wait(until) => {
+                    if until.await.is_err() {
+                        return Err(SendFailed);
+                    }
+                }
+                FilterStep::Fail => return Err(SendFailed),
+            }
+        }
+        piece = out;
+    }
+    // Filters that the filters themselves added come behind them.
+    list.append(&mut r.body_filters);
+    r.body_filters = list;
+    let len = piece.len();
+    if len > 0 {
+        let chunked = framing == Framing::Chunked;
+        if chunked {
+            let before = r.wire.len();
+            let w = r.wire.writer_for(24);
+            base::ascii::write_hex_u64(w, len);
+            w.extend_from_slice(b"\r\n");
+            r.bytes_sent += r.wire.len() - before;
+        }
+        if !r.loc.core.sendfile && piece.iter().any(|b| matches!(b, Buf::File { .. })) {
+            through_memory(r, piece).await?;
+        } else {
+            r.bytes_sent += len;
+            r.wire.append(&mut piece);
+        }
+        if chunked {
+            r.wire.write(b"\r\n");
+            r.bytes_sent += 2;
+        }
+    }
+    if last {
+        if framing == Framing::Chunked {
+            last_chunk(r);
+        }
+        return Ok(());
+    }
+    flush(r).await
+}
+
+fn last_chunk(r: &mut Request) {
+    let before = r.wire.len();
+    r.wire.write(b"0\r\n");
+    let trailers = std::mem::take(&mut r.out.trailers);
+    let w = r.wire.writer();
+    for (name, value) in &trailers {
+        w.extend_from_slice(name);
+        w.extend_from_slice(b": ");
+        w.extend_from_slice(value);
+        w.extend_from_slice(b"\r\n");
+    }
+    w.extend_from_slice(b"\r\n");
+    r.out.trailers = trailers;
+    r.bytes_sent += r.wire.len() - before;
+}
+
+/// Sends all that is in the wire chain.
+pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
+    if r.wire.is_empty() {
+        return Ok(());
+    }
+    let rate = rate(r);
+    let c = r.c().clone();
+    let timeout = r.loc.core.send_timeout;
+    let has_file = r.wire.iter().any(|b| matches!(b, Buf::File { .. }));
+    let done = if rate > 0 {
+        paced(r, rate).await
+    } else if has_file {
+        let chunk = r.loc.core.sendfile_max_chunk;
+        in_chunks(r, chunk, timeout).await
+    } else {
+        c.sock.send(&mut r.wire, Deadline::in_ms(timeout)).await
+    };
+    match done {
+        Ok(()) => Ok(()),
+        Err(e) => {
+            failed(r, &e);
+            Err(SendFailed)
+        }
+    }
+}
+
+/// Files go in pieces of `sendfile_max_chunk`, so that a fast client does not hold the loop.
+async fn in_chunks(r: &mut Request, chunk: usize, timeout: u64) -> io::Result<()> {
+    let c = r.c().clone();
+    let limit = if chunk == 0 { usize::MAX } else { chunk };
+    loop {
+        let n = c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await?;
+        if r.wire.is_empty() {
+            return Ok(());
+        }
+        if n >= limit {
+            event::task::yield_now().await;
+        }
+    }
+}
+
+/// `limit_rate`: as much as the time since the response's start allows, then a pause.
+async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
+    let c = r.c().clone();
+    let timeout = r.loc.core.send_timeout;
+    let after = match r.loc.core.limit_rate_after.clone() {
+        Some(t) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
+        None => 0,
+    };
+    loop {
+        let sent = r.bytes_sent.saturating_sub(r.wire.len());
+        let secs = r.elapsed_ms() / 1000 + 1;
+        let budget = rate.saturating_mul(secs).saturating_add(after);
+        if sent >= budget {
+            event::sleep((sent - budget) * 1000 / rate + 1).await;
+            continue;
+        }
+        let limit = usize::try_from(budget - sent).unwrap_or(usize::MAX);
+        let n = c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await?;
+        if r.wire.is_empty() {
+            return Ok(());
+        }
+        event::sleep((n as u64).saturating_mul(1000) / rate + 1).await;
+    }
+}
+
+fn rate(r: &mut Request) -> u64 {
+    if let Some(rate) = r.limit_rate {
+        return rate;
+    }
+    match r.loc.core.limit_rate.clone() {
+        None => 0,
+        Some(t) => {
+            let v = r.eval(&t);
+            let rate = conf::value::parse_size(&v).unwrap_or(0) as u64;
+            r.limit_rate = Some(rate);
+            rate
+        }
+    }
+}
+
+#[cold]
+fn failed(r: &mut Request, e: &io::Error) {
+    r.flags.keepalive = false;
+    if e.kind() == io::ErrorKind::TimedOut {
+        r.timed_out = true;
+        r.log(
+            Level::Info,
+            format_args!(
+                "client timed out (110: Connection timed out) while sending response to client"
+            ),
+        );
+    } else {
+        r.log(
+            Level::Info,
+            format_args!(
+                "send() failed {} while sending response to client",
+                base::log::os_error(e)
+            ),
+        );
+    }
+    r.wire.clear();
+}

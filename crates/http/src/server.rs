@@ -1,0 +1,97 @@
+//! The compiled `http` block: virtual servers, addresses, and what all requests share.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use event::Gate;
+use os::SockAddr;
+
+use crate::core_conf::CoreSrv;
+use crate::location::Location;
+use crate::module::ConfSet;
+use crate::names::Names;
+use crate::stats::Stats;
+use crate::vars::Var;
+
+/// A virtual server.
+pub struct Server {
+    /// Its first name; may be empty.
+    pub name: Bytes,
+    /// The core's settings, plain values.
+    pub core: Rc<CoreSrv>,
+    /// Its own level: what holds for requests that no location takes.
+    pub root: Rc<Location>,
+    pub(crate) named: HashMap<Bytes, Rc<Location>>,
+}
+
+/// The whole `http` block, as a worker runs it.
+pub struct HttpMain {
+    /// Variables by id.
+    pub(crate) vars: Vec<Var>,
+    /// Modules' configuration of scope `Main`.
+    pub confs: ConfSet,
+    /// The sockets to answer on, with their servers.
+    pub listens: Vec<Listen>,
+    /// Counters shared by all workers.
+    pub stats: Rc<Stats>,
+    /// All servers, in order.
+    pub servers: Vec<Rc<Server>>,
+    /// Closed when the worker is to leave: parked connections wake, responses say `close`.
+    pub gate: Gate,
+    /// Connections of this worker.
+    pub(crate) active: Rc<Cell<usize>>,
+    /// The prefix, absolute.
+    pub(crate) prefix: Bytes,
+    /// `html` below the prefix: the root where none is set.
+    pub(crate) default_root: Bytes,
+    pub(crate) debug_from: Rc<[net::Origin]>,
+}
+
+impl HttpMain {
+    /// Whether `debug_connection` names this client.
+    pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
+        !self.debug_from.is_empty() && self.debug_from.iter().any(|o| o.matches(peer))
+    }
+
+    /// Connections of this worker that are open.
+    pub fn active(&self) -> usize {
+        self.active.get()
+    }
+}
+
+/// A socket to answer on: one address, or a wildcard that stands for several.
+pub struct Listen {
+    /// What to bind, and how.
+    pub spec: net::ListenSpec,
+    /// Servers by the address that a connection was made to; the wildcard's own last.
+    pub addresses: Vec<Rc<Address>>,
+}
+
+impl Listen {
+    /// The servers for a connection whose local address is `local` (asked only where it matters).
+    pub fn address(&self, local: impl FnOnce() -> Option<SockAddr>) -> Rc<Address> {
+        let last = self.addresses.len() - 1;
+        if last > 0
+            && let Some(local) = local()
+        {
+            let found = self.addresses[..last].iter().find(|a| a.addr == local);
+            if let Some(a) = found {
+                return a.clone();
+            }
+        }
+        self.addresses[last].clone()
+    }
+}
+
+/// One address with its servers.
+pub struct Address {
+    /// The address as configured.
+    pub addr: SockAddr,
+    /// The server for hosts that no name matches.
+    pub default: Rc<Server>,
+    pub(crate) names: Names,
+    /// `listen … proxy_protocol`
+    pub proxy_protocol: bool,
+}

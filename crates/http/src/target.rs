@@ -1,0 +1,173 @@
+//! From a parsed head to what the phases work on: host, virtual server, normalized URI.
+
+use base::log::Level;
+use proto::h1::{FieldId, Version};
+
+use crate::request::Request;
+
+/// Sets host, server, URI and arguments of a request.
+///
+/// # Errors
+/// The status to refuse the request with.
+pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
+    host(r);
+    uri(r)?;
+    if r.head.version >= Version::HTTP_11 && r.head.host.is_none() {
+        let m = "client sent HTTP/1.1 request without \"Host\" header while reading client request headers";
+        r.log(Level::Info, format_args!("{m}"));
+        return Err(400);
+    }
+    if r.head.any_flagged {
+        dropped_fields(r);
+    }
+    if r.head.method == proto::h1::Method::Trace {
+        r.log(
+            Level::Info,
+            format_args!("client sent TRACE method while reading client request headers"),
+        );
+        return Err(405);
+    }
+    Ok(())
+}
+
+fn host(r: &mut Request) {
+    let Some(h) = r.head.host else { return select(r) };
+    let Request { host, buf, .. } = r;
+    host.extend_from_slice(h.name.of(buf.filled()));
+    if h.has_upper {
+        host.make_ascii_lowercase();
+    }
+    r.host_port = h.port;
+    select(r);
+}
+
+/// Chooses the virtual server by the host.
+fn select(r: &mut Request) {
+    let address = r.c().listen.clone();
+    r.server.clone_from(&address.default);
+    if address.names.any {
+        let host = std::mem::take(&mut r.host);
+        if let Some(s) = address.names.find(&host, r) {
+            r.server = s;
+        }
+        r.host = host;
+    }
+    r.loc = r.server.root.clone();
+}
+
+fn uri(r: &mut Request) -> Result<(), u16> {
+    let Request { uri, args, buf, head, server, .. } = r;
+    let bytes = buf.filled();
+    if head.plain_path {
+        uri.extend_from_slice(head.path.of(bytes));
+        args.extend_from_slice(head.args.of(bytes));
+        return Ok(());
+    }
+    let raw = head.target.of(bytes);
+    match proto::uri::normalize(raw, server.core.merge_slashes, uri) {
+        Ok(parts) => {
+            args.extend_from_slice(&raw[parts.args]);
+            Ok(())
+        }
+        Err(_) => {
+            uri.clear();
+            let raw = base::log::lossy(raw).into_owned();
+            r.log(
+                Level::Info,
+                format_args!(
+                    "client sent invalid request while reading client request line: \"{raw}\""
+                ),
+            );
+            Err(400)
+        }
+    }
+}
+
+/// Logs the fields that `ignore_invalid_headers` drops.
+#[cold]
+fn dropped_fields(r: &Request) {
+    if !r.logs(Level::Info) {
+        return;
+    }
+    let core = &r.server.core;
+    for f in &r.head.fields {
+        if f.is_dropped(core.ignore_invalid_headers, core.underscores_in_headers) {
+            let text = proto::h1::dropped_message(f, r.buf.filled());
+            r.log(Level::Info, format_args!("{text}"));
+        }
+    }
+}
+
+impl Request {
+    /// Sets the URI that a rewrite made: the location is found anew.
+    pub fn rewrite_uri(&mut self, uri: Vec<u8>, args: Option<Vec<u8>>) {
+        self.uri = uri;
+        if let Some(a) = args {
+            self.args = a;
+        }
+        self.flags.valid_location = false;
+        self.flags.uri_changed = true;
+    }
+
+    /// The path of the file that the URI stands for here, by `root` or `alias`.
+    pub fn map_path(&mut self) -> Vec<u8> {
+        let uri = std::mem::take(&mut self.uri);
+        let path = self.map_path_of(&uri);
+        self.uri = uri;
+        path
+    }
+
+    /// The same for another URI.
+    pub fn map_path_of(&mut self, uri: &[u8]) -> Vec<u8> {
+        let core = self.loc.core.clone();
+        let Some(root) = &core.root else {
+            let mut path = self.main.default_root.to_vec();
+            path.extend_from_slice(uri);
+            return path;
+        };
+        let mut path = Vec::with_capacity(128);
+        self.root_into(&mut path);
+        if root.alias {
+            if !root.whole {
+                path.extend_from_slice(self.behind_alias(uri, root.name_len));
+            }
+        } else {
+            path.extend_from_slice(uri);
+        }
+        path
+    }
+
+    fn behind_alias<'a>(&self, uri: &'a [u8], name_len: usize) -> &'a [u8] {
+        // After a rewrite the URI may not begin with the location's name any more: it is added whole.
+        if self.flags.valid_location || uri.starts_with(&self.loc.info.name) {
+            uri.get(name_len..).unwrap_or_default()
+        } else {
+            uri
+        }
+    }
+
+    /// Appends `root` (or `alias`) as it is for this request, absolute.
+    pub fn root_into(&mut self, out: &mut Vec<u8>) {
+        let core = self.loc.core.clone();
+        match &core.root {
+            None => out.extend_from_slice(&self.main.default_root),
+            Some(root) => {
+                if let Some(c) = root.path.as_const() {
+                    out.extend_from_slice(c);
+                    return;
+                }
+                let value = root.path.eval(self);
+                if value.first() != Some(&b'/') {
+                    out.extend_from_slice(&self.main.prefix);
+                    out.push(b'/');
+                }
+                out.extend_from_slice(&value);
+            }
+        }
+    }
+
+    /// The value of the first request field of that id, copied.
+    pub fn header_owned(&self, id: FieldId) -> Option<Vec<u8>> {
+        self.header(id).map(<[u8]>::to_vec)
+    }
+}

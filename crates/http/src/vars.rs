@@ -1,0 +1,378 @@
+//! Variables: the registry built at load, and their evaluation in a request.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::template::{VarId, VarNames, VarSource};
+use conf::{ConfError, Word};
+
+use crate::request::Request;
+
+/// Writes a variable's value; `false` where it has none ("not found").
+pub type WriteFn = fn(&mut Request, &mut Vec<u8>) -> bool;
+/// The same for a family of names (`$arg_…`): the rest of the name follows the request.
+pub type PrefixFn = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
+/// Computes a value that is kept for the request's lifetime.
+pub type ValueFn = Rc<dyn Fn(&mut Request) -> Option<Bytes>>;
+/// What `set $name` does to a built-in variable.
+pub type SetFn = fn(&mut Request, Bytes);
+
+/// A built-in variable or a family of them.
+pub struct VarDef {
+    /// Without the dollar; a family's name ends in `_`.
+    pub name: &'static str,
+    /// How its value comes about.
+    pub get: Get,
+    /// Whether `set`, `map` and the like may define it anew, and what setting does.
+    pub set: Option<SetFn>,
+    /// Whether another module may define a variable of the same name.
+    pub changeable: bool,
+}
+
+impl VarDef {
+    /// A read-only variable that is computed on each use.
+    pub const fn new(name: &'static str, get: WriteFn) -> VarDef {
+        VarDef { name, get: Get::Write(get), set: None, changeable: false }
+    }
+
+    /// A family of variables by prefix.
+    pub const fn prefix(name: &'static str, get: PrefixFn) -> VarDef {
+        VarDef { name, get: Get::Prefix(get), set: None, changeable: false }
+    }
+
+    /// The same with a setter for `set $name value`.
+    pub const fn settable(name: &'static str, get: WriteFn, set: SetFn) -> VarDef {
+        VarDef { name, get: Get::Write(get), set: Some(set), changeable: true }
+    }
+
+    /// The same, but `set` and others may define a variable of that name.
+    pub const fn changeable(mut self) -> VarDef {
+        self.changeable = true;
+        self
+    }
+}
+
+/// See [`VarDef::get`].
+#[derive(Clone, Copy)]
+pub enum Get {
+    /// Cheap: written out on each use.
+    Write(WriteFn),
+    /// A family.
+    Prefix(PrefixFn),
+}
+
+/// One variable that some directive refers to or defines.
+pub struct Var {
+    /// Its whole name.
+    pub name: Bytes,
+    pub(crate) kind: Kind,
+    set: Option<SetFn>,
+    changeable: bool,
+    seen_at: Option<Word>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    /// Referred to, not defined yet.
+    Unknown,
+    /// `$1`…: the n-th capture of the last regular expression.
+    Capture(usize),
+    Write(WriteFn),
+    Prefix(PrefixFn, Bytes),
+    /// Evaluated once a request and kept (`map`, `geo`, `split_clients`).
+    Value(ValueFn),
+    /// Evaluated on each use (`map … volatile`).
+    Volatile(ValueFn),
+    /// Only what `set` or a named capture stored.
+    Stored,
+}
+
+/// All variables by name, while loading.
+pub struct Registry {
+    vars: Vec<Var>,
+    by_name: HashMap<Bytes, u32>,
+    builtin: HashMap<&'static str, &'static VarDef>,
+    prefixes: Vec<&'static VarDef>,
+}
+
+impl Registry {
+    /// A registry that knows the given built-in variables.
+    pub fn new(defs: impl Iterator<Item = &'static VarDef>) -> Registry {
+        let mut builtin = HashMap::new();
+        let mut prefixes = Vec::new();
+        for d in defs {
+            match d.get {
+                Get::Prefix(_) => prefixes.push(d),
+                Get::Write(_) => {
+                    builtin.insert(d.name, d);
+                }
+            }
+        }
+        Registry { vars: Vec::new(), by_name: HashMap::new(), builtin, prefixes }
+    }
+
+    fn id_of(&mut self, name: &[u8], at: Option<&Word>) -> VarId {
+        let name = name.to_ascii_lowercase();
+        if let Some(&i) = self.by_name.get(name.as_slice()) {
+            return VarId(i);
+        }
+        let def = std::str::from_utf8(&name).ok().and_then(|n| self.builtin.get(n).copied());
+        let name = Bytes::from(name);
+        let mut var = Var {
+            name: name.clone(),
+            kind: Kind::Unknown,
+            set: None,
+            changeable: true,
+            seen_at: at.cloned(),
+        };
+        if let Some(d) = def {
+            var.set = d.set;
+            var.changeable = d.changeable;
+            if let Get::Write(f) = d.get {
+                var.kind = Kind::Write(f);
+            }
+        }
+        let i = self.vars.len() as u32;
+        self.vars.push(var);
+        self.by_name.insert(name, i);
+        VarId(i)
+    }
+
+    /// Finds or makes the variable that `word` names with a leading `$`, for a directive that defines
+    /// it; `None` where it is built in with a setter, which then is what "defining" it means.
+    pub fn define(&mut self, word: &Word) -> Result<VarId, ConfError> {
+        let text = word.bytes();
+        let name = match text.strip_prefix(b"$") {
+            Some(n) if !n.is_empty() => n,
+            _ => {
+                let m = format!("invalid variable name \"{}\"", word.lossy());
+                return Err(ConfError::at(word, m));
+            }
+        };
+        let id = self.id_of(name, Some(word));
+        let var = &mut self.vars[id.0 as usize];
+        if !var.changeable {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(ConfError::at(word, format!("the duplicate \"{name}\" variable")));
+        }
+        Ok(id)
+    }
+
+    /// Makes the variable one whose value is computed once a request (`volatile`: on each use).
+    pub fn define_value(
+        &mut self,
+        word: &Word,
+        volatile: bool,
+        value: ValueFn,
+    ) -> Result<VarId, ConfError> {
+        let id = self.define(word)?;
+        self.vars[id.0 as usize].kind =
+            if volatile { Kind::Volatile(value) } else { Kind::Value(value) };
+        Ok(id)
+    }
+
+    /// Makes the variable one that holds what is stored in it at run time (`set`, named captures), if
+    /// it is not computed by something else already. Gives its setter where it is built in.
+    pub fn define_stored(&mut self, word: &Word) -> Result<(VarId, Option<SetFn>), ConfError> {
+        let id = self.define(word)?;
+        let var = &mut self.vars[id.0 as usize];
+        if matches!(var.kind, Kind::Unknown) {
+            var.kind = Kind::Stored;
+        }
+        Ok((id, var.set))
+    }
+
+    /// A named capture of a regular expression.
+    pub(crate) fn named_capture(&mut self, name: &str) -> VarId {
+        let id = self.id_of(name.as_bytes(), None);
+        let var = &mut self.vars[id.0 as usize];
+        if matches!(var.kind, Kind::Unknown) {
+            var.kind = Kind::Stored;
+        }
+        id
+    }
+
+    /// The end of loading: gives families their names and refuses what nobody defined.
+    pub(crate) fn finish(mut self) -> Result<Vec<Var>, ConfError> {
+        for var in &mut self.vars {
+            if !matches!(var.kind, Kind::Unknown) {
+                continue;
+            }
+            let found = self
+                .prefixes
+                .iter()
+                .filter(|d| var.name.starts_with(d.name.as_bytes()))
+                .max_by_key(|d| d.name.len());
+            if let Some(d) = found
+                && let Get::Prefix(f) = d.get
+                && var.name.len() > d.name.len()
+            {
+                var.kind = Kind::Prefix(f, var.name.slice(d.name.len()..));
+                continue;
+            }
+            let m = format!("unknown \"{}\" variable", String::from_utf8_lossy(&var.name));
+            return Err(match &var.seen_at {
+                Some(w) => ConfError::at(w, m),
+                None => ConfError::new(m),
+            });
+        }
+        Ok(self.vars)
+    }
+}
+
+impl VarNames for Registry {
+    fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError> {
+        Ok(self.id_of(name, Some(at)))
+    }
+
+    fn capture_id(&mut self, n: u8) -> VarId {
+        let id = self.id_of(n.to_string().as_bytes(), None);
+        self.vars[id.0 as usize].kind = Kind::Capture(n.into());
+        id
+    }
+}
+
+/// A variable's value in one request.
+#[derive(Clone, Default)]
+pub(crate) enum Slot {
+    #[default]
+    Unset,
+    /// Being computed: met again, it is a circle.
+    Busy,
+    NotFound,
+    Value(Bytes),
+}
+
+/// The values of one request, by variable; recycled with it.
+#[derive(Default)]
+pub(crate) struct Values {
+    slots: Vec<Slot>,
+    touched: bool,
+}
+
+impl Values {
+    pub fn clear(&mut self) {
+        if self.touched {
+            self.slots.clear();
+            self.touched = false;
+        }
+    }
+
+    pub fn slot(&mut self, id: VarId) -> &mut Slot {
+        self.touched = true;
+        let i = id.0 as usize;
+        if i >= self.slots.len() {
+            self.slots.resize_with(i + 1, Slot::default);
+        }
+        &mut self.slots[i]
+    }
+
+    fn peek(&self, id: VarId) -> &Slot {
+        self.slots.get(id.0 as usize).unwrap_or(&Slot::Unset)
+    }
+}
+
+impl Request {
+    /// Stores a value, as `set` and named captures do.
+    pub fn set_var(&mut self, id: VarId, value: Option<Bytes>) {
+        *self.values.slot(id) = match value {
+            Some(v) => Slot::Value(v),
+            None => Slot::NotFound,
+        };
+    }
+
+    /// The value of a variable; `None` where it has none.
+    pub fn var(&mut self, id: VarId) -> Option<Bytes> {
+        match self.values.peek(id) {
+            Slot::Value(v) => return Some(v.clone()),
+            Slot::NotFound => return None,
+            Slot::Busy => return self.cycle(id),
+            Slot::Unset => {}
+        }
+        let main = self.main.clone();
+        match &main.vars[id.0 as usize].kind {
+            Kind::Value(f) => {
+                *self.values.slot(id) = Slot::Busy;
+                let v = f(self);
+                self.set_var(id, v.clone());
+                v
+            }
+            Kind::Volatile(f) => {
+                *self.values.slot(id) = Slot::Busy;
+                let v = f(self);
+                *self.values.slot(id) = Slot::Unset;
+                v
+            }
+            Kind::Capture(n) => self.capture(*n).map(Bytes::copy_from_slice),
+            _ => {
+                let mut out = Vec::new();
+                self.write_var(id, &mut out).then(|| Bytes::from(out))
+            }
+        }
+    }
+
+    /// Appends a variable's value to `out`; `false` where it has none.
+    pub fn write_var(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        match self.values.peek(id) {
+            Slot::Value(v) => {
+                out.extend_from_slice(v);
+                return true;
+            }
+            Slot::NotFound => return false,
+            Slot::Busy => return self.cycle(id).is_some(),
+            Slot::Unset => {}
+        }
+        let main = self.main.clone();
+        match &main.vars[id.0 as usize].kind {
+            Kind::Write(f) => f(self, out),
+            Kind::Prefix(f, rest) => f(self, rest, out),
+            Kind::Capture(n) => match self.capture(*n) {
+                Some(v) => {
+                    out.extend_from_slice(v);
+                    true
+                }
+                None => false,
+            },
+            Kind::Stored => self.uninitialized(id),
+            Kind::Value(_) | Kind::Volatile(_) => match self.var(id) {
+                Some(v) => {
+                    out.extend_from_slice(&v);
+                    true
+                }
+                None => false,
+            },
+            Kind::Unknown => false,
+        }
+    }
+
+    #[cold]
+    fn cycle(&mut self, id: VarId) -> Option<Bytes> {
+        let name = self.main.vars[id.0 as usize].name.clone();
+        let name = String::from_utf8_lossy(&name);
+        self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+        None
+    }
+
+    #[cold]
+    fn uninitialized(&mut self, id: VarId) -> bool {
+        if self.loc.core.uninitialized_variable_warn {
+            let name = self.main.vars[id.0 as usize].name.clone();
+            let name = String::from_utf8_lossy(&name);
+            self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+        }
+        *self.values.slot(id) = Slot::Value(Bytes::new());
+        true
+    }
+}
+
+impl VarSource for Request {
+    fn value(&mut self, id: VarId) -> Option<Bytes> {
+        self.var(id)
+    }
+
+    fn write(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        self.write_var(id, out)
+    }
+}
