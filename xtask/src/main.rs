@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod directives;
+mod fuzz;
 mod run;
 mod rust_source;
 mod tidy;
@@ -45,6 +46,12 @@ const VERBS: &[Verb] = &[
         arguments: "[LOAD...] [OPTIONS]",
         help: "weir beside nginx and a bare responder; --help lists the loads",
         run: bench::run,
+    },
+    Verb {
+        name: "fuzz",
+        arguments: "TARGET|all [SECONDS]",
+        help: "coverage-guided fuzzing; without a target lists them",
+        run: fuzz::run,
     },
     Verb {
         name: "tiers",
