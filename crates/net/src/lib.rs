@@ -3,6 +3,7 @@
 
 pub mod addr;
 pub mod cidr;
+pub mod engine;
 pub mod inherit;
 pub mod listen;
 pub mod listeners;
@@ -11,6 +12,7 @@ pub mod spec;
 pub mod syslog;
 
 pub use cidr::{Cidr, Origin};
+pub use engine::{Engine, Seat};
 pub use inherit::Inherited;
 pub use listeners::Listeners;
 pub use os::socket::Kind;

@@ -1,0 +1,107 @@
+//! The seam between the server, which owns processes, sockets and signals, and the engines (`http`, `mail`,
+//! `stream`), which own what is said over connections.
+//!
+//! An engine is the outcome of reading its block of the configuration. The life of one in a worker:
+//!
+//! ```text
+//!  built ──(fork)──► start(sockets) ──► serves ──► quit() ──► answers what is left ──► idle() ──► dropped
+//!                                                    └──(worker_shutdown_timeout)──► force() ──┘
+//! ```
+//!
+//! In the master it is only asked for its sockets and its folders, and told of dead workers.
+
+use std::io;
+use std::rc::Rc;
+
+use base::log::Log;
+use conf::ConfError;
+use event::Listener;
+use os::SockAddr;
+
+use crate::cidr::Origin;
+use crate::spec::ListenSpec;
+
+/// The place that a worker has among the processes of its master.
+#[derive(Clone)]
+pub struct Seat {
+    /// The number among the workers of its configuration, from 0.
+    pub index: usize,
+    /// The number among all living processes of the master, below [`SLOTS`]: the line of counters that is
+    /// this process's alone.
+    pub slot: usize,
+    /// The main error log.
+    pub log: Log,
+    /// `debug_connection`: whose connections are logged in full. See [`Seat::log_for`].
+    pub debug_connections: Rc<[Origin]>,
+}
+
+/// How many processes a master has at most, counting those that are leaving.
+pub const SLOTS: usize = 1024;
+
+impl Seat {
+    /// The log for a connection from `peer`: `log`, or with every line when `debug_connection` names it.
+    pub fn log_for(&self, peer: &SockAddr, log: &Log) -> Log {
+        if self.debug_connections.iter().any(|origin| origin.matches(peer)) {
+            log.debugging()
+        } else {
+            log.clone()
+        }
+    }
+}
+
+/// A part of the server that serves connections.
+pub trait Engine {
+    /// The name of its block in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// The sockets it wants, always in the same order.
+    fn listeners(&self) -> Vec<ListenSpec>;
+
+    /// Makes the folders it needs (temporary files, caches) and gives them to the workers' user, when there
+    /// is one to give them to. In the master, before the fork, and in a test of the configuration.
+    fn create_paths(&self, owner: Option<u32>) -> Result<(), ConfError> {
+        let _ = owner;
+        Ok(())
+    }
+
+    /// Begins to serve: in the worker, with its event loop running. The listeners are those that
+    /// [`Engine::listeners`] named, in that order.
+    fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()>;
+
+    /// Leaves: takes what still waits in the listening sockets' queues ([`Listener::drain`]), closes them, and
+    /// answers what has begun. Idle connections are not cut under their clients' next request.
+    fn quit(&self);
+
+    /// Nothing is left to do. Asked before each turn of the loop once [`Engine::quit`] was called.
+    fn idle(&self) -> bool;
+
+    /// Gives up every connection that is left: `worker_shutdown_timeout` is over.
+    fn force(&self);
+
+    /// The log files have been opened again (USR1), for engines that hold files which no configuration names.
+    fn reopened(&self) {}
+
+    /// In the master: the worker with that slot is dead; what it had under way no longer is.
+    fn worker_died(&self, slot: usize) {
+        let _ = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cidr::Cidr;
+    use base::log::{Level, capture};
+
+    #[test]
+    fn chosen_clients_are_logged_in_full() {
+        let (log, _lines) = capture(Level::Error);
+        let (range, _) = Cidr::parse(b"127.0.0.0/8").unwrap();
+        let debug_connections = Rc::from([Origin::Net(range)]);
+        let seat = Seat { index: 0, slot: 0, log: log.clone(), debug_connections };
+        let level = |addr: &[u8]| seat.log_for(&SockAddr::parse(addr).unwrap(), &log).level();
+        assert_eq!(level(b"127.1.2.3:80"), Level::Debug);
+        assert_eq!(level(b"10.0.0.1:80"), Level::Error);
+        assert_eq!(level(b"unix:/x"), Level::Error);
+    }
+}
