@@ -6,9 +6,10 @@
 //!                                         └─► LastLf ─► (done)
 //! ```
 //!
-//! Line ends are CR LF and nothing else, as in nginx 1.31: a bare LF or CR anywhere in the framing is
-//! refused, because parties that read it differently are what request smuggling is made of. What nginx
-//! does not limit is limited here: a size line, the trailers, and framing that carries next to no data.
+//! Line ends are CR LF and nothing else, as in nginx 1.31: a bare LF or CR anywhere in the framing
+//! is refused, because parties that read it differently are what request smuggling is made of. What
+//! nginx does not limit is limited here: a size line, the trailers, and framing that carries next
+//! to no data.
 
 use crate::h1::{Line, Lines, RawField};
 use crate::uri::hex_digit;

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// What a Range field asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The whole representation: no byte ranges, more of them than allowed, or more bytes than there
-    /// are.
+    /// The whole representation: no byte ranges, more of them than allowed, or more bytes than
+    /// there are.
     Whole,
     /// The ranges that were put into the vector.
     Partial,
@@ -22,8 +22,8 @@ const PARTS_ALLOWANCE: u64 = 4096;
 
 /// Reads a Range value for a representation of `len` bytes into `ranges`, which is emptied first.
 ///
-/// At most `max_ranges` ranges are served; with `None` any number, as long as the answer in parts would
-/// not be longer than the whole. Offsets are below 2^63.
+/// At most `max_ranges` ranges are served; with `None` any number, as long as the answer in parts
+/// would not be longer than the whole. Offsets are below 2^63.
 pub fn parse(
     value: &[u8],
     len: u64,

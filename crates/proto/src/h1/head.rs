@@ -89,6 +89,8 @@ pub struct Field {
     pub invalid: bool,
     /// The name holds `_`: treated as invalid under `underscores_in_headers off`.
     pub underscore: bool,
+    /// In a response: repeats a field that counts once, and is left out (nginx warns of it).
+    pub ignored: bool,
 }
 
 impl Field {
@@ -97,6 +99,53 @@ impl Field {
     #[inline]
     pub fn is_dropped(&self, ignore_invalid: bool, underscores: bool) -> bool {
         (self.invalid | (self.underscore & !underscores)) & ignore_invalid
+    }
+}
+
+/// Finds fields by id: where the first of each stands in a list.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    /// Bit per `FieldId` that occurs.
+    seen: u128,
+    /// Index of the first field of an id; valid where `seen` says so.
+    first: [u16; FieldId::COUNT],
+}
+
+const _: () = assert!(FieldId::COUNT <= 128, "an id for each bit of Index::seen");
+
+impl Index {
+    pub(super) fn new() -> Index {
+        Index { seen: 0, first: [0; FieldId::COUNT] }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.seen = 0;
+    }
+
+    /// Enters that the first field of `id` is at `at`, which fits: lists are kept shorter.
+    #[inline]
+    pub(super) fn enter(&mut self, id: FieldId, at: usize) {
+        self.seen |= 1 << (id as u8);
+        self.first[id as usize] = at as u16;
+    }
+
+    #[inline]
+    pub(super) fn has(&self, id: FieldId) -> bool {
+        self.seen >> (id as u8) & 1 != 0
+    }
+
+    #[inline]
+    pub(super) fn get<'f>(&self, id: FieldId, fields: &'f [Field]) -> Option<&'f Field> {
+        if self.has(id) { fields.get(self.first[id as usize] as usize) } else { None }
+    }
+
+    pub(super) fn all<'f>(
+        &self,
+        id: FieldId,
+        fields: &'f [Field],
+    ) -> impl Iterator<Item = &'f Field> + use<'f> {
+        let skip = if self.has(id) { self.first[id as usize] as usize } else { fields.len() };
+        fields.iter().skip(skip).filter(move |field| field.id == id)
     }
 }
 
@@ -109,6 +158,23 @@ pub struct Connection {
     pub keep_alive: bool,
     /// `upgrade` was among them.
     pub upgrade: bool,
+}
+
+impl Connection {
+    /// Adds the tokens of one value.
+    #[inline]
+    pub(super) fn add(&mut self, value: &[u8]) {
+        for token in value.split(|byte| *byte == b',') {
+            let token = token.trim_ascii();
+            if token.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if token.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            }
+        }
+    }
 }
 
 /// The host a request is for: that of an absolute or authority target, or else the Host field's.
@@ -138,8 +204,8 @@ pub struct Head {
     pub line: Span,
     /// The form of the target.
     pub form: TargetForm,
-    /// What `$request_uri` shows: path and arguments as sent. For an absolute target without a path,
-    /// and for CONNECT, a `/` found elsewhere in the request line.
+    /// What `$request_uri` shows: path and arguments as sent. For an absolute target without a
+    /// path, and for CONNECT, a `/` found elsewhere in the request line.
     pub target: Span,
     /// With `plain_path`, the path before the `?`; otherwise the same as `target`.
     pub path: Span,
@@ -170,10 +236,7 @@ pub struct Head {
     pub chunked: bool,
     /// `Expect: 100-continue` in a request of HTTP/1.1 or later.
     pub expect_continue: bool,
-    /// Bit per `FieldId` that occurs.
-    pub(super) seen: u128,
-    /// Index in `fields` of the first field of an id; valid where `seen` says so.
-    pub(super) first: [u16; FieldId::COUNT],
+    pub(super) index: Index,
 }
 
 impl Default for Head {
@@ -207,8 +270,7 @@ impl Head {
             content_length: None,
             chunked: false,
             expect_continue: false,
-            seen: 0,
-            first: [0; FieldId::COUNT],
+            index: Index::new(),
         }
     }
 
@@ -235,19 +297,19 @@ impl Head {
         self.content_length = None;
         self.chunked = false;
         self.expect_continue = false;
-        self.seen = 0;
+        self.index.clear();
     }
 
-    /// True when a field of this id occurs.
+    /// True when a field of this id occurs (not for `Other`).
     #[inline]
     pub fn has(&self, id: FieldId) -> bool {
-        self.seen >> (id as u8) & 1 != 0
+        self.index.has(id)
     }
 
     /// The first field of this id (not for `Other`).
     #[inline]
     pub fn get(&self, id: FieldId) -> Option<&Field> {
-        if self.has(id) { self.fields.get(self.first[id as usize] as usize) } else { None }
+        self.index.get(id, &self.fields)
     }
 
     /// The value of the first field of this id.
@@ -256,10 +318,9 @@ impl Head {
         self.get(id).map(|field| field.value.of(buf))
     }
 
-    /// All fields of this id, in order.
+    /// All fields of this id, in order (not for `Other`).
     pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
-        let skip = if self.has(id) { self.first[id as usize] as usize } else { self.fields.len() };
-        self.fields.iter().skip(skip).filter(move |field| field.id == id)
+        self.index.all(id, &self.fields)
     }
 
     /// Whether the client wants the connection kept: said so, or silent in HTTP/1.1.

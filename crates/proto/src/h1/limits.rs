@@ -1,8 +1,9 @@
 //! How large a head may be, counted as nginx's buffers count it.
 //!
-//! nginx reads a head into one buffer of `client_header_buffer_size`; a line that does not fit moves
-//! to a buffer of the `large_client_header_buffers`, and no line spans two. Weir keeps the head in one
-//! piece, but counts as if it packed lines the same way, so that the same heads are refused.
+//! nginx reads a head into one buffer of `client_header_buffer_size`; a line that does not fit
+//! moves to a buffer of the `large_client_header_buffers`, and no line spans two. Weir keeps the
+//! head in one piece, but counts as if it packed lines the same way, so that the same heads are
+//! refused.
 
 /// Limits of a request head, from the server's directives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,12 @@
 //! The request line.
 //!
 //! ```text
-//! Start ─► Method ─► BeforeTarget ──/──► Target ─► AfterTarget ─► Protocol ─► Major ─► Minor ─► Cr ─► (done)
-//!                        │ letter                    ▲    └── line end: HTTP/0.9
-//!                        ├──► Scheme ─► Colon ─► Slash ─► HostStart ─► Host | Literal ─► HostEnd ─► Port ─┤
-//!                        ├──► (CONNECT) BeforeAuthority ────┘                                             │
-//!                        └──► (OPTIONS *) Asterisk ───────────────────────────────────────────────────────┘
+//! Start ─► Method ─► BeforeTarget ──/──► Target ─► AfterTarget ─► Protocol ─► Major… ─► Minor…
+//!                        │ letter           ▲         ▲   └── line end: HTTP/0.9          │
+//!                        ├──► Scheme :// HostStart ─► Host | Literal ─► HostEnd ─► Port   │
+//!                        │                  ▲                                             ▼
+//!                        ├─── CONNECT ──────┘                      (done) ◄── Cr ◄── AfterVersion
+//!                        └─── OPTIONS * ─► Asterisk ─► AfterTarget
 //! ```
 
 use super::error::H1ErrorKind;

@@ -18,6 +18,8 @@ enum State {
     Value,
     Cr,
     EndCr,
+    /// Within a line that is passed over.
+    Skipped,
 }
 
 /// A field line as found; names are not looked up yet.
@@ -46,11 +48,19 @@ pub(crate) enum Line {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lines {
     state: State,
+    /// Of a response: lines that begin with `HTTP/` are passed over, because some servers send
+    /// their status line twice.
+    response: bool,
     start: u32,
     field: RawField,
 }
 
 impl Lines {
+    /// The field lines of a response.
+    pub(crate) fn of_response() -> Lines {
+        Lines { response: true, ..Lines::default() }
+    }
+
     /// Offset of the first byte of the line that was begun last.
     #[inline]
     pub(crate) fn start(&self) -> usize {
@@ -59,7 +69,7 @@ impl Lines {
 
     /// Makes `start` the start of a line, for callers that keep no position of their own.
     pub(crate) fn begin(&mut self, start: usize) {
-        *self = Lines { start: start as u32, ..Lines::default() };
+        *self = Lines { start: start as u32, response: self.response, ..Lines::default() };
     }
 
     /// Reads on at `pos`, which it moves to where it stopped.
@@ -67,7 +77,9 @@ impl Lines {
     pub(crate) fn next(&mut self, buf: &[u8], pos: &mut usize) -> Line {
         if self.state == State::Start {
             self.start = *pos as u32;
-            if let Some((field, next)) = whole_line(buf, *pos) {
+            if let Some((field, next)) = whole_line(buf, *pos)
+                && !(self.response && field.invalid)
+            {
                 *pos = next;
                 return Line::Field(field);
             }
@@ -75,7 +87,8 @@ impl Lines {
         self.step(buf, pos)
     }
 
-    /// Byte by byte: lines that are not complete, the end of the head, and everything that is wrong.
+    /// Byte by byte: lines that are not complete, the end of the head, and everything that is
+    /// wrong.
     fn step(&mut self, buf: &[u8], pos: &mut usize) -> Line {
         while let Some(&byte) = buf.get(*pos) {
             match self.state {
@@ -93,6 +106,9 @@ impl Lines {
                 State::Name => match name::CLASS[byte as usize] {
                     name::VALID => {}
                     name::UNDERSCORE => self.field.underscore = true,
+                    name::INVALID if byte == b'/' && self.repeats_status_line(buf, *pos) => {
+                        self.state = State::Skipped;
+                    }
                     name::INVALID => self.field.invalid = true,
                     name::COLON => {
                         self.field.name.end = *pos as u32;
@@ -128,6 +144,12 @@ impl Lines {
                         }
                     }
                 }
+                State::Skipped => {
+                    if byte == b'\n' {
+                        self.state = State::Start;
+                        self.start = *pos as u32 + 1;
+                    }
+                }
                 State::Cr if byte == b'\n' => return self.finish(pos, Line::Field(self.field)),
                 State::EndCr if byte == b'\n' => return self.finish(pos, Line::End),
                 State::Cr => return Line::Bad { sound: self.field.value.end as usize },
@@ -136,6 +158,10 @@ impl Lines {
             *pos += 1;
         }
         Line::More
+    }
+
+    fn repeats_status_line(&self, buf: &[u8], slash: usize) -> bool {
+        self.response && buf.get(self.start()..slash) == Some(b"HTTP")
     }
 
     fn finish(&mut self, pos: &mut usize, line: Line) -> Line {

@@ -1,9 +1,9 @@
 //! HTTP/1 heads: requests from clients, responses from upstreams.
 //!
 //! A parser works on one contiguous buffer that the caller grows. It remembers where it stopped, so
-//! that a head which arrives byte by byte is read once; a head that lies complete in the buffer takes
-//! the fast path, line by line. Positions are [`Span`]s into that buffer: the caller may move the
-//! bytes, as long as they keep their offsets.
+//! that a head which arrives byte by byte is read once; a head that lies complete in the buffer
+//! takes the fast path, line by line. Positions are [`Span`]s into that buffer: the caller may move
+//! the bytes, as long as they keep their offsets.
 
 mod error;
 mod field;
@@ -13,6 +13,7 @@ mod line;
 mod lines;
 mod method;
 mod request;
+mod response;
 mod scan;
 
 pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
@@ -23,6 +24,9 @@ pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
 pub use request::HeadParser;
 pub(crate) use request::parse_length;
+pub use response::{
+    ResponseError, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep, ignored_message,
+};
 
 /// What a parser says after looking at the bytes it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

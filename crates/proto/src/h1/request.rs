@@ -17,11 +17,13 @@ pub struct HeadParser {
     pos: usize,
     /// Field lines that count for `max_headers`.
     counted: u32,
-    /// A field line was begun.
+    /// A field line was read.
     any_line: bool,
     line: RequestLine,
     lines: Lines,
     packing: Packing,
+    /// Limits of the server that the host selected, in place of the caller's.
+    own_limits: Option<Limits>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,15 +61,27 @@ impl HeadParser {
     }
 
     /// Reads on. `buf` holds the head from its first byte on: the bytes of the call before, then
-    /// those that came since; `head` is the same as before, too. Limits may change between calls
-    /// only before the first byte.
+    /// those that came since; `head` is the same as before, too.
     pub fn parse(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Step {
+        self.parse_with(buf, limits, head, |_, _| None)
+    }
+
+    /// As [`HeadParser::parse`]; calls `on_host` once the host is known, which is before the other
+    /// fields are read. The limits it returns, those of the virtual server, hold from there on.
+    #[inline]
+    pub fn parse_with(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        head: &mut Head,
+        mut on_host: impl FnMut(&HostRef, &[u8]) -> Option<Limits>,
+    ) -> Step {
         if self.stage == At::Fresh {
             head.clear();
             self.packing = Packing::new(limits);
             self.stage = At::Line;
         }
-        let step = match self.run(buf, limits, head) {
+        let step = match self.run(buf, limits, head, &mut on_host) {
             Ok(step) => step,
             Err(error) => Step::Bad(error),
         };
@@ -77,13 +91,24 @@ impl HeadParser {
         step
     }
 
-    fn run(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Result<Step, H1Error> {
+    fn run(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        head: &mut Head,
+        on_host: &mut impl FnMut(&HostRef, &[u8]) -> Option<Limits>,
+    ) -> Result<Step, H1Error> {
+        let mut limits = self.own_limits.unwrap_or(*limits);
         if buf.len() >= u32::MAX as usize {
             return Err(H1Error::field(H1ErrorKind::TooLarge, Span::default()));
         }
         if self.stage == At::Line {
-            if !self.request_line(buf, limits, head)? {
+            if !self.request_line(buf, &limits, head)? {
                 return Ok(Step::More);
+            }
+            if let Some(host) = &head.host {
+                self.own_limits = on_host(host, buf);
+                limits = self.own_limits.unwrap_or(limits);
             }
             if head.version < Version::HTTP_10 {
                 return Ok(Step::Done { len: self.pos });
@@ -92,19 +117,25 @@ impl HeadParser {
         }
         loop {
             match self.lines.next(buf, &mut self.pos) {
-                Line::Field(raw) => self.field(raw, buf, limits, head)?,
+                Line::Field(raw) => {
+                    if self.field(raw, buf, &limits, head)?
+                        && let Some(host) = &head.host
+                    {
+                        self.own_limits = on_host(host, buf);
+                        limits = self.own_limits.unwrap_or(limits);
+                    }
+                }
                 Line::End => {
-                    self.fits(self.pos - 1, buf, limits)?;
+                    self.fits(self.pos - 1, buf, &limits)?;
                     finish(head, buf)?;
                     return Ok(Step::Done { len: self.pos });
                 }
                 Line::More => {
-                    self.fits(self.pos, buf, limits)?;
-                    self.any_line |= self.pos > self.lines.start();
+                    self.fits(self.pos, buf, &limits)?;
                     return Ok(Step::More);
                 }
                 Line::Bad { sound } => {
-                    self.fits(self.pos, buf, limits)?;
+                    self.fits(self.pos, buf, &limits)?;
                     let shown = Span::new(self.lines.start(), sound);
                     return Err(H1Error::invalid_line(shown));
                 }
@@ -159,18 +190,19 @@ impl HeadParser {
     /// Checks that the byte at offset `last` of the current line still has room.
     #[inline]
     fn fits(&self, last: usize, buf: &[u8], limits: &Limits) -> Result<(), H1Error> {
-        let start = self.lines.start();
-        if last - start < self.packing.capacity(limits) {
+        let (start, room) = (self.lines.start(), self.packing.capacity(limits));
+        if last - start < room {
             return Ok(());
         }
-        let kind = if self.any_line || last > start {
+        let kind = if self.any_line || room > 0 {
             H1ErrorKind::FieldTooLong
         } else {
             H1ErrorKind::TooLarge
         };
-        Err(H1Error::field(kind, Span::new(start, last.min(buf.len()))))
+        Err(H1Error::field(kind, Span::new(start, (start + room).min(buf.len()))))
     }
 
+    /// Adds a field; true when it was the one that names the host.
     #[inline]
     fn field(
         &mut self,
@@ -178,7 +210,7 @@ impl HeadParser {
         buf: &[u8],
         limits: &Limits,
         head: &mut Head,
-    ) -> Result<(), H1Error> {
+    ) -> Result<bool, H1Error> {
         self.fits(self.pos - 1, buf, limits)?;
         self.packing.store(self.pos - self.lines.start(), limits);
         self.any_line = true;
@@ -190,6 +222,7 @@ impl HeadParser {
             id,
             invalid: raw.invalid,
             underscore: raw.underscore,
+            ignored: false,
         };
         head.any_flagged |= flagged;
         if !field.is_dropped(limits.ignore_invalid, limits.underscores) {
@@ -198,11 +231,12 @@ impl HeadParser {
         if self.counted > limits.max_headers || head.fields.len() >= u16::MAX as usize {
             return Err(H1Error::field(H1ErrorKind::TooManyFields, Span::default()));
         }
+        let host_known = head.host.is_some();
         if id != FieldId::Other {
             known_field(&field, buf, head)?;
         }
         head.fields.push(field);
-        Ok(())
+        Ok(head.host.is_some() && !host_known)
     }
 }
 
@@ -213,8 +247,7 @@ fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error
             return Err(H1Error::duplicate(field, previous));
         }
     } else {
-        head.seen |= 1 << (field.id as u8);
-        head.first[field.id as usize] = head.fields.len() as u16;
+        head.index.enter(field.id, head.fields.len());
     }
     match field.id {
         FieldId::Host => match host_of(field.value, buf) {
@@ -222,7 +255,7 @@ fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error
             // The host of an absolute target takes precedence (RFC 9112 section 3.2.2).
             Some(host) => head.host = head.host.or(Some(host)),
         },
-        FieldId::Connection => connection_tokens(field.value.of(buf), head),
+        FieldId::Connection => head.connection.add(field.value.of(buf)),
         _ => {}
     }
     Ok(())
@@ -232,20 +265,6 @@ fn host_of(span: Span, buf: &[u8]) -> Option<HostRef> {
     let host = validate_host(span.of(buf))?;
     let name = Span { start: span.start, end: span.start + host.name_len as u32 };
     Some(HostRef { name, port: host.port, has_upper: host.has_upper })
-}
-
-/// Notes the tokens of a Connection value.
-fn connection_tokens(value: &[u8], head: &mut Head) {
-    for token in value.split(|byte| *byte == b',') {
-        let token = token.trim_ascii();
-        if token.eq_ignore_ascii_case(b"close") {
-            head.connection.close = true;
-        } else if token.eq_ignore_ascii_case(b"keep-alive") {
-            head.connection.keep_alive = true;
-        } else if token.eq_ignore_ascii_case(b"upgrade") {
-            head.connection.upgrade = true;
-        }
-    }
 }
 
 /// What can be told only when all fields are there, in nginx's order.

@@ -37,7 +37,8 @@ pub(super) mod name {
     }
 }
 
-/// A field value longer than this is searched by memchr, whose start costs more than it saves below.
+/// A field value longer than this is searched by memchr, whose start costs more than it saves
+/// below.
 const SHORT: usize = 64;
 
 /// Offset, at or behind `from`, of the first NUL, CR or LF; the buffer's length if there is none.

@@ -50,8 +50,8 @@ pub struct Header {
 pub enum Parsed {
     /// The header is not complete.
     More,
-    /// The header took the first `len` bytes. It is `None` when it names no addresses: `UNKNOWN` and
-    /// `LOCAL`, and what nginx does not use (datagrams, Unix sockets).
+    /// The header took the first `len` bytes. It is `None` when it names no addresses: `UNKNOWN`
+    /// and `LOCAL`, and what nginx does not use (datagrams, Unix sockets).
     Done {
         /// Bytes of the header.
         len: usize,

@@ -110,11 +110,11 @@ pub enum Unescape {
     Redirect,
 }
 
-/// Appends `src`, decoded, to `out` and returns how many bytes of `src` were taken: all of it, unless
-/// the mode ends at a `?`, which is the last byte appended then.
+/// Appends `src`, decoded, to `out` and returns how many bytes of `src` were taken: all of it,
+/// unless the mode ends at a `?`, which is the last byte appended then.
 ///
-/// A broken escape loses its `%` and what was read as its digits, as in nginx: it is for strings of the
-/// configuration and of upstreams; what clients send goes through [`super::normalize`].
+/// A broken escape loses its `%` and what was read as its digits, as in nginx: it is for strings of
+/// the configuration and of upstreams; what clients send goes through [`super::normalize`].
 pub fn unescape(src: &[u8], mode: Unescape, out: &mut Vec<u8>) -> usize {
     let mut at = 0;
     while let Some(&byte) = src.get(at) {
@@ -149,8 +149,8 @@ pub fn unescape(src: &[u8], mode: Unescape, out: &mut Vec<u8>) -> usize {
     at.min(src.len())
 }
 
-/// Makes a path of a URI that an upstream or a page gave for an internal redirect: appends the path,
-/// decoded, to `out` and returns the arguments as a range of `uri`.
+/// Makes a path of a URI that an upstream or a page gave for an internal redirect: appends the
+/// path, decoded, to `out` and returns the arguments as a range of `uri`.
 ///
 /// Refused are an empty path, NUL, and `..` as a segment, plain or decoded.
 pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUri> {

@@ -1,7 +1,8 @@
 //! From a target as sent to the path that locations are compared with.
 //!
-//! What has to be looked at is the path segment by segment, after percent-decoding: a decoded `/` or
-//! `.` counts as one that was sent plain, while a decoded `?`, `#` or `%` is an ordinary character.
+//! What has to be looked at is the path segment by segment, after percent-decoding: a decoded `/`
+//! or `.` counts as one that was sent plain, while a decoded `?`, `#` or `%` is an ordinary
+//! character.
 
 use super::target::class::{CLASS, USUAL};
 use std::ops::Range;
@@ -33,11 +34,11 @@ enum State {
     DotDot,
 }
 
-/// Appends the normalised path of `raw` to `out`, which is not read: percent-escapes decoded, `.` and
-/// `..` segments resolved, a fragment dropped, and with `merge_slashes` runs of `/` made one.
+/// Appends the normalised path of `raw` to `out`, which is not read: percent-escapes decoded, `.`
+/// and `..` segments resolved, a fragment dropped, and with `merge_slashes` runs of `/` made one.
 ///
-/// `raw` begins with `/`, or with `?` for an absolute target without a path. The path is never longer
-/// than `raw` plus one byte.
+/// `raw` begins with `/`, or with `?` for an absolute target without a path. The path is never
+/// longer than `raw` plus one byte.
 pub fn normalize(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<Parts, BadUri> {
     let base = out.len();
     let mut parts = Parts::default();
@@ -144,8 +145,8 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The extension of a normalised path, which `types` maps to a type: what follows the last dot of the
-/// last segment; a dot that begins the segment does not count.
+/// The extension of a normalised path, which `types` maps to a type: what follows the last dot of
+/// the last segment; a dot that begins the segment does not count.
 pub fn extension(path: &[u8]) -> Option<&[u8]> {
     let segment = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
     let name = path.get(segment..)?;
