@@ -24,6 +24,10 @@ pub struct ConfError {
     pub line_text: Option<Bytes>,
 }
 
+/// A message is cut to this many bytes, as in nginx, so that its place is never what a log line
+/// has no room for.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
 /// The width a source line is cut to around its caret.
 const SHOWN_WIDTH: usize = 100;
 
@@ -87,7 +91,9 @@ impl ConfError {
     /// The error for people: the message with its place, the source line with a caret, the advice.
     /// Ends in a line feed. Control characters of the source are not passed on to the terminal.
     pub fn render_terminal(&self, sources: &[SourceFile]) -> String {
-        let mut out = format!("{self}\n");
+        let mut out = String::new();
+        push_clean(&mut out, self.to_string().as_bytes());
+        out.push('\n');
         let line = self.pos.as_ref().and_then(|pos| self.source_line(pos, sources));
         if let (Some(pos), Some(line)) = (&self.pos, line) {
             snippet(&mut out, pos, self.len, &line);
@@ -111,7 +117,7 @@ impl ConfError {
 
 impl fmt::Display for ConfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(cut(&self.message, MESSAGE_BYTES_MAX))?;
         match &self.pos {
             Some(pos) => write!(f, " in {pos}"),
             None => Ok(()),
@@ -125,6 +131,24 @@ impl std::error::Error for ConfError {}
 #[cold]
 pub fn warn(word: &Word, message: impl fmt::Display) {
     base::log!(base::log::default(), Level::Warn, None, "{message} in {}", word.pos);
+}
+
+/// At most `max` bytes of a text, whole characters.
+fn cut(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A word's text for advice: shortened where the word is a file that lacks its semicolon.
+pub(crate) fn short(word: &Word) -> String {
+    const SHOWN_BYTES: usize = 64;
+    if word.text.len() <= SHOWN_BYTES {
+        return word.lossy().into_owned();
+    }
+    format!("{}...", String::from_utf8_lossy(&word.text[..SHOWN_BYTES]))
 }
 
 /// The text of a line (from 1) without its end.

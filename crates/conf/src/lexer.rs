@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::error::line_of;
+use crate::error::{line_of, short};
 use crate::{ConfError, Pos, Word};
 
 /// A word of this many bytes is refused, as in nginx, whose buffer it would fill: far more often
@@ -296,9 +296,7 @@ impl Lexer {
 }
 
 fn not_ended(first: &Word) -> String {
-    // The name may be a whole file that lacks a semicolon.
-    let shown = &first.text[..first.text.len().min(64)];
-    let name = String::from_utf8_lossy(shown);
+    let name = short(first);
     match first.pos.line {
         0 => format!("the directive \"{name}\" is not ended by \";\""),
         line => format!("the directive \"{name}\" in line {line} is not ended by \";\""),

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::error::short;
 use crate::glob;
 use crate::lexer::{End, Lexer};
 use crate::{ConfError, Node, SourceFile, Tree, Word};
@@ -191,7 +192,7 @@ impl<'a> Parser<'a> {
         let error = lexer.error_at_end("unexpected end of file, expecting \"}\"");
         match self.blocks.last() {
             Some((Some(node), _)) => {
-                let (name, line) = (node.name.lossy(), node.name.pos.line);
+                let (name, line) = (short(&node.name), node.name.pos.line);
                 error.with_help(format!("the block \"{name}\" in line {line} is not closed"))
             }
             _ => error,

@@ -206,6 +206,19 @@ fn a_long_line_is_cut_around_the_place() {
 }
 
 #[test]
+fn a_name_that_is_a_whole_file_is_cut_in_messages() {
+    let tree = read("a;");
+    let error = ConfError::at(&tree.nodes[0].name, format!("x{}", "é".repeat(1000)));
+    let message = error.to_string();
+    assert!(message.len() < 1050 && message.ends_with("é in t.conf:1"), "{message}");
+    let text = Bytes::from(format!("{} {{", "é".repeat(1000)));
+    let error = parse_bytes(Path::new("t.conf"), text, &Options::default()).unwrap_err();
+    assert!(error.help.as_ref().unwrap().len() < 150);
+    let error = ConfError::new("a \u{1b}[31m \n b");
+    assert_eq!(error.render_terminal(&[]), "a \u{fffd}[31m \u{fffd} b\n");
+}
+
+#[test]
 fn a_message_on_a_place_that_is_not_there_shows_no_line() {
     let tree = parse_params(b"frobnicate x;", &Options::default()).unwrap();
     let error = table().apply(&mut Seen::default(), &tree.nodes, Contexts::MAIN).unwrap_err();
