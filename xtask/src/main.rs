@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod directives;
 mod fuzz;
+mod new_module;
 mod run;
 mod rust_source;
 mod tidy;
@@ -42,6 +43,12 @@ const VERBS: &[Verb] = &[
         run: directives::run,
     },
     Verb {
+        name: "new-module",
+        arguments: "NAME",
+        help: "the skeleton of an HTTP module, entered into the list",
+        run: new_module::run,
+    },
+    Verb {
         name: "bench",
         arguments: "[LOAD...] [OPTIONS]",
         help: "weir beside nginx and a bare responder; --help lists the loads",
@@ -61,8 +68,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "tidy",
-        arguments: "[--update]",
-        help: "sizes, columns, unsafe, unwrap, leftovers; --update lowers the ratchet",
+        arguments: "[--fix]",
+        help: "sizes, columns, unsafe, unwrap, leftovers; --fix mends what needs no thought",
         run: tidy::run,
     },
 ];

@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 const PATH: &str = "xtask/ratchet.txt";
 const HEADER: &str = "\
 # Files and functions over tidy's limits: path (or path::function), lines, reason.
-# This list may only shrink: no new entry, no higher figure. `cargo xtask tidy --update` lowers
+# This list may only shrink: no new entry, no higher figure. `cargo xtask tidy --fix` lowers
 # the figures to the truth and drops what is within the limits.
 ";
 
@@ -97,7 +97,7 @@ impl Ratchet {
         for (what, entry) in &self.entries {
             let truth = largest(sizes, what).unwrap_or(0);
             if truth < entry.lines {
-                let hint = "cargo xtask tidy --update";
+                let hint = "cargo xtask tidy --fix";
                 findings.push(format!("{PATH}: {what} is down to {truth} lines: {hint}"));
             }
         }
