@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn the_list_gets_the_module_at_its_end() {
-        let lib =
-            "//! x\npub mod index;\n\npub static MODULES: Modules =\n    &[&index::MODULE];\n";
-        let want = "//! x\npub mod limit_req;\npub mod index;\n\npub static MODULES: Modules =\n    \
-                    &[&index::MODULE, &limit_req::MODULE];\n";
-        assert_eq!(enter(lib, "limit_req").as_deref(), Some(want));
+        let list = "pub static MODULES: Modules =\n    &[&index::MODULE];\n";
+        let lib = format!("//! x\npub mod index;\n\n{list}");
+        let list = "pub static MODULES: Modules =\n    &[&index::MODULE, &limit_req::MODULE];\n";
+        let want = format!("//! x\npub mod limit_req;\npub mod index;\n\n{list}");
+        assert_eq!(enter(&lib, "limit_req").as_deref(), Some(want.as_str()));
         assert!(enter("nothing here", "x").is_none());
     }
 
