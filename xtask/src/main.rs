@@ -63,7 +63,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "tiers",
         arguments: "",
-        help: "no crate depends on one below it",
+        help: "no crate depends on one below it; each foreign one has its reason",
         run: |ws, _| tiers::run(ws),
     },
     Verb {

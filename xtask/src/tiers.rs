@@ -1,4 +1,5 @@
-//! The one direction of dependencies: a crate depends only on crates above it in [`TIERS`].
+//! The one direction of dependencies: a crate depends only on crates above it in [`TIERS`]. And
+//! each dependency on other people's code has its reason written down.
 
 use crate::Findings;
 use crate::workspace::{Member, Workspace};
@@ -30,7 +31,9 @@ const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "proto"];
 /// Checks every member's manifest.
 pub fn run(ws: &Workspace) -> Findings {
     let members = ws.members().map_err(|e| vec![e])?;
-    let findings = check(&members);
+    let mut findings = check(&members);
+    let root = ws.read("Cargo.toml").map_err(|e| vec![e])?;
+    findings.extend(unjustified(&root, &ws.read("deny.toml").map_err(|e| vec![e])?));
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
@@ -66,9 +69,27 @@ fn check(members: &[Member]) -> Vec<String> {
     findings
 }
 
+/// Other people's crates in the root manifest without a line `#   NAME reason` in `deny.toml`.
+fn unjustified(root: &str, reasons: &str) -> Vec<String> {
+    let section = root.split("[workspace.dependencies]").nth(1).unwrap_or_default();
+    let section = section.split("\n[").next().unwrap_or_default();
+    let theirs = section.lines().filter(|line| !line.contains("path =") && !line.starts_with('#'));
+    theirs
+        .filter_map(|line| line.split_once('=').map(|(name, _)| name.trim()))
+        .filter(|name| {
+            let has_reason = |line: &str| {
+                let mut words = line.trim_start_matches('#').split_whitespace();
+                words.next() == Some(name) && words.next().is_some()
+            };
+            !reasons.lines().any(|line| line.starts_with("#   ") && has_reason(line))
+        })
+        .map(|name| format!("deny.toml: no line says what {name} is for"))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, unjustified};
     use crate::workspace::{Dependency, Member};
 
     fn member(name: &str, on: &[(&str, bool)]) -> Member {
@@ -106,6 +127,14 @@ mod tests {
     fn protocols_do_without_the_event_loop_even_in_tests() {
         let members = [member("event", &[]), member("proto", &[("event", true)])];
         assert_eq!(check(&members).len(), 1);
+    }
+
+    #[test]
+    fn a_dependency_needs_its_reason() {
+        let root = "[workspace.dependencies]\nbase = { path = \"x\" }\n# c\nbytes = \"1\"\n\
+                    libc = \"0\"\n\n[workspace.lints]\nx = 1\n";
+        let reasons = "#   bytes  strings\n#   libc\n";
+        assert_eq!(unjustified(root, reasons), ["deny.toml: no line says what libc is for"]);
     }
 
     #[test]
