@@ -151,8 +151,7 @@ impl<'a> Parser<'a> {
         let Some(name) = words.next() else {
             return Ok(());
         };
-        let args = words.as_slice().to_vec();
-        let node = Node { name, args, block: None, broken: None };
+        let node = Node { name, args: words.collect(), block: None, broken: None };
         if end == End::Open && lexer.is_params() {
             let message = "block directives are not supported in -g option";
             return Err(ConfError::at(&node.name, message));
