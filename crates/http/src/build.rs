@@ -1,9 +1,10 @@
 //! From the text of an `http` block to what workers run: apply, merge, compile.
 
 use std::any::{Any, TypeId};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use conf::{ConfError, Node};
 use event::Gate;
 
 use crate::core_blocks::ServerDef;
-use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
+use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft, TempPath};
 use crate::core_listen::ListenDef;
 use crate::cx::{Cx, Level, LoadEnv, LocationDraft, ServerDraft};
 use crate::location::{LocKind, Location, LocationInfo, Tree};
@@ -50,7 +51,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let servers = std::mem::take(&mut cx.servers);
     let env = cx.env;
     let vars = cx.vars.finish()?;
-    let merge = Merge { modules, error_log: env.error_log.clone() };
+    let merge = Merge { modules, error_log: env.error_log.clone(), temp_paths: RefCell::default(), prefix: env.prefix.clone() };
     let top = merge.top(&level)?;
     let mut built = Vec::with_capacity(servers.len());
     for s in servers {
@@ -69,7 +70,8 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         active: Rc::new(Cell::new(0)),
         prefix,
         default_root,
-        debug_from: env.debug_from.clone(),
+        debug_from: OnceCell::new(),
+        temp_paths: merge.temp_paths.take(),
     }))
 }
 
@@ -82,7 +84,10 @@ struct Built {
 
 struct Merge {
     modules: Modules,
+    prefix: PathBuf,
     error_log: base::log::Log,
+    /// Folders for temporary files that some location names.
+    temp_paths: RefCell<Vec<TempPath>>,
 }
 
 /// A merged level: every type's value, shared with the parent's where nothing was set.
@@ -103,11 +108,22 @@ impl Merge {
         }
         let set = ConfSet(items.into());
         let mut core = CoreLoc::from(set.get::<CoreLocDraft>().unwrap_or(&CoreLocDraft::default()));
+        self.temp_path(&mut core);
         if set.get::<CoreLocDraft>().is_none_or(|d| d.error_log.is_none()) {
             core.error_log = self.error_log.clone();
         }
         let core_srv = CoreSrv::from(set.get::<CoreSrvDraft>().unwrap_or(&CoreSrvDraft::default()));
         Ok(Merged { set, core: Rc::new(core), core_srv: Rc::new(core_srv) })
+    }
+
+    /// Makes the folder for bodies absolute and notes that it is needed.
+    fn temp_path(&self, core: &mut CoreLoc) {
+        let temp = &mut core.client_body_temp_path;
+        temp.path = self.prefix.join(&temp.path);
+        let mut all = self.temp_paths.borrow_mut();
+        if !all.iter().any(|t| t.path == temp.path) {
+            all.push(temp.clone());
+        }
     }
 
     /// Merges a level below `up`. Nothing set: everything is shared.
@@ -137,6 +153,7 @@ impl Merge {
         let core = match set.get::<CoreLocDraft>() {
             Some(d) if has(TypeId::of::<CoreLocDraft>()) => {
                 let mut core = CoreLoc::from(d);
+                self.temp_path(&mut core);
                 if d.error_log.is_none() {
                     core.error_log = self.error_log.clone();
                 }

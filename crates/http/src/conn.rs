@@ -49,6 +49,8 @@ pub struct Conn {
     /// When it was accepted, on the monotonic clock.
     pub start_ms: u64,
     pub(crate) debug: bool,
+    /// Whether TCP_NODELAY is on; inherited from the listening socket.
+    nodelay: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
     pub(crate) proxy: OnceCell<Box<crate::proxy_header::ProxyHeader>>,
 }
@@ -64,6 +66,13 @@ impl Conn {
         match self.listen.addr.port() {
             0 => self.local().map_or(0, SockAddr::port),
             p => p,
+        }
+    }
+
+    /// `tcp_nodelay` of the location that answers now.
+    pub(crate) fn set_nodelay(&self, on: bool) {
+        if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
+            let _ = os::socket::set_nodelay(self.sock.fd(), on);
         }
     }
 
@@ -318,6 +327,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<Aft
     if r.main.gate.is_closed() {
         r.flags.keepalive = false;
     }
+    c.set_nodelay(r.loc.core.tcp_nodelay);
     let used = r.head_len + r.body.from_buffer();
     let more = r.buf.filled().len() > used && r.body.is_finished();
     let sent = send::response(r, more).await;
@@ -429,6 +439,7 @@ pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, new: NewConn) {
         requests: Cell::new(0),
         start_ms: base::time::now_ms(),
         debug,
+        nodelay: Cell::new(true),
         local,
         proxy: OnceCell::new(),
     });

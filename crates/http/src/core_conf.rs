@@ -157,6 +157,30 @@ pub struct TempPath {
 }
 
 impl TempPath {
+    /// Makes the folder, for `owner` where one is named.
+    ///
+    /// # Errors
+    /// What the system says, in nginx's words.
+    pub fn create(&self, owner: Option<u32>) -> Result<(), ConfError> {
+        let fail = |what: &str, e: &std::io::Error| {
+            let path = self.path.display();
+            ConfError::new(format!("{what} \"{path}\" failed {}", base::log::os_error(e)))
+        };
+        match std::fs::create_dir(&self.path) {
+            Ok(()) => {
+                use std::os::unix::fs::PermissionsExt;
+                let only_ours = std::fs::Permissions::from_mode(0o700);
+                std::fs::set_permissions(&self.path, only_ours).map_err(|e| fail("chmod()", &e))?;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(fail("mkdir()", &e)),
+        }
+        if let Some(uid) = owner {
+            os::file::chown(&self.path, Some(uid), None).map_err(|e| fail("chown()", &e))?;
+        }
+        Ok(())
+    }
+
     /// The file for number `n`: `path/LEVELS/0000000042`.
     pub fn file(&self, n: u64) -> PathBuf {
         let name = format!("{n:010}");

@@ -31,8 +31,6 @@ pub struct LoadEnv {
     pub connections: usize,
     /// Counters shared by all workers, made before the fork.
     pub stats: Rc<crate::stats::Stats>,
-    /// `debug_connection` of the `events` block.
-    pub debug_from: Rc<[net::Origin]>,
 }
 
 impl LoadEnv {

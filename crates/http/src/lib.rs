@@ -13,6 +13,7 @@ mod core_listen;
 pub mod core_pages;
 mod core_vars;
 pub mod cx;
+pub mod engine;
 pub mod files;
 mod head;
 pub mod location;
@@ -29,7 +30,6 @@ pub mod stats;
 mod target;
 pub mod types;
 pub mod vars;
-pub mod worker;
 
 pub use cx::{Cx, LoadEnv};
 pub use module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Step, Verdict};

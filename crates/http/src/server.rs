@@ -1,6 +1,6 @@
 //! The compiled `http` block: virtual servers, addresses, and what all requests share.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use event::Gate;
 use os::SockAddr;
 
-use crate::core_conf::CoreSrv;
+use crate::core_conf::{CoreSrv, TempPath};
 use crate::location::Location;
 use crate::module::ConfSet;
 use crate::names::Names;
@@ -46,13 +46,15 @@ pub struct HttpMain {
     pub(crate) prefix: Bytes,
     /// `html` below the prefix: the root where none is set.
     pub(crate) default_root: Bytes,
-    pub(crate) debug_from: Rc<[net::Origin]>,
+    pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,
+    /// Folders for temporary files, made before the workers start.
+    pub(crate) temp_paths: Vec<TempPath>,
 }
 
 impl HttpMain {
     /// Whether `debug_connection` names this client.
     pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
-        !self.debug_from.is_empty() && self.debug_from.iter().any(|o| o.matches(peer))
+        self.debug_from.get().is_some_and(|from| from.iter().any(|o| o.matches(peer)))
     }
 
     /// Connections of this worker that are open.

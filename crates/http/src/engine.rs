@@ -1,0 +1,95 @@
+//! The `http` block as an engine of the server: its sockets, its life in a worker.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use base::log::Level;
+use conf::ConfError;
+use event::{Listener, TaskId};
+use net::ListenSpec;
+use net::engine::{Engine, Seat};
+
+use crate::conn::{self, NewConn};
+use crate::server::HttpMain;
+
+/// See the module's documentation.
+pub struct HttpEngine {
+    main: Rc<HttpMain>,
+    accepting: RefCell<Vec<(Rc<Listener>, TaskId)>>,
+    forced: Cell<bool>,
+}
+
+impl HttpEngine {
+    /// The engine of a loaded block.
+    pub fn new(main: Rc<HttpMain>) -> HttpEngine {
+        HttpEngine { main, accepting: RefCell::default(), forced: Cell::new(false) }
+    }
+
+    /// The loaded block.
+    pub fn main(&self) -> &Rc<HttpMain> {
+        &self.main
+    }
+}
+
+impl Engine for HttpEngine {
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
+    fn listeners(&self) -> Vec<ListenSpec> {
+        self.main.listens.iter().map(|l| l.spec.clone()).collect()
+    }
+
+    fn create_paths(&self, owner: Option<u32>) -> Result<(), ConfError> {
+        self.main.temp_paths.iter().try_for_each(|t| t.create(owner))
+    }
+
+    fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
+        self.main.stats.use_slot(seat.slot);
+        let _ = self.main.debug_from.set(seat.debug_connections.clone());
+        let mut accepting = self.accepting.borrow_mut();
+        for (i, listener) in listeners.into_iter().enumerate() {
+            let listener = Rc::new(listener);
+            let task = event::spawn(accept(self.main.clone(), i, listener.clone()));
+            accepting.push((listener, task));
+        }
+        Ok(())
+    }
+
+    fn quit(&self) {
+        for (i, (listener, task)) in self.accepting.take().into_iter().enumerate() {
+            event::task::cancel(task);
+            for a in listener.drain() {
+                conn::accept(&self.main, i, NewConn { sock: a.sock, peer: a.addr });
+            }
+        }
+        self.main.gate.close();
+    }
+
+    fn idle(&self) -> bool {
+        self.forced.get() || self.main.active() == 0
+    }
+
+    fn force(&self) {
+        self.forced.set(true);
+    }
+
+    fn worker_died(&self, slot: usize) {
+        self.main.stats.worker_died(slot);
+    }
+}
+
+/// Accepts on one socket until the listener is closed.
+async fn accept(main: Rc<HttpMain>, listen: usize, listener: Rc<Listener>) {
+    loop {
+        match listener.accept().await {
+            Ok(a) => conn::accept(&main, listen, NewConn { sock: a.sock, peer: a.addr }),
+            Err(e) => {
+                let log = base::log::default();
+                base::log!(log, Level::Alert, None, "accept() failed {}", base::log::os_error(&e));
+                return;
+            }
+        }
+    }
+}
