@@ -51,7 +51,12 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let servers = std::mem::take(&mut cx.servers);
     let env = cx.env;
     let vars = cx.vars.finish()?;
-    let merge = Merge { modules, error_log: env.error_log.clone(), temp_paths: RefCell::default(), prefix: env.prefix.clone() };
+    let merge = Merge {
+        modules,
+        error_log: env.error_log.clone(),
+        temp_paths: RefCell::default(),
+        prefix: env.prefix.clone(),
+    };
     let top = merge.top(&level)?;
     let mut built = Vec::with_capacity(servers.len());
     for s in servers {
