@@ -8,6 +8,16 @@
 //! - [`known`]: every directive of nginx, for the messages about those that are not built in
 //! - [`reference`]: directives as lines of text, for the reference page
 //!
+//! A file that works under nginx reads the same here, and messages are nginx's word for word. Where
+//! the two part:
+//!
+//! - a message about a directive tells the line of its name, one about an argument the argument's;
+//!   nginx tells the line of the `;` or `{` that ended the directive
+//! - a comment may be of any length, which nginx refuses beyond its buffer of 4096 bytes
+//! - a NUL byte outside of a comment is an error; nginx cuts the word there
+//! - circles and floods of `include`, more than 128 nested blocks, pipes, sockets and devices (but
+//!   `/dev/null`) are errors; nginx runs out of descriptors or stack, or waits
+//!
 //! Nothing in here may panic, hang or exhaust the stack, whatever the text is.
 #![forbid(unsafe_code)]
 

@@ -32,8 +32,8 @@ pub trait VarSource {
     /// The value; `None` when the variable has none, which reads as empty.
     fn value(&mut self, id: VarId) -> Option<Bytes>;
 
-    /// Appends the value to `out`; `false` when the variable has none. For sources that can write some
-    /// values without making `Bytes` of them first.
+    /// Appends the value to `out`; `false` when the variable has none. For sources that can write
+    /// some values without making `Bytes` of them first.
     fn write(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         match self.value(id) {
             Some(value) => {
