@@ -4,6 +4,7 @@
 //! figures may only fall: a file or function that grew past its entry is a finding, and so is an
 //! entry higher than the truth. `cargo xtask tidy --fix` lowers it, and breaks long comments anew.
 
+mod hot_path;
 mod ratchet;
 mod wrap;
 
@@ -59,6 +60,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     }
     findings.extend(ratchet.check(&sizes));
     findings.extend(ratchet.check_history(ws));
+    findings.extend(hot_path::check(ws));
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
