@@ -5,7 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod base_time;
+pub mod chunked;
 pub mod conf_glob;
 pub mod conf_parse;
 pub mod conf_template;
 pub mod conf_value;
+pub mod h1_request;
+pub mod h1_response;
+pub mod proxy_protocol;
+pub mod uri;

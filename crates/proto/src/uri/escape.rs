@@ -152,7 +152,7 @@ pub fn unescape(src: &[u8], mode: Unescape, out: &mut Vec<u8>) -> usize {
 /// Makes a path of a URI that an upstream or a page gave for an internal redirect: appends the
 /// path, decoded, to `out` and returns the arguments as a range of `uri`.
 ///
-/// Refused are an empty path, NUL, and `..` as a segment, plain or decoded.
+/// Refused are an empty path (before or after decoding), NUL, and `..` as a segment, plain or decoded.
 pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUri> {
     let base = out.len();
     let path_len = memchr::memchr(b'?', uri).unwrap_or(uri.len());
@@ -160,7 +160,8 @@ pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUr
     unescape(path, Unescape::All, out);
     let decoded = out.get(base..).unwrap_or(&[]);
     let climbs = |path: &[u8]| path.split(|byte| *byte == b'/').any(|segment| segment == b"..");
-    if path.is_empty() || memchr::memchr(0, decoded).is_some() || climbs(path) || climbs(decoded) {
+    if decoded.is_empty() || memchr::memchr(0, decoded).is_some() || climbs(path) || climbs(decoded)
+    {
         out.truncate(base);
         return Err(BadUri);
     }
@@ -252,6 +253,7 @@ mod tests {
             ("a/b", Some(("a/b", ""))),
             ("", None),
             ("?a", None),
+            ("%", None),
             ("..", None),
             ("../a", None),
             ("/a/../b", None),
