@@ -6,7 +6,7 @@
 //! - [`value`]: flags, sizes, times and enumerations as arguments
 //! - [`template`]: text with `$variables`, compiled once and evaluated per request
 //! - [`known`]: every directive of nginx, for the messages about those that are not built in
-//! - [`reference`]: directives as lines of text, for the reference page
+//! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
 //! A file that works under nginx reads the same here, and messages are nginx's word for word. Where
 //! the two part:
