@@ -5,9 +5,10 @@
 
 pub mod index;
 pub mod static_file;
+pub mod welcome;
 
 use http::build::Modules;
 
 /// All modules, the engine's own first.
 pub static MODULES: Modules =
-    &[&http::core_directives::MODULE, &index::MODULE, &static_file::MODULE];
+    &[&http::core_directives::MODULE, &index::MODULE, &static_file::MODULE, &welcome::MODULE];

@@ -100,6 +100,8 @@ struct Merged {
     set: ConfSet,
     core: Rc<CoreLoc>,
     core_srv: Rc<CoreSrv>,
+    /// What was set at this very level.
+    own: Vec<TypeId>,
 }
 
 impl Merge {
@@ -118,7 +120,7 @@ impl Merge {
             core.error_log = self.error_log.clone();
         }
         let core_srv = CoreSrv::from(set.get::<CoreSrvDraft>().unwrap_or(&CoreSrvDraft::default()));
-        Ok(Merged { set, core: Rc::new(core), core_srv: Rc::new(core_srv) })
+        Ok(Merged { set, core: Rc::new(core), core_srv: Rc::new(core_srv), own: Vec::new() })
     }
 
     /// Makes the folder for bodies absolute and notes that it is needed.
@@ -137,7 +139,7 @@ impl Merge {
         own.retain(|(id, _)| *id != TypeId::of::<ServerDef>());
         if own.is_empty() {
             let (core, core_srv) = (up.core.clone(), up.core_srv.clone());
-            return Ok(Merged { set: up.set.clone(), core, core_srv });
+            return Ok(Merged { set: up.set.clone(), core, core_srv, own: Vec::new() });
         }
         let mut items = Vec::with_capacity(up.set.0.len());
         let types = self.modules.iter().flat_map(|m| m.confs);
@@ -170,7 +172,8 @@ impl Merge {
             Some(d) if has(TypeId::of::<CoreSrvDraft>()) => Rc::new(CoreSrv::from(d)),
             _ => up.core_srv.clone(),
         };
-        Ok(Merged { set, core, core_srv })
+        let own = own.iter().map(|(id, _)| *id).collect();
+        Ok(Merged { set, core, core_srv, own })
     }
 
     fn server(&self, draft: ServerDraft, top: &Merged) -> Result<Built, ConfError> {
@@ -179,7 +182,7 @@ impl Merge {
         let merged = self.level(&mut level, top)?;
         let mut named = HashMap::new();
         let info = LocationInfo { kind: LocKind::Server, name: Bytes::new(), auto_redirect: false };
-        let root = self.location(info, None, level, &merged, &mut named, 0)?;
+        let root = self.location(info, None, level, (&merged, &[]), &mut named, 0)?;
         let mut names = def.names;
         if names.is_empty() {
             names.push(ServerName::empty(&draft.at));
@@ -204,7 +207,7 @@ impl Merge {
         info: LocationInfo,
         regex: Option<Rc<crate::regex::Regex>>,
         level: Level,
-        merged: &Merged,
+        (merged, around): (&Merged, &[TypeId]),
         named: &mut HashMap<Bytes, Rc<Location>>,
         depth: usize,
     ) -> Result<Rc<Location>, ConfError> {
@@ -225,7 +228,7 @@ impl Merge {
             None => None,
         };
         let mut pipeline = Pipeline::default();
-        let view = LocView { info: &info, confs: &merged.set };
+        let view = LocView { info: &info, confs: &merged.set, own: &merged.own, around };
         for m in self.modules {
             if let Some(install) = m.install {
                 install(&view, &mut pipeline)?;
@@ -258,7 +261,11 @@ impl Merge {
         let LocationDraft { kind, name, regex, mut level, .. } = draft;
         let merged = self.level(&mut level, up)?;
         let info = LocationInfo { kind, name, auto_redirect: false };
-        self.location(info, regex, level, &merged, named, depth)
+        let around: &[TypeId] = match kind {
+            LocKind::If | LocKind::LimitExcept => &up.own,
+            _ => &[],
+        };
+        self.location(info, regex, level, (&merged, around), named, depth)
     }
 }
 

@@ -115,6 +115,10 @@ pub struct LocView<'a> {
     /// Name, kind and flags of the location.
     pub info: &'a LocationInfo,
     pub(crate) confs: &'a ConfSet,
+    /// Types that a directive set in this very block.
+    pub(crate) own: &'a [TypeId],
+    /// For `if` and `limit_except`: the same of the block around.
+    pub(crate) around: &'a [TypeId],
 }
 
 impl LocView<'_> {
@@ -128,6 +132,18 @@ impl LocView<'_> {
             Some(c) => c,
             None => panic!("{} is in no module's table", std::any::type_name::<T>()),
         }
+    }
+
+    /// Whether a directive in this very block set something of `T`: content handlers are not inherited
+    /// by nested locations.
+    pub fn set_here<T: 'static>(&self) -> bool {
+        self.own.contains(&TypeId::of::<T>())
+    }
+
+    /// The same, and true as well inside `if` and `limit_except` of a location that did, for handlers
+    /// that go on working there (`proxy_pass`).
+    pub fn set_here_or_around<T: 'static>(&self) -> bool {
+        self.set_here::<T>() || self.around.contains(&TypeId::of::<T>())
     }
 }
 

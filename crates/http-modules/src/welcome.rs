@@ -1,0 +1,81 @@
+//! `welcome_page` (Weir's own): the built-in page that `weir serve` shows when it is given no folder.
+
+use bytes::Bytes;
+use conf::ConfError;
+use conf::table::{Args, Contexts, Directive};
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::request::Request;
+use proto::h1::Method;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "welcome",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<WelcomeConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "welcome_page",
+    Contexts::LOCATION,
+    Args::NONE,
+    "",
+    "Answers with a built-in page that tells version and driver (weir's own).",
+    |cx, _| {
+        cx.loc::<WelcomeConf>().on = true;
+        Ok(())
+    },
+)];
+
+#[derive(Default)]
+struct WelcomeConf {
+    on: bool,
+}
+
+impl Conf for WelcomeConf {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+const PAGE: &str = include_str!("welcome.html");
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if l.set_here::<WelcomeConf>() {
+        p.content_handler = Some(Box::new(handle));
+    }
+    Ok(())
+}
+
+fn handle(r: &mut Request) -> Verdict {
+    if !r.method_is(&[Method::Get, Method::Head]) {
+        return Verdict::Status(405);
+    }
+    let address = r.c().local().map(ToString::to_string).unwrap_or_default();
+    let page = fill(&address);
+    r.respond(200, Bytes::from_static(b"text/html; charset=utf-8"), Bytes::from(page));
+    r.out.add("Cache-Control", Bytes::from_static(b"no-store"));
+    Verdict::Done
+}
+
+fn fill(address: &str) -> String {
+    PAGE.replace("{{version}}", env!("CARGO_PKG_VERSION"))
+        .replace("{{driver}}", event::driver_name())
+        .replace("{{address}}", address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_placeholder_is_left() {
+        let page = fill("127.0.0.1:8080");
+        assert!(!page.contains("{{"));
+        assert!(page.contains("127.0.0.1:8080"));
+        assert!(page.contains(env!("CARGO_PKG_VERSION")));
+    }
+}
