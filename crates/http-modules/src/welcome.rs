@@ -55,15 +55,15 @@ fn handle(r: &mut Request) -> Verdict {
         return Verdict::Status(405);
     }
     let address = r.c().local().map(ToString::to_string).unwrap_or_default();
-    let page = fill(&address);
+    let page = fill(&address, event::driver_name());
     r.respond(200, Bytes::from_static(b"text/html; charset=utf-8"), Bytes::from(page));
     r.out.add("Cache-Control", Bytes::from_static(b"no-store"));
     Verdict::Done
 }
 
-fn fill(address: &str) -> String {
+fn fill(address: &str, driver: &str) -> String {
     PAGE.replace("{{version}}", env!("CARGO_PKG_VERSION"))
-        .replace("{{driver}}", event::driver_name())
+        .replace("{{driver}}", driver)
         .replace("{{address}}", address)
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn no_placeholder_is_left() {
-        let page = fill("127.0.0.1:8080");
+        let page = fill("127.0.0.1:8080", "epoll");
         assert!(!page.contains("{{"));
         assert!(page.contains("127.0.0.1:8080"));
         assert!(page.contains(env!("CARGO_PKG_VERSION")));
