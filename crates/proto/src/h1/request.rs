@@ -7,7 +7,7 @@ use super::head::{Field, Head, HostRef, Span, TargetForm, Version};
 use super::limits::{Limits, Packing};
 use super::line::{Found, RequestLine};
 use super::lines::{Line, Lines, RawField};
-use crate::uri::validate_host;
+use crate::uri::{self, validate_host};
 
 /// Reads request heads. One value serves all requests of a connection: after `Done` or `Bad` the
 /// next call begins a new head at offset 0 of the buffer it is given.
@@ -166,8 +166,9 @@ impl HeadParser {
             self.packing.skip(start, limits);
         }
         let last = if matches!(found, Found::Done) { self.pos - 1 } else { self.pos };
-        if last - start >= self.packing.capacity(limits) {
-            head.line = shown_line(buf, start);
+        let room = self.packing.capacity(limits);
+        if last - start >= room {
+            head.line = shown_line(buf.get(..start + room).unwrap_or(buf), start);
             return Err(H1Error::line(H1ErrorKind::UriTooLong));
         }
         match found {
@@ -177,6 +178,13 @@ impl HeadParser {
                 return Err(H1Error::line(kind));
             }
             Found::Done => self.packing.store(self.pos - start, limits),
+        }
+        // Here and not when the path is made: the fields of such a request are not waited for.
+        if !head.plain_path
+            && head.form != TargetForm::Asterisk
+            && uri::check(head.target.of(buf)).is_err()
+        {
+            return Err(H1Error::line(H1ErrorKind::InvalidRequest));
         }
         if matches!(head.form, TargetForm::Absolute | TargetForm::Authority) {
             match host_of(head.authority, buf) {

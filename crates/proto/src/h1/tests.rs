@@ -195,6 +195,10 @@ fn refused_targets_and_protocols() {
         "CONNECT h:80/ HTTP/1.1\r\n",
         "CONNECT h:80\r\n",
         "CONNECT http://h:80 HTTP/1.1\r\n",
+        "GET /%zz HTTP/1.1\r\n",
+        "GET /a%00\r\n",
+        "GET /../ HTTP/1.1\r\n",
+        "GET http://./a/../../b HTTP/1.1\r\n",
     ] {
         assert_eq!(refused(line), "400 client sent invalid request", "{line:?}");
     }

@@ -34,6 +34,64 @@ enum State {
     DotDot,
 }
 
+/// Where the path goes as it is made.
+trait Sink {
+    fn extend(&mut self, bytes: &[u8]);
+    fn push(&mut self, byte: u8);
+    /// Removes the `.` pushed last.
+    fn pop(&mut self);
+    /// Removes `/..` and the segment before it, and leaves the slash before that.
+    fn climb(&mut self) -> Result<(), BadUri>;
+}
+
+/// The end of a vector, from `base` on.
+struct Path<'v> {
+    out: &'v mut Vec<u8>,
+    base: usize,
+}
+
+impl Sink for Path<'_> {
+    #[inline]
+    fn extend(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.out.push(byte);
+    }
+
+    fn pop(&mut self) {
+        self.out.pop();
+    }
+
+    fn climb(&mut self) -> Result<(), BadUri> {
+        let end = self.out.len().checked_sub(3).ok_or(BadUri)?;
+        let path = self.out.get(self.base..end).ok_or(BadUri)?;
+        let parent = memchr::memrchr(b'/', path).ok_or(BadUri)?;
+        self.out.truncate(self.base + parent + 1);
+        Ok(())
+    }
+}
+
+/// Counts the slashes of a path, which is enough to tell whether `..` leaves the root.
+struct Depth(usize);
+
+impl Sink for Depth {
+    fn extend(&mut self, _: &[u8]) {}
+
+    fn push(&mut self, byte: u8) {
+        self.0 += usize::from(byte == b'/');
+    }
+
+    fn pop(&mut self) {}
+
+    fn climb(&mut self) -> Result<(), BadUri> {
+        self.0 = self.0.checked_sub(1).filter(|left| *left > 0).ok_or(BadUri)?;
+        Ok(())
+    }
+}
+
 /// Appends the normalised path of `raw` to `out`, which is not read: percent-escapes decoded, `.`
 /// and `..` segments resolved, a fragment dropped, and with `merge_slashes` runs of `/` made one.
 ///
@@ -41,6 +99,18 @@ enum State {
 /// longer than `raw` plus one byte.
 pub fn normalize(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<Parts, BadUri> {
     let base = out.len();
+    normalize_into(raw, merge_slashes, &mut Path { out, base })
+}
+
+/// Says whether [`normalize`] accepts `raw`, without making the path. It is told of a request line,
+/// when the server, and with it `merge_slashes`, is not known yet: what is refused here is refused
+/// either way; merging slashes can refuse more.
+pub(crate) fn check(raw: &[u8]) -> Result<(), BadUri> {
+    normalize_into(raw, false, &mut Depth(0)).map(|_| ())
+}
+
+#[inline]
+fn normalize_into(raw: &[u8], merge_slashes: bool, out: &mut impl Sink) -> Result<Parts, BadUri> {
     let mut parts = Parts::default();
     let mut state = State::Usual;
     let mut at = 0;
@@ -50,7 +120,7 @@ pub fn normalize(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<P
     while let Some(&byte) = raw.get(at) {
         if CLASS[byte as usize] == USUAL {
             let run = usual_run(raw, at);
-            out.extend_from_slice(run);
+            out.extend(run);
             at += run.len();
             state = State::Usual;
             continue;
@@ -80,47 +150,37 @@ pub fn normalize(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<P
             b'#' => break,
             _ => {}
         }
-        state = match (state, ch) {
-            (State::Usual, b'/') => push(out, ch, State::Slash),
-            (State::Slash, b'/') if merge_slashes => State::Slash,
-            (State::Slash, b'/') => push(out, ch, State::Slash),
-            (State::Slash, b'.') => push(out, ch, State::Dot),
-            (State::Dot, b'/') => {
-                out.pop();
-                State::Slash
-            }
-            (State::Dot, b'.') => push(out, ch, State::DotDot),
-            (State::DotDot, b'/') => {
-                climb(out, base)?;
-                State::Slash
-            }
-            _ => {
-                parts.plus |= ch == b'+';
-                push(out, ch, State::Usual)
-            }
-        };
+        parts.plus |= ch == b'+';
+        state = step(state, ch, merge_slashes, out)?;
     }
     match state {
-        State::Dot => {
-            out.pop();
-        }
-        State::DotDot => climb(out, base)?,
+        State::Dot => out.pop(),
+        State::DotDot => out.climb()?,
         State::Usual | State::Slash => {}
     }
     Ok(parts)
 }
 
-fn push(out: &mut Vec<u8>, byte: u8, state: State) -> State {
-    out.push(byte);
-    state
-}
-
-/// Removes `/..` and the segment before it, and leaves the slash before that.
-fn climb(out: &mut Vec<u8>, base: usize) -> Result<(), BadUri> {
-    let end = out.len().checked_sub(3).ok_or(BadUri)?;
-    let parent = out.get(base..end).and_then(|path| memchr::memrchr(b'/', path)).ok_or(BadUri)?;
-    out.truncate(base + parent + 1);
-    Ok(())
+/// Takes one character, sent plain or decoded.
+#[inline]
+fn step(state: State, ch: u8, merge: bool, out: &mut impl Sink) -> Result<State, BadUri> {
+    let next = match (state, ch) {
+        (State::Slash, b'/') if merge => return Ok(State::Slash),
+        (State::Dot, b'/') => {
+            out.pop();
+            return Ok(State::Slash);
+        }
+        (State::DotDot, b'/') => {
+            out.climb()?;
+            return Ok(State::Slash);
+        }
+        (State::Usual | State::Slash, b'/') => State::Slash,
+        (State::Slash, b'.') => State::Dot,
+        (State::Dot, b'.') => State::DotDot,
+        _ => State::Usual,
+    };
+    out.push(ch);
+    Ok(next)
 }
 
 /// The bytes from `at` on that need no look.
@@ -207,6 +267,7 @@ mod tests {
             ("/a/?/../b", "/a/", "/../b"),
         ] {
             assert_eq!(run(raw, true), Some((path.to_owned(), args.to_owned())), "{raw}");
+            assert_eq!(check(raw.as_bytes()), Ok(()), "{raw}");
         }
     }
 
@@ -250,6 +311,7 @@ mod tests {
             "//../..",
         ] {
             assert_eq!(run(raw, true), None, "{raw}");
+            assert_eq!(check(raw.as_bytes()).is_err(), run(raw, false).is_none(), "{raw}");
         }
         assert_eq!(run("//../../b", false), None);
     }
