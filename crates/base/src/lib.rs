@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ascii;
+pub mod base64;
 pub mod crc;
 pub mod log;
 pub mod murmur2;

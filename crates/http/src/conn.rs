@@ -52,7 +52,7 @@ pub struct Conn {
     /// Whether TCP_NODELAY is on; inherited from the listening socket.
     nodelay: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
-    pub(crate) proxy: OnceCell<Box<crate::proxy_header::ProxyHeader>>,
+    pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
 }
 
 impl Conn {
@@ -74,6 +74,11 @@ impl Conn {
         if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
             let _ = os::socket::set_nodelay(self.sock.fd(), on);
         }
+    }
+
+    /// What a PROXY protocol header told of the connection that the balancer accepted.
+    pub fn proxy_header(&self) -> Option<&proto::proxy_protocol::Header> {
+        self.proxy.get().map(|header| &**header)
     }
 
     pub(crate) fn log_enabled(&self, log: &Log, level: Level) -> bool {
@@ -214,6 +219,7 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
                 }
                 parser = HeadParser::new();
                 r.reset();
+                r.flags.pipelined = true;
             }
             Step::More => {
                 if send::flush(r).await.is_err() {
@@ -280,12 +286,18 @@ async fn refuse_head(c: &Rc<Conn>, r: &mut Box<Request>, e: proto::h1::H1Error) 
     // The line may be in no state to name a version; the answer is one of HTTP/1.
     r.head.version = r.head.version.max(Version::HTTP_10);
     r.method = Method::Get;
-    if r.uri.is_empty() {
-        r.uri.push(b'/');
-    }
+    without_uri(r);
     r.flags.lingering = true;
     let outcome = phases::refuse(r, e.status()).await;
     end(c, r, outcome).await.unwrap_or(After::Linger)
+}
+
+/// Gives a request that is refused before it has a path one that error pages can start from.
+fn without_uri(r: &mut Request) {
+    if r.uri.is_empty() {
+        r.uri.push(b'/');
+        r.flags.without_uri = true;
+    }
 }
 
 fn main_request(r: &mut Request) {
@@ -308,9 +320,7 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
     let outcome = match crate::target::prepare(r) {
         Ok(()) => phases::run(r).await,
         Err(status) => {
-            if r.uri.is_empty() {
-                r.uri.push(b'/');
-            }
+            without_uri(r);
             phases::refuse(r, status).await
         }
     };
@@ -331,6 +341,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<Aft
     let used = r.head_len + r.body.from_buffer();
     let more = r.buf.filled().len() > used && r.body.is_finished();
     let sent = send::response(r, more).await;
+    r.flags.complete = sent.is_ok();
     log_phase(r).await;
     if sent.is_err() {
         return Some(After::Close);

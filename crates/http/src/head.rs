@@ -50,6 +50,7 @@ pub(crate) fn write(r: &mut Request, framing: Framing) {
     let mut wire = std::mem::take(&mut r.wire);
     lines(r, framing, wire.writer_for(1024));
     r.wire = wire;
+    r.flags.chunked = framing == Framing::Chunked;
     r.header_bytes = r.wire.len() - before;
     r.bytes_sent += r.header_bytes;
     r.flags.header_sent = true;
@@ -150,10 +151,16 @@ fn connection(r: &Request, status: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// `Location`, made absolute where it is a path and `absolute_redirect` asks for it.
 fn location(r: &mut Request, out: &mut Vec<u8>) {
     let Some(to) = r.out.location.take() else { return };
     out.extend_from_slice(b"Location: ");
+    write_location(r, &to, out);
+    out.extend_from_slice(b"\r\n");
+    r.out.location = Some(to);
+}
+
+/// The value of `Location`, made absolute where it is a path and `absolute_redirect` asks for it.
+pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
     let core = &r.loc.core;
     if to.first() == Some(&b'/') && core.absolute_redirect {
         out.extend_from_slice(b"http://");
@@ -171,9 +178,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
             write_u64(out, port.into());
         }
     }
-    out.extend_from_slice(&to);
-    out.extend_from_slice(b"\r\n");
-    r.out.location = Some(to);
+    out.extend_from_slice(to);
 }
 
 /// The local address's host, for requests that name none.

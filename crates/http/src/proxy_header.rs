@@ -2,12 +2,6 @@
 
 use crate::conn::Conn;
 
-/// What the header told.
-pub(crate) struct ProxyHeader {
-    /// The client as the balancer saw it.
-    pub source: Option<os::SockAddr>,
-}
-
 /// Reads the header within `patience_ms`.
 pub(crate) async fn read(_c: &Conn, _patience_ms: u64) -> Result<(), ()> {
     Err(())

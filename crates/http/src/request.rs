@@ -46,6 +46,14 @@ pub struct Flags {
     pub expect_tested: bool,
     /// The head of the response is in the output chain.
     pub header_sent: bool,
+    /// The response is framed by the chunked coding.
+    pub chunked: bool,
+    /// The response was sent whole.
+    pub complete: bool,
+    /// Its head was in the buffer when the request before it was done.
+    pub pipelined: bool,
+    /// Refused before it had a path; [`Request::uri`] is `/` then.
+    pub without_uri: bool,
     /// Set by a module whose filter runs after `r` failed half-way: close without more output.
     pub aborted: bool,
     /// The client is one of the old MSIE versions.

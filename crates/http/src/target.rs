@@ -111,30 +111,32 @@ impl Request {
 
     /// The path of the file that the URI stands for here, by `root` or `alias`.
     pub fn map_path(&mut self) -> Vec<u8> {
-        let uri = std::mem::take(&mut self.uri);
-        let path = self.map_path_of(&uri);
-        self.uri = uri;
+        let mut path = Vec::with_capacity(128);
+        self.map_path_into(&mut path);
         path
     }
 
-    /// The same for another URI.
+    /// The same, appended to `out`.
+    pub fn map_path_into(&mut self, out: &mut Vec<u8>) {
+        self.root_into(out);
+        out.extend_from_slice(self.below_root(&self.uri));
+    }
+
+    /// The path of the file that another URI stands for here.
     pub fn map_path_of(&mut self, uri: &[u8]) -> Vec<u8> {
-        let core = self.loc.core.clone();
-        let Some(root) = &core.root else {
-            let mut path = self.main.default_root.to_vec();
-            path.extend_from_slice(uri);
-            return path;
-        };
         let mut path = Vec::with_capacity(128);
         self.root_into(&mut path);
-        if root.alias {
-            if !root.whole {
-                path.extend_from_slice(self.behind_alias(uri, root.name_len));
-            }
-        } else {
-            path.extend_from_slice(uri);
-        }
+        path.extend_from_slice(self.below_root(uri));
         path
+    }
+
+    /// What of a URI follows the root or alias in its file's path.
+    fn below_root<'a>(&self, uri: &'a [u8]) -> &'a [u8] {
+        match &self.loc.core.root {
+            Some(root) if root.alias && root.whole => b"",
+            Some(root) if root.alias => self.behind_alias(uri, root.name_len),
+            _ => uri,
+        }
     }
 
     fn behind_alias<'a>(&self, uri: &'a [u8], name_len: usize) -> &'a [u8] {

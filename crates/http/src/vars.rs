@@ -42,6 +42,11 @@ impl VarDef {
         VarDef { name, get: Get::Prefix(get), set: None, changeable: false }
     }
 
+    /// A read-only variable that is computed once a request and kept.
+    pub const fn kept(name: &'static str, get: WriteFn) -> VarDef {
+        VarDef { name, get: Get::Kept(get), set: None, changeable: false }
+    }
+
     /// The same with a setter for `set $name value`.
     pub const fn settable(name: &'static str, get: WriteFn, set: SetFn) -> VarDef {
         VarDef { name, get: Get::Write(get), set: Some(set), changeable: true }
@@ -59,6 +64,8 @@ impl VarDef {
 pub enum Get {
     /// Cheap: written out on each use.
     Write(WriteFn),
+    /// Computed once a request.
+    Kept(WriteFn),
     /// A family.
     Prefix(PrefixFn),
 }
@@ -80,6 +87,7 @@ pub(crate) enum Kind {
     /// `$1`…: the n-th capture of the last regular expression.
     Capture(usize),
     Write(WriteFn),
+    Kept(WriteFn),
     Prefix(PrefixFn, Bytes),
     /// Evaluated once a request and kept (`map`, `geo`, `split_clients`).
     Value(ValueFn),
@@ -105,7 +113,7 @@ impl Registry {
         for d in defs {
             match d.get {
                 Get::Prefix(_) => prefixes.push(d),
-                Get::Write(_) => {
+                Get::Write(_) | Get::Kept(_) => {
                     builtin.insert(d.name, d);
                 }
             }
@@ -130,9 +138,11 @@ impl Registry {
         if let Some(d) = def {
             var.set = d.set;
             var.changeable = d.changeable;
-            if let Get::Write(f) = d.get {
-                var.kind = Kind::Write(f);
-            }
+            var.kind = match d.get {
+                Get::Write(f) => Kind::Write(f),
+                Get::Kept(f) => Kind::Kept(f),
+                Get::Prefix(_) => Kind::Unknown,
+            };
         }
         let i = self.vars.len() as u32;
         self.vars.push(var);
@@ -207,7 +217,6 @@ impl Registry {
                 .max_by_key(|d| d.name.len());
             if let Some(d) = found
                 && let Get::Prefix(f) = d.get
-                && var.name.len() > d.name.len()
             {
                 var.kind = Kind::Prefix(f, var.name.slice(d.name.len()..));
                 continue;
@@ -305,6 +314,12 @@ impl Request {
                 *self.values.slot(id) = Slot::Unset;
                 v
             }
+            Kind::Kept(f) => {
+                let mut out = Vec::new();
+                let v = f(self, &mut out).then(|| Bytes::from(out));
+                self.set_var(id, v.clone());
+                v
+            }
             Kind::Capture(n) => self.capture(*n).map(Bytes::copy_from_slice),
             _ => {
                 let mut out = Vec::new();
@@ -336,7 +351,7 @@ impl Request {
                 None => false,
             },
             Kind::Stored => self.uninitialized(id),
-            Kind::Value(_) | Kind::Volatile(_) => match self.var(id) {
+            Kind::Kept(_) | Kind::Value(_) | Kind::Volatile(_) => match self.var(id) {
                 Some(v) => {
                     out.extend_from_slice(&v);
                     true

@@ -1,0 +1,118 @@
+//! Variables of the connection that a request came over.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use base::ascii::write_u64;
+use base::log::Level;
+use os::SockAddr;
+use os::socket::TcpInfo;
+use proto::proxy_protocol::{Endpoint, Header, TlvName, find_tlv};
+
+use super::{write_ms, write_port, write_some};
+use crate::request::Request;
+
+pub(super) fn number(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_u64(out, r.c().number);
+    true
+}
+
+pub(super) fn requests(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_u64(out, r.c().requests.get());
+    true
+}
+
+pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_ms(out, base::time::now_ms().saturating_sub(r.c().start_ms));
+    true
+}
+
+pub(super) fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write!(out, "{}", r.peer().host()).is_ok()
+}
+
+/// The address's bytes in network order: a key half as long as its text.
+pub(super) fn binary_remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    match r.peer().ip_addr() {
+        Some(IpAddr::V4(ip)) => out.extend_from_slice(&ip.octets()),
+        Some(IpAddr::V6(ip)) => out.extend_from_slice(&ip.octets()),
+        None => return remote_addr(r, out),
+    }
+    true
+}
+
+pub(super) fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_port(out, r.peer().port())
+}
+
+pub(super) fn server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let c = r.c();
+    let Some(local) = c.local() else { return false };
+    match local {
+        SockAddr::Unix(_) => write!(out, "{local}").is_ok(),
+        _ => write!(out, "{}", local.host()).is_ok(),
+    }
+}
+
+pub(super) fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_port(out, r.c().local_port())
+}
+
+pub(super) fn scheme(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(b"http");
+    true
+}
+
+pub(super) fn https(_: &mut Request, _: &mut Vec<u8>) -> bool {
+    true
+}
+
+fn told(r: &Request) -> Option<&Header> {
+    r.c().proxy_header()
+}
+
+fn write_end(out: &mut Vec<u8>, end: Option<&Endpoint>) -> bool {
+    write_some(out, end.map(|e| e.text.as_bytes()))
+}
+
+pub(super) fn proxy_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_end(out, told(r).map(|h| &h.source))
+}
+
+pub(super) fn proxy_server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_end(out, told(r).map(|h| &h.destination))
+}
+
+pub(super) fn proxy_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    told(r).is_some_and(|h| write_port(out, h.source.port))
+}
+
+pub(super) fn proxy_server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    told(r).is_some_and(|h| write_port(out, h.destination.port))
+}
+
+pub(super) fn proxy_tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(header) = told(r) else { return false };
+    let Some(wanted) = TlvName::parse(name) else {
+        let name = base::log::lossy(name);
+        r.log(Level::Error, format_args!("unknown PROXY protocol TLV \"{name}\""));
+        return false;
+    };
+    match find_tlv(&header.tlvs, wanted) {
+        Ok(value) => write_some(out, value.as_deref()),
+        Err(_) => {
+            r.log(Level::Error, format_args!("broken PROXY protocol TLV"));
+            false
+        }
+    }
+}
+
+pub(super) fn tcp_info(r: &mut Request, out: &mut Vec<u8>, of: fn(&TcpInfo) -> u32) -> bool {
+    match os::socket::tcp_info(r.c().sock.fd()) {
+        Ok(info) => {
+            write_u64(out, of(&info).into());
+            true
+        }
+        Err(_) => false,
+    }
+}

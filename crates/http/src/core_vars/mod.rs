@@ -1,0 +1,177 @@
+//! The core's variables: what the client asked, what it was answered, over which connection, and
+//! when. Each is written straight into the text that is being made.
+
+mod connection;
+mod process;
+mod request;
+mod response;
+
+use crate::vars::VarDef;
+use base::ascii::write_u64;
+
+/// All of them. A name of its own wins over a family that it would belong to.
+pub(crate) static VARIABLES: &[VarDef] = &[
+    // The request.
+    VarDef::prefix("arg_", request::arg),
+    VarDef::settable("args", request::args, request::set_args),
+    VarDef::new("query_string", request::args),
+    VarDef::new("is_args", request::is_args),
+    VarDef::new("uri", request::uri),
+    VarDef::new("document_uri", request::uri),
+    VarDef::new("request_uri", request::request_uri),
+    VarDef::new("request", request::line),
+    VarDef::new("request_method", request::method),
+    VarDef::new("server_protocol", request::protocol),
+    VarDef::prefix("http_", request::header),
+    VarDef::new("http_cookie", request::cookies),
+    VarDef::prefix("cookie_", request::cookie),
+    VarDef::new("content_type", |r, out| request::header(r, b"content_type", out)),
+    VarDef::new("content_length", request::content_length),
+    VarDef::new("host", request::host),
+    VarDef::new("request_port", request::port),
+    VarDef::new("is_request_port", request::is_port),
+    VarDef::new("remote_user", request::remote_user),
+    VarDef::new("server_name", request::server_name),
+    VarDef::new("document_root", request::document_root),
+    VarDef::new("realpath_root", request::realpath_root),
+    VarDef::new("request_filename", request::filename),
+    VarDef::new("request_body", request::body),
+    VarDef::new("request_body_file", request::body_file),
+    VarDef::new("request_length", request::length),
+    VarDef::new("request_time", request::time),
+    VarDef::kept("request_id", process::request_id),
+    VarDef::new("pipe", request::pipe),
+    // The response.
+    VarDef::new("status", response::status),
+    VarDef::new("bytes_sent", response::bytes_sent),
+    VarDef::new("body_bytes_sent", response::body_bytes_sent),
+    VarDef::new("request_completion", response::completion),
+    VarDef::settable("limit_rate", response::limit_rate, response::set_limit_rate),
+    VarDef::prefix("sent_http_", response::header),
+    VarDef::prefix("sent_trailer_", response::trailer),
+    VarDef::new("sent_http_content_type", response::content_type),
+    VarDef::new("sent_http_content_length", response::content_length),
+    VarDef::new("sent_http_last_modified", response::last_modified),
+    VarDef::new("sent_http_etag", response::etag),
+    VarDef::new("sent_http_location", response::location),
+    VarDef::new("sent_http_connection", response::connection),
+    VarDef::new("sent_http_keep_alive", response::keep_alive),
+    VarDef::new("sent_http_transfer_encoding", response::transfer_encoding),
+    // The connection.
+    VarDef::new("connection", connection::number),
+    VarDef::new("connection_requests", connection::requests),
+    VarDef::new("connection_time", connection::time),
+    VarDef::new("remote_addr", connection::remote_addr),
+    VarDef::new("binary_remote_addr", connection::binary_remote_addr),
+    VarDef::new("remote_port", connection::remote_port),
+    VarDef::new("server_addr", connection::server_addr),
+    VarDef::new("server_port", connection::server_port),
+    VarDef::new("scheme", connection::scheme),
+    VarDef::new("https", connection::https),
+    VarDef::new("proxy_protocol_addr", connection::proxy_addr),
+    VarDef::new("proxy_protocol_port", connection::proxy_port),
+    VarDef::new("proxy_protocol_server_addr", connection::proxy_server_addr),
+    VarDef::new("proxy_protocol_server_port", connection::proxy_server_port),
+    VarDef::prefix("proxy_protocol_tlv_", connection::proxy_tlv),
+    VarDef::new("tcpinfo_rtt", |r, out| connection::tcp_info(r, out, |t| t.rtt)),
+    VarDef::new("tcpinfo_rttvar", |r, out| connection::tcp_info(r, out, |t| t.rttvar)),
+    VarDef::new("tcpinfo_snd_cwnd", |r, out| connection::tcp_info(r, out, |t| t.snd_cwnd)),
+    VarDef::new("tcpinfo_rcv_space", |r, out| connection::tcp_info(r, out, |t| t.rcv_space)),
+    // The server.
+    VarDef::new("hostname", process::hostname),
+    VarDef::new("pid", process::pid),
+    VarDef::new("nginx_version", process::version),
+    VarDef::new("weir_version", process::version),
+    VarDef::new("msec", process::msec),
+    VarDef::new("time_iso8601", process::time_iso8601),
+    VarDef::new("time_local", process::time_local),
+];
+
+/// Milliseconds as seconds with three decimals.
+fn write_ms(out: &mut Vec<u8>, ms: u64) {
+    write_u64(out, ms / 1000);
+    let digit = |unit: u64| b'0' + (ms / unit % 10) as u8;
+    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+}
+
+/// Writes what is there; false for nothing.
+fn write_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
+    if let Some(v) = value {
+        out.extend_from_slice(v);
+    }
+    value.is_some()
+}
+
+/// A port, or an empty value for none.
+fn write_port(out: &mut Vec<u8>, port: u16) -> bool {
+    if port > 0 {
+        write_u64(out, port.into());
+    }
+    true
+}
+
+/// Writes the values of all fields that a variable's name means, with `between` in between: letters
+/// are equal in either case, and `_` stands for `-`.
+fn write_fields<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    wanted: &[u8],
+    between: &[u8],
+    out: &mut Vec<u8>,
+) -> bool {
+    let mut found = false;
+    for (name, value) in fields {
+        if !is_named(name, wanted) {
+            continue;
+        }
+        if found {
+            out.extend_from_slice(between);
+        }
+        found = true;
+        out.extend_from_slice(value);
+    }
+    found
+}
+
+fn is_named(name: &[u8], wanted: &[u8]) -> bool {
+    let same = |(n, w): (&u8, &u8)| match n {
+        b'-' => *w == b'_',
+        n => n.to_ascii_lowercase() == *w,
+    };
+    name.len() == wanted.len() && name.iter().zip(wanted).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_have_three_decimals() {
+        for (ms, text) in
+            [(0, "0.000"), (7, "0.007"), (1_250, "1.250"), (1_763_632_800_999, "1763632800.999")]
+        {
+            let mut out = Vec::new();
+            write_ms(&mut out, ms);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn fields_of_a_name_are_joined() {
+        let fields: [(&[u8], &[u8]); 4] =
+            [(b"X-One", b"a"), (b"x-two", b"no"), (b"x_one", b"b"), (b"X-ONE", b"")];
+        let mut out = Vec::new();
+        assert!(write_fields(fields.into_iter(), b"x_one", b", ", &mut out));
+        assert_eq!(out, b"a, b, ");
+        assert!(!write_fields(fields.into_iter(), b"x_three", b", ", &mut out));
+        assert!(!write_fields(fields.into_iter(), b"", b", ", &mut out));
+    }
+
+    #[test]
+    fn no_name_stands_twice() {
+        let mut names: Vec<&str> = VARIABLES.iter().map(|v| v.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,98 @@
+//! Variables of the server itself and of the time.
+
+use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::hash::Hasher;
+use std::io::Read;
+
+use base::ascii::{write_hex, write_u64};
+
+use super::write_ms;
+use crate::request::Request;
+
+pub(super) fn hostname(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    thread_local!(static NAME: OnceCell<String> = const { OnceCell::new() });
+    NAME.with(|name| {
+        let name = name.get_or_init(|| os::process::hostname().to_ascii_lowercase());
+        out.extend_from_slice(name.as_bytes());
+    });
+    true
+}
+
+pub(super) fn pid(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_u64(out, std::process::id().into());
+    true
+}
+
+pub(super) fn version(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
+    true
+}
+
+pub(super) fn msec(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    write_ms(out, base::time::unix_ms());
+    true
+}
+
+pub(super) fn time_iso8601(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(&base::time::iso8601());
+    true
+}
+
+pub(super) fn time_local(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(&base::time::clf_time());
+    true
+}
+
+/// A source of identifiers: a counter hashed under a random key, which the first use in a process
+/// draws, so that workers of one master differ.
+struct Ids {
+    key: [u8; 16],
+    count: u64,
+}
+
+impl Ids {
+    fn new() -> Ids {
+        let mut key = [0; 16];
+        let drawn = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut key));
+        if drawn.is_err() {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let nanos = now.map_or(0, |t| t.as_nanos());
+            key = (nanos ^ u128::from(std::process::id()) << 96).to_ne_bytes();
+        }
+        Ids { key, count: 0 }
+    }
+
+    fn next(&mut self) -> [u8; 16] {
+        let mut half = || {
+            self.count += 1;
+            // SipHash, whose key would be zero: the random one goes first into what is hashed.
+            let mut hash = std::hash::DefaultHasher::new();
+            hash.write(&self.key);
+            hash.write_u64(self.count);
+            hash.finish()
+        };
+        (u128::from(half()) << 64 | u128::from(half())).to_be_bytes()
+    }
+}
+
+/// Thirty-two hexadecimal digits that no other request has.
+pub(super) fn request_id(_: &mut Request, out: &mut Vec<u8>) -> bool {
+    thread_local!(static IDS: RefCell<Option<Ids>> = const { RefCell::new(None) });
+    IDS.with(|ids| write_hex(out, &ids.borrow_mut().get_or_insert_with(Ids::new).next()));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_differ() {
+        let (mut a, mut b) = (Ids::new(), Ids::new());
+        assert_ne!(a.key, b.key);
+        let all: std::collections::HashSet<_> =
+            (0..100).flat_map(|_| [a.next(), b.next()]).collect();
+        assert_eq!(all.len(), 200);
+    }
+}
