@@ -1,7 +1,7 @@
 //! From a parsed head to what the phases work on: host, virtual server, normalized URI.
 
 use base::log::Level;
-use proto::h1::{FieldId, Version};
+use proto::h1::{FieldId, Method, TargetForm, Version};
 
 use crate::request::Request;
 
@@ -11,21 +11,32 @@ use crate::request::Request;
 /// The status to refuse the request with.
 pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     host(r);
+    let checked = checked(r);
+    if checked.is_err() {
+        r.flags.keepalive = false;
+    }
+    checked
+}
+
+fn checked(r: &mut Request) -> Result<(), u16> {
+    let refuse = |r: &Request, status, what: &str| {
+        r.log(Level::Info, format_args!("client sent {what} while reading client request headers"));
+        Err(status)
+    };
+    if r.head.form == TargetForm::Asterisk {
+        return refuse(r, 400, "invalid request");
+    }
     uri(r)?;
     if r.head.version >= Version::HTTP_11 && r.head.host.is_none() {
-        let m = "client sent HTTP/1.1 request without \"Host\" header while reading client request headers";
-        r.log(Level::Info, format_args!("{m}"));
-        return Err(400);
+        return refuse(r, 400, "HTTP/1.1 request without \"Host\" header");
+    }
+    match r.head.method {
+        Method::Connect => return refuse(r, 405, "CONNECT method"),
+        Method::Trace => return refuse(r, 405, "TRACE method"),
+        _ => {}
     }
     if r.head.any_flagged {
         dropped_fields(r);
-    }
-    if r.head.method == proto::h1::Method::Trace {
-        r.log(
-            Level::Info,
-            format_args!("client sent TRACE method while reading client request headers"),
-        );
-        return Err(405);
     }
     Ok(())
 }
