@@ -1,5 +1,7 @@
 //! `index`: the files that answer for a folder.
 
+use std::task::{Poll, ready};
+
 use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Directive};
@@ -7,11 +9,12 @@ use conf::template::Template;
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::files;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::files::{self, FilePath};
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
+use proto::h1::Method;
 
-use crate::static_file::not_opened;
+use crate::static_file::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, not_opened};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -64,58 +67,108 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         Some(n) => n.clone(),
         None => vec![Template::constant(Bytes::from_static(b"index.html"))],
     };
-    p.content.push(Box::new(move |r: &mut Request| handle(r, &names)));
+    p.content.push(Box::new(Index { names }));
     Ok(())
 }
 
-fn handle(r: &mut Request, names: &[Template]) -> Verdict {
-    use proto::h1::Method;
-    if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
-        return Verdict::Next;
-    }
-    let mut dir_is_there = false;
-    for t in names {
-        let name = t.eval(r);
-        if name.first() == Some(&b'/') {
-            return r.internal_redirect(&name, b"");
-        }
-        let mut uri = r.uri.clone();
-        uri.extend_from_slice(&name);
-        let path = r.map_path_of(&uri);
-        match files::open(r, &path) {
-            Ok(_) => {
-                let args = std::mem::take(&mut r.args);
-                return r.internal_redirect(&uri, &args);
-            }
-            Err(e) => match e.error.raw_os_error() {
-                Some(2 | 20 | 36) => {
-                    if !dir_is_there {
-                        if let Some(v) = folder(r) {
-                            return v;
-                        }
-                        dir_is_there = true;
-                    }
-                }
-                _ => return not_opened(r, &path, &e),
-            },
-        }
-    }
-    Verdict::Next
+struct Index {
+    names: Vec<Template>,
 }
 
-/// Whether the folder itself is there: without it the answer is 404, not the next handler's.
-fn folder(r: &mut Request) -> Option<Verdict> {
-    let path = r.map_path();
-    match files::stat(r, &path) {
+impl PhaseHandler for Index {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
+            return Step::Now(Verdict::Next);
+        }
+        files::step(r, |r| self.choose(r))
+    }
+}
+
+impl Index {
+    /// Asks for the files before the folder: most requests find one, and the others should fail fast.
+    fn choose(&self, r: &mut Request) -> Poll<Verdict> {
+        let mut path = r.map_path();
+        let folder = path.len();
+        let mut folder_is_there = false;
+        for t in &self.names {
+            path.truncate(folder);
+            t.eval_into(r, &mut path);
+            let name = &path[folder..];
+            if name.first() == Some(&b'/') {
+                return Poll::Ready(redirect(r, name));
+            }
+            let Err(e) = ready!(files::try_stat(r, &path)) else {
+                let mut uri = FilePath::new();
+                uri.extend_from_slice(&r.uri);
+                uri.extend_from_slice(name);
+                return Poll::Ready(redirect(r, &uri));
+            };
+            match e.errno() {
+                Some(ELOOP | EMLINK) => return Poll::Ready(Verdict::Status(403)),
+                Some(n @ (ENOTDIR | ENAMETOOLONG | EACCES)) => {
+                    return Poll::Ready(refused(r, &path, n));
+                }
+                _ => {}
+            }
+            if !folder_is_there {
+                if let Some(v) = ready!(no_folder(r, &path[..folder])) {
+                    return Poll::Ready(v);
+                }
+                folder_is_there = true;
+            }
+            if e.errno() != Some(ENOENT) {
+                return Poll::Ready(not_opened(r, &path, &e));
+            }
+        }
+        Poll::Ready(Verdict::Next)
+    }
+}
+
+/// Goes to the file that was chosen, with the request's own arguments.
+fn redirect(r: &mut Request, uri: &[u8]) -> Verdict {
+    let args = std::mem::take(&mut r.args);
+    let verdict = r.internal_redirect(uri, b"");
+    r.args = args;
+    verdict
+}
+
+/// Whether the folder itself is missing: then the answer is 404, not the next handler's.
+fn no_folder(r: &mut Request, path: &[u8]) -> Poll<Option<Verdict>> {
+    let path = match path {
+        [_, .., b'/'] => &path[..path.len() - 1],
+        _ => path,
+    };
+    Poll::Ready(match ready!(files::try_stat(r, path)) {
         Ok(m) if m.is_dir() => None,
         Ok(_) => {
-            r.log(Level::Error, format_args!("\"{}\" is not a directory", base::log::lossy(&path)));
+            let path = base::log::lossy(path);
+            r.log(Level::Alert, format_args!("\"{path}\" is not a directory"));
             Some(Verdict::Status(500))
         }
-        Err(e) if e.error.raw_os_error() == Some(13) => None,
-        Err(e) => Some(match not_opened(r, &path, &e) {
-            Verdict::Status(500) => Verdict::Status(500),
-            v => v,
-        }),
+        Err(e) => match e.errno() {
+            Some(ELOOP | EMLINK) => Some(Verdict::Status(403)),
+            Some(ENOENT) => Some(refused(r, path, ENOENT)),
+            // The first file's error was another one, so the folder may be searched, if not read.
+            Some(EACCES) => None,
+            _ => {
+                let shown = base::log::lossy(path);
+                r.log_os(Level::Crit, format_args!("{} \"{shown}\"", e.what), &e.error);
+                Some(Verdict::Status(500))
+            }
+        },
+    })
+}
+
+/// Logs and answers a path that is not there or must not be seen.
+fn refused(r: &Request, path: &[u8], errno: i32) -> Verdict {
+    let (status, what) = match errno {
+        EACCES => (403, "is forbidden"),
+        _ => (404, "is not found"),
+    };
+    if status == 403 || r.loc.core.log_not_found {
+        let error = std::io::Error::from_raw_os_error(errno);
+        let error = base::log::os_error(&error);
+        r.log(Level::Error, format_args!("\"{}\" {what} {error}", base::log::lossy(path)));
     }
+    Verdict::Status(status)
 }

@@ -1,12 +1,13 @@
 //! `static`: files by `root` and `alias`. It has no directives: it is what answers when nothing else does.
 
 use std::io;
+use std::task::{Poll, ready};
 
 use base::log::Level;
 use bytes::Bytes;
 use conf::ConfError;
-use http::files::{self, OpenError};
-use http::module::{LocView, Module, Pipeline, Verdict};
+use http::files::{self, OpenError, OpenFile};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
 use mem::Chain;
@@ -16,54 +17,52 @@ use proto::h1::Method;
 pub static MODULE: Module = Module { name: "static", install: Some(install), ..Module::EMPTY };
 
 fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
-    p.content.push(Box::new(handle));
+    p.content.push(Box::new(Static));
     Ok(())
 }
 
-fn handle(r: &mut Request) -> Verdict {
-    if !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
-        return Verdict::Status(405);
+struct Static;
+
+impl PhaseHandler for Static {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
+            return Step::Now(Verdict::Status(405));
+        }
+        if r.uri.last() == Some(&b'/') {
+            return Step::Now(Verdict::Next);
+        }
+        files::step(r, serve)
     }
-    if r.uri.last() == Some(&b'/') {
-        return Verdict::Next;
-    }
+}
+
+fn serve(r: &mut Request) -> Poll<Verdict> {
     let path = r.map_path();
-    let file = match files::open(r, &path) {
-        Ok(f) => f,
-        Err(e) => return not_opened(r, &path, &e),
-    };
-    if file.meta.is_dir() {
-        return add_slash(r);
-    }
-    if !file.meta.is_file() {
-        r.log(Level::Crit, format_args!("\"{}\" is not a regular file", base::log::lossy(&path)));
-        return Verdict::Status(404);
-    }
-    if r.method == Method::Post {
-        return Verdict::Status(405);
-    }
-    send_file(r, &file)
+    Poll::Ready(match ready!(files::try_open(r, &path)) {
+        Err(e) => not_opened(r, &path, &e),
+        Ok(file) if file.meta().is_dir() => add_slash(r),
+        Ok(file) if !file.meta().is_file() => {
+            let path = base::log::lossy(&path);
+            r.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
+            Verdict::Status(404)
+        }
+        Ok(_) if r.method == Method::Post => Verdict::Status(405),
+        Ok(file) => send_file(r, &file),
+    })
 }
 
 /// Prepares a file as the response; other modules that choose a file end with it too.
-pub fn send_file(r: &mut Request, file: &files::OpenFile) -> Verdict {
-    let meta = &file.meta;
+pub fn send_file(r: &mut Request, file: &OpenFile) -> Verdict {
+    let meta = file.meta();
     r.out.status = 200;
     r.out.content_length = Some(meta.size);
     r.out.last_modified = Some(meta.mtime_sec);
     if r.loc.core.etag {
-        r.out.etag = Some(file.etag.clone());
+        r.out.etag = Some(file.facts.etag.clone());
     }
     set_content_type(r);
     r.out.allow_ranges = true;
     let mut chain = Chain::new();
-    if let Some(content) = &file.content {
-        chain.push_bytes(content.clone());
-    } else if let Some(fd) = &file.fd
-        && meta.size > 0
-    {
-        chain.push_file(fd.clone(), 0, meta.size);
-    }
+    file.append_to(&mut chain, 0, meta.size);
     r.out.body = Body::Chain(chain);
     Verdict::Done
 }
@@ -81,7 +80,7 @@ pub fn set_content_type(r: &mut Request) {
 pub fn not_opened(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
     let status = match e.error.raw_os_error() {
         Some(ENOENT | ENOTDIR | ENAMETOOLONG) => 404,
-        Some(EACCES | ELOOP | EXDEV) => 403,
+        Some(EACCES | EMLINK | ELOOP) => 403,
         _ if e.error.kind() == io::ErrorKind::InvalidInput => 404,
         _ => 500,
     };
@@ -92,12 +91,12 @@ pub fn not_opened(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
     Verdict::Status(status)
 }
 
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EXDEV: i32 = 18;
-const ENOTDIR: i32 = 20;
-const ENAMETOOLONG: i32 = 36;
-const ELOOP: i32 = 40;
+pub(crate) const ENOENT: i32 = 2;
+pub(crate) const EACCES: i32 = 13;
+pub(crate) const ENOTDIR: i32 = 20;
+pub(crate) const EMLINK: i32 = 31;
+pub(crate) const ENAMETOOLONG: i32 = 36;
+pub(crate) const ELOOP: i32 = 40;
 
 /// A folder asked for without its slash: the redirect that adds it.
 fn add_slash(r: &mut Request) -> Verdict {

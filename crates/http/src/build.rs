@@ -77,6 +77,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         default_root,
         debug_from: OnceCell::new(),
         temp_paths: merge.temp_paths.take(),
+        files: crate::files::Files::default(),
     }))
 }
 

@@ -1,25 +1,87 @@
-//! Files to serve: opening, facts, small contents kept in memory, `open_file_cache`.
+//! Files to serve: opening and asking about them without a system call more than is needed.
+//!
+//! ```text
+//!  try_open ─┬─ open_file_cache is on: cache ── valid ─────────────────────────▶ no call at all
+//!            │                                └ else ─ stat, or open + fstat
+//!            ├─ contents holds the file ─ statx says it is the same ───────────▶ one call
+//!            └─ else: openat + fstat (+ pread of a small file) ─▶ kept in contents
+//! ```
+//!
+//! Whatever may touch a disk passes the [`door`]. A question it cannot answer without waiting makes
+//! `try_*` say `Pending`; [`step`] and the async forms then wait for the answer and ask again, which
+//! finds it. So a handler is written once, and costs no future where the answer is there at once.
+
+mod cache;
+mod contents;
+mod door;
+mod links;
+mod path;
 
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
-use mem::{FileHandle, Page};
+use mem::{Chain, FileHandle, Page};
 use os::file::FileMeta;
 
+use crate::module::{Step, Verdict};
 use crate::request::Request;
 
-/// A file or folder that was opened.
-pub struct OpenFile {
-    /// Facts about it.
+pub use path::FilePath;
+
+use self::door::{Answer, Job, Kind, Loaded};
+
+/// Files up to this size are held in memory and sent from there.
+pub const CONTENT_MAX: u64 = 32 << 10;
+
+/// What is known about a file, with the texts that responses take from it.
+#[derive(Debug)]
+pub struct Facts {
+    /// As the file system told it.
     pub meta: FileMeta,
-    /// The descriptor; `None` for folders, and for files whose content is held.
-    pub fd: Option<FileHandle>,
-    /// The content of a small file, trusted to be current.
-    pub content: Option<Bytes>,
     /// `ETag` as nginx makes it, with quotes.
     pub etag: Bytes,
+}
+
+impl Facts {
+    fn new(meta: FileMeta) -> Rc<Facts> {
+        let mut etag = Vec::with_capacity(28);
+        etag.push(b'"');
+        base::ascii::write_hex_u64(&mut etag, meta.mtime_sec as u64);
+        etag.push(b'-');
+        base::ascii::write_hex_u64(&mut etag, meta.size);
+        etag.push(b'"');
+        Rc::new(Facts { meta, etag: Bytes::from(etag) })
+    }
+}
+
+/// A file or folder that was opened. Cloning shares everything.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    /// What is known about it.
+    pub facts: Rc<Facts>,
+    /// The descriptor; `None` for folders, and for files whose content was at hand.
+    pub fd: Option<FileHandle>,
+    /// The content of a small file, all of it.
+    pub content: Option<Bytes>,
+}
+
+impl OpenFile {
+    /// What the file system told.
+    pub fn meta(&self) -> &FileMeta {
+        &self.facts.meta
+    }
+
+    /// Appends the bytes `start..end` of the file to a chain.
+    pub fn append_to(&self, chain: &mut Chain, start: u64, end: u64) {
+        if let Some(content) = &self.content {
+            let len = content.len() as u64;
+            chain.push_bytes(content.slice(start.min(len) as usize..end.min(len) as usize));
+        } else if let Some(fd) = &self.fd {
+            chain.push_file(fd.clone(), start, end);
+        }
+    }
 }
 
 /// The path could not be opened.
@@ -27,28 +89,218 @@ pub struct OpenFile {
 pub struct OpenError {
     /// Why.
     pub error: io::Error,
-    /// Which call failed, for the log: `open()`, `stat()`.
+    /// Which call failed, for the log: `open()`, `stat()`, `openat()`, `fstat()`.
     pub what: &'static str,
 }
 
-fn path_of(path: &[u8]) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(path))
+impl OpenError {
+    fn new(what: &'static str, error: io::Error) -> OpenError {
+        OpenError { error, what }
+    }
+
+    /// The number of the system's error.
+    pub fn errno(&self) -> Option<i32> {
+        self.error.raw_os_error()
+    }
+
+    fn again(&self) -> OpenError {
+        let error = match self.error.raw_os_error() {
+            Some(n) => io::Error::from_raw_os_error(n),
+            None => self.error.kind().into(),
+        };
+        OpenError { error, what: self.what }
+    }
 }
 
-/// Opens `path` as the location's settings say.
-pub fn open(_r: &Request, path: &[u8]) -> Result<Rc<OpenFile>, OpenError> {
-    let fail = |what| move |error| OpenError { error, what };
-    let fd = os::file::open(path_of(path)).map_err(fail("open()"))?;
-    let meta = os::file::fstat(&fd).map_err(fail("fstat()"))?;
-    let etag = Bytes::from(format!("\"{:x}-{:x}\"", meta.mtime_sec, meta.size));
-    let fd = meta.is_file().then(|| Rc::new(fd));
-    Ok(Rc::new(OpenFile { meta, fd, content: None, etag }))
+/// What the workers know about files; belongs to one configuration.
+#[derive(Default)]
+pub(crate) struct Files {
+    contents: contents::Contents,
+    caches: cache::Caches,
 }
 
-/// Facts about `path`, links followed as the location's settings say; nothing is kept open.
-pub fn stat(_r: &Request, path: &[u8]) -> Result<FileMeta, OpenError> {
-    os::file::stat(path_of(path)).map_err(|error| OpenError { error, what: "stat()" })
+/// What a request asked of the file system.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The question that could not be answered at once.
+    wanted: Option<Job>,
+    /// Answers that were waited for, until the handler that asked has what it wants.
+    got: Vec<(Job, Answer)>,
+    /// The last `stat` that was answered, by path; good for the turn of the loop it was asked in.
+    seen: Option<(u64, FileMeta)>,
+    seen_path: Vec<u8>,
+}
+
+impl Asked {
+    pub fn reset(&mut self) {
+        self.seen = None;
+        if self.wanted.is_some() || !self.got.is_empty() {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.wanted = None;
+        self.got.clear();
+    }
+}
+
+/// Opens `path` for reading as the location's settings say (`open_file_cache`, `disable_symlinks`).
+/// `Pending`: the answer has to be waited for, see [`step`].
+pub fn try_open(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, OpenError>> {
+    let links = links::of(r, path);
+    if let Some(conf) = r.loc.core.open_file_cache {
+        return cache::open(r, &conf, path, links);
+    }
+    if links.follow() {
+        let main = r.main.clone();
+        let held = main.files.contents.get(path);
+        if let Some(file) = held {
+            match std::task::ready!(ask_stat(r, path, links)) {
+                Ok(meta) if meta.same_version(&file.facts.meta) => {
+                    return Poll::Ready(Ok(file));
+                }
+                Ok(_) => main.files.contents.remove(path),
+                Err(e) => {
+                    main.files.contents.remove(path);
+                    return Poll::Ready(Err(OpenError::new("open()", e.error)));
+                }
+            }
+        }
+    }
+    let loaded = match std::task::ready!(ask_load(r, path, links)) {
+        Ok(l) => l,
+        Err(e) => return Poll::Ready(Err(e)),
+    };
+    let settled = loaded.settled();
+    let mut file = opened(loaded);
+    if file.content.is_some() {
+        file.fd = None;
+        if settled && links.follow() {
+            r.main.files.contents.insert(path, &file);
+        }
+    }
+    Poll::Ready(Ok(file))
+}
+
+/// Facts about `path`, as the location's settings say; without `open_file_cache` nothing is opened.
+/// `Pending`: the answer has to be waited for, see [`step`].
+pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError>> {
+    let links = links::of(r, path);
+    match r.loc.core.open_file_cache {
+        Some(conf) => cache::open(r, &conf, path, links).map_ok(|f| f.facts.meta),
+        None => ask_stat(r, path, links),
+    }
+}
+
+/// The waiting form of [`try_open`].
+pub async fn open(r: &mut Request, path: &[u8]) -> Result<OpenFile, OpenError> {
+    asking(r, |r| try_open(r, path)).await
+}
+
+/// The waiting form of [`try_stat`].
+pub async fn stat(r: &mut Request, path: &[u8]) -> Result<FileMeta, OpenError> {
+    asking(r, |r| try_stat(r, path)).await
+}
+
+async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -> T {
+    loop {
+        if let Poll::Ready(answer) = ask(r) {
+            r.asked.forget();
+            return answer;
+        }
+        fetch(r).await;
+    }
+}
+
+/// Runs a handler that asks for files with `try_*` and gives up (`Pending`) where one of them does:
+/// decides at once if all answers are there, else begins again after each answer.
+///
+/// What the handler did before it gave up is done again, so it changes nothing until it has what it
+/// asked for.
+pub fn step<'a>(
+    r: &'a mut Request,
+    handler: impl Fn(&mut Request) -> Poll<Verdict> + 'a,
+) -> Step<'a> {
+    match handler(r) {
+        Poll::Ready(v) => Step::Now(v),
+        Poll::Pending => Step::Wait(Box::pin(async move {
+            fetch(r).await;
+            asking(r, handler).await
+        })),
+    }
+}
+
+/// Waits for the answer to the question that made a `try_*` give up.
+async fn fetch(r: &mut Request) {
+    if let Some(job) = r.asked.wanted.take() {
+        let (job, answer) = door::wait(job).await;
+        r.asked.got.push((job, answer));
+    }
+}
+
+fn ask_stat(
+    r: &mut Request,
+    path: &[u8],
+    links: links::Links,
+) -> Poll<Result<FileMeta, OpenError>> {
+    let now = base::time::now_ms();
+    let asked = &mut r.asked;
+    if let Some((at, meta)) = asked.seen
+        && at == now
+        && links.follow()
+        && asked.seen_path == path
+    {
+        return Poll::Ready(Ok(meta));
+    }
+    if let Some(i) = position(asked, Kind::Stat, path, links)
+        && let (_, Answer::Stat(answer)) = &asked.got[i]
+    {
+        return Poll::Ready(answer.as_ref().map(|m| *m).map_err(OpenError::again));
+    }
+    match door::try_stat(path, links) {
+        Poll::Ready(answer) => {
+            if let Ok(meta) = &answer
+                && links.follow()
+            {
+                asked.seen = Some((now, *meta));
+                asked.seen_path.clear();
+                asked.seen_path.extend_from_slice(path);
+            }
+            Poll::Ready(answer)
+        }
+        Poll::Pending => {
+            asked.wanted = Some(Job::new(Kind::Stat, path, links));
+            Poll::Pending
+        }
+    }
+}
+
+fn ask_load(r: &mut Request, path: &[u8], links: links::Links) -> Poll<Result<Loaded, OpenError>> {
+    let asked = &mut r.asked;
+    // Taken out, since it holds a descriptor: whoever opens gets the file, and begins no more anew.
+    if let Some(i) = position(asked, Kind::Load, path, links)
+        && let (_, Answer::Load(answer)) = asked.got.swap_remove(i)
+    {
+        return Poll::Ready(answer);
+    }
+    let answer = door::try_load(path, links);
+    if answer.is_pending() {
+        asked.wanted = Some(Job::new(Kind::Load, path, links));
+    }
+    answer
+}
+
+fn position(asked: &Asked, kind: Kind, path: &[u8], links: links::Links) -> Option<usize> {
+    asked.got.iter().position(|(job, _)| job.is(kind, path, links))
+}
+
+fn opened(loaded: Loaded) -> OpenFile {
+    OpenFile {
+        facts: Facts::new(loaded.meta),
+        fd: loaded.fd.map(Rc::new),
+        content: loaded.content.map(Bytes::from),
+    }
 }
 
 /// Reads up to `len` bytes at `pos`.

@@ -118,6 +118,8 @@ pub struct Request {
     pub(crate) wire: mem::Chain,
     /// The client did not take or send bytes in time.
     pub(crate) timed_out: bool,
+    /// Questions to the file system.
+    pub(crate) asked: crate::files::Asked,
 }
 
 thread_local! {
@@ -171,6 +173,7 @@ impl Request {
                 err_status: 0,
                 wire: mem::Chain::new(),
                 timed_out: false,
+                asked: crate::files::Asked::default(),
             }),
         }
     }
@@ -210,6 +213,7 @@ impl Request {
         self.access_code = 0;
         self.err_status = 0;
         self.timed_out = false;
+        self.asked.reset();
     }
 
     /// The connection.

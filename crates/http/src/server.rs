@@ -49,6 +49,8 @@ pub struct HttpMain {
     pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,
     /// Folders for temporary files, made before the workers start.
     pub(crate) temp_paths: Vec<TempPath>,
+    /// What this worker knows about files.
+    pub(crate) files: crate::files::Files,
 }
 
 impl HttpMain {

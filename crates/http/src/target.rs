@@ -3,6 +3,7 @@
 use base::log::Level;
 use proto::h1::{FieldId, Method, TargetForm, Version};
 
+use crate::files::FilePath;
 use crate::request::Request;
 
 /// Sets host, server, URI and arguments of a request.
@@ -121,8 +122,8 @@ impl Request {
     }
 
     /// The path of the file that the URI stands for here, by `root` or `alias`.
-    pub fn map_path(&mut self) -> Vec<u8> {
-        let mut path = Vec::with_capacity(128);
+    pub fn map_path(&mut self) -> FilePath {
+        let mut path = FilePath::new();
         self.map_path_into(&mut path);
         path
     }
@@ -134,8 +135,8 @@ impl Request {
     }
 
     /// The path of the file that another URI stands for here.
-    pub fn map_path_of(&mut self, uri: &[u8]) -> Vec<u8> {
-        let mut path = Vec::with_capacity(128);
+    pub fn map_path_of(&mut self, uri: &[u8]) -> FilePath {
+        let mut path = FilePath::new();
         self.root_into(&mut path);
         path.extend_from_slice(self.below_root(uri));
         path
@@ -161,22 +162,19 @@ impl Request {
 
     /// Appends `root` (or `alias`) as it is for this request, absolute.
     pub fn root_into(&mut self, out: &mut Vec<u8>) {
-        let core = self.loc.core.clone();
-        match &core.root {
-            None => out.extend_from_slice(&self.main.default_root),
-            Some(root) => {
-                if let Some(c) = root.path.as_const() {
-                    out.extend_from_slice(c);
-                    return;
-                }
-                let value = root.path.eval(self);
-                if value.first() != Some(&b'/') {
-                    out.extend_from_slice(&self.main.prefix);
-                    out.push(b'/');
-                }
-                out.extend_from_slice(&value);
-            }
+        let Some(root) = &self.loc.core.root else {
+            return out.extend_from_slice(&self.main.default_root);
+        };
+        if let Some(c) = root.path.as_const() {
+            return out.extend_from_slice(c);
         }
+        let core = self.loc.core.clone();
+        let value = core.root.as_ref().map(|root| root.path.eval(self)).unwrap_or_default();
+        if value.first() != Some(&b'/') {
+            out.extend_from_slice(&self.main.prefix);
+            out.push(b'/');
+        }
+        out.extend_from_slice(&value);
     }
 
     /// The value of the first request field of that id, copied.

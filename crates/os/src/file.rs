@@ -33,6 +33,11 @@ pub struct FileMeta {
     pub mtime_sec: i64,
     /// The nanoseconds of that second.
     pub mtime_nsec: u32,
+    /// Last change of content, permissions or name: seconds since 1970. Programs can set the other
+    /// time back, not this one.
+    pub ctime_sec: i64,
+    /// The nanoseconds of that second.
+    pub ctime_nsec: u32,
     /// Inode number.
     pub ino: u64,
     /// Device of the file system.
@@ -65,6 +70,8 @@ impl FileMeta {
             && self.size == other.size
             && self.mtime_sec == other.mtime_sec
             && self.mtime_nsec == other.mtime_nsec
+            && self.ctime_sec == other.ctime_sec
+            && self.ctime_nsec == other.ctime_nsec
     }
 }
 
@@ -82,6 +89,8 @@ fn statx(dir: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<FileMeta> {
         blocks: st.stx_blocks,
         mtime_sec: st.stx_mtime.tv_sec,
         mtime_nsec: st.stx_mtime.tv_nsec,
+        ctime_sec: st.stx_ctime.tv_sec,
+        ctime_nsec: st.stx_ctime.tv_nsec,
         ino: st.stx_ino,
         dev: libc::makedev(st.stx_dev_major, st.stx_dev_minor),
         mode,
@@ -135,6 +144,12 @@ pub enum OpenAt {
     File,
     /// A file to read; a symbolic link fails with `ELOOP`.
     FileNoFollow,
+}
+
+/// Opens a directory to walk through with [`open_at`]; that it may be searched is enough.
+pub fn open_search(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens `name` within an open directory, step by step as `disable_symlinks` needs it.

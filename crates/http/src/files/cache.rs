@@ -1,0 +1,314 @@
+//! `open_file_cache`: what was found at paths, with descriptors, held for a while without looking
+//! again. Folders and (with `open_file_cache_errors`) errors are entries too.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use mem::{Key, Slab};
+
+use super::links::Links;
+use super::{CONTENT_MAX, Facts, OpenError, OpenFile, ask_load, ask_stat, door, opened};
+use crate::core_conf::OpenFileCache;
+use crate::request::Request;
+
+/// What was found at a path.
+enum Held {
+    /// A file, open. Its content, if it is held, is in [`Contents`](super::contents::Contents).
+    File(OpenFile),
+    /// A file that was not used often enough to stay open.
+    Rare,
+    /// A folder.
+    Dir(Rc<Facts>),
+    /// The path cannot be opened: the system's error and the call that met it.
+    Error(i32, &'static str),
+}
+
+struct Entry {
+    path: Rc<[u8]>,
+    held: Held,
+    links: Links,
+    /// When it was looked at, in seconds of the monotonic clock.
+    created: u64,
+    accessed: u64,
+    uses: u64,
+    newer: Option<Key>,
+    older: Option<Key>,
+}
+
+/// One cache: entries by path, chained from the one used last to the one used longest ago.
+#[derive(Default)]
+struct Cache {
+    by_path: HashMap<Rc<[u8]>, Key>,
+    entries: Slab<Entry>,
+    newest: Option<Key>,
+    oldest: Option<Key>,
+}
+
+/// The caches of a configuration, by the number of their directive.
+#[derive(Default)]
+pub(super) struct Caches(RefCell<HashMap<u32, Cache>>);
+
+/// What the cache says about a path.
+enum Found {
+    Answer(Result<OpenFile, OpenError>),
+    /// An open file whose time is up.
+    OldFile(OpenFile),
+    OldDir,
+    Unknown,
+}
+
+/// Opens `path` through the cache; see [`try_open`](super::try_open).
+pub(super) fn open(
+    r: &mut Request,
+    conf: &OpenFileCache,
+    path: &[u8],
+    links: Links,
+) -> Poll<Result<OpenFile, OpenError>> {
+    let now = base::time::now_ms() / 1000;
+    let main = r.main.clone();
+    let valid = r.loc.core.open_file_cache_valid;
+    let (found, gone) = main.files.caches.with(conf.id, |c| {
+        let found = c.find(path, links, now, valid);
+        (found, c.expire_unused(now, conf.inactive_secs))
+    });
+    dispose(gone);
+    let answer = match found {
+        Found::Answer(Ok(file)) => return Poll::Ready(Ok(with_content(r, path, file))),
+        Found::Answer(Err(e)) => return Poll::Ready(Err(e)),
+        Found::OldFile(file) => match ready!(ask_stat(r, path, links)) {
+            Ok(meta) if meta.ino == file.meta().ino && meta.dev == file.meta().dev => {
+                Ok(refreshed(r, path, file, meta))
+            }
+            Ok(_) => ready!(load(r, path, links)),
+            Err(e) => Err(e),
+        },
+        Found::OldDir => match ready!(ask_stat(r, path, links)) {
+            Ok(meta) if meta.is_dir() => {
+                Ok(OpenFile { facts: Facts::new(meta), fd: None, content: None })
+            }
+            Ok(_) => ready!(load(r, path, links)),
+            Err(e) => Err(e),
+        },
+        Found::Unknown => ready!(load(r, path, links)),
+    };
+    let core = &r.loc.core;
+    let (errors, min_uses) = (core.open_file_cache_errors, core.open_file_cache_min_uses);
+    let held = match &answer {
+        Ok(f) if f.meta().is_dir() => Some(Held::Dir(f.facts.clone())),
+        Ok(f) => Some(Held::File(OpenFile { content: None, ..f.clone() })),
+        Err(e) if errors && e.what != "fstat()" => e.errno().map(|n| Held::Error(n, e.what)),
+        Err(_) => None,
+    };
+    let gone = main.files.caches.with(conf.id, |c| match held {
+        Some(held) => c.store(path, links, held, now, conf, min_uses),
+        None => c.remove(path),
+    });
+    dispose(gone);
+    Poll::Ready(answer)
+}
+
+/// Closes what is no longer held; the loop may be waiting for a descriptor to become free.
+fn dispose(gone: Vec<Entry>) {
+    if !gone.is_empty() {
+        drop(gone);
+        event::descriptor_closed();
+    }
+}
+
+/// Opens and reads anew; what was read goes to the contents.
+fn load(r: &mut Request, path: &[u8], links: Links) -> Poll<Result<OpenFile, OpenError>> {
+    let loaded = match ready!(ask_load(r, path, links)) {
+        Ok(l) => l,
+        Err(e) => return Poll::Ready(Err(e)),
+    };
+    let settled = loaded.settled();
+    let file = opened(loaded);
+    if settled && file.content.is_some() {
+        keep(r, path, &file);
+    }
+    Poll::Ready(Ok(file))
+}
+
+fn keep(r: &Request, path: &[u8], file: &OpenFile) {
+    r.main.files.contents.insert(path, &OpenFile { fd: None, ..file.clone() });
+}
+
+/// The same file with the facts of now.
+fn refreshed(r: &Request, path: &[u8], file: OpenFile, meta: os::file::FileMeta) -> OpenFile {
+    let facts = match meta.same_version(file.meta()) {
+        true => file.facts,
+        false => Facts::new(meta),
+    };
+    with_content(r, path, OpenFile { facts, ..file })
+}
+
+/// Adds the content of a small file: what is held of this very version, else what is read now, once
+/// later changes can be told from it.
+fn with_content(r: &Request, path: &[u8], mut file: OpenFile) -> OpenFile {
+    let meta = file.meta();
+    if !meta.is_file() || meta.size > CONTENT_MAX {
+        return file;
+    }
+    let held = r.main.files.contents.get(path);
+    if let Some(held) = held
+        && held.meta().same_version(meta)
+    {
+        file.content = held.content;
+        return file;
+    }
+    if let Some(fd) = &file.fd
+        && door::settled(meta)
+        && os::file::fstat(fd.as_ref()).is_ok_and(|now| now.same_version(meta))
+        && let Some(content) = door::read_small(fd, meta)
+    {
+        file.content = Some(Bytes::from(content));
+        keep(r, path, &file);
+    }
+    file
+}
+
+impl Caches {
+    fn with<T>(&self, id: u32, f: impl FnOnce(&mut Cache) -> T) -> T {
+        f(self.0.borrow_mut().entry(id).or_default())
+    }
+}
+
+impl Cache {
+    fn find(&mut self, path: &[u8], links: Links, now: u64, valid: u64) -> Found {
+        let Some(&key) = self.by_path.get(path) else { return Found::Unknown };
+        let Some(e) = self.entries.get_mut(key) else { return Found::Unknown };
+        let current = now.saturating_sub(e.created) < valid && e.links == links;
+        let found = match (&e.held, current) {
+            (Held::File(f), true) => Found::Answer(Ok(f.clone())),
+            (Held::File(f), false) => return Found::OldFile(f.clone()),
+            (Held::Dir(facts), true) => {
+                let facts = facts.clone();
+                Found::Answer(Ok(OpenFile { facts, fd: None, content: None }))
+            }
+            (Held::Dir(_), false) => return Found::OldDir,
+            (Held::Error(n, what), true) => {
+                let error = std::io::Error::from_raw_os_error(*n);
+                Found::Answer(Err(OpenError::new(what, error)))
+            }
+            (Held::Error(..), false) | (Held::Rare, _) => return Found::Unknown,
+        };
+        e.uses += 1;
+        e.accessed = now;
+        self.unlink(key);
+        self.link(key);
+        found
+    }
+
+    /// Puts what was found now in place; gives back what is no longer held.
+    fn store(
+        &mut self,
+        path: &[u8],
+        links: Links,
+        held: Held,
+        now: u64,
+        conf: &OpenFileCache,
+        min_uses: u64,
+    ) -> Vec<Entry> {
+        let mut gone = Vec::new();
+        let known = self.by_path.get(path).copied().filter(|k| self.entries.get(*k).is_some());
+        let key = match known {
+            Some(key) => {
+                self.unlink(key);
+                key
+            }
+            None => {
+                if self.entries.len() >= conf.max {
+                    gone.extend(self.expire_oldest());
+                }
+                let path: Rc<[u8]> = path.into();
+                let (newer, older) = (None, None);
+                let held = Held::Rare;
+                let entry = Entry {
+                    path: path.clone(),
+                    held,
+                    links,
+                    created: 0,
+                    accessed: 0,
+                    uses: 0,
+                    newer,
+                    older,
+                };
+                let key = self.entries.insert(entry);
+                self.by_path.insert(path, key);
+                key
+            }
+        };
+        if let Some(e) = self.entries.get_mut(key) {
+            e.uses += 1;
+            e.held = match held {
+                Held::File(_) if e.uses < min_uses => Held::Rare,
+                h => h,
+            };
+            e.links = links;
+            (e.created, e.accessed) = (now, now);
+        }
+        self.link(key);
+        gone
+    }
+
+    /// Takes out one or two entries that nobody used for so long, as nginx does at each use of another.
+    fn expire_unused(&mut self, now: u64, inactive_secs: u64) -> Vec<Entry> {
+        let mut gone = Vec::new();
+        for _ in 0..2 {
+            let oldest = self.oldest.and_then(|k| self.entries.get(k));
+            if oldest.is_some_and(|e| now.saturating_sub(e.accessed) > inactive_secs) {
+                gone.extend(self.expire_oldest());
+            }
+        }
+        gone
+    }
+
+    fn remove(&mut self, path: &[u8]) -> Vec<Entry> {
+        let entry = self.by_path.get(path).copied().and_then(|key| self.take(key));
+        entry.into_iter().collect()
+    }
+
+    fn expire_oldest(&mut self) -> Option<Entry> {
+        self.oldest.and_then(|key| self.take(key))
+    }
+
+    fn take(&mut self, key: Key) -> Option<Entry> {
+        self.unlink(key);
+        let entry = self.entries.remove(key)?;
+        self.by_path.remove(&entry.path);
+        Some(entry)
+    }
+
+    /// Takes an entry out of the order of use.
+    fn unlink(&mut self, key: Key) {
+        let Some(e) = self.entries.get_mut(key) else { return };
+        let (newer, older) = (e.newer.take(), e.older.take());
+        match newer.and_then(|k| self.entries.get_mut(k)) {
+            Some(n) => n.older = older,
+            None if self.newest == Some(key) => self.newest = older,
+            None => {}
+        }
+        match older.and_then(|k| self.entries.get_mut(k)) {
+            Some(o) => o.newer = newer,
+            None if self.oldest == Some(key) => self.oldest = newer,
+            None => {}
+        }
+    }
+
+    /// Puts an entry that is not in the order of use at its newest end.
+    fn link(&mut self, key: Key) {
+        let was = self.newest.replace(key);
+        if let Some(w) = was.and_then(|k| self.entries.get_mut(k)) {
+            w.newer = Some(key);
+        }
+        if let Some(e) = self.entries.get_mut(key) {
+            e.older = was;
+        }
+        if self.oldest.is_none() {
+            self.oldest = Some(key);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The one place where serving touches the file system, in two shapes: at once, or by waiting.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::task::Poll;
+
+use os::file::FileMeta;
+
+use super::links::{self, Links};
+use super::{CONTENT_MAX, OpenError};
+
+/// How long a file must have been left alone before what was read of it stands for it: a change right
+/// after the reading could fall into the same tick of the file system's clock. Two seconds is the
+/// coarsest tick there is (FAT).
+const SETTLE_MS: i64 = 2_000;
+
+pub(super) fn path_of(path: &[u8]) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(path))
+}
+
+/// A file that was opened and, where it is small, read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub meta: FileMeta,
+    /// Of anything but folders.
+    pub fd: Option<OwnedFd>,
+    /// All bytes of a regular file of at most [`CONTENT_MAX`].
+    pub content: Option<Vec<u8>>,
+}
+
+impl Loaded {
+    /// Whether the content can be told from later ones by the file's facts.
+    pub fn settled(&self) -> bool {
+        settled(&self.meta)
+    }
+}
+
+/// Whether what is read now of a file with these facts can be told from what a later change makes of
+/// it. The loop's clock lags behind the kernel's, which errs on the safe side.
+pub(super) fn settled(meta: &FileMeta) -> bool {
+    let ms = |sec: i64, nsec: u32| sec.saturating_mul(1000) + i64::from(nsec / 1_000_000);
+    let changed = ms(meta.mtime_sec, meta.mtime_nsec).max(ms(meta.ctime_sec, meta.ctime_nsec));
+    changed.saturating_add(SETTLE_MS) <= base::time::unix_ms() as i64
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Stat,
+    Load,
+}
+
+/// A question to the file system that can be carried elsewhere.
+#[derive(Debug)]
+pub(super) struct Job {
+    kind: Kind,
+    path: Vec<u8>,
+    links: Links,
+}
+
+pub(super) enum Answer {
+    Stat(Result<FileMeta, OpenError>),
+    Load(Result<Loaded, OpenError>),
+}
+
+impl Job {
+    pub fn new(kind: Kind, path: &[u8], links: Links) -> Job {
+        Job { kind, path: path.to_vec(), links }
+    }
+
+    pub fn is(&self, kind: Kind, path: &[u8], links: Links) -> bool {
+        self.kind == kind && self.path == path && self.links == links
+    }
+
+    fn run(&self) -> Answer {
+        match self.kind {
+            Kind::Stat => Answer::Stat(stat(&self.path, self.links)),
+            Kind::Load => Answer::Load(load(&self.path, self.links)),
+        }
+    }
+}
+
+/// The facts about what `path` leads to; `Pending` where they have to be waited for.
+#[inline]
+pub(super) fn try_stat(path: &[u8], links: Links) -> Poll<Result<FileMeta, OpenError>> {
+    #[cfg(test)]
+    if tests::COLD.get() {
+        return Poll::Pending;
+    }
+    Poll::Ready(stat(path, links))
+}
+
+/// Opens a file, and reads it if it is small; `Pending` where that has to be waited for.
+#[inline]
+pub(super) fn try_load(path: &[u8], links: Links) -> Poll<Result<Loaded, OpenError>> {
+    #[cfg(test)]
+    if tests::COLD.get() {
+        return Poll::Pending;
+    }
+    Poll::Ready(load(path, links))
+}
+
+/// Answers a question for which a `try_*` was `Pending`.
+pub(super) async fn wait(job: Job) -> (Job, Answer) {
+    let answer = job.run();
+    (job, answer)
+}
+
+fn stat(path: &[u8], links: Links) -> Result<FileMeta, OpenError> {
+    match links {
+        Links::Follow => os::file::stat(path_of(path)).map_err(|e| OpenError::new("stat()", e)),
+        Links::Check { owner, from } => {
+            let fd = links::open(path, owner, from)?;
+            os::file::fstat(&fd).map_err(|e| OpenError::new("fstat()", e))
+        }
+    }
+}
+
+fn load(path: &[u8], links: Links) -> Result<Loaded, OpenError> {
+    let fd = match links {
+        Links::Follow => os::file::open(path_of(path)).map_err(|e| OpenError::new("open()", e))?,
+        Links::Check { owner, from } => links::open(path, owner, from)?,
+    };
+    let meta = os::file::fstat(&fd).map_err(|e| OpenError::new("fstat()", e))?;
+    if meta.is_dir() {
+        return Ok(Loaded { meta, fd: None, content: None });
+    }
+    let content = read_small(&fd, &meta);
+    Ok(Loaded { meta, fd: Some(fd), content })
+}
+
+/// The content of a small regular file, if it is as long as its facts say.
+pub(super) fn read_small(fd: &OwnedFd, meta: &FileMeta) -> Option<Vec<u8>> {
+    if !meta.is_file() || meta.size > CONTENT_MAX {
+        return None;
+    }
+    let len = meta.size as usize;
+    let mut content = vec![0; len];
+    if len == 0 {
+        return Some(content);
+    }
+    // Short: truncated since, or an error that whoever sends the file will meet and log.
+    let n = os::file::read_at(fd, &mut content, 0).ok()?;
+    (n == len).then_some(content)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Makes every question one that has to be waited for.
+        pub static COLD: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn fresh_files_are_not_settled() {
+        let path = std::env::temp_dir().join(format!("weir-door-{}", std::process::id()));
+        std::fs::write(&path, b"x").unwrap();
+        base::time::update();
+        let meta = os::file::stat(&path).unwrap();
+        assert!(!settled(&meta));
+        let old = FileMeta { mtime_sec: 1, ctime_sec: 1, ..meta };
+        assert!(settled(&old));
+        // A time of change that was set back does not hide the change.
+        assert!(!settled(&FileMeta { mtime_sec: 1, ..meta }));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! `disable_symlinks`: paths opened component by component, so that no symbolic link among them is
+//! followed, or none whose owner is not its target's.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use os::file::{FileMeta, OpenAt};
+
+use super::OpenError;
+use super::door::path_of;
+use crate::request::Request;
+
+/// Which links of a path are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Links {
+    /// All.
+    Follow,
+    /// None behind the first `from` bytes of the path; with `owner` those whose owner is their
+    /// target's.
+    Check { owner: bool, from: usize },
+}
+
+impl Links {
+    pub fn follow(self) -> bool {
+        self == Links::Follow
+    }
+}
+
+/// What the location says about links in `path`.
+#[inline]
+pub(super) fn of(r: &mut Request, path: &[u8]) -> Links {
+    match &r.loc.core.disable_symlinks {
+        None => Links::Follow,
+        Some(_) => checked(r, path),
+    }
+}
+
+fn checked(r: &mut Request, path: &[u8]) -> Links {
+    let Some(conf) = r.loc.core.disable_symlinks.clone() else { return Links::Follow };
+    let owner = conf.if_not_owner;
+    let part = conf.from.as_ref().map(|t| r.eval(t)).unwrap_or_default();
+    if part.is_empty() || !path.starts_with(&part) {
+        return Links::Check { owner, from: 0 };
+    }
+    match path.get(part.len()) {
+        // The whole path is trusted.
+        None => Links::Follow,
+        Some(b'/') => Links::Check { owner, from: part.len() },
+        Some(_) if part.last() == Some(&b'/') => Links::Check { owner, from: part.len() - 1 },
+        Some(_) => Links::Check { owner, from: 0 },
+    }
+}
+
+/// Opens `path` for reading, with its links checked.
+pub(super) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, OpenError> {
+    let (mut dir, rest) = start(path, from)?;
+    let at = |error| OpenError::new("openat()", error);
+    let mut parts = rest.split(|b| *b == b'/').peekable();
+    let mut last: &[u8] = b"";
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            last = part;
+        } else if !part.is_empty() {
+            dir = component(&dir, path_of(part), owner, true).map_err(at)?;
+        }
+    }
+    if last.is_empty() {
+        // A slash at the end: the folder itself, opened anew for reading.
+        return os::file::open_at(&dir, Path::new("."), OpenAt::File).map_err(at);
+    }
+    component(&dir, path_of(last), owner, false).map_err(at)
+}
+
+/// The folder to start from, and what of the path is left to walk.
+fn start(path: &[u8], from: usize) -> Result<(OwnedFd, &[u8]), OpenError> {
+    let (dir, rest, what) = match path {
+        _ if from > 0 => (&path[..from], &path[from + 1..], "open()"),
+        [b'/', rest @ ..] => (&b"/"[..], rest, "openat()"),
+        _ => (&b"."[..], path, "openat()"),
+    };
+    let fd = os::file::open_search(path_of(dir)).map_err(|e| OpenError::new(what, e))?;
+    Ok((fd, rest))
+}
+
+/// Opens one component.
+fn component(dir: &OwnedFd, name: &Path, owner: bool, is_dir: bool) -> io::Result<OwnedFd> {
+    if !owner {
+        let how = if is_dir { OpenAt::DirNoFollow } else { OpenAt::FileNoFollow };
+        return os::file::open_at(dir, name, how);
+    }
+    let how = if is_dir { OpenAt::Dir } else { OpenAt::File };
+    let fd = os::file::open_at(dir, name, how)?;
+    // Between the two calls the name may come to stand for something else: whether it was a link when
+    // it was opened is not known, so the owners have to agree in any case.
+    let link: FileMeta = os::file::lstat_at(dir, name)?;
+    if link.uid != os::file::fstat(&fd)?.uid {
+        return Err(io::Error::from_raw_os_error(ELOOP));
+    }
+    Ok(fd)
+}
+
+const ELOOP: i32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    fn errno(path: &Path, owner: bool, from: usize) -> Option<i32> {
+        open(path.as_os_str().as_bytes(), owner, from).err().and_then(|e| e.errno())
+    }
+
+    #[test]
+    fn links_are_refused_behind_the_trusted_part() {
+        let dir = std::env::temp_dir().join(format!("weir-links-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("real")).unwrap();
+        let dir = dir.canonicalize().unwrap();
+        std::fs::write(dir.join("real/f"), b"x").unwrap();
+        symlink(dir.join("real"), dir.join("folder")).unwrap();
+        symlink("f", dir.join("real/link")).unwrap();
+
+        assert_eq!(errno(&dir.join("real/f"), false, 0), None);
+        assert_eq!(errno(&dir.join("real//./f"), false, 0), None);
+        assert_eq!(errno(&dir.join("real/"), false, 0), None);
+        assert_eq!(errno(&dir.join("real/link"), false, 0), Some(ELOOP));
+        // What the kernel says of a link where a folder has to be.
+        assert_eq!(errno(&dir.join("folder/f"), false, 0), Some(20));
+        assert_eq!(errno(&dir.join("f/"), false, 0), Some(2));
+        assert_eq!(errno(&dir.join("real/f/"), false, 0), Some(20));
+        // Links of their target's owner.
+        assert_eq!(errno(&dir.join("folder/link"), true, 0), None);
+        // The folder's link stands in the part that is trusted.
+        let trusted = dir.join("folder").as_os_str().len();
+        assert_eq!(errno(&dir.join("folder/f"), false, trusted), None);
+        assert_eq!(errno(&dir.join("folder/link"), false, trusted), Some(ELOOP));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
