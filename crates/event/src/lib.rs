@@ -13,9 +13,11 @@ mod listener;
 mod notify;
 mod op;
 mod remote;
+pub mod sim;
 mod slot;
 mod sock;
 pub mod task;
+pub mod testing;
 mod timer;
 mod turn;
 

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -238,6 +238,7 @@ impl Listener {
 fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match &mut inner.driver {
         Driver::Epoll(_) => os::socket::accept(shared.sock.fd()),
+        Driver::Sim(sim) => sim.net.accept(shared.sock.key),
     }
 }
 
@@ -267,6 +268,7 @@ fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
     if let Some(max) = full {
         let log = base::log::default();
         base::log!(log, Level::Alert, None, "{max} worker_connections are not enough");
+        with(|inner| inner.driver.refused(fd.as_fd()));
         return None;
     }
     Some(Accepted { sock: Sock::from_fd(fd), addr })

@@ -166,7 +166,11 @@ pub(crate) struct Registered {
 
 impl Registered {
     pub(crate) fn new(fd: OwnedFd, kind: Kind, bits: u8) -> Registered {
-        let key = with(|inner| inner.core.socks.insert(kind, bits));
+        let key = with(|inner| {
+            let key = inner.core.socks.insert(kind, bits);
+            inner.driver.opened(key, fd.as_fd(), kind);
+            key
+        });
         Registered { fd: Some(fd), key }
     }
 
@@ -189,7 +193,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
         let _ = try_with(|inner| {
-            inner.driver.closing(&mut inner.core, self.key);
+            inner.driver.closing(self.key);
             inner.core.socks.remove(self.key);
         });
         drop(fd);

@@ -171,6 +171,11 @@ impl Epoll {
         core.apply(key, ready_bits(event.flags));
     }
 
+    /// Whether the last wait collected nothing.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.events.is_empty()
+    }
+
     pub(super) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
         if let Some(entry) = core.socks.get(key)
             && entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE) != 0

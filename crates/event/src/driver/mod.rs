@@ -4,16 +4,19 @@
 //! learns of readiness and waits for it.
 
 mod epoll;
+mod sim;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub(crate) use epoll::Epoll;
+pub(crate) use sim::Sim;
 
 use crate::op::Direction;
 use crate::remote::Mailbox;
-use crate::sock::SockKey;
+use crate::sim::Plan;
+use crate::sock::{Kind, SockKey};
 use crate::turn::Core;
 
 /// Which driver a loop is to have.
@@ -22,6 +25,8 @@ pub enum DriverKind {
     /// epoll(7), edge-triggered.
     #[default]
     Epoll,
+    /// A simulated network and clock, for tests.
+    Sim(Plan),
 }
 
 impl DriverKind {
@@ -29,12 +34,14 @@ impl DriverKind {
     pub fn name(self) -> &'static str {
         match self {
             DriverKind::Epoll => "epoll",
+            DriverKind::Sim(_) => "sim",
         }
     }
 }
 
 pub(crate) enum Driver {
     Epoll(Epoll),
+    Sim(Box<Sim>),
 }
 
 /// Which of the collected events to apply.
@@ -54,12 +61,14 @@ impl Driver {
     ) -> io::Result<Driver> {
         match kind {
             DriverKind::Epoll => Ok(Driver::Epoll(Epoll::new(mailbox.clone(), resolution_ms)?)),
+            DriverKind::Sim(plan) => Ok(Driver::Sim(Box::new(Sim::new(plan, mailbox.clone())?))),
         }
     }
 
     pub(crate) fn kind(&self) -> DriverKind {
         match self {
             Driver::Epoll(_) => DriverKind::Epoll,
+            Driver::Sim(sim) => DriverKind::Sim(sim.plan()),
         }
     }
 
@@ -73,6 +82,7 @@ impl Driver {
     ) -> io::Result<()> {
         match self {
             Driver::Epoll(epoll) => epoll.arm(core, key, fd, direction),
+            Driver::Sim(sim) => sim.arm(core, key, fd, direction),
         }
     }
 
@@ -86,6 +96,10 @@ impl Driver {
     ) -> io::Result<()> {
         match self {
             Driver::Epoll(epoll) => epoll.listen(key, fd, on, exclusive),
+            Driver::Sim(sim) => {
+                sim.net.listen(key, on);
+                Ok(())
+            }
         }
     }
 
@@ -94,6 +108,7 @@ impl Driver {
     pub(crate) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
         match self {
             Driver::Epoll(epoll) => epoll.wait(timeout_ms),
+            Driver::Sim(sim) => sim.wait(timeout_ms),
         }
     }
 
@@ -101,14 +116,32 @@ impl Driver {
     pub(crate) fn apply(&mut self, core: &mut Core, phase: Phase) {
         match self {
             Driver::Epoll(epoll) => epoll.apply(core, phase),
+            Driver::Sim(sim) => sim.apply(core, phase),
+        }
+    }
+
+    /// A descriptor came into the loop.
+    pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: Kind) {
+        match self {
+            Driver::Epoll(_) => (),
+            Driver::Sim(sim) => sim.net.opened(key, fd, kind),
+        }
+    }
+
+    /// An accepted descriptor is closed before it came into the loop.
+    pub(crate) fn refused(&mut self, fd: BorrowedFd<'_>) {
+        match self {
+            Driver::Epoll(_) => (),
+            Driver::Sim(sim) => sim.net.refused(fd),
         }
     }
 
     /// The descriptor of a socket is about to be closed.
-    pub(crate) fn closing(&mut self, _core: &mut Core, _key: SockKey) {
+    pub(crate) fn closing(&mut self, key: SockKey) {
         match self {
             // Closing the last descriptor ends the registration, and none of ours is duplicated.
             Driver::Epoll(_) => (),
+            Driver::Sim(sim) => sim.net.closed(key),
         }
     }
 
@@ -116,18 +149,21 @@ impl Driver {
     pub(crate) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
         match self {
             Driver::Epoll(epoll) => epoll.leaving(core, key, fd),
+            Driver::Sim(sim) => sim.leaving(core, key, fd),
         }
     }
 
-    pub(crate) fn shutdown_write(&mut self, _key: SockKey, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn shutdown_write(&mut self, key: SockKey, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Driver::Epoll(_) => os::socket::shutdown_write(fd),
+            Driver::Sim(sim) => sim.net.shutdown_write(key),
         }
     }
 
-    pub(crate) fn reset_on_close(&mut self, _key: SockKey, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn reset_on_close(&mut self, key: SockKey, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Driver::Epoll(_) => os::socket::set_reset_on_close(fd),
+            Driver::Sim(sim) => sim.net.reset_on_close(key),
         }
     }
 }

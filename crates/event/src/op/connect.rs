@@ -41,6 +41,7 @@ impl Sock {
         with(|inner| {
             let connected = match &mut inner.driver {
                 Driver::Epoll(_) => os::socket::connect(self.fd(), addr),
+                Driver::Sim(sim) => sim.net.connect(self.0.key, addr),
             };
             if connected.is_err()
                 && let Some(entry) = inner.core.socks.get(self.0.key)
@@ -67,6 +68,7 @@ impl Sock {
             }
             let connected = match &mut inner.driver {
                 Driver::Epoll(_) => os::socket::take_error(self.fd()),
+                Driver::Sim(sim) => sim.net.take_error(self.0.key),
             };
             Poll::Ready(connected)
         })

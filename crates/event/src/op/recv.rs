@@ -40,6 +40,7 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     let room = page.spare();
     let received = page.append_with(|vec| match &mut inner.driver {
         Driver::Epoll(_) => attempt(sock.fd(), vec),
+        Driver::Sim(sim) => sim.net.recv(sock.key, vec),
     });
     match &received {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => entry.bits &= !bits::READ,

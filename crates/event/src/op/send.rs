@@ -72,6 +72,10 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
         let sent = match driver {
             Driver::Epoll(_) => Calls::file(sock.fd(), file, pos, count)?,
+            Driver::Sim(sim) => {
+                let part = read_file(file, pos, count)?;
+                if part.is_empty() { 0 } else { sim.net.send(sock.key, &[&part[..]])? }
+            }
         };
         // Less than was asked for need not mean that the socket is full: the pipe between the
         // two has its own limits.
@@ -88,6 +92,14 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     }
 }
 
+/// What sendfile(2) would read; a page of it is enough for a simulation.
+fn read_file(file: &FileHandle, pos: u64, count: usize) -> io::Result<Vec<u8>> {
+    let mut part = vec![0; count.min(4096)];
+    let read = rustix::io::pread(file, &mut part, pos)?;
+    part.truncate(read);
+    Ok(part)
+}
+
 fn memory<const N: usize>(
     driver: &mut Driver,
     sock: &Registered,
@@ -101,6 +113,7 @@ fn memory<const N: usize>(
     let more = more && bytes < limit;
     let sent = match driver {
         Driver::Epoll(_) => Calls::memory(sock.fd(), &slices[..count], more)?,
+        Driver::Sim(sim) => sim.net.send(sock.key, &slices[..count])?,
     };
     Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
 }

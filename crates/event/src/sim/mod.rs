@@ -1,0 +1,80 @@
+//! A simulated network and clock: the loop's real code, and everything that is built on it, runs
+//! on sockets that exist in memory only, under faults chosen by a seed.
+//!
+//! Sockets are made as always. Under a simulated loop the descriptor serves for addresses and
+//! options; what is connected, sent and received happens in [`net`]. A listener is found under
+//! the address that its descriptor is bound to. Time stands still while tasks run and jumps to
+//! the next event when none can, so that a test of an hour's timeouts takes microseconds.
+
+pub(crate) mod net;
+pub(crate) mod rng;
+
+use std::future::Future;
+use std::io;
+
+use crate::driver::DriverKind;
+use crate::turn::{Loop, Options};
+
+/// What goes wrong in a simulated network, and how often (in a thousand operations).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// The longest way of a segment, in milliseconds.
+    pub latency_ms: u64,
+    /// Bytes that may be on their way in one direction.
+    pub window: usize,
+    /// Reads and writes that do less than they could.
+    pub short: u16,
+    /// Attempts at a ready socket that find it not ready after all.
+    pub again: u16,
+    /// Operations at which the connection breaks.
+    pub reset: u16,
+    /// Turns in which readiness is reported that is not there, or of sockets that are closed.
+    pub stray: u16,
+    /// Turns that come late, by up to 20 milliseconds.
+    pub late: u16,
+}
+
+impl Faults {
+    /// A network without latency and without faults.
+    pub const NONE: Faults = Faults {
+        latency_ms: 0,
+        window: 64 * 1024,
+        short: 0,
+        again: 0,
+        reset: 0,
+        stray: 0,
+        late: 0,
+    };
+
+    /// Everything that does not break connections, and often.
+    pub const ROUGH: Faults = Faults {
+        latency_ms: 50,
+        window: 4096,
+        short: 300,
+        again: 200,
+        reset: 0,
+        stray: 200,
+        late: 100,
+    };
+
+    /// [`Faults::ROUGH`], and connections break.
+    pub const HOSTILE: Faults = Faults { reset: 10, ..Faults::ROUGH };
+}
+
+/// The seed and the faults of a simulation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The same seed gives the same run.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+/// Runs `future` on a simulated loop.
+///
+/// # Errors
+/// When it panics, or waits for something that can never come.
+pub fn run<T: 'static>(plan: Plan, future: impl Future<Output = T> + 'static) -> io::Result<T> {
+    let driver = DriverKind::Sim(plan);
+    Loop::new(Options { driver, ..Options::default() })?.block_on(future)
+}

@@ -1,0 +1,75 @@
+//! For tests: one body, run on every driver that the machine has.
+
+use std::future::Future;
+use std::io;
+
+use os::SockAddr;
+
+use crate::driver::{Driver, DriverKind};
+use crate::sim::{Faults, Plan};
+use crate::turn::with;
+use crate::{Deadline, ListenOpts, Listener, Loop, Options, Sock};
+
+/// Simulations that [`each_driver`] runs with faults, each with a seed of its own.
+const SEEDS: u64 = 16;
+
+/// Every driver: the kernel's, a simulation without faults, and simulations with those faults
+/// that do not break connections.
+pub fn drivers() -> Vec<DriverKind> {
+    let mut all = vec![DriverKind::Epoll, DriverKind::Sim(Plan { seed: 0, faults: Faults::NONE })];
+    let rough = (1..=SEEDS).map(|seed| Plan { seed, faults: Faults::ROUGH });
+    all.extend(rough.map(DriverKind::Sim));
+    all
+}
+
+/// Runs the test that `body` makes on every driver.
+///
+/// # Panics
+/// When it fails on one of them; the message names the driver, and the seed of a simulation.
+pub fn each_driver<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
+    for driver in drivers() {
+        let ran = Loop::new(Options { driver, ..Options::default() })
+            .and_then(|mut event_loop| event_loop.block_on(body()));
+        assert!(ran.is_ok(), "on {driver:?}: {ran:?}");
+    }
+}
+
+/// A listener on a port of the loopback that was free, and its address.
+///
+/// # Errors
+/// What the system says.
+pub fn listen() -> io::Result<(Listener, SockAddr)> {
+    let any = SockAddr::ip(std::net::Ipv4Addr::LOCALHOST.into(), 0);
+    let fd = os::socket::socket(&any, os::socket::Kind::Stream)?;
+    os::socket::bind(&fd, &any)?;
+    os::socket::listen(&fd, 511)?;
+    let addr = os::socket::local_addr(&fd)?;
+    Ok((Listener::new(fd, ListenOpts::default()), addr))
+}
+
+/// A connection to `addr`.
+///
+/// # Errors
+/// What the system says, or `TimedOut` after ten seconds.
+pub async fn connect(addr: &SockAddr) -> io::Result<Sock> {
+    let sock = Sock::from_fd(os::socket::socket(addr, os::socket::Kind::Stream)?);
+    sock.connect(addr, Deadline::in_ms(10_000)).await?;
+    Ok(sock)
+}
+
+/// Two sockets that are connected to each other.
+///
+/// # Errors
+/// What the system says.
+pub fn pair() -> io::Result<(Sock, Sock)> {
+    let (a, b) = std::os::unix::net::UnixStream::pair()?;
+    a.set_nonblocking(true)?;
+    b.set_nonblocking(true)?;
+    let (a, b) = (Sock::from_fd(a.into()), Sock::from_fd(b.into()));
+    with(|inner| {
+        if let Driver::Sim(sim) = &mut inner.driver {
+            sim.net.link(a.0.key, b.0.key);
+        }
+    });
+    Ok((a, b))
+}

@@ -1,0 +1,138 @@
+//! How connections are accepted.
+
+use std::cell::{Cell, RefCell};
+use std::net::TcpStream;
+use std::rc::Rc;
+
+use base::log::Level;
+use event::testing::listen;
+use event::{AcceptLock, Listener, Loop, Options};
+use os::SockAddr;
+
+fn run(options: Options, future: impl Future<Output = ()> + 'static) {
+    let mut event_loop = Loop::new(options).expect("a loop");
+    event_loop.block_on(future).expect("the loop runs");
+}
+
+fn clients(addr: &SockAddr, count: usize) -> Vec<TcpStream> {
+    let to = (addr.ip_addr().expect("an IP address"), addr.port());
+    (0..count).map(|_| TcpStream::connect(to).expect("connected")).collect()
+}
+
+/// Accepts until nothing comes for a while; returns in which turns of the loop.
+async fn accept_turns(listener: &Listener) -> Vec<u64> {
+    let mut turns = Vec::new();
+    while let Ok(accepted) = event::timeout(100, listener.accept()).await {
+        accepted.expect("accepted");
+        turns.push(event::stats().turns);
+    }
+    turns
+}
+
+#[test]
+fn one_connection_for_each_report() {
+    run(Options::default(), async {
+        let (listener, addr) = listen().expect("a listener");
+        let clients = clients(&addr, 40);
+        let mut turns = accept_turns(&listener).await;
+        assert_eq!(turns.len(), clients.len());
+        turns.dedup();
+        assert_eq!(turns.len(), clients.len());
+    });
+}
+
+#[test]
+fn multi_accept_takes_all_at_once() {
+    run(Options { multi_accept: true, ..Options::default() }, async {
+        let (listener, addr) = listen().expect("a listener");
+        let clients = clients(&addr, 40);
+        let mut turns = accept_turns(&listener).await;
+        assert_eq!(turns.len(), clients.len());
+        turns.dedup();
+        assert_eq!(turns.len(), 1);
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let (log, lines) = base::log::capture(Level::Alert);
+    base::log::set_default(log);
+    run(Options { connections: 3, ..Options::default() }, async {
+        let (listener, addr) = listen().expect("a listener");
+        let _clients = clients(&addr, 5);
+        let mut kept = Vec::new();
+        while let Ok(accepted) = event::timeout(50, listener.accept()).await {
+            kept.push(accepted.expect("accepted"));
+        }
+        assert_eq!((kept.len(), event::connections_in_use()), (3, 3));
+        assert_eq!(event::stats().accepted, 5);
+    });
+    assert!(lines.take().contains("3 worker_connections are not enough"));
+}
+
+#[test]
+fn a_listener_that_nobody_asks_is_left_alone() {
+    run(Options::default(), async {
+        let (listener, addr) = listen().expect("a listener");
+        let early = clients(&addr, 1);
+        listener.accept().await.expect("accepted");
+        let late = clients(&addr, 2);
+        let turns = event::stats().turns;
+        event::sleep(50).await;
+        assert!(event::stats().turns - turns < 5);
+        listener.pause();
+        assert!(event::timeout(50, listener.accept()).await.is_err());
+        listener.resume();
+        listener.accept().await.expect("accepted");
+        drop((early, late));
+    });
+}
+
+/// A lock that another worker holds for as long as `taken` says, with a record of its use.
+#[derive(Clone, Default)]
+struct Lock {
+    taken: Rc<Cell<bool>>,
+    calls: Rc<RefCell<Vec<&'static str>>>,
+}
+
+impl AcceptLock for Lock {
+    fn try_lock(&self) -> bool {
+        self.calls.borrow_mut().push(if self.taken.get() { "refused" } else { "lock" });
+        !self.taken.get()
+    }
+
+    fn unlock(&self) {
+        self.calls.borrow_mut().push("unlock");
+    }
+}
+
+#[test]
+fn the_accept_lock_is_taken_before_a_wait_and_given_back_before_other_work() {
+    let lock = Lock::default();
+    let accept_mutex: Option<Box<dyn AcceptLock>> = Some(Box::new(lock.clone()));
+    let options = Options { accept_mutex, accept_mutex_delay_ms: 20, ..Options::default() };
+    run(options, async move {
+        let (listener, addr) = listen().expect("a listener");
+        lock.taken.set(true);
+        let _clients = clients(&addr, 2);
+        lock.calls.take();
+        assert!(event::timeout(90, listener.accept()).await.is_err());
+        // The turn that ran this far gives back what it had.
+        let mut refused = lock.calls.take();
+        assert_eq!(refused.remove(0), "unlock");
+        assert!(refused.iter().all(|call| *call == "refused"));
+        assert!((3..9).contains(&refused.len()), "{refused:?}");
+        lock.taken.set(false);
+        let accepted = listener.accept().await.expect("accepted");
+        // Still held: what accepts runs first.
+        let calls = lock.calls.take();
+        assert_eq!(calls.last(), Some(&"lock"));
+        *lock.calls.borrow_mut() = vec!["lock"];
+        drop(accepted);
+        event::sleep(5).await;
+        let calls = lock.calls.take();
+        for pair in calls.chunks(2) {
+            assert!(matches!(pair, ["lock", "unlock"] | ["lock"]), "{calls:?}");
+        }
+    });
+}

@@ -1,0 +1,223 @@
+//! What holds on every driver: the kernel's and the simulated one, with and without faults.
+
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use event::testing::{connect, each_driver, listen, pair};
+use event::{Deadline, Gate, Sock, Wake};
+use mem::Chain;
+
+async fn read_to_end(sock: &Sock) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let page = sock.recv(0, Deadline::in_ms(60_000)).await.expect("received");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend_from_slice(&page);
+    }
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 31 + n / 251 + seed) as u8).collect()
+}
+
+async fn echo(sock: Sock) {
+    let mut out = Chain::new();
+    loop {
+        let page = sock.recv(1, Deadline::in_ms(60_000)).await.expect("received");
+        if page.is_empty() {
+            return;
+        }
+        out.push(page.into());
+        sock.send(&mut out, Deadline::in_ms(60_000)).await.expect("sent");
+    }
+}
+
+#[test]
+fn many_connections_echo() {
+    each_driver(|| async {
+        let (listener, addr) = listen().expect("a listener");
+        let server = event::spawn(async move {
+            while let Ok(accepted) = listener.accept().await {
+                event::spawn(echo(accepted.sock));
+            }
+        });
+        let left = Rc::new(Cell::new(8));
+        for n in 0..8 {
+            let (left, addr) = (left.clone(), addr.clone());
+            event::spawn(async move {
+                let sock = Rc::new(connect(&addr).await.expect("connected"));
+                let sent = pattern(20_000, n);
+                let (writer, bytes) = (sock.clone(), Bytes::from(sent.clone()));
+                event::spawn(async move {
+                    let mut chain = Chain::new();
+                    chain.push_bytes(bytes);
+                    writer.send(&mut chain, Deadline::in_ms(60_000)).await.expect("sent");
+                    writer.shutdown_write().expect("shut down");
+                });
+                assert!(read_to_end(&sock).await == sent, "connection {n}");
+                left.set(left.get() - 1);
+            });
+        }
+        event::timeout(100_000, async {
+            while left.get() > 0 {
+                event::sleep(5).await;
+            }
+        })
+        .await
+        .expect("all connections end");
+        event::task::cancel(server);
+        event::sleep(200).await;
+        assert_eq!(event::connections_in_use(), 0);
+        assert_eq!(event::stats().waiting, 0);
+    });
+}
+
+#[test]
+fn files_and_memory_arrive_in_order() {
+    let content = pattern(50_000, 3);
+    let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    assert_eq!(rustix::io::pwrite(&file, &content, 0).expect("written"), content.len());
+    let file = Rc::new(file);
+    each_driver(|| {
+        let (content, file) = (content.clone(), file.clone());
+        async move {
+            let (ours, theirs) = pair().expect("a pair");
+            let expected =
+                [&b"head"[..], &content[100..40_000], b"middle", &content, b"end"].concat();
+            let reader = Rc::new(RefCell::new(Vec::new()));
+            let into = reader.clone();
+            event::spawn(async move { *into.borrow_mut() = read_to_end(&theirs).await });
+            let mut chain = Chain::new();
+            chain.write(b"head");
+            chain.push_file(file.clone(), 100, 40_000);
+            chain.push_bytes(Bytes::from_static(b"middle"));
+            chain.push_file(file, 0, 50_000);
+            chain.write(b"end");
+            while !chain.is_empty() {
+                let limit = Some(7000);
+                let sent = ours.send_some(&mut chain, limit, Deadline::in_ms(60_000)).await;
+                assert!((1..=7000).contains(&sent.expect("sent")));
+            }
+            drop(ours);
+            while reader.borrow().is_empty() {
+                event::sleep(5).await;
+            }
+            assert!(*reader.borrow() == expected);
+        }
+    });
+}
+
+#[test]
+fn deadlines_hold() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        let before = base::time::now_ms();
+        let error = ours.recv(1, Deadline::in_ms(100)).await.expect_err("nothing came");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(base::time::now_ms() - before >= 100);
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from(vec![0; 4 << 20]));
+        let error = ours.send(&mut chain, Deadline::in_ms(100)).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        drop(theirs);
+        let sent = ours.send(&mut chain, Deadline::in_ms(1000)).await;
+        assert!(sent.is_err(), "nobody is there");
+    });
+}
+
+#[test]
+fn a_steady_reader_renews_the_deadline() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        event::spawn(async move {
+            while theirs.recv(1, Deadline::NEVER).await.is_ok_and(|page| !page.is_empty()) {
+                event::sleep(20).await;
+            }
+        });
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from(vec![0; 1 << 20]));
+        ours.send(&mut chain, Deadline::in_ms(300)).await.expect("progress all the time");
+    });
+}
+
+#[test]
+fn parked_connections_wake() {
+    each_driver(|| async {
+        let gate = Gate::new();
+        let (ours, theirs) = pair().expect("a pair");
+        assert!(ours.try_recv().expect("no error").is_none());
+        event::spawn(async move {
+            event::sleep(30).await;
+            let mut chain = Chain::new();
+            chain.write(b"GET");
+            theirs.send(&mut chain, Deadline::NEVER).await.expect("sent");
+            event::sleep(100_000).await;
+        });
+        let mut all = Vec::new();
+        while all.len() < 3 {
+            // Readiness may be false; what matters is that it comes.
+            let wake = ours.readable_or(&gate, Deadline::in_ms(60_000)).await;
+            assert_eq!(wake.expect("no error"), Wake::Ready);
+            all.extend_from_slice(&ours.try_recv().expect("no error").unwrap_or_default());
+        }
+        assert_eq!(all, b"GET");
+        let closing = gate.clone();
+        event::spawn(async move {
+            event::sleep(1000).await;
+            closing.close();
+        });
+        loop {
+            match ours.readable_or(&gate, Deadline::in_ms(60_000)).await.expect("no error") {
+                Wake::Gate => break,
+                _ => assert!(ours.try_recv().expect("no error").is_none()),
+            }
+        }
+        gate.closed().await;
+    });
+}
+
+#[test]
+fn the_peers_end_is_told() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        event::spawn(async move {
+            event::sleep(10).await;
+            let mut chain = Chain::new();
+            chain.write(b"bye");
+            theirs.send(&mut chain, Deadline::NEVER).await.expect("sent");
+        });
+        ours.closed_by_peer().await.expect("told");
+        assert!(ours.peer_closed());
+        assert_eq!(read_to_end(&ours).await, b"bye");
+    });
+}
+
+#[test]
+fn a_cancelled_recv_loses_nothing() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        let sent = pattern(5000, 9);
+        let bytes = Bytes::from(sent.clone());
+        event::spawn(async move {
+            let mut chain = Chain::new();
+            for at in (0..bytes.len()).step_by(500) {
+                chain.push_bytes(bytes.slice(at..at + 500));
+                theirs.send(&mut chain, Deadline::NEVER).await.expect("sent");
+                event::sleep(7).await;
+            }
+        });
+        let mut all = Vec::new();
+        let mut given_up = 0;
+        while all.len() < sent.len() {
+            match event::timeout(1, ours.recv(1, Deadline::NEVER)).await {
+                Ok(page) => all.extend_from_slice(&page.expect("received")),
+                Err(event::Elapsed) => given_up += 1,
+            }
+        }
+        assert!(all == sent && given_up > 0);
+    });
+}

@@ -1,0 +1,53 @@
+//! Running out of descriptors. Alone in its process, whose limit it lowers.
+
+use std::net::TcpStream;
+
+use base::log::Level;
+use event::{Loop, Options};
+use os::SockAddr;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+#[test]
+fn accepting_goes_on_as_soon_as_a_descriptor_is_closed() {
+    let (log, lines) = base::log::capture(Level::Crit);
+    base::log::set_default(log);
+    let mut event_loop = Loop::new(Options::default()).expect("a loop");
+    let before = getrlimit(Resource::Nofile);
+    event_loop
+        .block_on(async move {
+            let (listener, addr) = event::testing::listen().expect("a listener");
+            let SockAddr::V4(v4) = addr else { panic!("an IPv4 address") };
+            let clients: Vec<TcpStream> =
+                (0..4).map(|_| TcpStream::connect(v4).expect("connected")).collect();
+            let first = listener.accept().await.expect("accepted");
+            let second = listener.accept().await.expect("accepted");
+            // Two wait in the kernel's queue. No descriptor is left for them.
+            let open = std::fs::read_dir("/proc/self/fd").expect("listed").count() as u64;
+            let maximum = before.maximum;
+            setrlimit(Resource::Nofile, Rlimit { current: Some(open - 1), maximum })
+                .expect("lowered");
+            let starved = event::timeout(50, listener.accept()).await;
+            assert!(starved.is_err());
+            let turns = event::stats().turns;
+            let starved = event::timeout(100, listener.accept()).await;
+            assert!(starved.is_err());
+            assert!(event::stats().turns - turns < 5, "the listener is left alone meanwhile");
+            let start = std::time::Instant::now();
+            event::spawn(async move {
+                event::sleep(20).await;
+                drop(first);
+            });
+            let third = listener.accept().await.expect("accepted");
+            assert!(start.elapsed().as_millis() < 200, "{:?}", start.elapsed());
+            event::spawn(async move {
+                event::sleep(1).await;
+                drop(third);
+            });
+            listener.accept().await.expect("accepted");
+            drop((second, clients));
+        })
+        .expect("the loop runs");
+    let lines = lines.take();
+    assert!(lines.contains("accept4() failed (24: Too many open files)"), "{lines}");
+    assert!(lines.lines().count() <= 3, "{lines}");
+}
