@@ -19,7 +19,7 @@ use base::log::{Level, Log, debug, os_error};
 use os::socket::{self, Kind};
 use os::{SockAddr, UnixAddr};
 
-use crate::inherit::Inherited;
+use crate::inherit::{Inherited, InheritedFd};
 use crate::spec::ListenSpec;
 
 /// How often an address that is taken is tried again before the start is given up.
@@ -84,7 +84,7 @@ impl Listeners {
         match set.open_missing(env) {
             Ok(()) => Ok(set),
             Err(failed) => {
-                set.undo();
+                set.abandon();
                 Err(failed)
             }
         }
@@ -156,14 +156,13 @@ impl Listeners {
         Err(OpenFailed)
     }
 
-    /// Takes away what was made by an opening that failed.
-    fn undo(&mut self) {
-        for bound in &self.0 {
+    /// Takes away what opening this set has made: the configuration was refused after all.
+    pub fn abandon(mut self) {
+        for bound in self.0.drain(..) {
             if bound.sockets.len() > bound.fresh_from {
                 remove_socket_file(&bound.spec.addr);
             }
         }
-        self.0.clear();
     }
 
     /// Sets the options that do not fail a start: buffers, keepalive, backlog and so on. Called
@@ -221,13 +220,16 @@ impl Listeners {
     }
 
     /// Called on the old set when `next` has taken over: the kernel is told to send new connections
-    /// only to the sockets that stay, and the files of unix sockets that go are removed.
-    pub fn retire(&self, next: &Listeners, log: &Log) {
+    /// only to the sockets that stay, and the files of unix sockets that go are removed. True when
+    /// connections may still be on their way to a socket that goes: handshakes that began before.
+    pub fn retire(&self, next: &Listeners, log: &Log) -> bool {
+        let mut under_way = false;
         for bound in &self.0 {
             let kept = bound.sockets.iter().filter(|fd| next.holds(fd)).count();
             if kept == bound.sockets.len() {
                 continue;
             }
+            under_way = true;
             if kept > 0 {
                 steer(bound, kept, log);
             } else if next.0.iter().all(|n| n.spec.addr != bound.spec.addr) {
@@ -244,6 +246,7 @@ impl Listeners {
                 let _ = socket::limit_reuseport_group(first, bound.sockets.len() as u32);
             }
         }
+        under_way
     }
 
     /// Removes the files of unix sockets, when the server ends.
@@ -391,6 +394,3 @@ fn open_to_all(path: &std::path::Path, env: OpenEnv<'_>) {
         log!(env.log, Level::Emerg, None, "unlink() {path} failed {e}");
     }
 }
-
-/// What matching an inherited socket looks at.
-pub(crate) use crate::inherit::InheritedFd;

@@ -58,6 +58,15 @@ impl LogFile {
         }
     }
 
+    /// Makes standard error another name of this file, so that what libraries and the runtime have to say is
+    /// not lost.
+    pub fn redirect_stderr(&self) -> io::Result<()> {
+        match &*self.fd.borrow() {
+            Some(fd) => os::fd::redirect_stderr(fd.as_fd()),
+            None => Ok(()),
+        }
+    }
+
     /// Registers what is called before the file is reopened and by [`LogFiles::flush`].
     pub fn on_flush(&self, flush: Flush) {
         self.flush.borrow_mut().push(flush);
@@ -200,15 +209,6 @@ impl LogFiles {
     /// Whether some log goes to standard error, which then has to stay what it is.
     pub fn uses_stderr(&self) -> bool {
         self.files.borrow().iter().any(|f| f.is_stderr())
-    }
-
-    /// Makes standard error another name of the file at `path`, so that what libraries and the
-    /// runtime have to say is not lost.
-    pub fn redirect_stderr(&self, path: &[u8]) -> io::Result<()> {
-        match &*self.open(path).fd.borrow() {
-            Some(fd) => os::fd::redirect_stderr(fd.as_fd()),
-            None => Ok(()),
-        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
@@ -85,17 +86,22 @@ pub fn null_stdio() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(&null)?)
 }
 
-/// Opens `/dev/null` on each of the descriptors 0 to 2 that is closed, so that no socket or log
-/// file comes to be taken for standard error.
-pub fn fill_stdio() -> io::Result<()> {
+/// Reads what is there; 0 is the end.
+pub fn read(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(fd, buf)?)
+}
+
+/// Waits until something can be read, or the other end is gone. False when the time is over first.
+pub fn wait_readable(fd: impl AsFd, limit: Duration) -> bool {
+    let end = std::time::Instant::now() + limit;
     loop {
-        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-        let fd = OwnedFd::from(null);
-        if std::os::fd::AsRawFd::as_raw_fd(&fd) > libc::STDERR_FILENO {
-            return Ok(());
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        let left = rustix::event::Timespec::try_from(left).ok();
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.is_ok_and(|n| n > 0),
         }
-        // Left open on purpose: this is now one of the standard three.
-        std::mem::forget(fd);
     }
 }
 
@@ -112,6 +118,14 @@ mod tests {
         eventfd_notify(&fd);
         assert_eq!(eventfd_take(&fd), 2);
         assert_eq!(eventfd_take(&fd), 0);
+    }
+
+    #[test]
+    fn a_pipe_without_writers_is_readable() {
+        let (r, w) = pipe().unwrap();
+        assert!(!wait_readable(&r, Duration::from_millis(1)));
+        drop(w);
+        assert!(wait_readable(&r, Duration::from_secs(5)));
     }
 
     #[test]

@@ -26,11 +26,17 @@ pub fn set(limit: Limit, value: u64) -> io::Result<()> {
 
 /// The soft limit; `u64::MAX` when there is none.
 pub fn get(limit: Limit) -> u64 {
+    get_both(limit).0
+}
+
+/// The soft and the hard limit; `u64::MAX` where there is none.
+pub fn get_both(limit: Limit) -> (u64, u64) {
     let what = match limit {
         Limit::NoFile => Resource::Nofile,
         Limit::Core => Resource::Core,
     };
-    rustix::process::getrlimit(what).current.unwrap_or(u64::MAX)
+    let rlimit = rustix::process::getrlimit(what);
+    (rlimit.current.unwrap_or(u64::MAX), rlimit.maximum.unwrap_or(u64::MAX))
 }
 
 /// Sets the scheduling priority of this process, -20 (first) to 19.

@@ -1,11 +1,15 @@
 //! Processes: fork, exec, wait, sessions.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::WaitOptions;
 
 pub use rustix::process::{getegid, geteuid, getpid, getppid};
+
+/// The error number of [`reap`] when there are no children at all.
+pub const NO_CHILD: i32 = libc::ECHILD;
 
 /// Which side of a [`fork`] this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +43,29 @@ fn threads() -> io::Result<u64> {
         Ok(meta) => Ok(meta.nlink().saturating_sub(2)),
         Err(_) => Ok(1),
     }
+}
+
+/// Makes `NAME=VALUE` strings the whole environment of this process. Strings without a name, or with a NUL
+/// byte, are left out. Refused (`EBUSY`) when the process has more than one thread.
+pub fn set_environment(strings: &[Vec<u8>]) -> io::Result<()> {
+    if threads()? != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    for (name, _) in std::env::vars_os() {
+        // SAFETY: this is the only thread (just counted), so nobody reads the environment meanwhile.
+        unsafe { std::env::remove_var(name) };
+    }
+    for string in strings.iter().filter(|s| !s.contains(&0)) {
+        match string.iter().position(|&b| b == b'=') {
+            None | Some(0) => {}
+            Some(i) => {
+                let (name, value) = (OsStr::from_bytes(&string[..i]), &string[i + 1..]);
+                // SAFETY: as above.
+                unsafe { std::env::set_var(name, OsStr::from_bytes(value)) };
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How a process ended.
@@ -88,6 +115,13 @@ pub fn new_session() -> io::Result<()> {
 pub fn hostname() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     name.chars().take(255).collect()
+}
+
+/// The system's name and release: `Linux`, `6.1.0`.
+pub fn system() -> (String, String) {
+    let uname = rustix::system::uname();
+    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    (text(uname.sysname()), text(uname.release()))
 }
 
 /// Sets the mask of permissions taken away from new files.

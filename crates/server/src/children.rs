@@ -1,0 +1,291 @@
+//! The master's processes: who they are, starting them, and what is done when one ends.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use net::engine::SLOTS;
+use os::process::{Exit, Fork};
+use os::signal::Signal;
+
+use crate::worker::{FATAL, Place};
+
+/// What a child is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A worker, with its number among the workers.
+    Worker(usize),
+    /// The binary that is to take this one's place. It goes its own way: signals for workers do not concern
+    /// it, and the server's end does not wait for it.
+    NewBinary,
+}
+
+impl Kind {
+    /// As the log calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Worker(_) => "worker process",
+            Kind::NewBinary => "new binary process",
+        }
+    }
+}
+
+/// A child process.
+#[derive(Debug)]
+pub struct Child {
+    /// Its process id.
+    pub pid: i32,
+    /// What it is.
+    pub kind: Kind,
+    /// The configuration it runs, by number.
+    pub generation: u64,
+    /// It was told to go.
+    pub exiting: bool,
+    started: Instant,
+    /// How many workers in this place ended soon after their start, one after the other.
+    early_ends: u32,
+}
+
+/// A child that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What it was.
+    pub child: Child,
+    /// Its place.
+    pub slot: usize,
+    /// How.
+    pub exit: Exit,
+}
+
+/// A worker that ends sooner than this after its start has failed at something that is likely to fail again.
+const SOON: Duration = Duration::from_secs(1);
+/// The longest pause before such a worker's successor is started.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+impl Ended {
+    /// How long to wait before another is started in its place: not at all, unless several in a row ended
+    /// soon after their start, which would otherwise keep the machine busy with nothing else.
+    pub fn pause(&self) -> Duration {
+        match self.early_ends() {
+            0 | 1 => Duration::ZERO,
+            n => PAUSE_MAX.min(Duration::from_millis(50) * 2u32.saturating_pow(n)),
+        }
+    }
+
+    /// How many ended soon, this one included.
+    pub fn early_ends(&self) -> u32 {
+        if self.child.started.elapsed() < SOON { self.child.early_ends + 1 } else { 0 }
+    }
+
+    /// It could not even begin, and another would not either.
+    pub fn is_fatal(&self) -> bool {
+        self.exit == Exit::Code(FATAL)
+    }
+
+    /// Tells how it ended, in nginx's words.
+    pub fn tell(&self, log: &Log) {
+        let (name, pid) = (self.child.kind.name(), self.child.pid);
+        match self.exit {
+            Exit::Signal { signal, core } => {
+                let core = if core { " (core dumped)" } else { "" };
+                log!(log, Level::Alert, None, "{name} {pid} exited on signal {signal}{core}");
+            }
+            Exit::Code(code) => {
+                log!(log, Level::Notice, None, "{name} {pid} exited with code {code}");
+            }
+        }
+        if self.is_fatal() && matches!(self.child.kind, Kind::Worker(_)) {
+            log!(
+                log,
+                Level::Alert,
+                None,
+                "{name} {pid} exited with fatal code {FATAL} and cannot be respawned"
+            );
+        }
+    }
+}
+
+/// The children, by slot. A slot is free again when its child has been reaped.
+#[derive(Default)]
+pub struct Children(Vec<Option<Child>>);
+
+impl Children {
+    /// Those that live, as far as is known.
+    pub fn all(&self) -> impl Iterator<Item = &Child> {
+        self.0.iter().flatten()
+    }
+
+    /// The workers among them.
+    pub fn workers(&self) -> impl Iterator<Item = &Child> {
+        self.all().filter(|child| matches!(child.kind, Kind::Worker(_)))
+    }
+
+    /// The new binary's process id, if one runs.
+    pub fn new_binary(&self) -> Option<i32> {
+        self.all().find(|child| child.kind == Kind::NewBinary).map(|child| child.pid)
+    }
+
+    fn free_slot(&mut self) -> Option<usize> {
+        if let Some(slot) = self.0.iter().position(Option::is_none) {
+            return Some(slot);
+        }
+        (self.0.len() < SLOTS).then(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        })
+    }
+
+    /// Forks. In the child it breaks, with its place. `early_ends` is what its predecessor left.
+    pub fn spawn(
+        &mut self,
+        kind: Kind,
+        generation: u64,
+        early_ends: u32,
+        log: &Log,
+    ) -> ControlFlow<Place, bool> {
+        let name = kind.name();
+        let Some(slot) = self.free_slot() else {
+            log!(log, Level::Alert, None, "no more than {SLOTS} processes can be spawned");
+            return ControlFlow::Continue(false);
+        };
+        match os::process::fork() {
+            Ok(Fork::Child) => {
+                let index = if let Kind::Worker(index) = kind { index } else { 0 };
+                ControlFlow::Break(Place { index, slot, ready: None })
+            }
+            Ok(Fork::Parent(pid)) => {
+                log!(log, Level::Notice, None, "start {name} {pid}");
+                let started = Instant::now();
+                let child = Child { pid, kind, generation, exiting: false, started, early_ends };
+                self.0[slot] = Some(child);
+                ControlFlow::Continue(true)
+            }
+            Err(e) => {
+                let e = os_error(&e);
+                log!(log, Level::Alert, None, "fork() failed while spawning \"{name}\" {e}");
+                ControlFlow::Continue(false)
+            }
+        }
+    }
+
+    /// Takes one child that has ended; `None` when there is none at the moment.
+    pub fn reap(&mut self, log: &Log) -> Option<Ended> {
+        loop {
+            let (pid, exit) = match os::process::reap() {
+                Ok(found) => found?,
+                Err(e) => {
+                    // No child is left: each that had ended has been taken already.
+                    let level = if e.raw_os_error() == Some(os::process::NO_CHILD) {
+                        Level::Debug
+                    } else {
+                        Level::Alert
+                    };
+                    log!(log, level, None, "waitpid() failed {}", os_error(&e));
+                    return None;
+                }
+            };
+            let slot = self.0.iter().position(|c| c.as_ref().is_some_and(|c| c.pid == pid));
+            if let Some(slot) = slot
+                && let Some(child) = self.0[slot].take()
+            {
+                return Some(Ended { child, slot, exit });
+            }
+            log!(log, Level::Notice, None, "unknown process {pid} exited");
+        }
+    }
+
+    /// Sends a signal to the workers that `to` picks. A graceful stop is asked for only once.
+    pub fn signal(&mut self, signal: Signal, to: impl Fn(&Child) -> bool, log: &Log) {
+        for child in self.0.iter_mut().flatten() {
+            let worker = matches!(child.kind, Kind::Worker(_));
+            if !worker || !to(child) || signal == Signal::QUIT && child.exiting {
+                continue;
+            }
+            if signal != Signal::USR1 {
+                child.exiting = true;
+            }
+            let (pid, number) = (child.pid, signal.0);
+            base::debug!(log, log::debug::CORE, None, "kill ({pid}, {number})");
+            if let Err(e) = os::signal::kill(pid, signal) {
+                let e = os_error(&e);
+                log!(log, Level::Alert, None, "kill({pid}, {number}) failed {e}");
+            }
+        }
+    }
+}
+
+/// How long a reload waits for new workers to serve before it lets the old ones go.
+const READY_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until every process that holds the writing end has written or ended; how many have written.
+pub fn count_ready(pipe: &OwnedFd) -> usize {
+    let end = Instant::now() + READY_MAX;
+    let mut count = 0;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || !os::fd::wait_readable(pipe, left) {
+            return count;
+        }
+        let mut buf = [0; 64];
+        match os::fd::read(pipe, &mut buf) {
+            Ok(0) => return count,
+            Ok(n) => count += n,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(early_ends: u32, exit: Exit, age: Duration) -> Ended {
+        let started = Instant::now().checked_sub(age).unwrap();
+        let kind = Kind::Worker(0);
+        let child = Child { pid: 77, kind, generation: 0, exiting: false, started, early_ends };
+        Ended { child, slot: 0, exit }
+    }
+
+    #[test]
+    fn ends_in_nginx_s_words() {
+        let (log, lines) = base::log::capture(Level::Notice);
+        ended(0, Exit::Signal { signal: 9, core: false }, SOON).tell(&log);
+        ended(0, Exit::Signal { signal: 6, core: true }, SOON).tell(&log);
+        ended(0, Exit::Code(1), SOON).tell(&log);
+        ended(0, Exit::Code(2), SOON).tell(&log);
+        let text = lines.take();
+        for line in [
+            "[alert] P: worker process 77 exited on signal 9",
+            "[alert] P: worker process 77 exited on signal 6 (core dumped)",
+            "[notice] P: worker process 77 exited with code 1",
+            "[alert] P: worker process 77 exited with fatal code 2 and cannot be respawned",
+        ] {
+            let (level, message) = line.split_once(" P: ").unwrap();
+            let found = text.lines().any(|l| l.contains(level) && l.ends_with(message));
+            assert!(found, "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn workers_that_keep_failing_are_slowed_down() {
+        let exit = Exit::Code(1);
+        assert_eq!(ended(9, exit, SOON).pause(), Duration::ZERO);
+        assert_eq!(ended(0, exit, Duration::ZERO).pause(), Duration::ZERO);
+        let second = ended(1, exit, Duration::ZERO).pause();
+        assert!(second > Duration::ZERO);
+        assert!(ended(2, exit, Duration::ZERO).pause() > second);
+        assert_eq!(ended(99, exit, Duration::ZERO).pause(), PAUSE_MAX);
+    }
+
+    #[test]
+    fn readiness_ends_with_the_last_writer() {
+        let (r, w) = os::fd::pipe().unwrap();
+        let other = os::fd::dup(&w).unwrap();
+        os::file::write(&w, b".").unwrap();
+        drop((w, other));
+        assert_eq!(count_ready(&r), 1);
+    }
+}

@@ -1,0 +1,142 @@
+//! What was typed: nginx's switches, which may be joined (`-tq`, `-pPREFIX`), or a command.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use os::signal::Signal;
+
+use crate::flags::{self, Ask, Flag};
+
+/// What the switches ask for, as typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Typed {
+    /// `-h`, `-?`
+    pub help: bool,
+    /// `-v`, and what brings it with it.
+    pub version: bool,
+    /// `-V`
+    pub build: bool,
+    /// `-t`, and `-T`.
+    pub test: bool,
+    /// `-T`
+    pub dump: bool,
+    /// `-q`
+    pub quiet: bool,
+    /// `-s`
+    pub signal: Option<Signal>,
+    /// `-p`
+    pub prefix: Option<Vec<u8>>,
+    /// `-e`; empty for standard error.
+    pub error_log: Option<Vec<u8>>,
+    /// `-c`
+    pub conf_file: Option<Vec<u8>>,
+    /// `-g`
+    pub directives: Option<Vec<u8>>,
+}
+
+/// Reads the arguments after the program's name. The error is what follows `weir: `.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> {
+    let mut typed = Typed::default();
+    let mut args = args.into_iter().map(OsString::into_vec);
+    while let Some(word) = args.next() {
+        let Some(letters) = word.strip_prefix(b"-") else {
+            return Err(format!("invalid option: \"{}\"", String::from_utf8_lossy(&word)));
+        };
+        for (i, &letter) in letters.iter().enumerate() {
+            let Some(flag) = flags::find(letter) else {
+                let letter = String::from_utf8_lossy(&letters[i..i + 1]);
+                return Err(format!("invalid option: \"{letter}\""));
+            };
+            let Some(arg) = flag.arg else {
+                typed.switch(flag.ask);
+                continue;
+            };
+            // The value is the rest of the word, or the next one.
+            let value = match &letters[i + 1..] {
+                [] => args.next(),
+                rest => Some(rest.to_vec()),
+            };
+            let Some(value) = value else {
+                let letter = char::from(letter);
+                return Err(format!("option \"-{letter}\" requires {}", arg.requires));
+            };
+            typed.value(flag, value)?;
+            break;
+        }
+    }
+    Ok(typed)
+}
+
+impl Typed {
+    fn switch(&mut self, ask: Ask) {
+        match ask {
+            Ask::Help => (self.version, self.help) = (true, true),
+            Ask::Version => self.version = true,
+            Ask::Build => (self.version, self.build) = (true, true),
+            Ask::Test => self.test = true,
+            Ask::Dump => (self.test, self.dump) = (true, true),
+            Ask::Quiet => self.quiet = true,
+            // These have values.
+            Ask::Signal | Ask::Prefix | Ask::ErrorLog | Ask::ConfFile | Ask::Directives => {}
+        }
+    }
+
+    fn value(&mut self, flag: &Flag, value: Vec<u8>) -> Result<(), String> {
+        match flag.ask {
+            Ask::Prefix => self.prefix = Some(value),
+            Ask::ErrorLog if value == b"stderr" => self.error_log = Some(Vec::new()),
+            Ask::ErrorLog => self.error_log = Some(value),
+            Ask::ConfFile => self.conf_file = Some(value),
+            Ask::Directives => self.directives = Some(value),
+            Ask::Signal => {
+                let known = flags::SIGNALS.iter().find(|(name, _)| name.as_bytes() == value);
+                let Some((_, signal)) = known else {
+                    let value = String::from_utf8_lossy(&value);
+                    return Err(format!("invalid option: \"-s {value}\""));
+                };
+                self.signal = Some(*signal);
+            }
+            ask => self.switch(ask),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &[&str]) -> Result<Typed, String> {
+        parse(args.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn switches_may_be_joined() {
+        let t = read(&["-tq", "-p/srv", "-c", "x.conf"]).unwrap();
+        assert!(t.test && t.quiet && !t.dump);
+        assert_eq!(t.prefix.as_deref(), Some(&b"/srv"[..]));
+        assert_eq!(t.conf_file.as_deref(), Some(&b"x.conf"[..]));
+        assert!(read(&["-T"]).unwrap().test);
+        assert!(read(&["-?"]).unwrap().help);
+        assert!(read(&["-V"]).unwrap().version);
+        assert_eq!(read(&["-sreload"]).unwrap().signal, Some(Signal::HUP));
+        assert_eq!(read(&["-e", "stderr"]).unwrap().error_log, Some(Vec::new()));
+        assert_eq!(read(&["-"]).unwrap(), Typed::default());
+    }
+
+    #[test]
+    fn errors_in_nginx_s_words() {
+        for (args, message) in [
+            (&["x"][..], "invalid option: \"x\""),
+            (&["-tz"], "invalid option: \"z\""),
+            (&["-s", "kill"], "invalid option: \"-s kill\""),
+            (&["-s"], "option \"-s\" requires parameter"),
+            (&["-p"], "option \"-p\" requires directory name"),
+            (&["-c"], "option \"-c\" requires file name"),
+            (&["-e"], "option \"-e\" requires file name"),
+            (&["-g"], "option \"-g\" requires parameter"),
+        ] {
+            assert_eq!(read(args).unwrap_err(), message);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Commands beside nginx's switches: `weir NAME …`. **A command is added to [`COMMANDS`].**
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::flags::Value;
+use crate::{directives, manual, shells};
+
+/// A command.
+pub struct Command {
+    /// What is typed after `weir`.
+    pub name: &'static str,
+    /// What follows it, for help: `[DIR] [--listen ADDR]`.
+    pub usage: &'static str,
+    /// What it does, in a line.
+    pub doc: &'static str,
+    /// What completions offer for its arguments.
+    pub value: Option<Value>,
+    /// Its own switches, for completions: `--listen`.
+    pub options: &'static [&'static str],
+    /// Runs it with the arguments after its name.
+    pub run: fn(&[OsString]) -> ExitCode,
+}
+
+/// All commands, in the order of the help text.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "completions",
+        usage: "SHELL",
+        doc: "print completions for bash, zsh or fish",
+        value: Some(Value::OneOf(shells::NAMES)),
+        options: &[],
+        run: |args| print(one(args, "completions", "SHELL").and_then(shells::script)),
+    },
+    Command {
+        name: "man",
+        usage: "",
+        doc: "print the manual page (weir man | man -l -)",
+        value: None,
+        options: &[],
+        run: |args| print(none(args, "man").map(|()| manual::page())),
+    },
+    Command {
+        name: "dump-directives",
+        usage: "",
+        doc: "print every directive with its places, arguments and default",
+        value: None,
+        options: &[],
+        run: |args| print(none(args, "dump-directives").map(|()| directives::dump())),
+    },
+];
+
+/// The command of that name.
+pub fn find(name: &OsString) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| name == command.name)
+}
+
+fn none(args: &[OsString], name: &str) -> Result<(), String> {
+    match args {
+        [] => Ok(()),
+        _ => Err(format!("\"{name}\" takes no arguments")),
+    }
+}
+
+fn one<'a>(args: &'a [OsString], name: &str, what: &str) -> Result<&'a str, String> {
+    let only = match args {
+        [arg] => arg.to_str(),
+        _ => None,
+    };
+    only.ok_or_else(|| format!("usage: weir {name} {what}"))
+}
+
+fn print(text: Result<String, String>) -> ExitCode {
+    match text {
+        Ok(text) => match io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            // Whoever read it has read enough.
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(message) => {
+            eprintln!("weir: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The tables of directives, joined.
+
+use std::sync::LazyLock;
+
+use conf::table::{Args, Contexts, Directive, Table};
+
+use crate::draft::{self, Draft};
+use crate::{engines, events};
+
+/// The directives that the server applies itself: the outermost level and `events`.
+pub static TABLE: LazyLock<Table<Draft>> = LazyLock::new(|| {
+    let own = draft::DIRECTIVES.iter().chain(events::DIRECTIVES).chain(BLOCKS);
+    Table::new(own).with_elsewhere(engines::directives())
+});
+
+const fn block(name: &'static str, doc: &'static str) -> Directive<Draft> {
+    Directive {
+        name,
+        contexts: Contexts::MAIN,
+        args: Args::BLOCK.or(Args::NONE),
+        default: "",
+        doc,
+        set: draft::engine_block,
+    }
+}
+
+/// The blocks of the engines, one for each of [`engines::ALL`].
+static BLOCKS: &[Directive<Draft>] = &[block("http", "The web server's configuration.")];
+
+/// A line for each directive, as `weir dump-directives` prints it.
+pub fn dump() -> String {
+    let mut text = String::new();
+    let mut add = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    for directive in draft::DIRECTIVES.iter().chain(BLOCKS) {
+        add(conf::reference::line(directive, "main"));
+    }
+    for directive in events::DIRECTIVES {
+        add(conf::reference::line(directive, "events"));
+    }
+    engines::dump(&mut add);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_engine_has_its_block() {
+        let blocks: Vec<_> = BLOCKS.iter().map(|b| b.name).collect();
+        let engines: Vec<_> = engines::ALL.iter().map(|e| e.name).collect();
+        assert_eq!(blocks, engines);
+    }
+
+    #[test]
+    fn every_directive_is_dumped() {
+        let dump = dump();
+        assert!(dump.lines().all(|line| line.split('\t').count() == 6));
+        for name in ["daemon", "worker_connections", "http"] {
+            assert!(dump.lines().any(|line| line.split('\t').next() == Some(name)), "{name}");
+        }
+    }
+}

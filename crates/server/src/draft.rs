@@ -1,0 +1,429 @@
+//! The directives of the outermost level, as they were written.
+
+use std::ffi::CString;
+use std::rc::Rc;
+
+use base::log::Sink;
+use bytes::Bytes;
+use conf::table::{Args, Contexts, Directive};
+use conf::value::{self, set_enum, set_flag, set_msec, set_num, set_offset, set_once, set_str};
+use conf::{ConfError, Node, Word};
+use net::logs::{LogFile, LogFiles};
+use os::limits::CPUS_MAX;
+
+use crate::events::EventsDraft;
+
+/// What `debug_points` makes of a fault that a process finds in itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DebugPoint {
+    /// `stop`: the process waits for a debugger.
+    Stop,
+    /// `abort`: it ends with a core file.
+    Abort,
+}
+
+/// `worker_cpu_affinity`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Affinity {
+    /// `auto`: each worker one of these processors, in turn.
+    Auto(Vec<usize>),
+    /// A list of processors for each worker; the last one for those that follow.
+    Masks(Vec<Vec<usize>>),
+}
+
+/// `user`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Account {
+    /// The name, for the list of its further groups.
+    pub name: CString,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// What the outermost level of a configuration says.
+pub struct Draft {
+    pub(crate) logs: Rc<LogFiles>,
+    pub(crate) error_logs: Vec<Rc<dyn Sink>>,
+    /// The first of them that is a file (or standard error) and not syslog.
+    pub(crate) error_log_file: Option<Rc<LogFile>>,
+    pub(crate) daemon: Option<bool>,
+    pub(crate) master_process: Option<bool>,
+    pub(crate) pid: Option<Bytes>,
+    pub(crate) lock_file: Option<Bytes>,
+    pub(crate) user: Option<Account>,
+    pub(crate) worker_processes: Option<usize>,
+    pub(crate) affinity: Option<Affinity>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) rlimit_nofile: Option<u64>,
+    pub(crate) rlimit_core: Option<u64>,
+    pub(crate) shutdown_timeout_ms: Option<u64>,
+    pub(crate) working_directory: Option<Bytes>,
+    pub(crate) env: Vec<Bytes>,
+    pub(crate) debug_points: Option<Option<DebugPoint>>,
+    pub(crate) timer_resolution_ms: Option<u64>,
+    pub(crate) pcre_jit: Option<bool>,
+    pub(crate) events: Option<EventsDraft>,
+    /// The names of the engines' blocks that were met.
+    pub(crate) blocks: Vec<Bytes>,
+}
+
+impl Draft {
+    /// Nothing said yet.
+    pub fn new(logs: Rc<LogFiles>) -> Draft {
+        Draft {
+            logs,
+            error_logs: Vec::new(),
+            error_log_file: None,
+            daemon: None,
+            master_process: None,
+            pid: None,
+            lock_file: None,
+            user: None,
+            worker_processes: None,
+            affinity: None,
+            priority: None,
+            rlimit_nofile: None,
+            rlimit_core: None,
+            shutdown_timeout_ms: None,
+            working_directory: None,
+            env: Vec::new(),
+            debug_points: None,
+            timer_resolution_ms: None,
+            pcre_jit: None,
+            events: None,
+            blocks: Vec::new(),
+        }
+    }
+}
+
+type D = Directive<Draft>;
+
+const fn main(
+    name: &'static str,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: fn(&mut Draft, &Node) -> Result<(), ConfError>,
+) -> D {
+    Directive { name, contexts: Contexts::MAIN, args, default, doc, set }
+}
+
+/// The directives of the outermost level, the engines' blocks apart.
+pub static DIRECTIVES: &[D] = &[
+    main("daemon", Args::FLAG, "on", "Runs in the background.", |d, n| set_flag(&mut d.daemon, n)),
+    main(
+        "debug_points",
+        Args::T1,
+        "",
+        "Stops or aborts a worker that finds a fault in itself, for a debugger.",
+        |d, n| {
+            let values = [("stop", Some(DebugPoint::Stop)), ("abort", Some(DebugPoint::Abort))];
+            set_enum(&mut d.debug_points, n, &values)
+        },
+    ),
+    main(
+        "env",
+        Args::T1,
+        "TZ",
+        "Keeps a variable of the environment for the workers, or sets one.",
+        |d, n| {
+            d.env.push(n.arg(0)?.text.clone());
+            Ok(())
+        },
+    ),
+    main(
+        "error_log",
+        Args::ONE_MORE,
+        "logs/error.log error",
+        "Where errors are logged, and how much.",
+        error_log,
+    ),
+    main(
+        "lock_file",
+        Args::T1,
+        "logs/nginx.lock",
+        "Without effect: locks need no file here, as in nginx on Linux.",
+        |d, n| set_str(&mut d.lock_file, n),
+    ),
+    main(
+        "master_process",
+        Args::FLAG,
+        "on",
+        "Serves from workers that a master watches over, and not from one process alone.",
+        |d, n| set_flag(&mut d.master_process, n),
+    ),
+    main(
+        "pcre_jit",
+        Args::FLAG,
+        "off",
+        "Without effect: regular expressions are compiled for linear time, and never interpreted.",
+        |d, n| set_flag(&mut d.pcre_jit, n),
+    ),
+    main("pid", Args::T1, "logs/nginx.pid", "The file that names the master.", |d, n| {
+        set_str(&mut d.pid, n)
+    }),
+    main(
+        "timer_resolution",
+        Args::T1,
+        "",
+        "Reads the clock this often, and not after each wait.",
+        |d, n| set_msec(&mut d.timer_resolution_ms, n),
+    ),
+    main(
+        "user",
+        Args::T12,
+        "nobody nobody",
+        "The user, and the group, that workers run as when the master is root.",
+        user,
+    ),
+    main(
+        "worker_cpu_affinity",
+        Args::ONE_MORE,
+        "",
+        "Binds workers to processors: a bit mask for each, or auto.",
+        affinity,
+    ),
+    main(
+        "worker_priority",
+        Args::T1,
+        "0",
+        "The scheduling priority of workers, as nice has it.",
+        priority,
+    ),
+    main("worker_processes", Args::T1, "1", "The number of workers, or auto.", |d, n| {
+        set_once(&mut d.worker_processes, n, worker_processes)
+    }),
+    main("worker_rlimit_core", Args::T1, "", "The largest core file of a worker.", |d, n| {
+        set_offset(&mut d.rlimit_core, n)
+    }),
+    main(
+        "worker_rlimit_nofile",
+        Args::T1,
+        "",
+        "The limit on a worker's open descriptors.",
+        |d, n| set_num(&mut d.rlimit_nofile, n),
+    ),
+    main(
+        "worker_shutdown_timeout",
+        Args::T1,
+        "",
+        "How long a worker that leaves goes on with open connections.",
+        |d, n| set_msec(&mut d.shutdown_timeout_ms, n),
+    ),
+    main(
+        "working_directory",
+        Args::T1,
+        "",
+        "The current folder of workers, where core files are written.",
+        |d, n| set_str(&mut d.working_directory, n),
+    ),
+];
+
+fn error_log(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    draft.error_logs.push(draft.logs.error_log(node)?);
+    let path = match node.arg(0)?.bytes() {
+        text if text.starts_with(b"syslog:") => return Ok(()),
+        b"stderr" => b"",
+        path => path,
+    };
+    let logs = &draft.logs;
+    draft.error_log_file.get_or_insert_with(|| logs.open(path));
+    Ok(())
+}
+
+fn worker_processes(node: &Node) -> Result<usize, ConfError> {
+    let word = node.arg(0)?;
+    if word.bytes() == b"auto" {
+        return Ok(os::limits::cpus());
+    }
+    match base::ascii::parse_u64(word.bytes()) {
+        // Each has a place of its own in shared memory, and a reload doubles them for a while.
+        Some(n) if n <= (net::engine::SLOTS / 2) as u64 => Ok(n as usize),
+        Some(_) => {
+            let most = net::engine::SLOTS / 2;
+            Err(ConfError::at(word, format!("\"worker_processes\" can be {most} at most")))
+        }
+        None => Err(ConfError::directive(node, "invalid value")),
+    }
+}
+
+fn user(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    if draft.user.is_some() {
+        return Err(ConfError::directive(node, "is duplicate"));
+    }
+    if !os::process::geteuid().is_root() {
+        let message = "the \"user\" directive makes sense only if the master process runs with \
+                       super-user privileges, ignored";
+        conf::warn(&node.name, message);
+        return Ok(());
+    }
+    let name = node.arg(0)?;
+    let group = node.args.get(1).unwrap_or(name);
+    let failed = |call: &str, word: &Word, e: Option<std::io::Error>| {
+        let reason = e.map(|e| format!(" {}", base::log::os_error(&e))).unwrap_or_default();
+        ConfError::at(word, format!("{call}(\"{}\") failed{reason}", word.lossy()))
+    };
+    let user = match os::privilege::user(name.bytes()) {
+        Ok(Some(user)) => user,
+        Ok(None) => return Err(failed("getpwnam", name, None)),
+        Err(e) => return Err(failed("getpwnam", name, Some(e))),
+    };
+    let gid = match os::privilege::group(group.bytes()) {
+        Ok(Some(gid)) => gid,
+        Ok(None) => return Err(failed("getgrnam", group, None)),
+        Err(e) => return Err(failed("getgrnam", group, Some(e))),
+    };
+    draft.user = Some(Account { name: user.name, uid: user.uid, gid });
+    Ok(())
+}
+
+fn priority(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    set_once(&mut draft.priority, node, |node| {
+        let text = node.arg(0)?.bytes();
+        let (minus, digits) = match text.split_first() {
+            Some((b'-', digits)) => (true, digits),
+            Some((b'+', digits)) => (false, digits),
+            _ => (false, text),
+        };
+        let n = base::ascii::parse_u64(digits).and_then(|n| i32::try_from(n).ok());
+        let n = n.ok_or_else(|| ConfError::directive(node, "invalid number"))?;
+        Ok(if minus { -n } else { n })
+    })
+}
+
+fn affinity(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    set_once(&mut draft.affinity, node, |node| {
+        if node.arg(0)?.bytes() != b"auto" {
+            return node.args.iter().map(mask).collect::<Result<_, _>>().map(Affinity::Masks);
+        }
+        match node.args.get(1) {
+            None => Ok(Affinity::Auto(os::limits::allowed_cpus())),
+            Some(word) if node.args.len() == 2 => mask(word).map(Affinity::Auto),
+            Some(_) => {
+                let message = "invalid number of arguments in \"worker_cpu_affinity\" directive";
+                Err(ConfError::at(&node.name, message))
+            }
+        }
+    })
+}
+
+/// The processors of a bit mask, whose last digit is processor 0.
+fn mask(word: &Word) -> Result<Vec<usize>, ConfError> {
+    let text = word.bytes();
+    if text.len() > CPUS_MAX {
+        let message = format!("\"worker_cpu_affinity\" supports up to {CPUS_MAX} CPUs only");
+        return Err(ConfError::at(word, message));
+    }
+    let mut cpus = Vec::new();
+    for (cpu, &digit) in text.iter().rev().filter(|&&b| b != b' ').enumerate() {
+        match digit {
+            b'0' => {}
+            b'1' => cpus.push(cpu),
+            other => {
+                let other = char::from(other);
+                let message = format!("invalid character \"{other}\" in \"worker_cpu_affinity\"");
+                return Err(ConfError::at(word, message));
+            }
+        }
+    }
+    Ok(cpus)
+}
+
+/// Notes an engine's block; the engine reads it when the whole outermost level is known.
+pub fn engine_block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    if draft.blocks.contains(&node.name.text) {
+        return Err(ConfError::directive(node, "is duplicate"));
+    }
+    draft.blocks.push(node.name.text.clone());
+    Ok(())
+}
+
+/// Sets a number that fits `usize`, with nginx's words.
+pub(crate) fn set_count(field: &mut Option<usize>, node: &Node) -> Result<(), ConfError> {
+    set_once(field, node, |node| {
+        let n = value::number(node, 0)?;
+        usize::try_from(n).map_err(|_| ConfError::directive(node, "invalid number"))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::directives::TABLE;
+    use std::path::Path;
+
+    pub(crate) fn read(text: &str) -> Result<Draft, String> {
+        let mut draft = Draft::new(Rc::new(LogFiles::new(Path::new("/"))));
+        let options = conf::parse::Options::default();
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        let tree =
+            conf::parse::parse_bytes(Path::new("f"), text, &options).map_err(|e| e.to_string())?;
+        TABLE.apply(&mut draft, &tree.nodes, Contexts::MAIN).map_err(|e| e.to_string())?;
+        Ok(draft)
+    }
+
+    fn error(text: &str) -> String {
+        read(text).map(|_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn values() {
+        let d = read(
+            "daemon off; master_process off; pid a; worker_processes 3; worker_priority -5; \
+             worker_rlimit_core 1g; worker_rlimit_nofile 99; worker_shutdown_timeout 10s; \
+             working_directory /tmp; env A; env B=c; debug_points abort; timer_resolution 100ms;",
+        )
+        .unwrap();
+        assert_eq!((d.daemon, d.master_process), (Some(false), Some(false)));
+        assert_eq!((d.worker_processes, d.priority), (Some(3), Some(-5)));
+        assert_eq!((d.rlimit_core, d.rlimit_nofile), (Some(1 << 30), Some(99)));
+        assert_eq!((d.shutdown_timeout_ms, d.timer_resolution_ms), (Some(10_000), Some(100)));
+        assert_eq!(d.env, ["A", "B=c"]);
+        assert_eq!(d.debug_points, Some(Some(DebugPoint::Abort)));
+        assert!(read("worker_processes auto;").unwrap().worker_processes > Some(0));
+    }
+
+    #[test]
+    fn masks_of_processors() {
+        let d = read("worker_cpu_affinity 0101 1000;").unwrap();
+        assert_eq!(d.affinity, Some(Affinity::Masks(vec![vec![0, 2], vec![3]])));
+        let d = read("worker_cpu_affinity auto \"1 1\";").unwrap();
+        assert_eq!(d.affinity, Some(Affinity::Auto(vec![0, 1])));
+        let d = read("worker_cpu_affinity auto;").unwrap();
+        assert_eq!(d.affinity, Some(Affinity::Auto(os::limits::allowed_cpus())));
+    }
+
+    #[test]
+    fn errors_in_nginx_s_words() {
+        for (text, message) in [
+            ("daemon on; daemon off;", "\"daemon\" directive is duplicate in f:1"),
+            ("worker_processes x;", "\"worker_processes\" directive invalid value in f:1"),
+            ("worker_processes 9999;", "\"worker_processes\" can be 512 at most in f:1"),
+            ("worker_priority x;", "\"worker_priority\" directive invalid number in f:1"),
+            (
+                "worker_cpu_affinity 012;",
+                "invalid character \"2\" in \"worker_cpu_affinity\" in f:1",
+            ),
+            (
+                "worker_cpu_affinity auto 1 1;",
+                "invalid number of arguments in \"worker_cpu_affinity\" directive in f:1",
+            ),
+            (
+                "load_module x;",
+                "directive \"load_module\" of nginx's ngx_core_module is not supported by this \
+                 version of weir in f:1",
+            ),
+            ("error_log f x;", "invalid log level \"x\" in f:1"),
+            ("http {} http {}", "\"http\" directive is duplicate in f:1"),
+        ] {
+            let said = error(text);
+            assert!(
+                said == message
+                    || text.starts_with("load_module") && said.contains("not supported"),
+                "{said}"
+            );
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The environment: what workers get of it, and what a new binary does.
+
+use bytes::Bytes;
+
+/// The variables of the environment as this program got them: `NAME=VALUE` each.
+pub struct Environ(Vec<Vec<u8>>);
+
+/// Handed on to a new binary whatever the configuration says: it has to report to systemd as well.
+const NOTIFY_SOCKET: &[u8] = b"NOTIFY_SOCKET";
+
+impl Environ {
+    /// Takes the environment as it is now.
+    pub fn capture() -> Environ {
+        use std::os::unix::ffi::OsStrExt;
+        let join = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
+        let all = std::env::vars_os();
+        Environ(all.map(|(name, value)| join(name.as_bytes(), value.as_bytes())).collect())
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.iter().find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))
+    }
+
+    /// What the `env` directives leave: `NAME` keeps a variable, `NAME=VALUE` sets one; `TZ` is kept without
+    /// being named.
+    pub fn chosen(&self, directives: &[Bytes]) -> Vec<Vec<u8>> {
+        let name = |text: &Bytes| text.split(|&b| b == b'=').next() == Some(b"TZ");
+        let time_zone = Bytes::from_static(b"TZ");
+        let implied = if directives.iter().any(name) { None } else { Some(&time_zone) };
+        let mut out = Vec::new();
+        for text in directives.iter().chain(implied) {
+            if text.contains(&b'=') {
+                out.push(text.to_vec());
+            } else if let Some(value) = self.get(text) {
+                out.push([text, &b"="[..], value].concat());
+            }
+        }
+        out
+    }
+
+    /// The environment of a new binary: what workers get, and the sockets.
+    pub fn for_new_binary(&self, directives: &[Bytes], sockets: &str) -> Vec<Vec<u8>> {
+        let mut out = self.chosen(directives);
+        if let Some(value) = self.get(NOTIFY_SOCKET) {
+            out.push([NOTIFY_SOCKET, b"=", value].concat());
+        }
+        out.push(format!("{}={sockets}", net::inherit::NGINX_VAR).into_bytes());
+        // nginx, should it be the new binary, writes its process title over this.
+        out.push([&b"SPARE="[..], &[b'X'; 300]].concat());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environ() -> Environ {
+        let vars = ["TZ=UTC", "A=1", "AB=2", "NOTIFY_SOCKET=/run/n"];
+        Environ(vars.iter().map(|v| v.as_bytes().to_vec()).collect())
+    }
+
+    fn texts(vars: Vec<Vec<u8>>) -> Vec<String> {
+        vars.into_iter().map(|v| String::from_utf8(v).unwrap()).collect()
+    }
+
+    #[test]
+    fn workers_get_what_is_named() {
+        let e = environ();
+        let chosen = |list: &[&'static str]| {
+            let list: Vec<_> = list.iter().map(|s| Bytes::from_static(s.as_bytes())).collect();
+            texts(e.chosen(&list))
+        };
+        assert_eq!(chosen(&[]), ["TZ=UTC"]);
+        assert_eq!(chosen(&["A", "C", "D=4"]), ["A=1", "D=4", "TZ=UTC"]);
+        assert_eq!(chosen(&["TZ=CET"]), ["TZ=CET"]);
+    }
+
+    #[test]
+    fn a_new_binary_gets_the_sockets() {
+        let vars = texts(environ().for_new_binary(&[], "6;7;"));
+        assert_eq!(vars[..3], ["TZ=UTC", "NOTIFY_SOCKET=/run/n", "NGINX=6;7;"]);
+        assert!(vars[3].starts_with("SPARE=XXX"));
+    }
+}

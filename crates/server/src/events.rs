@@ -1,0 +1,168 @@
+//! The `events` block.
+
+use conf::table::{Args, Contexts, Directive};
+use conf::value::{set_flag, set_msec, set_once};
+use conf::{ConfError, Node};
+use event::DriverKind;
+use net::{Cidr, Origin};
+
+use crate::directives::TABLE;
+use crate::draft::{Draft, set_count};
+
+/// The drivers that `use` can choose.
+const DRIVERS: &[DriverKind] = &[DriverKind::Epoll];
+/// Methods of nginx's that this program does not have.
+const OTHER_METHODS: &[&str] = &["select", "poll", "kqueue", "devpoll", "/dev/poll", "eventport"];
+
+/// What an `events` block says.
+#[derive(Default)]
+pub struct EventsDraft {
+    pub(crate) driver: Option<DriverKind>,
+    pub(crate) connections: Option<usize>,
+    pub(crate) multi_accept: Option<bool>,
+    pub(crate) accept_mutex: Option<bool>,
+    pub(crate) accept_mutex_delay_ms: Option<u64>,
+    pub(crate) debug_connections: Vec<Origin>,
+}
+
+type Set = fn(&mut Draft, &Node) -> Result<(), ConfError>;
+
+const fn events(
+    name: &'static str,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: Set,
+) -> Directive<Draft> {
+    Directive { name, contexts: Contexts::EVENTS, args, default, doc, set }
+}
+
+/// The block and its directives.
+pub static DIRECTIVES: &[Directive<Draft>] = &[
+    Directive {
+        name: "events",
+        contexts: Contexts::MAIN,
+        args: Args::BLOCK.or(Args::NONE),
+        default: "",
+        doc: "How connections are taken and watched.",
+        set: block,
+    },
+    events("accept_mutex", Args::FLAG, "off", "Lets workers accept one at a time.", |d, n| {
+        set_flag(&mut d.events.get_or_insert_default().accept_mutex, n)
+    }),
+    events(
+        "accept_mutex_delay",
+        Args::T1,
+        "500ms",
+        "How long a worker waits before it tries again to be the one that accepts.",
+        |d, n| set_msec(&mut d.events.get_or_insert_default().accept_mutex_delay_ms, n),
+    ),
+    events(
+        "debug_connection",
+        Args::T1,
+        "",
+        "Logs connections of these clients in full.",
+        debug_connection,
+    ),
+    events(
+        "multi_accept",
+        Args::FLAG,
+        "off",
+        "Accepts all waiting connections at once, and not one at a time.",
+        |d, n| set_flag(&mut d.events.get_or_insert_default().multi_accept, n),
+    ),
+    events("use", Args::T1, "epoll", "The method of watching connections.", |d, n| {
+        set_once(&mut d.events.get_or_insert_default().driver, n, driver)
+    }),
+    events(
+        "worker_connections",
+        Args::T1,
+        "512",
+        "The most connections that a worker has open.",
+        |d, n| set_count(&mut d.events.get_or_insert_default().connections, n),
+    ),
+];
+
+fn block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    if draft.events.is_some() {
+        return Err(ConfError::directive(node, "is duplicate"));
+    }
+    draft.events = Some(EventsDraft::default());
+    TABLE.apply(draft, node.children(), Contexts::EVENTS)
+}
+
+fn driver(node: &Node) -> Result<DriverKind, ConfError> {
+    let word = node.arg(0)?;
+    let name = word.lossy();
+    if let Some(kind) = DRIVERS.iter().find(|kind| kind.name() == name) {
+        return Ok(*kind);
+    }
+    let message = format!("invalid event type \"{name}\"");
+    let names: Vec<_> = DRIVERS.iter().map(|kind| kind.name()).collect();
+    let names = names.join(", ");
+    let help = if OTHER_METHODS.contains(&&*name) {
+        format!("\"{name}\" is a method of nginx's that weir does not have; it has: {names}")
+    } else {
+        format!("it is one of: {names}")
+    };
+    Err(ConfError::at(word, message).with_help(help))
+}
+
+fn debug_connection(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    let list = &mut draft.events.get_or_insert_default().debug_connections;
+    let word = node.arg(0)?;
+    if word.bytes() == b"unix:" {
+        list.push(Origin::Unix);
+        return Ok(());
+    }
+    if let Some((cidr, low_bits)) = Cidr::parse(word.bytes()) {
+        if low_bits {
+            let text = word.lossy();
+            conf::warn(word, format!("low address bits of {text} are meaningless"));
+        }
+        list.push(Origin::Net(cidr));
+        return Ok(());
+    }
+    let ips = net::addr::resolve(word.bytes()).map_err(|what| {
+        ConfError::at(word, format!("{what} in debug_connection \"{}\"", word.lossy()))
+    })?;
+    list.extend(ips.into_iter().map(|ip| Origin::Net(Cidr::host(ip))));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::tests::read;
+
+    #[test]
+    fn values() {
+        let d = read(
+            "events { use epoll; worker_connections 99; multi_accept on; accept_mutex on; \
+             accept_mutex_delay 5ms; debug_connection 10.0.0.0/8; debug_connection unix:; }",
+        );
+        let e = d.unwrap().events.unwrap();
+        assert_eq!((e.driver, e.connections), (Some(DriverKind::Epoll), Some(99)));
+        assert_eq!((e.multi_accept, e.accept_mutex), (Some(true), Some(true)));
+        assert_eq!(e.accept_mutex_delay_ms, Some(5));
+        assert_eq!(e.debug_connections.len(), 2);
+    }
+
+    #[test]
+    fn errors_in_nginx_s_words() {
+        for (text, message) in [
+            ("use kqueue;", "invalid event type \"kqueue\" in f:1"),
+            ("use epoll; use epoll;", "\"use\" directive is duplicate in f:1"),
+            (
+                "debug_connection no.invalid;",
+                "host not found in debug_connection \"no.invalid\" in f:1",
+            ),
+            ("worker_processes 1;", "\"worker_processes\" directive is not allowed here in f:1"),
+        ] {
+            let said = read(&format!("events {{ {text} }}")).map(|_| ()).unwrap_err();
+            assert_eq!(said, message);
+        }
+        let said = read("events {} events {}").map(|_| ()).unwrap_err();
+        assert_eq!(said, "\"events\" directive is duplicate in f:1");
+    }
+}

@@ -1,0 +1,68 @@
+//! What `weir -V` says is built in, in the words of nginx's `configure`.
+//!
+//! Scripts and test suites read this line to find out what a binary can do: a module that nginx builds
+//! unless told otherwise counts as there unless its `--without-…` word stands here, a module that nginx leaves
+//! out counts as missing unless its `--with-…` word does. **When a module comes in, edit this file.**
+
+/// The version of nginx whose configurations are understood.
+pub const NGINX_VERSION: &str = "1.31.5";
+
+/// This program's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What is built in beyond what nginx builds by default.
+pub const WITH: &[&str] = &["--with-debug"];
+
+/// What nginx builds by default and is not built in.
+pub const WITHOUT: &[&str] = &[
+    "--without-http_charset_module",
+    "--without-http_gzip_module",
+    "--without-http_ssi_module",
+    "--without-http_userid_module",
+    "--without-http_mirror_module",
+    "--without-http_tunnel_module",
+    "--without-http_proxy_module",
+    "--without-http_fastcgi_module",
+    "--without-http_uwsgi_module",
+    "--without-http_scgi_module",
+    "--without-http_grpc_module",
+    "--without-http_memcached_module",
+    "--without-http_limit_conn_module",
+    "--without-http_limit_req_module",
+    "--without-http_browser_module",
+    "--without-http_upstream_hash_module",
+    "--without-http_upstream_ip_hash_module",
+    "--without-http_upstream_least_conn_module",
+    "--without-http_upstream_least_time_module",
+    "--without-http_upstream_random_module",
+    "--without-http_upstream_keepalive_module",
+    "--without-http_upstream_zone_module",
+    "--without-http_upstream_sticky_module",
+    "--without-http-cache",
+];
+
+/// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
+pub const LINES: &[&str] = &[];
+
+/// The arguments after `configure arguments:`, each with a space before it.
+pub fn configure_arguments(prefix: &str) -> String {
+    let mut line = format!(" --prefix={}", prefix.trim_end_matches('/'));
+    for word in WITH.iter().chain(WITHOUT) {
+        line.push(' ');
+        line.push_str(word);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_configure_s_form() {
+        assert!(WITH.iter().all(|w| w.starts_with("--with-")));
+        assert!(WITHOUT.iter().all(|w| w.starts_with("--without-")));
+        let line = configure_arguments("/usr/local/weir/");
+        assert!(line.starts_with(" --prefix=/usr/local/weir --with-debug"), "{line}");
+    }
+}

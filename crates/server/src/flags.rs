@@ -1,0 +1,206 @@
+//! The switches, declared once: parsing, help, completions, the man page and their tests read this table.
+
+/// What a switch's value is, for completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A folder.
+    Dir,
+    /// A file.
+    File,
+    /// One of a few words.
+    OneOf(&'static [&'static str]),
+    /// Text.
+    Text,
+}
+
+/// A switch's value: what it is called, and what is said when it is missing.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    /// Its name in help.
+    pub name: &'static str,
+    /// `option "-p" requires …`
+    pub requires: &'static str,
+    /// What may stand there.
+    pub value: Value,
+}
+
+/// What a switch asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// The help text.
+    Help,
+    /// The version.
+    Version,
+    /// The version and what is built in.
+    Build,
+    /// A test of the configuration.
+    Test,
+    /// A test of the configuration, and its text.
+    Dump,
+    /// No messages but errors.
+    Quiet,
+    /// A signal to the running server.
+    Signal,
+    /// Another prefix.
+    Prefix,
+    /// Another first error log.
+    ErrorLog,
+    /// Another configuration file.
+    ConfFile,
+    /// Directives beside the file.
+    Directives,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its letters; the first is the main one.
+    pub letters: &'static str,
+    /// Its value, when it takes one.
+    pub arg: Option<Arg>,
+    /// What it does, as help says it.
+    pub doc: &'static str,
+    /// The default that help names.
+    pub default: &'static str,
+    /// What the man page adds.
+    pub more: &'static str,
+    /// What it asks for.
+    pub ask: Ask,
+}
+
+/// The signals of `-s`, with what they do.
+pub const SIGNALS: &[(&str, os::signal::Signal)] = &[
+    ("stop", os::signal::Signal::TERM),
+    ("quit", os::signal::Signal::QUIT),
+    ("reopen", os::signal::Signal::USR1),
+    ("reload", os::signal::Signal::HUP),
+];
+const SIGNAL_NAMES: &[&str] = &["stop", "quit", "reopen", "reload"];
+
+/// Where relative paths start from unless `-p` says otherwise.
+pub const PREFIX: &str = "/usr/local/weir/";
+/// The configuration file, relative to the prefix.
+pub const CONF_PATH: &str = "conf/nginx.conf";
+/// The first error log, relative to the prefix.
+pub const ERROR_LOG_PATH: &str = "logs/error.log";
+/// The file with the master's process id, relative to the prefix.
+pub const PID_PATH: &str = "logs/nginx.pid";
+/// The lock file, relative to the prefix.
+pub const LOCK_PATH: &str = "logs/nginx.lock";
+
+const fn arg(name: &'static str, requires: &'static str, value: Value) -> Option<Arg> {
+    Some(Arg { name, requires, value })
+}
+
+/// All switches, in the order of the help text.
+pub const FLAGS: &[Flag] = &[
+    Flag { letters: "?h", arg: None, doc: "this help", default: "", more: "", ask: Ask::Help },
+    Flag {
+        letters: "v",
+        arg: None,
+        doc: "show version and exit",
+        default: "",
+        more: "",
+        ask: Ask::Version,
+    },
+    Flag {
+        letters: "V",
+        arg: None,
+        doc: "show version and configure options then exit",
+        default: "",
+        more: "The options say in nginx's words which modules are built in.",
+        ask: Ask::Build,
+    },
+    Flag {
+        letters: "t",
+        arg: None,
+        doc: "test configuration and exit",
+        default: "",
+        more: "Reads the file, opens the log files and tries the listening sockets. The exit status is 0 \
+               when all is well and 1 when it is not.",
+        ask: Ask::Test,
+    },
+    Flag {
+        letters: "T",
+        arg: None,
+        doc: "test configuration, dump it and exit",
+        default: "",
+        more: "As -t; then every file that was read is written to standard output.",
+        ask: Ask::Dump,
+    },
+    Flag {
+        letters: "q",
+        arg: None,
+        doc: "suppress non-error messages during configuration testing",
+        default: "",
+        more: "",
+        ask: Ask::Quiet,
+    },
+    Flag {
+        letters: "s",
+        arg: arg("signal", "parameter", Value::OneOf(SIGNAL_NAMES)),
+        doc: "send signal to a master process: stop, quit, reopen, reload",
+        default: "",
+        more: "stop: at once. quit: when all requests are answered. reopen: open the log files again. \
+               reload: read the configuration again.",
+        ask: Ask::Signal,
+    },
+    Flag {
+        letters: "p",
+        arg: arg("prefix", "directory name", Value::Dir),
+        doc: "set prefix path",
+        default: PREFIX,
+        more: "Relative paths of the configuration start from here.",
+        ask: Ask::Prefix,
+    },
+    Flag {
+        letters: "e",
+        arg: arg("filename", "file name", Value::File),
+        doc: "set error log file",
+        default: ERROR_LOG_PATH,
+        more: "For what happens before the configuration names one. The word stderr means standard error.",
+        ask: Ask::ErrorLog,
+    },
+    Flag {
+        letters: "c",
+        arg: arg("filename", "file name", Value::File),
+        doc: "set configuration file",
+        default: CONF_PATH,
+        more: "",
+        ask: Ask::ConfFile,
+    },
+    Flag {
+        letters: "g",
+        arg: arg("directives", "parameter", Value::Text),
+        doc: "set global directives out of configuration file",
+        default: "",
+        more: "Directives of the outermost level, each with its semicolon: -g \"daemon off;\".",
+        ask: Ask::Directives,
+    },
+];
+
+/// The switch with that letter.
+pub fn find(letter: u8) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.letters.as_bytes().contains(&letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_used_once() {
+        let mut letters: Vec<u8> = FLAGS.iter().flat_map(|f| f.letters.bytes()).collect();
+        letters.sort_unstable();
+        let count = letters.len();
+        letters.dedup();
+        assert_eq!(letters.len(), count);
+        assert!(find(b'h').is_some_and(|f| f.ask == Ask::Help));
+        assert!(find(b'z').is_none());
+    }
+
+    #[test]
+    fn signals_are_those_of_the_table() {
+        assert!(SIGNALS.iter().map(|(name, _)| name).eq(SIGNAL_NAMES));
+    }
+}

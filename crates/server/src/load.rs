@@ -1,0 +1,269 @@
+//! Loading a configuration: read, apply, open files, bind sockets. On any error nothing has changed.
+
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, Log, Sink, os_error};
+use conf::parse::{self, Options};
+use conf::table::Contexts;
+use conf::{ConfError, Node, SourceFile};
+use net::engine::Engine;
+use net::listeners::OpenEnv;
+use net::logs::{LogFile, LogFiles};
+use net::{Inherited, Listeners};
+
+use crate::directives::TABLE;
+use crate::draft::Draft;
+use crate::engines::{self, Lasting, LoadCx};
+use crate::paths::Paths;
+use crate::pidfile;
+use crate::settings::Settings;
+use crate::startlog::Console;
+
+/// What a configuration is loaded for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// `-t`, `-T`.
+    Test,
+    /// To serve.
+    Start,
+    /// To serve in the place of the one that runs.
+    Reload,
+}
+
+/// A configuration that was read and understood, with nothing opened yet.
+pub struct Parsed {
+    /// The outermost level.
+    pub settings: Settings,
+    /// The engines' blocks.
+    pub engines: Vec<Rc<dyn Engine>>,
+    /// Its log files.
+    pub logs: Rc<LogFiles>,
+    /// Where its error log's lines go.
+    sinks: Vec<Rc<dyn Sink>>,
+    error_log_file: Rc<LogFile>,
+    /// Its text, for `-T`.
+    pub files: Vec<SourceFile>,
+}
+
+/// A configuration that is ready to serve.
+pub struct Cycle {
+    /// The outermost level.
+    pub settings: Settings,
+    /// The engines.
+    pub engines: Vec<Rc<dyn Engine>>,
+    /// Its log files, open.
+    pub logs: Rc<LogFiles>,
+    /// Its error log.
+    pub log: Log,
+    /// The error log's first file.
+    error_log_file: Rc<LogFile>,
+    /// Where the error log goes once nobody at a terminal waits for messages.
+    sinks: Vec<Rc<dyn Sink>>,
+    /// Its sockets, bound, in the order of the engines and of their listeners.
+    pub listeners: Listeners,
+}
+
+/// Loading failed; why has been told.
+#[derive(Debug)]
+pub struct Refused;
+
+/// What loading needs that no configuration decides.
+pub struct Loader {
+    /// Where things are.
+    pub paths: Paths,
+    /// `-g`
+    pub directives: Option<Vec<u8>>,
+    /// What outlives configurations.
+    pub lasting: Lasting,
+}
+
+impl Loader {
+    /// Reads the configuration. `syntax_ok` is called when its text is understood and before the settings are
+    /// weighed against each other and the system.
+    pub fn parse(&self, log: &Log, syntax_ok: impl FnOnce()) -> Result<Parsed, Refused> {
+        log::set_default(log.clone());
+        let mut files = Vec::new();
+        let parsed = self.try_parse(log, &mut files, syntax_ok);
+        parsed.map_err(|error| report(log, &error, &files))
+    }
+
+    fn try_parse(
+        &self,
+        log: &Log,
+        files: &mut Vec<SourceFile>,
+        syntax_ok: impl FnOnce(),
+    ) -> Result<Parsed, ConfError> {
+        let options = Options {
+            conf_prefix: self.paths.conf_prefix.clone(),
+            keep_broken: true,
+            ..Options::default()
+        };
+        let logs = Rc::new(LogFiles::new(&self.paths.prefix));
+        let mut draft = Draft::new(logs.clone());
+        if let Some(text) = &self.directives {
+            let tree = parse::parse_params(text, &options)?;
+            TABLE.apply(&mut draft, &tree.nodes, Contexts::MAIN)?;
+        }
+        let tree = parse::parse_file(&self.paths.conf_file, &options)?;
+        *files = tree.files;
+        // Engines are given what the whole outermost level says, wherever it stands. An error below one
+        // of their blocks is reported before their own, and an error above it after: in the text's order.
+        let mut applied = 0;
+        let outcome = tree.nodes.iter().try_for_each(|node| {
+            TABLE.apply_one(&mut draft, node, Contexts::MAIN)?;
+            applied += 1;
+            Ok(())
+        });
+        let sinks = std::mem::take(&mut draft.error_logs);
+        let (sinks, error_log_file) = self.sinks(sinks, &draft);
+        let engines = self.engines(&tree.nodes[..applied], &draft, &sinks)?;
+        outcome?;
+        syntax_ok();
+        let settings = Settings::new(draft, &self.paths, log)?;
+        let files = std::mem::take(files);
+        Ok(Parsed { settings, engines, logs, sinks, error_log_file, files })
+    }
+
+    /// Where the error log goes: to the default file when no file is named.
+    fn sinks(
+        &self,
+        mut sinks: Vec<Rc<dyn Sink>>,
+        draft: &Draft,
+    ) -> (Vec<Rc<dyn Sink>>, Rc<LogFile>) {
+        if let Some(file) = &draft.error_log_file {
+            return (sinks, file.clone());
+        }
+        let path = self.paths.error_log.as_os_str().as_bytes();
+        sinks.push(draft.logs.file_sink(path, Level::Error, 0));
+        (sinks, draft.logs.open(path))
+    }
+
+    fn engines(
+        &self,
+        nodes: &[Node],
+        draft: &Draft,
+        sinks: &[Rc<dyn Sink>],
+    ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
+        let events = draft.events.as_ref();
+        let cx = LoadCx {
+            paths: &self.paths,
+            logs: &draft.logs,
+            log: &Log::new(sinks.to_vec()),
+            workers: draft.worker_processes.unwrap_or(1),
+            connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
+            lasting: &self.lasting,
+        };
+        let mut built = Vec::new();
+        for node in nodes {
+            if let Some(entry) = engines::ALL.iter().find(|e| node.name == *e.name) {
+                built.push((entry.build)(node, &cx)?);
+            }
+        }
+        Ok(built)
+    }
+
+    /// Opens what a configuration names. `running` is the one it takes the place of.
+    pub fn open(
+        &self,
+        parsed: Parsed,
+        purpose: Purpose,
+        running: Option<&Cycle>,
+        inherited: &mut Inherited,
+        log: &Log,
+    ) -> Result<Cycle, Refused> {
+        let Parsed { settings, engines, logs, sinks, error_log_file, .. } = parsed;
+        let say = |error: ConfError| report(log, &error, &[]);
+        if purpose == Purpose::Test {
+            pidfile::test(&settings.pid).map_err(say)?;
+        }
+        for engine in &engines {
+            engine.create_paths(settings.owner()).map_err(say)?;
+        }
+        logs.open_all().map_err(say)?;
+        let mut told = sinks.clone();
+        if purpose != Purpose::Reload && !logs.uses_stderr() {
+            told.push(Rc::new(Console));
+        }
+        let log = Log::new(told);
+        log::set_default(log.clone());
+        let specs: Vec<_> = engines.iter().flat_map(|e| e.listeners()).collect();
+        let none = Listeners::default();
+        let previous = running.map_or(&none, |cycle| &cycle.listeners);
+        if specs.is_empty() && !previous.is_empty() {
+            let message = "the configuration listens on no address any more, which would cut off \
+                           every client: reload refused";
+            return Err(report(&log, &ConfError::new(message), &[]));
+        }
+        let workers = if settings.master_process { settings.worker_processes } else { 1 };
+        let env = OpenEnv { workers, test: purpose == Purpose::Test, log: &log };
+        let listeners = Listeners::open(&specs, previous, inherited, env).map_err(|_| Refused)?;
+        let cycle = Cycle { settings, engines, logs, log, error_log_file, sinks, listeners };
+        if let Some(running) = running
+            && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
+        {
+            let refused = report(&cycle.log, &error, &[]);
+            cycle.listeners.abandon();
+            return Err(refused);
+        }
+        if purpose != Purpose::Test {
+            cycle.commit(running);
+        }
+        Ok(cycle)
+    }
+}
+
+impl Cycle {
+    /// The last steps, which cannot fail.
+    fn commit(&self, running: Option<&Cycle>) {
+        self.listeners.configure(&self.log);
+        if let Some(running) = running
+            && running.settings.lock_file != self.settings.lock_file
+        {
+            let message = "\"lock_file\" could not be changed, ignored";
+            log!(self.log, Level::Emerg, None, "{message}");
+        }
+        let driver = self.settings.events.driver.name();
+        log!(self.log, Level::Notice, None, "using the \"{driver}\" event method");
+        self.settings.check_descriptors(&self.log);
+    }
+
+    /// The start is over: nobody at a terminal waits for messages any more. Standard error becomes another
+    /// name of the error log, unless a log goes to standard error itself.
+    pub fn leave_terminal(&mut self) {
+        self.log = Log::new(std::mem::take(&mut self.sinks));
+        log::set_default(self.log.clone());
+        self.redirect_stderr();
+    }
+
+    /// Opens the log files again (USR1).
+    pub fn reopen_logs(&self, owner: Option<u32>) {
+        log!(self.log, Level::Notice, None, "reopening logs");
+        self.logs.reopen(owner, &self.log);
+        self.redirect_stderr();
+        self.engines.iter().for_each(|engine| engine.reopened());
+    }
+
+    fn redirect_stderr(&self) {
+        if !self.logs.uses_stderr()
+            && let Err(e) = self.error_log_file.redirect_stderr()
+        {
+            log!(self.log, Level::Alert, None, "dup2(STDERR) failed {}", os_error(&e));
+        }
+    }
+}
+
+/// Tells why a configuration is refused: in the log, and on a terminal with the line and a likely word.
+#[cold]
+fn report(log: &Log, error: &ConfError, files: &[SourceFile]) -> Refused {
+    log!(log, Level::Emerg, None, "{error}");
+    let text = error.render_terminal(files);
+    let after_message = text.split_once('\n').map_or("", |(_, rest)| rest);
+    // A master in the background has no terminal, whatever standard error was.
+    if std::io::stderr().is_terminal() && !after_message.is_empty() {
+        eprint!("{after_message}");
+    }
+    Refused
+}

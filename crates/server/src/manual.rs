@@ -1,0 +1,154 @@
+//! Help text and manual page, made of the tables.
+
+use crate::commands::COMMANDS;
+use crate::features;
+use crate::flags::{FLAGS, Flag, PREFIX};
+
+/// What `-v` prints.
+pub fn version() -> String {
+    format!("weir version: weir/{}\n", features::VERSION)
+}
+
+/// What `-V` prints after the version.
+pub fn build() -> String {
+    let mut text = format!("nginx version: nginx/{}\n", features::NGINX_VERSION);
+    text.push_str("built by rustc for Linux\n");
+    for line in features::LINES {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text + &format!("configure arguments:{}\n", features::configure_arguments(PREFIX))
+}
+
+/// `-p prefix`, `-?,-h`.
+fn form(flag: &Flag) -> String {
+    let letters: Vec<String> = flag.letters.chars().map(|c| format!("-{c}")).collect();
+    let letters = letters.join(",");
+    match flag.arg {
+        Some(arg) => format!("{letters} {}", arg.name),
+        None => letters,
+    }
+}
+
+fn doc(flag: &Flag) -> String {
+    match flag.default {
+        "" => flag.doc.to_owned(),
+        default => format!("{} (default: {default})", flag.doc),
+    }
+}
+
+/// The switches as the first lines of help show them: `[-?hvVtTq] [-s signal] …`.
+fn usage() -> Vec<String> {
+    let plain: String = FLAGS.iter().filter(|f| f.arg.is_none()).map(|f| f.letters).collect();
+    let valued = FLAGS.iter().filter(|f| f.arg.is_some()).map(|f| format!("[{}]", form(f)));
+    [format!("[-{plain}]")].into_iter().chain(valued).collect()
+}
+
+/// What `-h` prints after the version: nginx's text, then the commands.
+pub fn help() -> String {
+    let words = usage();
+    let (first, second) = words.split_at(words.len().min(3));
+    let mut text = format!("Usage: weir {}\n", first.join(" "));
+    text.push_str(&format!("            {}\n", second.join(" ")));
+    text.push_str("       weir COMMAND [ARGUMENT...]\n\nOptions:\n");
+    for flag in FLAGS {
+        text.push_str(&format!("  {:<14}: {}\n", form(flag), doc(flag)));
+    }
+    text.push_str("\nCommands:\n");
+    for command in COMMANDS {
+        let form = format!("{} {}", command.name, command.usage);
+        text.push_str(&format!("  {:<20}: {}\n", form.trim_end(), command.doc));
+    }
+    text.push('\n');
+    text
+}
+
+/// Text as roff takes it: no line begins with a control character, hyphens are hyphens.
+fn roff(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    match text.as_bytes().first() {
+        Some(b'.' | b'\'') => format!("\\&{text}"),
+        _ => text,
+    }
+}
+
+const SIGNALS: &[(&str, &str)] = &[
+    ("TERM, INT", "Stop at once."),
+    ("QUIT", "Stop when all requests are answered."),
+    ("HUP", "Read the configuration again; when it is wrong, the old one stays."),
+    ("USR1", "Open the log files again."),
+    ("USR2", "Start the binary anew beside this one, with the same sockets."),
+    ("WINCH", "Let the workers finish and leave, and keep the master."),
+];
+
+/// The manual page, in roff.
+pub fn page() -> String {
+    let mut text = format!(".TH WEIR 8 \"\" \"weir {}\" \"Weir\"\n", features::VERSION);
+    text.push_str(".SH NAME\nweir \\- web server, reverse proxy, cache and load balancer\n");
+    text.push_str(".SH SYNOPSIS\n.B weir\n");
+    text.push_str(&format!("{}\n.br\n.B weir\n", roff(&usage().join(" "))));
+    text.push_str("COMMAND [ARGUMENT...]\n.SH DESCRIPTION\n");
+    text.push_str(
+        "Weir reads nginx's configuration files and does what they say. Without switches it reads ",
+    );
+    text.push_str("the configuration file and starts to serve.\n.SH OPTIONS\n");
+    for flag in FLAGS {
+        text.push_str(&format!(".TP\n.B {}\n{}.\n", roff(&form(flag)), roff(&doc(flag))));
+        if !flag.more.is_empty() {
+            text.push_str(&format!("{}\n", roff(flag.more)));
+        }
+    }
+    text.push_str(".SH COMMANDS\n");
+    for command in COMMANDS {
+        let form = format!("{} {}", command.name, command.usage);
+        text.push_str(&format!(".TP\n.B {}\n{}.\n", roff(form.trim_end()), roff(command.doc)));
+    }
+    text.push_str(".SH SIGNALS\nTo the master, whose process id is in the pid file:\n");
+    for (name, doc) in SIGNALS {
+        text.push_str(&format!(".TP\n.B {}\n{}\n", roff(name), roff(doc)));
+    }
+    text.push_str(".SH EXIT STATUS\n0 when all went well, 1 when it did not. ");
+    text.push_str("A worker that ends with 2 is not started again.\n.SH SEE ALSO\n");
+    text.push_str("The reference of directives: docs/directives.md\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_looks_like_nginx_s() {
+        let help = help();
+        let mut lines = help.lines();
+        assert_eq!(lines.next(), Some("Usage: weir [-?hvVtTq] [-s signal] [-p prefix]"));
+        let second = lines.next();
+        assert_eq!(second, Some("            [-e filename] [-c filename] [-g directives]"));
+        for line in [
+            "  -?,-h         : this help",
+            "  -q            : suppress non-error messages during configuration testing",
+            "  -s signal     : send signal to a master process: stop, quit, reopen, reload",
+            "  -p prefix     : set prefix path (default: /usr/local/weir/)",
+            "  -c filename   : set configuration file (default: conf/nginx.conf)",
+            "  -g directives : set global directives out of configuration file",
+        ] {
+            assert!(help.lines().any(|l| l == line), "{line}\n{help}");
+        }
+    }
+
+    #[test]
+    fn the_page_names_everything() {
+        let page = page();
+        for flag in FLAGS {
+            assert!(page.contains(&roff(&form(flag))), "{}", flag.letters);
+        }
+        for command in COMMANDS {
+            assert!(page.contains(&roff(command.name)));
+        }
+        // A line that begins with a dot is a request to roff: only known ones may come out.
+        let known = [".TH", ".SH", ".TP", ".B", ".br"];
+        for line in page.lines().filter(|l| l.starts_with('.')) {
+            assert!(known.contains(&line.split(' ').next().unwrap()), "{line}");
+        }
+    }
+}

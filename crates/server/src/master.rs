@@ -1,0 +1,435 @@
+//! The master process: watches over workers and answers signals. One thread, which waits for the next signal.
+//!
+//! ```text
+//!             HUP: load ─► start new workers ─► ready ─► old ones leave
+//!             USR1: reopen logs          USR2: start a new binary beside this one
+//!  running ───WINCH: workers leave, the master stays, HUP brings them back
+//!     ├─QUIT──► quitting: workers leave ──► none is left ──► exit
+//!     └─TERM──► terminating: workers are told to stop, again and again, after a second killed ──► exit
+//! ```
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use base::log;
+use base::log::{Level, debug, os_error};
+use net::Inherited;
+use os::signal::{Received, Signal};
+use shm::ShmLock;
+
+use crate::children::{self, Children, Ended, Kind};
+use crate::environ::Environ;
+use crate::load::{Cycle, Loader, Purpose};
+use crate::systemd::Notify;
+use crate::upgrade::{self, Upgrade};
+use crate::worker::Place;
+use crate::{pidfile, signals};
+
+/// How the server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    No,
+    /// When all workers have left.
+    Quit,
+    /// As soon as may be: workers are told at `next` again, `delay` later than the last time.
+    Terminate {
+        delay: Duration,
+        next: Instant,
+    },
+}
+
+/// After this the workers are killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Handshakes that had begun when a socket was taken out of its group end within this time.
+const HANDSHAKE: Duration = Duration::from_millis(100);
+
+/// The master.
+pub struct Master {
+    /// The configuration that runs.
+    pub cycle: Cycle,
+    /// How the next one is loaded.
+    pub loader: Loader,
+    /// The environment as it was.
+    pub environ: Environ,
+    /// How a new binary is started.
+    pub upgrade: Upgrade,
+    /// The service manager.
+    pub notify: Notify,
+    /// The lock under which workers accept, if they do.
+    pub lock: Rc<ShmLock>,
+    /// The process is in the background: WINCH is a request, and not a window's.
+    pub daemonized: bool,
+    state: State,
+}
+
+struct State {
+    children: Children,
+    generation: u64,
+    stop: Stop,
+    /// Workers were sent away (WINCH) while a new binary is tried.
+    noaccepting: bool,
+    /// Workers to start again, and when.
+    respawn: Vec<(Instant, usize, u32)>,
+}
+
+/// Why the master's loop ended.
+pub enum End {
+    /// The server has stopped.
+    Stopped,
+    /// This is a worker that was just forked.
+    Worker(Place),
+}
+
+/// In a child that was just forked, everything is left by way of `Break`.
+type Flow = ControlFlow<End>;
+
+impl Master {
+    /// A master without workers yet.
+    pub fn new(
+        cycle: Cycle,
+        loader: Loader,
+        environ: Environ,
+        upgrade: Upgrade,
+        notify: Notify,
+        lock: Rc<ShmLock>,
+        daemonized: bool,
+    ) -> Master {
+        let state = State {
+            children: Children::default(),
+            generation: 0,
+            stop: Stop::No,
+            noaccepting: false,
+            respawn: Vec::new(),
+        };
+        Master { cycle, loader, environ, upgrade, notify, lock, daemonized, state }
+    }
+
+    /// Starts the workers and runs until the server stops. Returns in each worker as well.
+    pub fn run(&mut self) -> End {
+        let signals = signals::set();
+        if let ControlFlow::Break(end) = self.start_workers() {
+            return end;
+        }
+        self.notify.ready();
+        loop {
+            let received = os::signal::wait(&signals, self.limit());
+            base::time::update();
+            let flow = match received {
+                Some(received) => self.signal(received),
+                None => self.timer(),
+            };
+            if let ControlFlow::Break(end) = flow {
+                return end;
+            }
+            let idle = self.state.children.workers().next().is_none();
+            if idle && self.state.stop != Stop::No {
+                self.end();
+                return End::Stopped;
+            }
+        }
+    }
+
+    /// How long to wait for a signal at most.
+    fn limit(&self) -> Option<Duration> {
+        let stop = match self.state.stop {
+            Stop::Terminate { next, .. } => Some(next),
+            _ => None,
+        };
+        let respawn = self.state.respawn.iter().map(|(when, ..)| *when);
+        let next = respawn.chain(stop).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn timer(&mut self) -> Flow {
+        let now = Instant::now();
+        if let Stop::Terminate { delay, next } = self.state.stop
+            && next <= now
+        {
+            self.terminate(delay * 2);
+        }
+        let due: Vec<_> = self.state.respawn.extract_if(.., |(when, ..)| *when <= now).collect();
+        for (_, index, early_ends) in due {
+            self.respawn(index, early_ends)?;
+        }
+        Flow::Continue(())
+    }
+
+    fn signal(&mut self, received: Received) -> Flow {
+        let stopping = self.state.stop != Stop::No;
+        let (action, ignored) = match received.signal {
+            Signal::QUIT => (", shutting down", false),
+            Signal::TERM | Signal::INT => (", exiting", false),
+            Signal::WINCH if self.daemonized => (", stop accepting connections", stopping),
+            Signal::HUP => (", reconfiguring", stopping),
+            Signal::USR1 => (", reopening logs", stopping),
+            Signal::USR2 if self.upgrade_runs() => (", ignoring", true),
+            Signal::USR2 => (", changing binary", stopping),
+            Signal::CHLD => ("", false),
+            _ => ("", true),
+        };
+        signals::note(&self.cycle.log, received, action);
+        match received.signal {
+            _ if ignored => {
+                if received.signal == Signal::USR2 && !stopping {
+                    let message = "the changing binary signal is ignored: you should shutdown or \
+                                   terminate before either old or new binary's process";
+                    log!(self.cycle.log, Level::Crit, None, "{message}");
+                }
+                Flow::Continue(())
+            }
+            Signal::CHLD => self.reap(),
+            Signal::TERM | Signal::INT => {
+                self.notify_stopping();
+                self.terminate(Duration::from_millis(50));
+                Flow::Continue(())
+            }
+            Signal::QUIT => {
+                self.quit();
+                Flow::Continue(())
+            }
+            Signal::HUP => self.reconfigure(),
+            Signal::USR1 => {
+                self.cycle.reopen_logs(self.cycle.settings.owner());
+                let log = &self.cycle.log;
+                self.state.children.signal(Signal::USR1, |_| true, log);
+                Flow::Continue(())
+            }
+            Signal::USR2 => self.change_binary(),
+            Signal::WINCH => {
+                self.state.noaccepting = true;
+                self.state.respawn.clear();
+                let log = &self.cycle.log;
+                self.state.children.signal(Signal::QUIT, |_| true, log);
+                Flow::Continue(())
+            }
+            _ => Flow::Continue(()),
+        }
+    }
+
+    /// Whether an old and a new binary run beside each other already.
+    fn upgrade_runs(&self) -> bool {
+        self.state.children.new_binary().is_some() || self.upgrade.predecessor_lives()
+    }
+
+    fn notify_stopping(&self) {
+        // A new binary that goes on serving is not the service's end.
+        if self.state.children.new_binary().is_none() {
+            self.notify.stopping();
+        }
+    }
+
+    fn terminate(&mut self, delay: Duration) {
+        if let Stop::Terminate { delay: before, .. } = self.state.stop
+            && delay <= before
+        {
+            return;
+        }
+        self.state.respawn.clear();
+        self.state.stop = Stop::Terminate { delay, next: Instant::now() + delay };
+        let signal = if delay > PATIENCE { Signal::KILL } else { Signal::TERM };
+        base::debug!(self.cycle.log, debug::EVENT, None, "termination cycle: {delay:?}");
+        self.state.children.signal(signal, |_| true, &self.cycle.log);
+    }
+
+    fn quit(&mut self) {
+        if self.state.stop != Stop::No {
+            return;
+        }
+        self.notify_stopping();
+        self.state.respawn.clear();
+        self.state.stop = Stop::Quit;
+        self.close_listeners();
+        self.state.children.signal(Signal::QUIT, |_| true, &self.cycle.log);
+    }
+
+    /// The workers' descriptors are the last ones: each empties the queue before it closes its own. The files of
+    /// unix sockets stay when another binary listens on them.
+    fn close_listeners(&mut self) {
+        let listeners = std::mem::take(&mut self.cycle.listeners);
+        if !self.upgrade_runs() {
+            listeners.remove_files();
+        }
+    }
+
+    fn start_workers(&mut self) -> Flow {
+        self.start_generation().map_continue(|_| ())
+    }
+
+    /// Starts a worker for each seat and waits until they serve; how many do.
+    fn start_generation(&mut self) -> ControlFlow<End, usize> {
+        let log = &self.cycle.log;
+        log!(log, Level::Notice, None, "start worker processes");
+        let pipe = os::fd::pipe();
+        if let Err(e) = &pipe {
+            log!(log, Level::Alert, None, "pipe() failed {}", os_error(e));
+        }
+        let (reader, writer) = pipe.map_or((None, None), |(r, w)| (Some(r), Some(w)));
+        for index in 0..self.cycle.settings.worker_processes {
+            let (kind, generation) = (Kind::Worker(index), self.state.generation);
+            let spawned = self.state.children.spawn(kind, generation, 0, log);
+            if let ControlFlow::Break(mut place) = spawned {
+                place.ready = writer;
+                return ControlFlow::Break(End::Worker(place));
+            }
+        }
+        drop(writer);
+        ControlFlow::Continue(reader.map_or(0, |reader| children::count_ready(&reader)))
+    }
+
+    fn respawn(&mut self, index: usize, early_ends: u32) -> Flow {
+        let (kind, generation) = (Kind::Worker(index), self.state.generation);
+        match self.state.children.spawn(kind, generation, early_ends, &self.cycle.log) {
+            ControlFlow::Break(place) => ControlFlow::Break(End::Worker(place)),
+            ControlFlow::Continue(true) => ControlFlow::Continue(()),
+            ControlFlow::Continue(false) => {
+                let name = kind.name();
+                log!(self.cycle.log, Level::Alert, None, "could not respawn {name}");
+                // Memory or processes may be there again in a while.
+                let when = Instant::now() + PATIENCE;
+                self.state.respawn.push((when, index, early_ends));
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn reap(&mut self) -> Flow {
+        while let Some(ended) = self.state.children.reap(&self.cycle.log) {
+            self.ended(&ended)?;
+        }
+        Flow::Continue(())
+    }
+
+    fn ended(&mut self, ended: &Ended) -> Flow {
+        ended.tell(&self.cycle.log);
+        let pid = ended.child.pid;
+        self.lock.free_of(pid.unsigned_abs());
+        self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
+        let index = match ended.child.kind {
+            Kind::NewBinary => return self.new_binary_ended(),
+            Kind::Worker(index) => index,
+        };
+        let current = ended.child.generation == self.state.generation;
+        let wanted = self.state.stop == Stop::No && !self.state.noaccepting && current;
+        if ended.child.exiting || ended.is_fatal() || !wanted {
+            return Flow::Continue(());
+        }
+        let pause = ended.pause();
+        if pause.is_zero() {
+            return self.respawn(index, ended.early_ends());
+        }
+        let when = Instant::now() + pause;
+        self.state.respawn.push((when, index, ended.early_ends()));
+        Flow::Continue(())
+    }
+
+    /// The attempt to change the binary is over: this one is the server again.
+    fn new_binary_ended(&mut self) -> Flow {
+        upgrade::restore_pid_file(&self.cycle);
+        if std::mem::take(&mut self.state.noaccepting) && self.state.stop == Stop::No {
+            self.state.generation += 1;
+            return self.start_workers();
+        }
+        Flow::Continue(())
+    }
+
+    fn change_binary(&mut self) -> Flow {
+        log!(self.cycle.log, Level::Notice, None, "changing binary");
+        if !upgrade::move_pid_file(&self.cycle) {
+            return Flow::Continue(());
+        }
+        let generation = self.state.generation;
+        let log = &self.cycle.log;
+        match self.state.children.spawn(Kind::NewBinary, generation, 0, log) {
+            ControlFlow::Break(_) => self.upgrade.exec(&self.cycle, &self.environ),
+            ControlFlow::Continue(true) => {}
+            ControlFlow::Continue(false) => upgrade::restore_pid_file(&self.cycle),
+        }
+        Flow::Continue(())
+    }
+
+    fn reconfigure(&mut self) -> Flow {
+        if self.state.children.new_binary().is_some() {
+            // The rollback of an upgrade: workers of the configuration that runs.
+            self.state.noaccepting = false;
+            if self.state.children.workers().all(|child| child.exiting) {
+                self.state.generation += 1;
+                return self.start_workers();
+            }
+            return Flow::Continue(());
+        }
+        self.notify.reloading();
+        let flow = self.reload();
+        if flow.is_continue() {
+            self.notify.ready();
+        }
+        flow
+    }
+
+    /// Loads the configuration anew, starts its workers, and sends the old ones away when those serve.
+    fn reload(&mut self) -> Flow {
+        let log = self.cycle.log.clone();
+        log!(log, Level::Notice, None, "reconfiguring");
+        let loaded = self.loader.parse(&log, || {}).and_then(|parsed| {
+            let mut none = Inherited::default();
+            self.loader.open(parsed, Purpose::Reload, Some(&self.cycle), &mut none, &log)
+        });
+        let Ok(mut next) = loaded else {
+            log::set_default(log);
+            return Flow::Continue(());
+        };
+        next.leave_terminal();
+        let old = std::mem::replace(&mut self.cycle, next);
+        self.state.respawn.clear();
+        self.state.noaccepting = false;
+        self.state.generation += 1;
+        let ready = self.start_generation()?;
+        if ready == 0 && self.cycle.settings.worker_processes > 0 {
+            return self.roll_back(old);
+        }
+        if old.listeners.retire(&self.cycle.listeners, &self.cycle.log) {
+            std::thread::sleep(HANDSHAKE);
+        }
+        // The old workers' descriptors have to be the last: they empty the queues before they close.
+        drop(old);
+        let generation = self.state.generation;
+        let log = &self.cycle.log;
+        self.state.children.signal(Signal::QUIT, |child| child.generation != generation, log);
+        Flow::Continue(())
+    }
+
+    /// None of the new workers could begin: the old configuration and its workers go on.
+    fn roll_back(&mut self, old: Cycle) -> Flow {
+        let message = "none of the new workers could start: the old configuration stays";
+        log!(self.cycle.log, Level::Alert, None, "{message}");
+        let refused = std::mem::replace(&mut self.cycle, old);
+        log::set_default(self.cycle.log.clone());
+        if let Err(e) = pidfile::take_over(&refused.settings.pid, &self.cycle.settings.pid) {
+            log!(self.cycle.log, Level::Alert, None, "{e}");
+        }
+        refused.listeners.abandon();
+        // The workers that run belong to the configuration before.
+        self.state.generation -= 1;
+        self.reap()
+    }
+
+    /// The last steps of the server.
+    fn end(&mut self) {
+        let new_binary = self.state.children.new_binary();
+        let pid = match new_binary {
+            Some(_) => self.cycle.settings.old_pid(),
+            None => self.cycle.settings.pid.clone(),
+        };
+        pidfile::remove(&pid, &self.cycle.log);
+        log!(self.cycle.log, Level::Notice, None, "exit");
+        self.close_listeners();
+        if let Some(pid) = new_binary {
+            self.notify.main_is(pid);
+        }
+    }
+
+    /// What a worker needs of its master, the rest closed.
+    pub fn into_worker(self) -> (Cycle, Environ, Rc<ShmLock>, bool) {
+        (self.cycle, self.environ, self.lock, self.daemonized)
+    }
+}

@@ -1,0 +1,81 @@
+//! Where things are: the prefix, the configuration file and its folder, the first error log.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::Typed;
+use crate::flags::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
+
+/// The paths that the command line decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Where relative paths start from; ends in a slash unless it is empty.
+    pub prefix: PathBuf,
+    /// The configuration file.
+    pub conf_file: PathBuf,
+    /// The folder that relative paths of configuration (`include`, password files) start from.
+    pub conf_prefix: PathBuf,
+    /// The error log before the configuration names one; empty for standard error.
+    pub error_log: PathBuf,
+}
+
+impl Paths {
+    /// Resolves what was typed.
+    pub fn new(typed: &Typed) -> Paths {
+        let mut prefix = typed.prefix.clone().unwrap_or_else(|| PREFIX.as_bytes().to_vec());
+        if prefix.last().is_some_and(|&b| b != b'/') {
+            prefix.push(b'/');
+        }
+        let prefix = PathBuf::from(OsStr::from_bytes(&prefix));
+        let conf_file = typed.conf_file.as_deref().unwrap_or(CONF_PATH.as_bytes());
+        let conf_file = prefix.join(OsStr::from_bytes(conf_file));
+        let conf_prefix = conf_file.parent().unwrap_or(Path::new("")).to_owned();
+        let error_log = match typed.error_log.as_deref() {
+            Some(b"") => PathBuf::new(),
+            Some(path) => prefix.join(OsStr::from_bytes(path)),
+            None => prefix.join(ERROR_LOG_PATH),
+        };
+        Paths { prefix, conf_file, conf_prefix, error_log }
+    }
+
+    /// A path of the main configuration made absolute.
+    pub fn full(&self, path: &[u8]) -> PathBuf {
+        self.prefix.join(OsStr::from_bytes(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(prefix: &str, conf: &str, log: &str) -> Paths {
+        let bytes = |s: &str| Some(s.as_bytes().to_vec());
+        Paths::new(&Typed {
+            prefix: bytes(prefix),
+            conf_file: bytes(conf),
+            error_log: bytes(log),
+            ..Typed::default()
+        })
+    }
+
+    #[test]
+    fn defaults_are_below_the_prefix() {
+        let p = Paths::new(&Typed::default());
+        assert_eq!(p.conf_file, Path::new("/usr/local/weir/conf/nginx.conf"));
+        assert_eq!(p.conf_prefix, Path::new("/usr/local/weir/conf"));
+        assert_eq!(p.error_log, Path::new("/usr/local/weir/logs/error.log"));
+    }
+
+    #[test]
+    fn what_is_typed_goes_before() {
+        let p = paths("/srv", "w.conf", "e.log");
+        assert_eq!(p.prefix.as_os_str(), "/srv/");
+        assert_eq!(p.conf_file, Path::new("/srv/w.conf"));
+        assert_eq!(p.error_log, Path::new("/srv/e.log"));
+        let p = paths("", "/etc/w.conf", "");
+        assert_eq!(p.conf_prefix, Path::new("/etc"));
+        assert_eq!(p.error_log, Path::new(""));
+        assert_eq!(p.full(b"logs/x"), Path::new("logs/x"));
+    }
+}

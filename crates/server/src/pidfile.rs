@@ -1,0 +1,87 @@
+//! The file that names the master process.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use conf::ConfError;
+
+fn failed(what: &str, path: &Path, e: &io::Error) -> ConfError {
+    ConfError::new(format!("{what} \"{}\" failed {}", path.display(), os_error(e)))
+}
+
+/// Sees whether the file could be written (`-t`); one that is there is left as it is.
+pub fn test(path: &Path) -> Result<(), ConfError> {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+    opened.map(|_| ()).map_err(|e| failed("open()", path, &e))
+}
+
+/// Writes this process's id.
+pub fn write(path: &Path) -> Result<(), ConfError> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).open(path);
+    let mut file = file.map_err(|e| failed("open()", path, &e))?;
+    let written = file.write_all(format!("{}\n", std::process::id()).as_bytes());
+    written.map_err(|e| failed("write()", path, &e))
+}
+
+/// A reload may move the file: writes the new one, then removes the old one.
+pub fn take_over(old: &Path, new: &Path) -> Result<(), ConfError> {
+    if old == new {
+        return Ok(());
+    }
+    write(new)?;
+    remove(old, &log::default());
+    Ok(())
+}
+
+/// Removes the file when the master ends.
+pub fn remove(path: &Path, log: &Log) {
+    if let Err(e) = fs::remove_file(path) {
+        let (path, e) = (path.display(), os_error(&e));
+        log!(log, Level::Alert, None, "unlink() \"{path}\" failed {e}");
+    }
+}
+
+/// The process id that the file holds.
+pub fn read(path: &Path) -> Result<i32, String> {
+    let bytes = fs::read(path).map_err(|e| failed("open()", path, &e).message)?;
+    let end = bytes.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |i| i + 1);
+    let digits = &bytes[..end.min(32)];
+    let pid = base::ascii::parse_u64(digits).and_then(|n| i32::try_from(n).ok());
+    pid.filter(|n| *n > 0).ok_or_else(|| {
+        let text = String::from_utf8_lossy(digits);
+        format!("invalid PID number \"{text}\" in \"{}\"", path.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_s_life() {
+        let dir = std::env::temp_dir().join(format!("weir-pid-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (one, two) = (dir.join("one"), dir.join("two"));
+        test(&one).unwrap();
+        assert_eq!(fs::read(&one).unwrap(), b"");
+        assert!(read(&one).unwrap_err().starts_with("invalid PID number \"\" in "));
+        write(&one).unwrap();
+        test(&one).unwrap();
+        assert_eq!(read(&one), Ok(std::process::id() as i32));
+        take_over(&one, &two).unwrap();
+        assert!(!one.exists());
+        assert!(take_over(&two, &dir.join("no/where")).is_err());
+        assert!(two.exists());
+        for bad in ["x", "0", "-5", "99999999999999", "12 13"] {
+            fs::write(&one, bad).unwrap();
+            assert!(read(&one).is_err(), "{bad}");
+        }
+        assert!(read(&dir.join("none")).unwrap_err().contains("failed (2: No such file"));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

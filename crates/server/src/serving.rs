@@ -1,0 +1,93 @@
+//! What every process that serves does: its loop, its listeners, its signals.
+
+use std::io;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, os_error};
+use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener};
+use net::engine::Seat;
+use os::signal::{Received, SignalFd};
+use shm::ShmLock;
+
+use crate::load::Cycle;
+use crate::settings::Settings;
+use crate::signals;
+
+/// The accept lock, held in the name of this process.
+struct OwnLock {
+    lock: Rc<ShmLock>,
+    pid: u32,
+}
+
+impl AcceptLock for OwnLock {
+    fn try_lock(&self) -> bool {
+        self.lock.try_lock(self.pid)
+    }
+
+    fn unlock(&self) {
+        self.lock.unlock(self.pid);
+    }
+}
+
+/// Whether workers accept under a lock: of use only where there are several.
+fn uses_accept_lock(settings: &Settings) -> bool {
+    settings.events.accept_mutex && settings.master_process && settings.worker_processes > 1
+}
+
+/// What the loop is to be like.
+pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
+    let events = &settings.events;
+    let accept_mutex = uses_accept_lock(settings).then(|| {
+        let lock = OwnLock { lock: lock.clone(), pid: std::process::id() };
+        Box::new(lock) as Box<dyn AcceptLock>
+    });
+    event::Options {
+        driver: events.driver,
+        connections: events.connections,
+        multi_accept: events.multi_accept,
+        accept_mutex,
+        accept_mutex_delay_ms: events.accept_mutex_delay_ms,
+        timer_resolution_ms: settings.timer_resolution_ms,
+    }
+}
+
+/// Starts the engines of a configuration on this process's own descriptors of its sockets.
+pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()> {
+    let seat = Seat {
+        index,
+        slot,
+        log: cycle.log.clone(),
+        debug_connections: cycle.settings.events.debug_connections.clone(),
+    };
+    let shared = cycle.settings.master_process && !uses_accept_lock(&cycle.settings);
+    let fds = cycle.listeners.of_worker(index)?;
+    let specs = cycle.listeners.bound().iter().map(|bound| &bound.spec);
+    let mut listeners = fds.into_iter().zip(specs).map(|(fd, spec)| {
+        // A socket of one worker alone needs no choice of whom to wake.
+        Listener::new(fd, ListenOpts { exclusive: shared && !spec.reuseport })
+    });
+    for engine in &cycle.engines {
+        let count = engine.listeners().len();
+        engine.start(&seat, listeners.by_ref().take(count).collect())?;
+    }
+    Ok(())
+}
+
+/// Takes signals from now on, in a task of the loop.
+pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()> {
+    let fd = Fd::new(SignalFd::new(&signals::set())?.into_fd());
+    event::spawn(async move {
+        loop {
+            while let Some(received) = os::signal::next_from(fd.fd()) {
+                take(received);
+            }
+            if let Err(e) = fd.readable(Deadline::NEVER).await {
+                let e = os_error(&e);
+                log!(log::default(), Level::Alert, None, "waiting for signals failed {e}");
+                return;
+            }
+        }
+    });
+    Ok(())
+}

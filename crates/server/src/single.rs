@@ -1,0 +1,152 @@
+//! One process without a master (`master_process off`): for debugging, as in nginx.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, os_error};
+use net::Inherited;
+use os::signal::{Received, Signal};
+use shm::ShmLock;
+
+use crate::load::{Cycle, Loader, Purpose};
+use crate::systemd::Notify;
+use crate::worker::FATAL;
+use crate::{pidfile, serving, signals};
+
+struct Single {
+    loader: Loader,
+    notify: Notify,
+    current: RefCell<Rc<Cycle>>,
+    /// Configurations that were replaced and still have connections.
+    leaving: RefCell<Vec<Rc<Cycle>>>,
+    quit: Cell<bool>,
+    terminate: Cell<bool>,
+}
+
+/// Serves until told to stop; the exit code.
+pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> i32 {
+    let log = cycle.log.clone();
+    let options = serving::loop_options(&cycle.settings, lock);
+    let single = Rc::new(Single {
+        loader,
+        notify,
+        current: RefCell::new(Rc::new(cycle)),
+        leaving: RefCell::default(),
+        quit: Cell::new(false),
+        terminate: Cell::new(false),
+    });
+    match single.serve(options) {
+        Ok(()) => {
+            single.end();
+            0
+        }
+        Err(e) => {
+            log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
+            FATAL
+        }
+    }
+}
+
+impl Single {
+    fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
+        let mut event_loop = event::Loop::new(options)?;
+        serving::start_engines(&self.current(), 0, 0)?;
+        let own = self.clone();
+        serving::watch_signals(move |received| own.signal(received))?;
+        self.notify.ready();
+        event_loop.run_until(|| self.done())
+    }
+
+    fn current(&self) -> Rc<Cycle> {
+        self.current.borrow().clone()
+    }
+
+    fn done(&self) -> bool {
+        let idle = |cycle: &Rc<Cycle>| cycle.engines.iter().all(|e| e.idle());
+        self.leaving.borrow_mut().retain(|cycle| !idle(cycle));
+        let all_idle = || self.leaving.borrow().is_empty() && idle(&self.current());
+        self.terminate.get() || self.quit.get() && all_idle()
+    }
+
+    fn signal(self: &Rc<Self>, received: Received) {
+        let cycle = self.current();
+        let action = match received.signal {
+            Signal::QUIT => ", shutting down",
+            Signal::TERM | Signal::INT => ", exiting",
+            Signal::HUP => ", reconfiguring",
+            Signal::USR1 => ", reopening logs",
+            Signal::USR2 => ", ignoring",
+            _ => "",
+        };
+        signals::note(&cycle.log, received, action);
+        match received.signal {
+            Signal::TERM | Signal::INT => self.terminate.set(true),
+            Signal::QUIT if !self.quit.replace(true) => {
+                self.notify.stopping();
+                let after = cycle.settings.shutdown_timeout_ms;
+                cycle.engines.iter().for_each(|engine| engine.quit());
+                if let Some(ms) = after {
+                    event::spawn(async move {
+                        event::sleep(ms).await;
+                        cycle.engines.iter().for_each(|engine| engine.force());
+                    });
+                }
+            }
+            Signal::HUP if !self.quit.get() => {
+                self.notify.reloading();
+                self.reload(&cycle);
+                self.notify.ready();
+            }
+            Signal::USR1 => {
+                cycle.reopen_logs(None);
+                for old in self.leaving.borrow().iter() {
+                    old.reopen_logs(None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a new configuration beside the old one, which answers what it has begun.
+    fn reload(&self, running: &Rc<Cycle>) {
+        let log = &running.log;
+        log!(log, Level::Notice, None, "reconfiguring");
+        let loaded = self.loader.parse(log, || {}).and_then(|parsed| {
+            let mut none = Inherited::default();
+            self.loader.open(parsed, Purpose::Reload, Some(running), &mut none, log)
+        });
+        let Ok(mut next) = loaded else {
+            log::set_default(log.clone());
+            return;
+        };
+        if next.settings.events.driver != running.settings.events.driver {
+            let message = "the event method cannot be changed without a master process; \
+                           stop the server and start it again";
+            log!(log, Level::Emerg, None, "{message}");
+            next.listeners.abandon();
+            return;
+        }
+        next.leave_terminal();
+        if let Err(e) = serving::start_engines(&next, 0, 0) {
+            log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
+            next.listeners.abandon();
+            return;
+        }
+        running.listeners.retire(&next.listeners, log);
+        running.engines.iter().for_each(|engine| engine.quit());
+        self.leaving.borrow_mut().push(running.clone());
+        *self.current.borrow_mut() = Rc::new(next);
+    }
+
+    fn end(&self) {
+        let cycle = self.current();
+        log!(cycle.log, Level::Notice, None, "exiting");
+        cycle.logs.flush();
+        self.leaving.borrow().iter().for_each(|cycle| cycle.logs.flush());
+        pidfile::remove(&cycle.settings.pid, &cycle.log);
+        cycle.listeners.remove_files();
+        log!(cycle.log, Level::Notice, None, "exit");
+    }
+}

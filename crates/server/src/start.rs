@@ -1,0 +1,209 @@
+//! From what was typed to a running server: nginx's order of steps, because scripts rely on it.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use net::Inherited;
+use net::inherit::NGINX_VAR;
+use os::process::Fork;
+use shm::ShmLock;
+
+use crate::cli::Typed;
+use crate::engines::Lasting;
+use crate::environ::Environ;
+use crate::load::{Loader, Parsed, Purpose, Refused};
+use crate::master::{End, Master};
+use crate::paths::Paths;
+use crate::systemd::Notify;
+use crate::upgrade::Upgrade;
+use crate::{features, manual, pidfile, signals, single, startlog, worker};
+
+/// Does what the switches ask for.
+pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
+    if typed.version {
+        let mut text = manual::version();
+        if typed.help {
+            text.push_str(&manual::help());
+        }
+        if typed.build {
+            text.push_str(&manual::build());
+        }
+        eprint!("{text}");
+        if !typed.test {
+            return ExitCode::SUCCESS;
+        }
+    }
+    let paths = Paths::new(typed);
+    let log = startlog::open(&paths, if typed.test { Level::Info } else { Level::Notice });
+    log::set_default(log.clone());
+    let lasting = match Lasting::new() {
+        Ok(lasting) => lasting,
+        Err(e) => {
+            log!(log, Level::Emerg, None, "mmap() failed {}", os_error(&e));
+            return ExitCode::FAILURE;
+        }
+    };
+    let loader = Loader { paths, directives: typed.directives.clone(), lasting };
+    let done = if typed.test {
+        test(typed, &loader, &log)
+    } else if let Some(signal) = typed.signal {
+        loader
+            .parse(&log, || {})
+            .and_then(|p| signals::send(&log, &p.settings.pid, signal).then_some(()).ok_or(Refused))
+    } else {
+        return serve(loader, &log, args, environ);
+    };
+    done.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+/// `-t`, `-T`.
+fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
+    let conf_file = loader.paths.conf_file.display();
+    let say = |text: &str| {
+        if !typed.quiet {
+            eprintln!("weir: {text}");
+        }
+    };
+    let tested = loader
+        .parse(log, || say(&format!("the configuration file {conf_file} syntax is ok")))
+        .and_then(|parsed| {
+            let files = parsed.files.clone();
+            let mut none = Inherited::default();
+            loader.open(parsed, Purpose::Test, None, &mut none, log).map(|_| files)
+        });
+    let Ok(files) = tested else {
+        eprintln!("weir: configuration file {conf_file} test failed");
+        return Err(Refused);
+    };
+    say(&format!("configuration file {conf_file} test is successful"));
+    if typed.dump {
+        let mut out = io::stdout().lock();
+        for file in files {
+            let name = file.path.as_os_str().as_bytes();
+            let parts = [b"# configuration file ", name, b":\n", &file.bytes, b"\n"];
+            if out.write_all(&parts.concat()).is_err() {
+                // Whoever read it has read enough.
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sockets that are open already: a predecessor's, or systemd's.
+fn inherited(environ: &Environ, log: &Log) -> Inherited {
+    let text = |name: &str| environ.get(name.as_bytes()).map(String::from_utf8_lossy);
+    if let Some(value) = text(NGINX_VAR) {
+        return Inherited::from_binary(&value, log);
+    }
+    match (text("LISTEN_FDS"), text("LISTEN_PID")) {
+        (Some(fds), Some(pid)) => Inherited::from_systemd(&fds, &pid, std::process::id(), log),
+        _ => Inherited::default(),
+    }
+}
+
+fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> ExitCode {
+    let mut inherited = inherited(&environ, log);
+    let is_successor = inherited.from_predecessor();
+    let predecessor =
+        os::process::getppid().map(|pid| pid.as_raw_nonzero().get()).filter(|_| is_successor);
+    let loaded = loader
+        .parse(log, || {})
+        .and_then(|parsed: Parsed| loader.open(parsed, Purpose::Start, None, &mut inherited, log));
+    let Ok(mut cycle) = loaded else { return ExitCode::FAILURE };
+    inherited.close_rest(&cycle.log);
+    drop(inherited);
+    tell_system(&cycle.log);
+    let mut daemonized = is_successor;
+    if !is_successor && cycle.settings.daemon {
+        match daemonize(&cycle.log) {
+            Ok(true) => daemonized = true,
+            // The one that was started; the server is its child.
+            Ok(false) => os::process::exit_now(0),
+            Err(Refused) => return ExitCode::FAILURE,
+        }
+    }
+    // From here on signals are taken where they are asked for.
+    signals::set().block();
+    if let Err(e) = pidfile::write(&cycle.settings.pid) {
+        log!(cycle.log, Level::Emerg, None, "{e}");
+        return ExitCode::FAILURE;
+    }
+    cycle.leave_terminal();
+    log_panics();
+    let lock = match ShmLock::new() {
+        Ok(lock) => Rc::new(lock),
+        Err(e) => {
+            log!(cycle.log, Level::Emerg, None, "mmap() failed {}", os_error(&e));
+            return ExitCode::FAILURE;
+        }
+    };
+    let notify = Notify::new(&environ);
+    if !cycle.settings.master_process {
+        return exit(single::run(cycle, loader, notify, &lock));
+    }
+    os::title::set(&master_title(&args));
+    let upgrade = Upgrade {
+        args: args.into_iter().map(OsString::into_vec).collect(),
+        folder: std::env::current_dir().unwrap_or_default(),
+        predecessor,
+    };
+    let mut master = Master::new(cycle, loader, environ, upgrade, notify, lock, daemonized);
+    match master.run() {
+        End::Stopped => ExitCode::SUCCESS,
+        End::Worker(place) => {
+            let (cycle, environ, lock, daemonized) = master.into_worker();
+            let code = worker::run(cycle, place, &environ, &lock, daemonized);
+            // At once: nothing of the master's is this process's to clean up.
+            os::process::exit_now(code)
+        }
+    }
+}
+
+fn exit(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+fn master_title(args: &[OsString]) -> String {
+    let words = args.iter().map(|arg| arg.to_string_lossy());
+    words.fold("weir: master process".to_owned(), |title, word| title + " " + &word)
+}
+
+/// What the server runs on, for whoever reads the log later.
+fn tell_system(log: &Log) {
+    log!(log, Level::Notice, None, "weir/{}", features::VERSION);
+    let (system, release) = os::process::system();
+    log!(log, Level::Notice, None, "OS: {system} {release}");
+    let (soft, hard) = os::limits::get_both(os::limits::Limit::NoFile);
+    log!(log, Level::Notice, None, "getrlimit(RLIMIT_NOFILE): {soft}:{hard}");
+}
+
+/// Goes to the background. True in the process that goes on.
+fn daemonize(log: &Log) -> Result<bool, Refused> {
+    let fail = |what: &str, e: io::Error| {
+        log!(log, Level::Emerg, None, "{what} failed {}", os_error(&e));
+        Refused
+    };
+    match os::process::fork() {
+        Ok(Fork::Parent(_)) => return Ok(false),
+        Ok(Fork::Child) => {}
+        Err(e) => return Err(fail("fork()", e)),
+    }
+    log::set_ids(std::process::id(), std::process::id());
+    os::process::new_session().map_err(|e| fail("setsid()", e))?;
+    os::process::umask(0);
+    os::fd::null_stdio().map_err(|e| fail("dup2(\"/dev/null\")", e))?;
+    Ok(true)
+}
+
+/// A panic is a fault of ours: it goes to the error log, where someone looks.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        log!(log::default(), Level::Alert, None, "panicked: {info}");
+    }));
+}

@@ -1,0 +1,45 @@
+//! Logs for the time before a configuration names some: the file of `-e`, and standard error for people.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use base::log::{Level, Log, Sink, StderrSink};
+use net::logs::LogFiles;
+
+use crate::paths::Paths;
+
+/// Messages for whoever started the program: `weir: [emerg] …`, from warnings up.
+pub struct Console;
+
+impl Sink for Console {
+    fn write_line(&self, _: Level, line: &[u8]) {
+        let mut message = b"weir: ".to_vec();
+        message.extend_from_slice(line);
+        // Nowhere is left to report that standard error is closed.
+        let _ = io::stderr().write_all(&message);
+    }
+
+    fn level(&self) -> Level {
+        Level::Warn
+    }
+
+    fn bare(&self) -> bool {
+        true
+    }
+}
+
+/// The log until the configuration's own is open. When its file cannot be opened, standard error takes the
+/// whole lines.
+pub fn open(paths: &Paths, level: Level) -> Log {
+    let path = paths.error_log.as_os_str().as_bytes();
+    if !path.is_empty() {
+        let files = LogFiles::new(&paths.prefix);
+        let sink = files.file_sink(path, level, 0);
+        match files.open_all() {
+            Ok(()) => return Log::new(vec![sink, Rc::new(Console)]),
+            Err(e) => eprintln!("weir: [alert] could not open error log file: {e}"),
+        }
+    }
+    Log::new(vec![Rc::new(StderrSink::new(level))])
+}

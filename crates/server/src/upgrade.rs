@@ -1,0 +1,115 @@
+//! Changing the binary while it serves: USR2 starts the new one with the sockets of this one. It is the new one
+//! when the old master is told to quit, and undone when the new one is.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use base::log;
+use base::log::{Level, os_error};
+
+use crate::environ::Environ;
+use crate::load::Cycle;
+use crate::signals;
+
+/// How this program was started, and how it is started anew.
+pub struct Upgrade {
+    /// The arguments, the name first.
+    pub args: Vec<Vec<u8>>,
+    /// The folder that a relative name starts from.
+    pub folder: PathBuf,
+    /// The old binary's master, when this is a new binary.
+    pub predecessor: Option<i32>,
+}
+
+impl Upgrade {
+    /// Whether this is a new binary and the old one still runs.
+    pub fn predecessor_lives(&self) -> bool {
+        let parent = os::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        self.predecessor.is_some() && self.predecessor == parent
+    }
+
+    /// The file to execute: the name we were called by, which by now is the new binary's. A name without a
+    /// slash was found in PATH.
+    fn file(&self, environ: &Environ) -> PathBuf {
+        let name = self.args.first().map_or(&b"weir"[..], Vec::as_slice);
+        let path = Path::new(std::ffi::OsStr::from_bytes(name));
+        if name.contains(&b'/') {
+            return self.folder.join(path);
+        }
+        let folders = environ.get(b"PATH").unwrap_or_default().split(|&b| b == b':');
+        let mut found = folders.map(|f| Path::new(std::ffi::OsStr::from_bytes(f)).join(path));
+        found.find(|file| os::file::access(file, 1).is_ok()).unwrap_or(path.to_owned())
+    }
+
+    /// Puts the new binary in the place of this process, a child forked for it. Does not return.
+    pub fn exec(&self, cycle: &Cycle, environ: &Environ) -> ! {
+        let path = self.file(environ);
+        let log = &cycle.log;
+        let sockets = cycle.listeners.for_new_binary();
+        let env = environ.for_new_binary(&cycle.settings.env, &sockets);
+        if let Err(e) = cycle.listeners.keep_on_exec() {
+            let e = os_error(&e);
+            log!(log, Level::Alert, None, "fcntl(F_SETFD) failed {e}");
+        }
+        // The set of signals that are held back would be inherited, and no one would take them.
+        signals::set().unblock();
+        let e = os::process::exec(path.as_os_str().as_bytes(), &self.args, &env);
+        let (path, e) = (path.display(), os_error(&e));
+        let what = "new binary process";
+        log!(log, Level::Alert, None, "execve() failed while executing {what} \"{path}\" {e}");
+        os::process::exit_now(1)
+    }
+}
+
+/// Makes room for the new binary's pid file; false when that failed, which has been told.
+pub fn move_pid_file(cycle: &Cycle) -> bool {
+    let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
+    match fs::rename(pid, &old) {
+        Ok(()) => true,
+        Err(e) => {
+            let (pid, old, e) = (pid.display(), old.display(), os_error(&e));
+            log!(
+                cycle.log,
+                Level::Alert,
+                None,
+                "rename() {pid} to {old} failed before executing new binary process {e}"
+            );
+            false
+        }
+    }
+}
+
+/// Takes the pid file back when the new binary has ended.
+pub fn restore_pid_file(cycle: &Cycle) {
+    let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
+    if let Err(e) = fs::rename(&old, pid) {
+        let (pid, old, e) = (pid.display(), old.display(), os_error(&e));
+        log!(
+            cycle.log,
+            Level::Alert,
+            None,
+            "rename() {old} back to {pid} failed after the new binary process exited {e}"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_found_as_it_was_called() {
+        let upgrade = |name: &str| Upgrade {
+            args: vec![name.as_bytes().to_vec()],
+            folder: PathBuf::from("/srv"),
+            predecessor: None,
+        };
+        let environ = Environ::capture();
+        assert_eq!(upgrade("/sbin/weir").file(&environ), Path::new("/sbin/weir"));
+        assert_eq!(upgrade("./weir").file(&environ), Path::new("/srv/./weir"));
+        let sh = upgrade("sh").file(&environ);
+        assert!(sh.is_absolute() && sh.ends_with("sh"), "{sh:?}");
+        assert!(!upgrade("sh").predecessor_lives());
+    }
+}

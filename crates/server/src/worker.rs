@@ -1,0 +1,217 @@
+//! A worker process: from the fork to its end.
+//!
+//! ```text
+//!  prepare (environment, limits, user, processors, folder) ──fatal──► exit 2, not respawned
+//!     └► loop, engines ──► ready ──► serving ──TERM──► exit
+//!                                       └─QUIT─► leaving ──idle, or worker_shutdown_timeout──► exit
+//! ```
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, os_error};
+use os::limits::Limit;
+use os::signal::{Received, Signal};
+use shm::ShmLock;
+
+use crate::draft::DebugPoint;
+use crate::environ::Environ;
+use crate::load::Cycle;
+use crate::{serving, signals};
+
+/// A worker that exits with this is not started again: it could not even begin.
+pub const FATAL: i32 = 2;
+
+/// The place that a worker takes.
+#[derive(Debug)]
+pub struct Place {
+    /// Its number among the workers.
+    pub index: usize,
+    /// Its number among the master's processes.
+    pub slot: usize,
+    /// Written to when it serves; closed when it has failed.
+    pub ready: Option<OwnedFd>,
+}
+
+struct Worker {
+    cycle: Cycle,
+    master: i32,
+    daemonized: bool,
+    terminate: Cell<bool>,
+    leaving: Cell<bool>,
+    /// A graceful end was asked for by WINCH: nginx's way to make a worker stop at its debug point.
+    debug_quit: Cell<bool>,
+}
+
+/// Runs a worker to its end; the exit code.
+pub fn run(
+    cycle: Cycle,
+    place: Place,
+    environ: &Environ,
+    lock: &Rc<ShmLock>,
+    daemonized: bool,
+) -> i32 {
+    log::set_ids(std::process::id(), std::process::id());
+    base::time::update();
+    if let Err(Fatal) = prepare(&cycle, place.index, environ) {
+        return FATAL;
+    }
+    let log = cycle.log.clone();
+    let fatal = |what: &str, e: &std::io::Error| {
+        log!(log, Level::Emerg, None, "{what} failed {}", os_error(e));
+        FATAL
+    };
+    let mut event_loop = match event::Loop::new(serving::loop_options(&cycle.settings, lock)) {
+        Ok(event_loop) => event_loop,
+        Err(e) => return fatal("starting the event loop", &e),
+    };
+    if let Err(e) = serving::start_engines(&cycle, place.index, place.slot) {
+        return fatal("starting to serve", &e);
+    }
+    let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let worker = Rc::new(Worker {
+        cycle,
+        master,
+        daemonized,
+        terminate: Cell::new(false),
+        leaving: Cell::new(false),
+        debug_quit: Cell::new(false),
+    });
+    let own = worker.clone();
+    if let Err(e) = serving::watch_signals(move |received| own.signal(received)) {
+        return fatal("signalfd()", &e);
+    }
+    os::title::set("weir: worker process");
+    if let Some(ready) = place.ready {
+        // The master counts these; where it has gone there is nobody to tell.
+        let _ = os::file::write(ready, b".");
+    }
+    let outcome = event_loop.run_until(|| worker.done());
+    if let Err(e) = outcome {
+        log!(log, Level::Alert, None, "the event loop failed {}", os_error(&e));
+        return 1;
+    }
+    lock.unlock(std::process::id());
+    worker.end();
+    0
+}
+
+impl Worker {
+    fn done(&self) -> bool {
+        self.terminate.get() || self.leaving.get() && self.cycle.engines.iter().all(|e| e.idle())
+    }
+
+    fn signal(self: &Rc<Self>, received: Received) {
+        let action = match received.signal {
+            Signal::QUIT => ", shutting down",
+            Signal::WINCH if self.daemonized => ", shutting down",
+            Signal::TERM | Signal::INT => ", exiting",
+            Signal::USR1 => ", reopening logs",
+            Signal::HUP | Signal::USR2 | Signal::IO => ", ignoring",
+            _ => "",
+        };
+        // What the master asks for is its own business, and in its own lines.
+        if received.pid != self.master {
+            signals::note(&self.cycle.log, received, action);
+        }
+        match received.signal {
+            Signal::TERM | Signal::INT => self.terminate.set(true),
+            Signal::QUIT => self.leave(),
+            Signal::WINCH if self.daemonized => {
+                self.debug_quit.set(true);
+                self.leave();
+            }
+            Signal::USR1 => self.cycle.reopen_logs(None),
+            _ => {}
+        }
+    }
+
+    /// Takes no more connections, and goes on until those that are there are served.
+    fn leave(self: &Rc<Self>) {
+        let log = &self.cycle.log;
+        log!(log, Level::Notice, None, "gracefully shutting down");
+        os::title::set("weir: worker process is shutting down");
+        if self.leaving.replace(true) {
+            return;
+        }
+        if let Some(ms) = self.cycle.settings.shutdown_timeout_ms {
+            let own = self.clone();
+            event::spawn(async move {
+                event::sleep(ms).await;
+                let log = &own.cycle.log;
+                base::debug!(log, log::debug::CORE, None, "shutdown timeout");
+                own.cycle.engines.iter().for_each(|engine| engine.force());
+            });
+        }
+        self.cycle.engines.iter().for_each(|engine| engine.quit());
+    }
+
+    fn end(&self) {
+        let log = &self.cycle.log;
+        log!(log, Level::Notice, None, "exiting");
+        self.cycle.logs.flush();
+        if self.debug_quit.get() {
+            log!(log, Level::Alert, None, "aborting");
+            match self.cycle.settings.debug_points {
+                Some(DebugPoint::Stop) => os::signal::raise(Signal::STOP),
+                Some(DebugPoint::Abort) => std::process::abort(),
+                None => {}
+            }
+        }
+        log!(log, Level::Notice, None, "exit");
+    }
+}
+
+/// The worker cannot run; why has been told.
+struct Fatal;
+
+/// Becomes what the configuration wants a worker to be.
+fn prepare(cycle: &Cycle, index: usize, environ: &Environ) -> Result<(), Fatal> {
+    let (settings, log) = (&cycle.settings, &cycle.log);
+    let complain = |level: Level, what: String, e: &std::io::Error| {
+        log!(log, level, None, "{what} failed {}", os_error(e));
+        Fatal
+    };
+    if let Err(e) = os::process::set_environment(&environ.chosen(&settings.env)) {
+        return Err(complain(Level::Emerg, "setting the environment".to_owned(), &e));
+    }
+    if settings.priority != 0
+        && let Err(e) = os::limits::set_priority(settings.priority)
+    {
+        complain(Level::Alert, format!("setpriority({})", settings.priority), &e);
+    }
+    let limits = [
+        (Limit::NoFile, "RLIMIT_NOFILE", settings.rlimit_nofile),
+        (Limit::Core, "RLIMIT_CORE", settings.rlimit_core),
+    ];
+    for (limit, name, value) in limits {
+        if let Some(value) = value
+            && let Err(e) = os::limits::set(limit, value)
+        {
+            complain(Level::Alert, format!("setrlimit({name}, {value})"), &e);
+        }
+    }
+    if let Some(user) = &settings.user
+        && let Err((call, e)) = os::privilege::drop_to(&user.name, user.uid, user.gid)
+    {
+        let (name, uid, gid) = (user.name.to_string_lossy(), user.uid, user.gid);
+        let what = format!("{call} for user {name} ({uid}:{gid})");
+        return Err(complain(Level::Emerg, what, &e));
+    }
+    if let Some(cpus) = settings.cpus_of(index)
+        && let Err(e) = os::limits::set_affinity(&cpus)
+    {
+        complain(Level::Alert, "sched_setaffinity()".to_owned(), &e);
+    }
+    if let Some(folder) = &settings.working_directory {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(folder));
+        if let Err(e) = std::env::set_current_dir(path) {
+            let what = format!("chdir(\"{}\")", path.display());
+            return Err(complain(Level::Alert, what, &e));
+        }
+    }
+    Ok(())
+}
