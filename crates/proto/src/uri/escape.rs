@@ -152,7 +152,8 @@ pub fn unescape(src: &[u8], mode: Unescape, out: &mut Vec<u8>) -> usize {
 /// Makes a path of a URI that an upstream or a page gave for an internal redirect: appends the
 /// path, decoded, to `out` and returns the arguments as a range of `uri`.
 ///
-/// Refused are an empty path (before or after decoding), NUL, and `..` as a segment, plain or decoded.
+/// Refused are an empty path (before or after decoding), NUL, and `..` as a segment, plain or
+/// decoded.
 pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUri> {
     let base = out.len();
     let path_len = memchr::memchr(b'?', uri).unwrap_or(uri.len());
