@@ -1,12 +1,16 @@
 //! How connections are accepted.
 
 use std::cell::{Cell, RefCell};
+use std::io::Read;
 use std::net::TcpStream;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base::log::Level;
 use event::testing::listen;
-use event::{AcceptLock, Listener, Loop, Options};
+use event::{AcceptLock, ListenOpts, Listener, Loop, Options};
 use os::SockAddr;
 
 fn run(options: Options, future: impl Future<Output = ()> + 'static) {
@@ -135,4 +139,45 @@ fn the_accept_lock_is_taken_before_a_wait_and_given_back_before_other_work() {
             assert!(matches!(pair, ["lock", "unlock"] | ["lock"]), "{calls:?}");
         }
     });
+}
+
+/// A worker on a thread of its own; returns how many connections it accepted.
+fn worker(fd: std::os::fd::OwnedFd, stop: std::sync::Arc<AtomicBool>) -> JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let mut event_loop = Loop::new(Options::default()).expect("a loop");
+        let accepted = event_loop.block_on(async move {
+            let listener = Listener::new(fd, ListenOpts::default());
+            event::spawn(async move {
+                while let Ok(accepted) = listener.accept().await {
+                    drop(accepted);
+                }
+            });
+            while !stop.load(Ordering::SeqCst) {
+                event::sleep(10).await;
+            }
+            event::stats().accepted
+        });
+        accepted.expect("the loop runs")
+    })
+}
+
+#[test]
+fn workers_that_share_a_socket_share_the_connections() {
+    let any = SockAddr::parse(b"127.0.0.1:0").expect("an address");
+    let fd = os::socket::socket(&any, os::socket::Kind::Stream).expect("a socket");
+    os::socket::bind(&fd, &any).expect("bound");
+    os::socket::listen(&fd, 511).expect("listening");
+    let addr = os::socket::local_addr(&fd).expect("an address");
+    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let other = fd.try_clone().expect("cloned");
+    let workers = [worker(fd, stop.clone()), worker(other, stop.clone())];
+    std::thread::sleep(Duration::from_millis(50));
+    // One after the other: a worker always sleeps, and the kernel would always choose the same.
+    for mut client in (0..400).flat_map(|_| clients(&addr, 1)) {
+        assert_eq!(client.read(&mut [0; 1]).expect("closed"), 0);
+    }
+    stop.store(true, Ordering::SeqCst);
+    let counts = workers.map(|worker| worker.join().expect("joined"));
+    assert_eq!(counts.iter().sum::<u64>(), 400);
+    assert!(counts.iter().all(|&count| count >= 100), "{counts:?}");
 }
