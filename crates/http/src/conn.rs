@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use base::log::{Level, Log};
 use event::{Deadline, Gate, Sock, Wake};
+use mem::Page;
 use os::SockAddr;
 use proto::h1::{HeadParser, Limits, Method, Step, Version};
 
@@ -53,6 +54,8 @@ pub struct Conn {
     nodelay: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
     pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
+    /// Bytes that were read already and belong to the first request; no buffer otherwise.
+    pub(crate) carried: Cell<Page>,
 }
 
 impl Conn {
@@ -108,15 +111,17 @@ enum After {
 /// A connection's task.
 pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
     let core = c.listen.default.core.clone();
-    if c.listen.proxy_protocol
-        && crate::proxy_header::read(&c, core.client_header_timeout).await.is_err()
-    {
-        return;
-    }
     let mut patience = core.client_header_timeout;
     drop(core);
+    let mut ready = false;
+    if c.listen.proxy_protocol {
+        match Box::pin(crate::proxy_header::read(&c, &main.gate, patience)).await {
+            Ok(more) => ready = more,
+            Err(()) => return,
+        }
+    }
     loop {
-        if !parked(&c, &main, patience).await {
+        if !std::mem::take(&mut ready) && !parked(&c, &main, patience).await {
             return;
         }
         match Box::pin(serve(&c, &main)).await {
@@ -201,6 +206,10 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
     let mut parser = HeadParser::new();
     let limits = limits(&c.listen.default.core);
     let mut deadline = None;
+    r.buf = c.carried.take();
+    if !r.buf.filled().is_empty() {
+        r.start_now();
+    }
     if r.buf.filled().is_empty() && !receive(c, r, &mut deadline).await {
         return After::Close;
     }
@@ -244,8 +253,7 @@ async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadl
     let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
     let got = c.sock.recv_into(&mut r.buf, until).await;
     if first {
-        r.start_ms = base::time::unix_ms();
-        r.start_mono_ms = base::time::now_ms();
+        r.start_now();
     }
     match got {
         Ok(0) if first => false,
@@ -303,8 +311,7 @@ fn without_uri(r: &mut Request) {
 fn main_request(r: &mut Request) {
     r.main.stats.add(Field::Requests, 1);
     if r.start_ms == 0 {
-        r.start_ms = base::time::unix_ms();
-        r.start_mono_ms = base::time::now_ms();
+        r.start_now();
     }
 }
 
@@ -328,7 +335,14 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
 }
 
 /// Sends the response, logs, and decides what becomes of the connection.
-async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<After> {
+async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option<After> {
+    if outcome == Outcome::Respond
+        && !r.body.is_finished()
+        && r.body.is_untouched()
+        && !r.skip_buffered_body()
+    {
+        outcome = phases::refuse(r, 400).await;
+    }
     if outcome == Outcome::Close {
         r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
         log_phase(r).await;
@@ -338,7 +352,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<Aft
         r.flags.keepalive = false;
     }
     c.set_nodelay(r.loc.core.tcp_nodelay);
-    let used = r.head_len + r.body.from_buffer();
+    let used = r.head_len + r.body.buffered();
     let more = r.buf.filled().len() > used && r.body.is_finished();
     let sent = send::response(r, more).await;
     r.flags.complete = sent.is_ok();
@@ -352,7 +366,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<Aft
     if !r.flags.keepalive {
         return Some(close_or_linger(c, r));
     }
-    let used = r.head_len + r.body.from_buffer();
+    let used = r.head_len + r.body.buffered();
     r.buf.consume(used);
     if r.buf.filled().is_empty() {
         if send::flush(r).await.is_err() {
@@ -360,14 +374,13 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, outcome: Outcome) -> Option<Aft
         }
         return Some(After::Keep(r.loc.core.keepalive_timeout));
     }
-    r.start_ms = base::time::unix_ms();
-    r.start_mono_ms = base::time::now_ms();
+    r.start_now();
     None
 }
 
 /// Closing a socket with unread bytes resets it, and the client may lose the answer.
 fn close_or_linger(c: &Conn, r: &Request) -> After {
-    let used = r.head_len + r.body.from_buffer();
+    let used = r.head_len + r.body.buffered();
     let pending = r.flags.lingering && !r.body.is_finished() || r.buf.filled().len() > used;
     match r.loc.core.lingering_close {
         Lingering::Off => After::Close,
@@ -453,6 +466,7 @@ pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, new: NewConn) {
         nodelay: Cell::new(true),
         local,
         proxy: OnceCell::new(),
+        carried: Cell::default(),
     });
     let main = main.clone();
     main.stats.add(Field::Accepted, 1);

@@ -29,6 +29,7 @@ mod send;
 pub mod server;
 pub mod stats;
 mod target;
+pub mod temp_file;
 pub mod types;
 pub mod vars;
 

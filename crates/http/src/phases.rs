@@ -254,11 +254,12 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
     if let Some(n) = r.head.content_length
         && core.client_max_body_size > 0
         && n > core.client_max_body_size
-        && !r.body.discarding()
+        && !r.body.is_unwanted()
     {
         r.log(Level::Error, format_args!("client intended to send too large body: {n} bytes"));
         r.flags.expect_tested = true;
         r.flags.lingering = true;
+        r.body.give_up();
         return Err(Verdict::Status(413));
     }
     if slash {

@@ -359,6 +359,12 @@ impl Request {
         }
     }
 
+    /// The request begins now: its first byte was read.
+    pub(crate) fn start_now(&mut self) {
+        self.start_ms = base::time::unix_ms();
+        self.start_mono_ms = base::time::now_ms();
+    }
+
     /// Milliseconds since the request's first byte.
     pub fn elapsed_ms(&self) -> u64 {
         base::time::now_ms().saturating_sub(self.start_mono_ms)

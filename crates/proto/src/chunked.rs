@@ -131,6 +131,12 @@ impl Decoder {
         self.state == State::Done
     }
 
+    /// Bytes of data that the current chunk still has to come; 0 between chunks, and while the size
+    /// line is not complete.
+    pub fn chunk_left(&self) -> u64 {
+        if self.state == State::Data { self.size } else { 0 }
+    }
+
     /// The least number of bytes still to come: what may be read without taking from what follows.
     pub fn wanted(&self) -> u64 {
         // "CR LF 0 CR LF CR LF" ends a body that has data to come.

@@ -1,0 +1,218 @@
+//! Request bodies: read whole into memory or a temporary file, or taken piece by piece.
+//!
+//! ```text
+//!          read_body()                        all of it is here: body_chain(), body_file()
+//!  unread ─────────────▶ begun ─────────────▶ read
+//!    │  next_body_piece()  │  the last piece    │
+//!    └─────────────────────┴── discard_rest() ──┘   after the response
+//! ```
+//!
+//! A body begins in the client's buffer, right behind its request's head, and goes on in the socket.
+//! What was taken of the buffer stays there until the request is over (the head's spans point into the
+//! buffer); what came behind the body's end goes to the buffer's end: it is the next request.
+
+mod read;
+
+use std::path::Path;
+
+use base::log::Level;
+use bytes::Bytes;
+use mem::{Buf, Chain};
+use proto::chunked::{Decoder, Trailers};
+use proto::h1::Head;
+
+use crate::request::Request;
+use crate::temp_file::{Keep, TempFile};
+
+/// How the end of a body is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Framing {
+    /// There is none.
+    #[default]
+    None,
+    /// By `Content-Length`.
+    Length,
+    /// By the chunked coding.
+    Chunked,
+}
+
+/// Who has what of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    /// Nobody asked for it.
+    #[default]
+    Unread,
+    /// A handler takes it piece by piece, or waits for all of it.
+    Begun,
+    /// All of it was read and is kept.
+    Read,
+    /// It is not wanted: what comes is dropped.
+    Unwanted,
+    /// It was refused: where it ends cannot be told, or is not to be waited for.
+    Refused,
+}
+
+/// A body that must be in a file, and what that file is like.
+#[derive(Clone, Copy, Debug)]
+pub struct InFile {
+    /// What becomes of the file.
+    pub keep: Keep,
+    /// Its permissions.
+    pub mode: u32,
+    /// At which level the log tells of it; `None` is not at all.
+    pub log: Option<Level>,
+}
+
+/// A request's body: how much of it came, and where it is.
+#[derive(Default)]
+pub struct ReqBody {
+    framing: Framing,
+    stage: Stage,
+    /// With `Framing::Length`: bytes still to come.
+    left: u64,
+    decoder: Decoder,
+    /// Bytes behind the head in the client's buffer that were taken.
+    buffered: usize,
+    received: u64,
+    len: u64,
+    mem: Chain,
+    file: Option<TempFile>,
+}
+
+/// Trailers that a client may send behind a chunked body: bytes in all.
+const TRAILER_MAX: u32 = 8 << 10;
+
+impl ReqBody {
+    pub(crate) fn begin(&mut self, head: &Head) {
+        if head.chunked {
+            self.framing = Framing::Chunked;
+            self.decoder = Decoder::new(Trailers::Discard, TRAILER_MAX);
+        } else if let Some(n) = head.content_length {
+            self.framing = Framing::Length;
+            self.left = n;
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        if self.framing != Framing::None {
+            *self = ReqBody::default();
+        }
+        self.stage = Stage::Unread;
+    }
+
+    /// Bytes behind the head in the client's buffer that belong to the body and were taken.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffered
+    }
+
+    /// Whether all of it came.
+    pub fn is_finished(&self) -> bool {
+        match self.framing {
+            Framing::None => true,
+            Framing::Length => self.left == 0,
+            Framing::Chunked => self.decoder.is_done(),
+        }
+    }
+
+    /// Whether no handler took any of it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        matches!(self.stage, Stage::Unread | Stage::Unwanted)
+    }
+
+    /// Whether a handler asked for all of it and got it.
+    pub fn was_read(&self) -> bool {
+        self.stage == Stage::Read
+    }
+
+    /// Nobody will want it: the request was answered already, or is answered by an error page.
+    pub(crate) fn give_up(&mut self) {
+        self.stage = Stage::Unwanted;
+    }
+
+    /// Whether no handler will get any of it: it is dropped as it comes, or was refused.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        matches!(self.stage, Stage::Unwanted | Stage::Refused)
+    }
+
+    /// Bytes of it that came so far, without framing.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing of it came.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of it that came so far over the wire, framing included.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The temporary file that holds it.
+    pub fn file(&self) -> Option<&TempFile> {
+        self.file.as_ref()
+    }
+
+    /// That file's name.
+    pub fn file_path(&self) -> Option<&Path> {
+        self.file.as_ref().map(TempFile::path)
+    }
+}
+
+impl Request {
+    /// The body that [`Request::read_body`] read, to be sent on; it may be asked for again, for
+    /// another upstream. Pieces are shared, not copied, unless they are small.
+    pub fn body_chain(&mut self) -> Chain {
+        let mut out = Chain::new();
+        if let Some(file) = &self.body.file {
+            out.push(file.as_buf());
+            return out;
+        }
+        let mut own = self.body.mem.take();
+        while let Some(piece) = own.pop_front() {
+            let piece = share(piece);
+            match &piece {
+                Buf::Mem(bytes) => out.push_bytes(bytes.clone()),
+                small => out.write(small.memory().unwrap_or_default()),
+            }
+            self.body.mem.push(piece);
+        }
+        out
+    }
+
+    /// The body in one piece, where it was read and is in memory.
+    pub fn body_bytes(&self) -> Option<Bytes> {
+        let mut out = Vec::new();
+        self.write_body(&mut out).then(|| Bytes::from(out))
+    }
+
+    /// Appends the body to `out`, where it was read and is in memory; false elsewhere.
+    pub fn write_body(&self, out: &mut Vec<u8>) -> bool {
+        let body = &self.body;
+        if body.stage != Stage::Read || body.framing == Framing::None || body.file.is_some() {
+            return false;
+        }
+        for piece in body.mem.iter() {
+            out.extend_from_slice(piece.memory().unwrap_or_default());
+        }
+        true
+    }
+
+    /// Takes the file that the body was read into.
+    pub fn take_body_file(&mut self) -> Option<TempFile> {
+        self.body.file.take()
+    }
+}
+
+/// Pages up to this size are copied rather than shared: sharing costs an allocation, and keeps a whole
+/// page in use for what is on its way.
+const COPY_MAX: usize = 4096;
+
+/// Makes a piece one that can be shared, if that pays.
+fn share(piece: Buf) -> Buf {
+    match piece {
+        Buf::Page(page) if page.len() > COPY_MAX => Buf::Mem(page.freeze()),
+        piece => piece,
+    }
+}

@@ -1,0 +1,236 @@
+//! Temporary files: numbered files below a folder, for bodies that do not fit in memory.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use base::log::Level;
+use mem::{Buf, Chain, FileHandle};
+
+use crate::core_conf::TempPath;
+
+/// What becomes of a temporary file's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// It has none: the file is gone with the last descriptor, even after a crash.
+    Nameless,
+    /// It has one, which is removed with the value, unless the file was moved away.
+    Named,
+    /// It stays after the request.
+    Stays,
+}
+
+/// A temporary file that is open for reading and writing.
+pub struct TempFile {
+    fd: FileHandle,
+    path: PathBuf,
+    len: u64,
+    keep: Keep,
+}
+
+/// Why a file could not be made or written.
+#[derive(Debug)]
+pub struct TempError {
+    what: &'static str,
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for TempError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, error) = (self.path.display(), base::log::os_error(&self.error));
+        write!(f, "{} \"{path}\" failed {error}", self.what)
+    }
+}
+
+impl TempError {
+    /// The system's error.
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+/// How many names are tried where others are taken.
+const TRIES: u32 = 10_000;
+
+impl TempFile {
+    /// Makes a file below `folder` (which is relative to `prefix`, if it is relative), with the
+    /// permissions `mode` less the umask. Folders that are missing are made, for this user alone.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(
+        folder: &TempPath,
+        prefix: &Path,
+        keep: Keep,
+        mode: u32,
+    ) -> Result<TempFile, TempError> {
+        for _ in 0..TRIES {
+            let path = prefix.join(folder.file(next_number().into()));
+            let mut made = os::file::create_new(&path, mode);
+            if made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                make_parent(&path)?;
+                made = os::file::create_new(&path, mode);
+            }
+            match made {
+                Ok(fd) => return TempFile::made(fd.into(), path, keep),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(TempError { what: "open()", path, error }),
+            }
+        }
+        let error = io::ErrorKind::AlreadyExists.into();
+        Err(TempError { what: "open()", path: prefix.join(&folder.path), error })
+    }
+
+    fn made(fd: FileHandle, path: PathBuf, keep: Keep) -> Result<TempFile, TempError> {
+        if keep == Keep::Nameless
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            return Err(TempError { what: "unlink()", path, error });
+        }
+        Ok(TempFile { fd, path, len: 0, keep })
+    }
+
+    /// Writes all of `chain`, which must be in memory, behind what was written before.
+    ///
+    /// # Errors
+    /// The system's; the file is of no use then.
+    pub fn append(&mut self, chain: &mut Chain) -> Result<(), TempError> {
+        while let Some(buf) = chain.pop_front() {
+            let mut bytes = buf.memory().unwrap_or_default();
+            while !bytes.is_empty() {
+                match os::file::write_at(&self.fd, bytes, self.len) {
+                    Ok(n) => {
+                        self.len += n as u64;
+                        bytes = &bytes[n..];
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        let path = self.path.clone();
+                        return Err(TempError { what: "pwrite()", path, error });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its name. A [`Keep::Nameless`] one has lost it already.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The open file.
+    pub fn handle(&self) -> &FileHandle {
+        &self.fd
+    }
+
+    /// All of it, as a piece of output.
+    pub fn as_buf(&self) -> Buf {
+        Buf::File { file: Rc::clone(&self.fd), pos: 0, end: self.len }
+    }
+
+    /// The name was given to another file, or the file another name: it is not ours to remove.
+    pub fn moved(&mut self) {
+        self.keep = Keep::Stays;
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if self.keep != Keep::Named {
+            return;
+        }
+        if let Err(e) = std::fs::remove_file(&self.path) {
+            let (path, e) = (self.path.display(), base::log::os_error(&e));
+            base::log!(base::log::default(), Level::Crit, None, "unlink() \"{path}\" failed {e}");
+        }
+    }
+}
+
+fn make_parent(path: &Path) -> Result<(), TempError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+    made.map_err(|error| TempError { what: "mkdir()", path: parent.into(), error })
+}
+
+/// A number that is probably free: workers begin at different places and count from there.
+fn next_number() -> u32 {
+    thread_local!(static NEXT: Cell<Option<u32>> = const { Cell::new(None) });
+    NEXT.with(|next| {
+        let number = next.get().unwrap_or_else(|| {
+            let now = base::time::unix_ms() as u32;
+            std::process::id().wrapping_mul(2_654_435_761).wrapping_add(now)
+        });
+        next.set(Some(number.wrapping_add(1)));
+        number
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str, levels: [u8; 3]) -> TempPath {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        TempPath { path, levels }
+    }
+
+    fn chain(parts: &[&'static [u8]]) -> Chain {
+        let mut chain = Chain::new();
+        for part in parts {
+            chain.push_bytes(bytes::Bytes::from_static(part));
+        }
+        chain
+    }
+
+    #[test]
+    fn folders_are_made_and_bytes_come_back() {
+        let folder = folder("temp-levels", [1, 2, 0]);
+        let mut file = TempFile::create(&folder, Path::new("/"), Keep::Named, 0o600).unwrap();
+        file.append(&mut chain(&[b"one ", b"two"])).unwrap();
+        file.append(&mut chain(&[b" three"])).unwrap();
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"one two three");
+        assert!(matches!(file.as_buf(), Buf::File { pos: 0, end: 13, .. }));
+        let below = file.path().strip_prefix(&folder.path).unwrap().components().count();
+        assert_eq!(below, 3);
+        let path = file.path().to_path_buf();
+        drop(file);
+        assert!(!path.exists());
+        std::fs::remove_dir_all(&folder.path).unwrap();
+    }
+
+    #[test]
+    fn names_go_or_stay_as_asked() {
+        let folder = folder("temp-keep", [0; 3]);
+        let make = |keep| TempFile::create(&folder, Path::new("/"), keep, 0o600).unwrap();
+        let (nameless, stays, mut moved) =
+            (make(Keep::Nameless), make(Keep::Stays), make(Keep::Named));
+        assert!(!nameless.path().exists());
+        let kept = [stays.path().to_path_buf(), moved.path().to_path_buf()];
+        moved.moved();
+        drop((stays, moved));
+        assert!(kept.iter().all(|p| p.exists()));
+        std::fs::remove_dir_all(&folder.path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let folder = TempPath { path: "/dev/null/x".into(), levels: [0; 3] };
+        let error = TempFile::create(&folder, Path::new("/"), Keep::Named, 0o600).err().unwrap();
+        assert!(error.to_string().contains("\"/dev/null/x"), "{error}");
+    }
+}
