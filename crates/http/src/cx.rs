@@ -104,12 +104,6 @@ impl Level {
             .and_then(|v| v.downcast_mut())
             .expect("nobody else holds a draft, and it was stored under its own type id")
     }
-
-    /// The value of type `T` set at this level so far.
-    pub fn peek<T: Conf>(&self) -> Option<&T> {
-        let id = TypeId::of::<T>();
-        self.set.iter().find(|(i, _)| *i == id).and_then(|(_, v)| v.downcast_ref())
-    }
 }
 
 /// The apply pass: what every directive's setter gets.

@@ -23,7 +23,6 @@ use crate::request::Request;
 enum From {
     PostRead,
     ServerRewrite,
-    FindConfig,
     /// A named location: its own rewriting comes first.
     Rewrite,
     /// The response is prepared.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{directives, manual, shells};
+use crate::{directives, manual, serve, shells};
 
 /// A command.
 pub struct Command {
@@ -25,6 +25,14 @@ pub struct Command {
 
 /// All commands, in the order of the help text.
 pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "serve",
+        usage: "[DIR] [--listen ADDR] [--browse]",
+        doc: "serve a folder, or a welcome page, without a configuration file",
+        value: Some(Value::Dir),
+        options: &["--listen", "--browse"],
+        run: serve::run,
+    },
     Command {
         name: "completions",
         usage: "SHELL",

@@ -19,6 +19,7 @@ mod manual;
 mod master;
 mod paths;
 mod pidfile;
+mod serve;
 mod serving;
 mod settings;
 mod shells;

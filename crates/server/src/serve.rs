@@ -1,0 +1,234 @@
+//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, with no configuration file to write.
+//!
+//! A configuration is made all the same, in a folder of its own below the system's folder for temporary
+//! files, so that this is the same server reading the same language; the folder goes when the server ends.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::cli::Typed;
+use crate::environ::Environ;
+use crate::{features, start};
+
+/// Ports tried, in order, when none is asked for.
+const PORTS: std::ops::RangeInclusive<u16> = 8080..=8089;
+
+const MIME_TYPES: &str = include_str!("../../../conf/mime.types");
+
+/// What was typed after `serve`.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Asked {
+    folder: Option<PathBuf>,
+    listen: Option<String>,
+    browse: bool,
+}
+
+/// Runs the command with the arguments after its name.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let asked = match parse(args) {
+        Ok(asked) => asked,
+        Err(message) => return refuse(&message),
+    };
+    let folder = match asked.folder.as_deref().map(check_folder).transpose() {
+        Ok(folder) => folder,
+        Err(message) => return refuse(&message),
+    };
+    let address = match asked.listen.map_or_else(free_address, |text| check_address(&text)) {
+        Ok(address) => address,
+        Err(message) => return refuse(&message),
+    };
+    let place = match Place::make() {
+        Ok(place) => place,
+        Err(e) => return refuse(&format!("no folder for temporary files: {e}")),
+    };
+    let text = configuration(folder.as_deref(), &address, asked.browse);
+    let conf_file = place.0.join("nginx.conf");
+    if let Err(e) = fs::write(&conf_file, text) {
+        return refuse(&format!("{}: {e}", conf_file.display()));
+    }
+    let what = folder.as_deref().map_or("its welcome page".into(), Path::to_string_lossy);
+    println!("Weir {} serves {what} at http://{}/", features::VERSION, shown(&address));
+    println!("Ctrl-C stops it.");
+    let typed = Typed {
+        prefix: Some(place.0.as_os_str().as_bytes().to_vec()),
+        conf_file: Some(b"nginx.conf".to_vec()),
+        error_log: Some(Vec::new()),
+        ..Typed::default()
+    };
+    start::run(&typed, std::env::args_os().collect(), Environ::capture())
+}
+
+fn refuse(message: &str) -> ExitCode {
+    eprintln!("weir serve: {message}");
+    ExitCode::FAILURE
+}
+
+fn parse(args: &[OsString]) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy();
+        match text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value))) {
+            ("--browse", None) => asked.browse = true,
+            ("--listen", value) => {
+                let next = || args.next().map(|a| a.to_string_lossy().into_owned());
+                let value = value.map(str::to_owned).or_else(next);
+                asked.listen = Some(value.ok_or("--listen needs an address")?);
+            }
+            (name, _) if name.starts_with('-') => return Err(format!("unknown option {text}")),
+            _ if asked.folder.is_some() => return Err("one folder at a time".to_owned()),
+            _ => asked.folder = Some(PathBuf::from(arg)),
+        }
+    }
+    if asked.browse && asked.folder.is_none() {
+        return Err("--browse needs a folder to list".to_owned());
+    }
+    Ok(asked)
+}
+
+fn check_folder(folder: &Path) -> Result<PathBuf, String> {
+    let fail = |e: io::Error| format!("{}: {e}", folder.display());
+    let full = folder.canonicalize().map_err(fail)?;
+    fs::read_dir(&full).map_err(fail)?;
+    Ok(full)
+}
+
+/// `8080`, `:8080`, `127.0.0.1`, `localhost:8080` and so on, as an address with a port.
+fn check_address(text: &str) -> Result<String, String> {
+    let text = text.trim_start_matches("http://").trim_end_matches('/');
+    let full = match text.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) if text.starts_with(':') => format!("127.0.0.1{text}"),
+        Err(_) if text.to_socket_addrs().is_ok() => text.to_owned(),
+        Err(_) => format!("{text}:{}", PORTS.start()),
+    };
+    match full.to_socket_addrs().map(|mut all| all.next()) {
+        Ok(Some(addr)) => Ok(addr.to_string()),
+        _ => Err(format!("\"{text}\" is no address to listen on")),
+    }
+}
+
+fn free_address() -> Result<String, String> {
+    PORTS
+        .map(|port| format!("127.0.0.1:{port}"))
+        .find(|address| TcpListener::bind(address).is_ok())
+        .ok_or_else(|| "ports 8080 to 8089 are taken: name one with --listen".to_owned())
+}
+
+/// The address for a browser: wildcards are reached through the loopback address.
+fn shown(address: &str) -> String {
+    address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+}
+
+/// A string as the configuration language quotes it; `$` cannot be escaped there, so that it becomes a
+/// variable which holds one.
+fn quoted(path: &Path) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for &b in path.as_os_str().as_bytes() {
+        match b {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
+            b'$' => out.extend_from_slice(b"${weir_dollar}"),
+            _ => out.push(b),
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+fn configuration(folder: Option<&Path>, address: &str, browse: bool) -> Vec<u8> {
+    // The values of geo are taken as they stand.
+    let dollar = match folder {
+        Some(f) if f.as_os_str().as_bytes().contains(&b'$') => {
+            "geo $weir_dollar { default \"$\"; }\n"
+        }
+        _ => "",
+    };
+    let mut out = format!(
+        "# Made by weir serve; it goes when the server ends.\n\
+         daemon off;\nmaster_process off;\npid weir.pid;\nlock_file weir.lock;\n\
+         error_log stderr warn;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n{MIME_TYPES}\n\
+         default_type application/octet-stream;\nsendfile on;\nclient_body_temp_path body;\n\
+{dollar}\
+         server {{\nlisten {address};\n"
+    )
+    .into_bytes();
+    match folder {
+        None => out.extend_from_slice(b"location / { welcome_page; }\n"),
+        Some(folder) => {
+            out.extend_from_slice(b"root ");
+            out.extend_from_slice(&quoted(folder));
+            out.extend_from_slice(b";\n");
+            if browse {
+                out.extend_from_slice(b"autoindex on;\n");
+            }
+        }
+    }
+    out.extend_from_slice(b"}\n}\n");
+    out
+}
+
+/// The folder of one run.
+struct Place(PathBuf);
+
+impl Place {
+    fn make() -> io::Result<Place> {
+        let path = std::env::temp_dir().join(format!("weir-serve-{}", std::process::id()));
+        // Only ours, and made now: a folder that someone else laid there is not used.
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Place(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(args: &[&str]) -> Result<Asked, String> {
+        parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_typed() {
+        let a = asked(&["site", "--browse", "--listen", "8081"]).unwrap();
+        assert_eq!(a.folder.as_deref(), Some(Path::new("site")));
+        assert!(a.browse);
+        assert_eq!(a.listen.as_deref(), Some("8081"));
+        assert_eq!(asked(&["--listen=:9000"]).unwrap().listen.as_deref(), Some(":9000"));
+        assert!(asked(&["--browse"]).is_err());
+        assert!(asked(&["a", "b"]).is_err());
+        assert!(asked(&["--port"]).is_err());
+        assert!(asked(&["--listen"]).is_err());
+    }
+
+    #[test]
+    fn addresses_in_the_forms_people_type() {
+        assert_eq!(check_address("9000").unwrap(), "127.0.0.1:9000");
+        assert_eq!(check_address(":9000").unwrap(), "127.0.0.1:9000");
+        assert_eq!(check_address("127.0.0.1").unwrap(), "127.0.0.1:8080");
+        assert_eq!(check_address("http://0.0.0.0:80/").unwrap(), "0.0.0.0:80");
+        assert!(check_address("no such host").is_err());
+        assert_eq!(shown("0.0.0.0:80"), "127.0.0.1:80");
+    }
+
+    #[test]
+    fn odd_folder_names_stay_one_word() {
+        let text = configuration(Some(Path::new("/a \"b\\$c;{")), "127.0.0.1:1", false);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(r#"root "/a \"b\\${weir_dollar}c;{";"#), "{text}");
+        assert!(text.contains("geo $weir_dollar"));
+    }
+}
