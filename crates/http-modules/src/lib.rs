@@ -4,11 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod index;
+pub mod log;
 pub mod static_file;
 pub mod welcome;
 
 use http::build::Modules;
 
 /// All modules, the engine's own first.
-pub static MODULES: Modules =
-    &[&http::core_directives::MODULE, &index::MODULE, &static_file::MODULE, &welcome::MODULE];
+pub static MODULES: Modules = &[
+    &http::core_directives::MODULE,
+    &index::MODULE,
+    &static_file::MODULE,
+    &log::MODULE,
+    &welcome::MODULE,
+];

@@ -37,7 +37,9 @@ impl PhaseHandler for Static {
 
 fn serve(r: &mut Request) -> Poll<Verdict> {
     let path = r.map_path();
-    Poll::Ready(match ready!(files::try_open(r, &path)) {
+    let opened = ready!(files::try_open(r, &path));
+    r.flags.root_tested = opened.is_ok() && !r.flags.error_page;
+    Poll::Ready(match opened {
         Err(e) => not_opened(r, &path, &e),
         Ok(file) if file.meta().is_dir() => add_slash(r),
         Ok(file) if !file.meta().is_file() => {

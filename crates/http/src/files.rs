@@ -18,6 +18,7 @@ mod links;
 mod path;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -34,6 +35,9 @@ use self::door::{Answer, Job, Kind, Loaded};
 
 /// Files up to this size are held in memory and sent from there.
 pub const CONTENT_MAX: u64 = 32 << 10;
+
+/// What log files are made with, less the umask.
+const LOG_MODE: u32 = 0o644;
 
 /// What is known about a file, with the texts that responses take from it.
 #[derive(Debug)]
@@ -190,6 +194,20 @@ pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError
     match r.loc.core.open_file_cache {
         Some(conf) => cache::open(r, &conf, path, links).map_ok(|f| f.facts.meta),
         None => ask_stat(r, path, links),
+    }
+}
+
+/// Opens a file for appending, made when absent, with the location's `disable_symlinks`.
+///
+/// # Errors
+/// What the system says.
+pub fn open_append(r: &mut Request, path: &[u8]) -> Result<OwnedFd, OpenError> {
+    match links::of(r, path) {
+        links::Links::Follow => {
+            let fd = os::file::open_append(door::path_of(path), LOG_MODE);
+            fd.map_err(|e| OpenError::new("open()", e))
+        }
+        links::Links::Check { owner, from } => links::open_append(path, owner, from, LOG_MODE),
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Flags {
     pub pipelined: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.
     pub without_uri: bool,
+    /// The folder that `root` names is there: a file below it was opened.
+    pub root_tested: bool,
     /// Set by a module whose filter runs after `r` failed half-way: close without more output.
     pub aborted: bool,
     /// The client is one of the old MSIE versions.

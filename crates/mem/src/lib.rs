@@ -8,10 +8,12 @@
 
 mod buf;
 mod chain;
+mod lru;
 mod page;
 mod slab;
 
 pub use buf::{Buf, FileHandle};
 pub use chain::{Chain, IOV_MAX};
+pub use lru::Lru;
 pub use page::{PAGE_SIZE, Page};
 pub use slab::{Key, Slab};

@@ -169,6 +169,12 @@ pub fn open_append(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
 }
 
+/// As [`open_append`] within an open directory; a symbolic link fails with `ELOOP`.
+pub fn append_at(dir: impl AsFd, name: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+    Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+}
+
 /// Makes a file that must not exist yet, open for reading and writing.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 
 use bytes::Bytes;
-use mem::{Key, Slab};
+use mem::Lru;
 
 use super::links::Links;
 use super::{CONTENT_MAX, Facts, OpenError, OpenFile, ask_load, ask_stat, door, opened};
@@ -27,25 +27,17 @@ enum Held {
 }
 
 struct Entry {
-    path: Rc<[u8]>,
     held: Held,
     links: Links,
     /// When it was looked at, in seconds of the monotonic clock.
     created: u64,
     accessed: u64,
     uses: u64,
-    newer: Option<Key>,
-    older: Option<Key>,
 }
 
-/// One cache: entries by path, chained from the one used last to the one used longest ago.
+/// One cache: entries by path.
 #[derive(Default)]
-struct Cache {
-    by_path: HashMap<Rc<[u8]>, Key>,
-    entries: Slab<Entry>,
-    newest: Option<Key>,
-    oldest: Option<Key>,
-}
+struct Cache(Lru<Entry>);
 
 /// The caches of a configuration, by the number of their directive.
 #[derive(Default)]
@@ -178,8 +170,7 @@ impl Caches {
 
 impl Cache {
     fn find(&mut self, path: &[u8], links: Links, now: u64, valid: u64) -> Found {
-        let Some(&key) = self.by_path.get(path) else { return Found::Unknown };
-        let Some(e) = self.entries.get_mut(key) else { return Found::Unknown };
+        let Some(e) = self.0.get(path) else { return Found::Unknown };
         let current = now.saturating_sub(e.created) < valid && e.links == links;
         let found = match (&e.held, current) {
             (Held::File(f), true) => Found::Answer(Ok(f.clone())),
@@ -197,8 +188,6 @@ impl Cache {
         };
         e.uses += 1;
         e.accessed = now;
-        self.unlink(key);
-        self.link(key);
         found
     }
 
@@ -212,45 +201,16 @@ impl Cache {
         conf: &OpenFileCache,
         min_uses: u64,
     ) -> Vec<Entry> {
+        let uses = self.0.peek(path).map_or(0, |e| e.uses) + 1;
         let mut gone = Vec::new();
-        let known = self.by_path.get(path).copied().filter(|k| self.entries.get(*k).is_some());
-        let key = match known {
-            Some(key) => {
-                self.unlink(key);
-                key
-            }
-            None => {
-                if self.entries.len() >= conf.max {
-                    gone.extend(self.expire_oldest());
-                }
-                let path: Rc<[u8]> = path.into();
-                let (newer, older) = (None, None);
-                let held = Held::Rare;
-                let entry = Entry {
-                    path: path.clone(),
-                    held,
-                    links,
-                    created: 0,
-                    accessed: 0,
-                    uses: 0,
-                    newer,
-                    older,
-                };
-                let key = self.entries.insert(entry);
-                self.by_path.insert(path, key);
-                key
-            }
-        };
-        if let Some(e) = self.entries.get_mut(key) {
-            e.uses += 1;
-            e.held = match held {
-                Held::File(_) if e.uses < min_uses => Held::Rare,
-                h => h,
-            };
-            e.links = links;
-            (e.created, e.accessed) = (now, now);
+        if uses == 1 && self.0.len() >= conf.max {
+            gone.extend(self.0.pop_oldest());
         }
-        self.link(key);
+        let held = match held {
+            Held::File(_) if uses < min_uses => Held::Rare,
+            h => h,
+        };
+        gone.extend(self.0.insert(path, Entry { held, links, created: now, accessed: now, uses }));
         gone
     }
 
@@ -258,57 +218,74 @@ impl Cache {
     fn expire_unused(&mut self, now: u64, inactive_secs: u64) -> Vec<Entry> {
         let mut gone = Vec::new();
         for _ in 0..2 {
-            let oldest = self.oldest.and_then(|k| self.entries.get(k));
+            let oldest = self.0.oldest();
             if oldest.is_some_and(|e| now.saturating_sub(e.accessed) > inactive_secs) {
-                gone.extend(self.expire_oldest());
+                gone.extend(self.0.pop_oldest());
             }
         }
         gone
     }
 
     fn remove(&mut self, path: &[u8]) -> Vec<Entry> {
-        let entry = self.by_path.get(path).copied().and_then(|key| self.take(key));
-        entry.into_iter().collect()
+        self.0.remove(path).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const CONF: OpenFileCache = OpenFileCache { max: 2, inactive_secs: 10, id: 1 };
+
+    fn file() -> Held {
+        let fd = os::file::open(Path::new("/proc/self/exe")).unwrap();
+        let facts = Facts::new(os::file::fstat(&fd).unwrap());
+        Held::File(OpenFile { facts, fd: Some(Rc::new(fd)), content: None })
     }
 
-    fn expire_oldest(&mut self) -> Option<Entry> {
-        self.oldest.and_then(|key| self.take(key))
+    fn store(c: &mut Cache, path: &[u8], held: Held, now: u64, min_uses: u64) -> usize {
+        c.store(path, Links::Follow, held, now, &CONF, min_uses).len()
     }
 
-    fn take(&mut self, key: Key) -> Option<Entry> {
-        self.unlink(key);
-        let entry = self.entries.remove(key)?;
-        self.by_path.remove(&entry.path);
-        Some(entry)
+    #[test]
+    fn entries_hold_for_their_time_and_for_their_links() {
+        let mut c = Cache::default();
+        let find = |c: &mut Cache, links, now| c.find(b"/a", links, now, 60);
+        assert!(matches!(find(&mut c, Links::Follow, 0), Found::Unknown));
+        store(&mut c, b"/a", file(), 100, 1);
+        assert!(matches!(find(&mut c, Links::Follow, 159), Found::Answer(Ok(_))));
+        assert!(matches!(find(&mut c, Links::Follow, 160), Found::OldFile(_)));
+        let check = Links::Check { owner: false, from: 0 };
+        assert!(matches!(find(&mut c, check, 101), Found::OldFile(_)));
+        store(&mut c, b"/a", Held::Error(2, "open()"), 200, 1);
+        let Found::Answer(Err(e)) = find(&mut c, Links::Follow, 201) else { panic!("no error") };
+        assert_eq!((e.errno(), e.what), (Some(2), "open()"));
+        assert!(matches!(find(&mut c, Links::Follow, 260), Found::Unknown));
     }
 
-    /// Takes an entry out of the order of use.
-    fn unlink(&mut self, key: Key) {
-        let Some(e) = self.entries.get_mut(key) else { return };
-        let (newer, older) = (e.newer.take(), e.older.take());
-        match newer.and_then(|k| self.entries.get_mut(k)) {
-            Some(n) => n.older = older,
-            None if self.newest == Some(key) => self.newest = older,
-            None => {}
+    #[test]
+    fn rare_files_are_not_held_open() {
+        let mut c = Cache::default();
+        for uses in 1..4 {
+            assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Found::Unknown), "{uses}");
+            store(&mut c, b"/a", file(), 0, 4);
         }
-        match older.and_then(|k| self.entries.get_mut(k)) {
-            Some(o) => o.newer = newer,
-            None if self.oldest == Some(key) => self.oldest = newer,
-            None => {}
-        }
+        store(&mut c, b"/a", file(), 0, 4);
+        assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Found::Answer(Ok(_))));
     }
 
-    /// Puts an entry that is not in the order of use at its newest end.
-    fn link(&mut self, key: Key) {
-        let was = self.newest.replace(key);
-        if let Some(w) = was.and_then(|k| self.entries.get_mut(k)) {
-            w.newer = Some(key);
-        }
-        if let Some(e) = self.entries.get_mut(key) {
-            e.older = was;
-        }
-        if self.oldest.is_none() {
-            self.oldest = Some(key);
-        }
+    #[test]
+    fn the_cache_is_bounded_and_forgets_what_is_not_used() {
+        let mut c = Cache::default();
+        store(&mut c, b"/a", file(), 0, 1);
+        store(&mut c, b"/b", file(), 1, 1);
+        assert!(matches!(c.find(b"/a", Links::Follow, 2, 60), Found::Answer(_)));
+        assert_eq!(store(&mut c, b"/c", file(), 3, 1), 1);
+        assert!(matches!(c.find(b"/b", Links::Follow, 3, 60), Found::Unknown));
+        assert!(c.expire_unused(12, CONF.inactive_secs).is_empty());
+        assert_eq!(c.expire_unused(13, CONF.inactive_secs).len(), 1);
+        assert!(matches!(c.find(b"/a", Links::Follow, 13, 60), Found::Unknown));
+        assert!(matches!(c.find(b"/c", Links::Follow, 13, 60), Found::Answer(_)));
     }
 }

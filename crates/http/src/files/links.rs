@@ -52,10 +52,35 @@ fn checked(r: &mut Request, path: &[u8]) -> Links {
     }
 }
 
+fn at(error: io::Error) -> OpenError {
+    OpenError::new("openat()", error)
+}
+
 /// Opens `path` for reading, with its links checked.
 pub(super) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, OpenError> {
+    let (dir, last) = walk(path, owner, from)?;
+    if last.is_empty() {
+        // A slash at the end: the folder itself, opened anew for reading.
+        return os::file::open_at(&dir, Path::new("."), OpenAt::File).map_err(at);
+    }
+    component(&dir, path_of(last), owner, false).map_err(at)
+}
+
+/// Opens `path` for appending, made when absent. The file itself is never a link that is followed:
+/// whether its owner is its target's can only be told of what is there already.
+pub(super) fn open_append(
+    path: &[u8],
+    owner: bool,
+    from: usize,
+    mode: u32,
+) -> Result<OwnedFd, OpenError> {
+    let (dir, last) = walk(path, owner, from)?;
+    os::file::append_at(&dir, path_of(last), mode).map_err(at)
+}
+
+/// Opens all folders of the path; gives the last and the name that is left, empty behind a slash.
+fn walk(path: &[u8], owner: bool, from: usize) -> Result<(OwnedFd, &[u8]), OpenError> {
     let (mut dir, rest) = start(path, from)?;
-    let at = |error| OpenError::new("openat()", error);
     let mut parts = rest.split(|b| *b == b'/').peekable();
     let mut last: &[u8] = b"";
     while let Some(part) = parts.next() {
@@ -65,11 +90,7 @@ pub(super) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, Ope
             dir = component(&dir, path_of(part), owner, true).map_err(at)?;
         }
     }
-    if last.is_empty() {
-        // A slash at the end: the folder itself, opened anew for reading.
-        return os::file::open_at(&dir, Path::new("."), OpenAt::File).map_err(at);
-    }
-    component(&dir, path_of(last), owner, false).map_err(at)
+    Ok((dir, last))
 }
 
 /// The folder to start from, and what of the path is left to walk.

@@ -1,0 +1,237 @@
+//! `log_format`: a line's texts and variables, and how values are escaped in it.
+
+use bytes::Bytes;
+use conf::template::{VarId, VarNames};
+use conf::{ConfError, Node, Word};
+use http::cx::Cx;
+use http::request::Request;
+
+/// What `combined` stands for.
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
+                        $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+/// Values that hold nothing to escape, whatever the client sends.
+const SAFE: [&[u8]; 12] = [
+    b"pipe",
+    b"time_local",
+    b"time_iso8601",
+    b"msec",
+    b"request_time",
+    b"status",
+    b"bytes_sent",
+    b"body_bytes_sent",
+    b"request_length",
+    b"remote_addr",
+    b"remote_port",
+    b"connection",
+];
+
+/// `escape=`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Escape {
+    /// Quotes, backslashes and what is no printable ASCII as `\xXX`; `-` for no value.
+    Default,
+    /// As in JSON's strings.
+    Json,
+    None,
+}
+
+#[derive(Debug)]
+enum Part {
+    Text(Bytes),
+    Var { id: VarId, safe: bool },
+}
+
+/// A compiled `log_format`.
+#[derive(Debug)]
+pub(super) struct Format {
+    pub name: Bytes,
+    parts: Vec<Part>,
+    escape: Escape,
+}
+
+impl Format {
+    /// The predefined format.
+    pub fn combined(cx: &mut Cx, at: &Word) -> Result<Format, ConfError> {
+        let word = Word { text: Bytes::from_static(COMBINED.as_bytes()), ..at.clone() };
+        let mut parts = Vec::new();
+        append(&mut parts, &word, cx)?;
+        Ok(Format { name: Bytes::from_static(b"combined"), parts, escape: Escape::Default })
+    }
+
+    /// `log_format NAME [escape=…] TEXT…`
+    pub fn parse(cx: &mut Cx, n: &Node) -> Result<Format, ConfError> {
+        let mut texts = &n.args[1..];
+        let mut escape = Escape::Default;
+        if let [first, rest @ ..] = texts
+            && let Some(how) = first.bytes().strip_prefix(b"escape=")
+        {
+            escape = match how {
+                b"default" => Escape::Default,
+                b"json" => Escape::Json,
+                b"none" => Escape::None,
+                _ => {
+                    let how = String::from_utf8_lossy(how);
+                    let m = format!("unknown log format escaping \"{how}\"");
+                    return Err(ConfError::at(first, m));
+                }
+            };
+            texts = rest;
+        }
+        let mut parts = Vec::new();
+        for word in texts {
+            append(&mut parts, word, cx)?;
+        }
+        Ok(Format { name: n.args[0].text.clone(), parts, escape })
+    }
+
+    /// Appends the line for a request, without the line feed.
+    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(t) => out.extend_from_slice(t),
+                Part::Var { id, safe } => {
+                    let from = out.len();
+                    if !r.write_var(*id, out) {
+                        out.truncate(from);
+                        if self.escape == Escape::Default {
+                            out.push(b'-');
+                        }
+                    } else if !safe {
+                        escape_from(self.escape, out, from);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Compiles a text behind the parts that are there. Texts follow one another without a space.
+fn append(parts: &mut Vec<Part>, word: &Word, cx: &mut Cx) -> Result<(), ConfError> {
+    let text = &word.text;
+    let mut at = 0;
+    while at < text.len() {
+        let Some(dollar) = memchr::memchr(b'$', &text[at..]).map(|i| at + i) else {
+            parts.push(Part::Text(text.slice(at..)));
+            break;
+        };
+        if dollar > at {
+            parts.push(Part::Text(text.slice(at..dollar)));
+        }
+        let (name, end) = name_at(word, dollar)?;
+        let id = cx.vars.var_id(name, word)?;
+        parts.push(Part::Var { id, safe: SAFE.contains(&name) });
+        at = end;
+    }
+    Ok(())
+}
+
+/// The name behind the dollar, and where the text goes on.
+fn name_at(word: &Word, dollar: usize) -> Result<(&[u8], usize), ConfError> {
+    let text = word.bytes();
+    let bracket = text.get(dollar + 1) == Some(&b'{');
+    let from = dollar + 1 + usize::from(bracket);
+    let rest = &text[from.min(text.len())..];
+    let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let len = rest.iter().take_while(|b| is_name(b)).count();
+    let name = &rest[..len];
+    if bracket && !rest.is_empty() && rest.get(len) != Some(&b'}') {
+        let name = String::from_utf8_lossy(name);
+        let m = format!("the closing bracket in \"{name}\" variable is missing");
+        return Err(ConfError::within(word, dollar, from + len - dollar, m));
+    }
+    if name.is_empty() {
+        let text = String::from_utf8_lossy(&text[dollar..]);
+        let m = format!("invalid parameter \"{text}\"");
+        return Err(ConfError::within(word, dollar, 1, m));
+    }
+    Ok((name, from + len + usize::from(bracket)))
+}
+
+fn is_special(escape: Escape, b: u8) -> bool {
+    match escape {
+        Escape::Default => b == b'"' || b == b'\\' || !(0x20..0x7f).contains(&b),
+        Escape::Json => b == b'"' || b == b'\\' || b < 0x20,
+        Escape::None => false,
+    }
+}
+
+/// Escapes what stands in `out` from `from` on.
+fn escape_from(escape: Escape, out: &mut Vec<u8>, from: usize) {
+    let Some(first) = out[from..].iter().position(|b| is_special(escape, *b)) else { return };
+    let tail = out.split_off(from + first);
+    for b in tail {
+        if !is_special(escape, b) {
+            out.push(b);
+            continue;
+        }
+        match (escape, b) {
+            (Escape::Default, _) => {
+                out.extend_from_slice(b"\\x");
+                upper_hex(out, b);
+            }
+            (_, b'"' | b'\\') => out.extend_from_slice(&[b'\\', b]),
+            (_, b'\n') => out.extend_from_slice(b"\\n"),
+            (_, b'\r') => out.extend_from_slice(b"\\r"),
+            (_, b'\t') => out.extend_from_slice(b"\\t"),
+            (_, 0x08) => out.extend_from_slice(b"\\b"),
+            (_, 0x0c) => out.extend_from_slice(b"\\f"),
+            _ => {
+                out.extend_from_slice(b"\\u00");
+                upper_hex(out, b);
+            }
+        }
+    }
+}
+
+fn upper_hex(out: &mut Vec<u8>, b: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(how: Escape, value: &[u8]) -> Vec<u8> {
+        let mut out = b"kept \" ".to_vec();
+        escape_from(how, &mut out, 7);
+        out.extend_from_slice(value);
+        escape_from(how, &mut out, 7);
+        assert_eq!(&out[..7], b"kept \" ");
+        out.split_off(7)
+    }
+
+    #[test]
+    fn values_are_escaped() {
+        let all = b"a\"b\\c\n\x1b\x7f\xc3\xa4/ ";
+        assert_eq!(
+            escaped(Escape::Default, all),
+            b"a\\x22b\\x5Cc\\x0A\\x1B\\x7F\\xC3\\xA4/ ".to_vec()
+        );
+        assert_eq!(
+            escaped(Escape::Json, b"a\"b\\c\n\r\t\x08\x0c\x1b\x7f\xc3\xa4/"),
+            b"a\\\"b\\\\c\\n\\r\\t\\b\\f\\u001B\x7f\xc3\xa4/".to_vec()
+        );
+        assert_eq!(escaped(Escape::None, all), all.to_vec());
+        assert_eq!(escaped(Escape::Default, b""), b"");
+    }
+
+    #[test]
+    fn names_behind_dollars() {
+        let file = std::path::Path::new("f").into();
+        let pos = conf::Pos { file, line: 1, column: 1 };
+        let of = |text: &'static str| {
+            let text = Bytes::from_static(text.as_bytes());
+            let word = Word { text, pos: pos.clone(), quoted: true };
+            name_at(&word, 0).map(|(n, e)| (n.to_vec(), e)).map_err(|e| e.to_string())
+        };
+        assert_eq!(of("$uri:"), Ok((b"uri".to_vec(), 4)));
+        assert_eq!(of("${uri}x"), Ok((b"uri".to_vec(), 6)));
+        assert!(of("$").unwrap_err().starts_with("invalid parameter \"$\""));
+        assert!(of("$-x").unwrap_err().starts_with("invalid parameter \"$-x\""));
+        assert!(of("${").unwrap_err().starts_with("invalid parameter \"${\""));
+        let missing = "the closing bracket in \"uri\" variable is missing";
+        assert!(of("${uri-x").unwrap_err().starts_with(missing));
+    }
+}

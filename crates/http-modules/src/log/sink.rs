@@ -1,0 +1,258 @@
+//! Files that lines go to. Lines of one turn of the loop leave with one write; with `buffer=` they
+//! are held back until it is full or `flush=` has passed.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Write as _};
+use std::rc::{Rc, Weak};
+
+use base::log::{Level, os_error};
+use event::Notify;
+use net::logs::LogFile;
+
+/// Lines are held back up to this size where no `buffer=` says otherwise.
+const GATHER_MAX: usize = 64 << 10;
+
+/// How often, in seconds, a failing file is told of in the error log.
+const COMPLAIN_SECS: u64 = 60;
+
+/// `buffer=`, `flush=` and `gzip=` of an `access_log`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Buffer {
+    /// Bytes held back at most.
+    pub size: usize,
+    /// How long they are held back at most, in milliseconds; 0 is no limit.
+    pub flush_ms: u64,
+    /// The level that they are compressed with.
+    pub gzip: Option<u32>,
+}
+
+/// A log file with what is held back for it; one for each path of a configuration.
+pub(super) struct FileLog {
+    pub file: Rc<LogFile>,
+    buffer: Cell<Option<Buffer>>,
+    held: RefCell<Vec<u8>>,
+    /// Told of the first line that is held back; the task behind it begins with the first line of
+    /// all, which is after the fork.
+    wake: RefCell<Option<Rc<Notify>>>,
+    /// The second in which the disk was full: nothing is tried in it.
+    full_at: Cell<u64>,
+    complained_at: Cell<Option<u64>>,
+}
+
+impl FileLog {
+    pub fn new(file: Rc<LogFile>) -> Rc<FileLog> {
+        let log = Rc::new(FileLog {
+            file,
+            buffer: Cell::new(None),
+            held: RefCell::default(),
+            wake: RefCell::default(),
+            full_at: Cell::new(0),
+            complained_at: Cell::new(None),
+        });
+        let weak = Rc::downgrade(&log);
+        log.file.on_flush(Rc::new(move || {
+            if let Some(log) = weak.upgrade() {
+                log.write_out();
+            }
+        }));
+        log
+    }
+
+    /// Sets the buffer; false where another one was set before.
+    pub fn set_buffer(&self, buffer: Buffer) -> bool {
+        let old = self.buffer.replace(Some(buffer));
+        old.is_none_or(|old| old == buffer)
+    }
+
+    /// Adds the line that `write` appends; the line feed is added here.
+    pub fn line(self: &Rc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.full_at.get() == base::time::unix_secs() {
+            return;
+        }
+        // Taken out while it grows: evaluating a variable may do anything.
+        let mut held = self.held.take();
+        let before = held.len();
+        write(&mut held);
+        held.push(b'\n');
+        let buffer = self.buffer.get();
+        let max = buffer.map_or(GATHER_MAX, |b| b.size);
+        if held.len() > max {
+            // Lines are not cut: those before go, and this one too if it alone is too long.
+            self.write(&held[..before]);
+            held.drain(..before);
+            if held.len() > max {
+                self.write(&held);
+                held.clear();
+            }
+        }
+        let first = !held.is_empty() && (before == 0 || held.len() < before);
+        self.held.replace(held);
+        if first && buffer.is_none_or(|b| b.flush_ms > 0) {
+            self.wake();
+        }
+    }
+
+    fn wake(self: &Rc<Self>) {
+        let wake = self.wake.borrow_mut().get_or_insert_with(|| self.start()).clone();
+        wake.notify_one();
+    }
+
+    /// Starts the task that writes what is held back: after the tasks that are ready now, which may
+    /// have lines too, or after `flush=`.
+    fn start(self: &Rc<Self>) -> Rc<Notify> {
+        let wake = Rc::new(Notify::new());
+        event::spawn(writer(Rc::downgrade(self), wake.clone()));
+        wake
+    }
+
+    /// Writes what is held back.
+    pub fn write_out(&self) {
+        let held = self.held.take();
+        if held.is_empty() {
+            return;
+        }
+        self.write(&held);
+        let mut held = held;
+        held.clear();
+        if held.capacity() <= GATHER_MAX && self.held.borrow().is_empty() {
+            self.held.replace(held);
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let done = match self.buffer.get().and_then(|b| b.gzip) {
+            Some(level) => gzip(bytes, level).and_then(|z| self.whole(&z)),
+            None => self.whole(bytes),
+        };
+        if let Err(e) = done {
+            self.failed(&e);
+        }
+    }
+
+    fn whole(&self, bytes: &[u8]) -> io::Result<()> {
+        let n = self.file.write(bytes)?;
+        if n == bytes.len() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("incomplete: {n} of {}", bytes.len())))
+    }
+
+    #[cold]
+    fn failed(&self, e: &io::Error) {
+        let now = base::time::unix_secs();
+        if e.kind() == io::ErrorKind::StorageFull {
+            self.full_at.set(now);
+        }
+        if self.complained_at.get().is_some_and(|at| now < at + COMPLAIN_SECS) {
+            return;
+        }
+        self.complained_at.set(Some(now));
+        let (log, path) = (base::log::default(), self.file.path().display());
+        if e.raw_os_error().is_some() {
+            let e = os_error(e);
+            base::log!(log, Level::Alert, None, "write() to \"{path}\" failed {e}");
+        } else {
+            base::log!(log, Level::Alert, None, "write() to \"{path}\" was {e}");
+        }
+    }
+}
+
+impl Drop for FileLog {
+    fn drop(&mut self) {
+        self.write_out();
+        // The task finds nobody and ends.
+        if let Some(wake) = self.wake.get_mut() {
+            wake.notify_one();
+        }
+    }
+}
+
+async fn writer(log: Weak<FileLog>, wake: Rc<Notify>) {
+    loop {
+        wake.notified().await;
+        let Some(strong) = log.upgrade() else { return };
+        let ms = strong.buffer.get().map_or(0, |b| b.flush_ms);
+        drop(strong);
+        if ms > 0 {
+            event::sleep(ms).await;
+        }
+        match log.upgrade() {
+            Some(log) => log.write_out(),
+            None => return,
+        }
+    }
+}
+
+/// One member of a gzip file; readers take several in a row for one.
+fn gzip(bytes: &[u8], level: u32) -> io::Result<Vec<u8>> {
+    let level = flate2::Compression::new(level);
+    let mut z = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), level);
+    z.write_all(bytes)?;
+    z.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::logs::LogFiles;
+    use std::io::Read;
+    use std::path::PathBuf;
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("weir-log-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn put(log: &Rc<FileLog>, line: &str) {
+        log.line(|out| out.extend_from_slice(line.as_bytes()));
+    }
+
+    #[test]
+    fn lines_are_held_back_and_never_cut() {
+        let dir = folder("held");
+        let files = LogFiles::new(&dir);
+        let log = FileLog::new(files.open(b"a.log"));
+        let buffer = Buffer { size: 10, flush_ms: 0, gzip: None };
+        assert!(log.set_buffer(buffer) && log.set_buffer(buffer));
+        files.open_all().unwrap();
+        let text = || std::fs::read_to_string(dir.join("a.log")).unwrap();
+        put(&log, "1234");
+        put(&log, "5678");
+        assert_eq!(text(), "");
+        put(&log, "9");
+        assert_eq!(text(), "1234\n5678\n");
+        put(&log, "longer than the buffer");
+        assert_eq!(text(), "1234\n5678\n9\nlonger than the buffer\n");
+        put(&log, "x");
+        files.flush();
+        assert!(text().ends_with("buffer\nx\n"));
+        put(&log, "y");
+        drop(log);
+        assert!(text().ends_with("x\ny\n"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn compressed_writes_are_one_file() {
+        let dir = folder("gzip");
+        let files = LogFiles::new(&dir);
+        let log = FileLog::new(files.open(b"z.log"));
+        assert!(log.set_buffer(Buffer { size: 16, flush_ms: 0, gzip: Some(1) }));
+        assert!(!log.set_buffer(Buffer { size: 17, flush_ms: 0, gzip: Some(1) }));
+        log.set_buffer(Buffer { size: 16, flush_ms: 0, gzip: Some(1) });
+        files.open_all().unwrap();
+        for i in 0..100 {
+            put(&log, &format!("line {i}"));
+        }
+        drop(log);
+        let bytes = std::fs::read(dir.join("z.log")).unwrap();
+        let mut text = String::new();
+        flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 99\n"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
