@@ -23,6 +23,25 @@ const FOREIGN: &[&str] = &[
     "ngx_kqueue_module",
 ];
 
+/// Places from the outside in, as the page lists them.
+const CONTEXTS: &[&str] = &[
+    "any",
+    "main",
+    "events",
+    "http",
+    "server",
+    "if-in-server",
+    "location",
+    "if-in-location",
+    "limit_except",
+    "upstream",
+    "stream",
+    "stream-server",
+    "stream-upstream",
+    "mail",
+    "mail-server",
+];
+
 /// A directive as either side tells it.
 struct Directive<'a> {
     name: &'a str,
@@ -158,7 +177,8 @@ fn page(ours: &[Directive<'_>], theirs: &[Directive<'_>]) -> String {
              | --- | --- | --- | --- | --- |\n"
         );
         for d in directives {
-            let contexts: Vec<&str> = d.contexts.iter().copied().collect();
+            let contexts: Vec<&str> =
+                CONTEXTS.iter().copied().filter(|c| d.contexts.contains(c)).collect();
             let _ = writeln!(
                 text,
                 "| `{}` | {} | {} | {} | {} |",
