@@ -5,6 +5,7 @@
 //! - [`table`]: what a directive is, where it may stand, how many arguments it takes
 //! - [`value`]: flags, sizes, times and enumerations as arguments
 //! - [`template`]: text with `$variables`, compiled once and evaluated per request
+//! - [`pattern`]: regular expressions with PCRE's syntax
 //! - [`known`]: every directive of nginx, for the messages about those that are not built in
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
@@ -27,6 +28,7 @@ pub mod known;
 mod lexer;
 mod likely;
 pub mod parse;
+pub mod pattern;
 pub mod reference;
 pub mod table;
 pub mod template;

@@ -1,0 +1,648 @@
+//! From PCRE's syntax to that of the engines.
+//!
+//! One pass over the pattern. What both sides read alike goes through; the rest is written in another
+//! way. Named groups become plain ones, whose names are kept apart, and the flags `m` and `x` are
+//! resolved here, since `$`, space and `#` mean what the translation says they mean.
+
+use super::class::Class;
+
+/// Which engine the translation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    /// The linear one, on bytes.
+    Bytes,
+    /// The backtracking one, on text.
+    Chars,
+}
+
+/// A translated pattern.
+pub(super) struct Translated {
+    pub pattern: String,
+    /// How many groups it captures.
+    pub groups: usize,
+    /// Named groups.
+    pub names: Vec<(usize, String)>,
+    /// Subjects are UTF-8, and characters what is matched.
+    pub utf: bool,
+    /// It has what only the backtracking engine can do.
+    pub backtracks: bool,
+}
+
+/// How deep groups may nest: the engines' own limits lie higher.
+const DEPTH_MAX: usize = 200;
+
+/// The flags that are resolved here.
+#[derive(Clone, Copy, Default)]
+struct Flags {
+    multi_line: bool,
+    extended: bool,
+    no_auto_capture: bool,
+}
+
+/// What holds outside of a group that is open.
+struct Open {
+    flags: Flags,
+    captures: bool,
+}
+
+pub(super) struct Translator<'a> {
+    src: &'a [u8],
+    at: usize,
+    pub(super) out: String,
+    pub(super) target: Target,
+    pub(super) utf: bool,
+    pub(super) ucp: bool,
+    flags: Flags,
+    open: Vec<Open>,
+    groups: usize,
+    names: Vec<(usize, String)>,
+    backtracks: bool,
+}
+
+/// Translates `pattern`.
+pub(super) fn translate(pattern: &[u8], target: Target) -> Result<Translated, String> {
+    let mut t = Translator {
+        src: pattern,
+        at: 0,
+        out: String::with_capacity(pattern.len() + 16),
+        target,
+        utf: false,
+        ucp: false,
+        flags: Flags::default(),
+        open: Vec::new(),
+        groups: 0,
+        names: Vec::new(),
+        backtracks: false,
+    };
+    t.verbs()?;
+    if t.utf && std::str::from_utf8(pattern).is_err() {
+        return Err("the pattern is not UTF-8".into());
+    }
+    while !t.at_end() {
+        t.piece()?;
+    }
+    if !t.open.is_empty() {
+        return Err("missing closing parenthesis".into());
+    }
+    let Translator { out, groups, names, utf, backtracks, .. } = t;
+    Ok(Translated { pattern: out, groups, names, utf, backtracks })
+}
+
+impl Translator<'_> {
+    pub(super) fn at_end(&self) -> bool {
+        self.at >= self.src.len()
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.peek_at(0)
+    }
+
+    pub(super) fn peek_at(&self, ahead: usize) -> Option<u8> {
+        self.src.get(self.at + ahead).copied()
+    }
+
+    pub(super) fn skip(&mut self, n: usize) {
+        self.at += n;
+    }
+
+    pub(super) fn eat(&mut self, text: &[u8]) -> bool {
+        let there = self.src.get(self.at..).is_some_and(|rest| rest.starts_with(text));
+        if there {
+            self.at += text.len();
+        }
+        there
+    }
+
+    /// Takes what comes before `end`, and `end` itself.
+    fn until(&mut self, end: u8) -> Option<&[u8]> {
+        let rest = self.src.get(self.at..)?;
+        let len = memchr::memchr(end, rest)?;
+        self.at += len + 1;
+        rest.get(..len)
+    }
+
+    /// The highest character that there is.
+    pub(super) fn last_char(&self) -> u32 {
+        if self.utf { 0x10_ffff } else { 0xff }
+    }
+
+    /// Takes one character of the pattern: a byte without UTF mode.
+    pub(super) fn next_char(&mut self) -> Result<u32, String> {
+        let byte = self.peek().ok_or("the pattern ends too early")?;
+        if !self.utf || byte < 0x80 {
+            self.at += 1;
+            return Ok(byte.into());
+        }
+        let rest = self.src.get(self.at..).unwrap_or_default();
+        let len = rest[1..].iter().take_while(|b| **b & 0xc0 == 0x80).count() + 1;
+        self.at += len;
+        let text = std::str::from_utf8(&rest[..len]).ok();
+        text.and_then(|t| t.chars().next()).map(u32::from).ok_or("the pattern is not UTF-8".into())
+    }
+
+    /// Verbs that a pattern may begin with.
+    fn verbs(&mut self) -> Result<(), String> {
+        while self.eat(b"(*") {
+            let verb = self.until(b')').ok_or("missing closing parenthesis")?;
+            match verb {
+                b"UTF" | b"UTF8" => self.utf = true,
+                b"UCP" => (self.utf, self.ucp) = (true, true),
+                // Hints to PCRE's matcher, and the line ends that are usual anyway.
+                b"NO_JIT" | b"NO_START_OPT" | b"NO_AUTO_POSSESS" | b"NO_DOTSTAR_ANCHOR" | b"LF"
+                | b"BSR_UNICODE" => {}
+                _ if verb.starts_with(b"LIMIT_") => {}
+                _ => {
+                    let verb = String::from_utf8_lossy(verb);
+                    return Err(format!("(*{verb}) is not supported"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One step: a literal, an escape, a class, a quantifier, a bracket.
+    fn piece(&mut self) -> Result<(), String> {
+        let Some(byte) = self.peek() else { return Ok(()) };
+        if self.flags.extended && self.blank(byte) {
+            return Ok(());
+        }
+        match byte {
+            b'\\' => {
+                self.skip(1);
+                self.escape()
+            }
+            b'[' => {
+                self.skip(1);
+                Class::read(self)?.write(self);
+                Ok(())
+            }
+            b'(' => {
+                self.skip(1);
+                self.group()
+            }
+            b')' => {
+                self.skip(1);
+                let open = self.open.pop().ok_or("unmatched closing parenthesis")?;
+                self.flags = open.flags;
+                self.out.push(')');
+                Ok(())
+            }
+            b'*' | b'+' | b'?' => {
+                self.skip(1);
+                self.out.push(char::from(byte));
+                self.after_quantifier();
+                Ok(())
+            }
+            b'{' => self.brace(),
+            b'^' if self.flags.multi_line => self.raw("(?m:^)"),
+            b'$' => self.dollar(),
+            b'^' | b'.' | b'|' => {
+                self.skip(1);
+                self.out.push(char::from(byte));
+                Ok(())
+            }
+            _ => {
+                let c = self.next_char()?;
+                self.literal(c);
+                Ok(())
+            }
+        }
+    }
+
+    fn raw(&mut self, text: &str) -> Result<(), String> {
+        self.skip(1);
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    /// Skips white space and comments of the extended syntax.
+    fn blank(&mut self, byte: u8) -> bool {
+        match byte {
+            b' ' | b'\t'..=b'\r' => self.skip(1),
+            b'#' => {
+                if self.until(b'\n').is_none() {
+                    self.at = self.src.len();
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn dollar(&mut self) -> Result<(), String> {
+        self.skip(1);
+        let end = if self.flags.multi_line { "(?m:$)" } else { self.before_last_line_feed() };
+        self.out.push_str(end);
+        Ok(())
+    }
+
+    /// The end, or before a line feed that ends the subject. The linear engine cannot look ahead and
+    /// takes the line feed, which nobody sees outside of a group.
+    fn before_last_line_feed(&self) -> &'static str {
+        match self.target {
+            Target::Chars => r"(?=\n?\z)",
+            Target::Bytes if self.open.iter().any(|open| open.captures) => r"\z",
+            Target::Bytes => r"(?:\n?\z)",
+        }
+    }
+
+    /// Writes a character that stands for itself.
+    fn literal(&mut self, c: u32) {
+        let text = match (u8::try_from(c), char::from_u32(c)) {
+            (Ok(b), _) if b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'%' | b'=') => {
+                self.out.push(char::from(b));
+                return;
+            }
+            (Ok(b), _) if self.target == Target::Bytes && !self.utf => format!("\\x{b:02x}"),
+            (_, Some(c)) => format!("\\x{{{:x}}}", u32::from(c)),
+            _ => return,
+        };
+        self.out.push_str(&text);
+    }
+
+    fn after_quantifier(&mut self) {
+        if self.eat(b"?") {
+            self.out.push('?');
+        } else if self.eat(b"+") {
+            self.backtracks = true;
+            self.out.push('+');
+        }
+    }
+
+    /// `{2}`, `{2,}`, `{2,3}` and `{,3}` are quantifiers; any other brace stands for itself.
+    fn brace(&mut self) -> Result<(), String> {
+        let rest = self.src.get(self.at + 1..).unwrap_or_default();
+        let inside = memchr::memchr(b'}', rest).and_then(|end| rest.get(..end));
+        let bounds = inside.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| {
+            let (low, high) = text.split_once(',').unwrap_or((text, text));
+            let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+            let any = !low.is_empty() || !high.is_empty();
+            (any && digits(low) && digits(high)).then_some((low, high, text))
+        });
+        let Some((low, high, text)) = bounds else {
+            self.skip(1);
+            self.literal(u32::from(b'{'));
+            return Ok(());
+        };
+        let low = if low.is_empty() { "0" } else { low };
+        let quantifier =
+            if text.contains(',') { format!("{{{low},{high}}}") } else { format!("{{{low}}}") };
+        self.skip(text.len() + 2);
+        self.out.push_str(&quantifier);
+        self.after_quantifier();
+        Ok(())
+    }
+
+    fn enter(&mut self, captures: bool, text: &str) -> Result<(), String> {
+        if self.open.len() >= DEPTH_MAX {
+            return Err("groups nest too deep".into());
+        }
+        self.open.push(Open { flags: self.flags, captures });
+        self.groups += usize::from(captures);
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    /// What follows an opening parenthesis.
+    fn group(&mut self) -> Result<(), String> {
+        if self.peek() == Some(b'*') {
+            return Err("verbs inside a pattern are not supported".into());
+        }
+        if !self.eat(b"?") {
+            let captures = !self.flags.no_auto_capture;
+            return self.enter(captures, if captures { "(" } else { "(?:" });
+        }
+        for around in ["=", "!", "<=", "<!", ">"] {
+            if self.eat(around.as_bytes()) {
+                self.backtracks = true;
+                return self.enter(false, &format!("(?{around}"));
+            }
+        }
+        match self.peek().ok_or("the pattern ends behind (?")? {
+            b'#' => self.until(b')').map(drop).ok_or("missing ) after (?# comment".into()),
+            b'P' => {
+                self.skip(1);
+                match self.peek() {
+                    Some(b'<') => self.named(b'>'),
+                    Some(b'=') => {
+                        self.skip(1);
+                        let name = self.until(b')').ok_or("missing closing parenthesis")?.to_vec();
+                        self.reference(&name)
+                    }
+                    _ => Err("recursion is not supported".into()),
+                }
+            }
+            b'<' => self.named(b'>'),
+            b'\'' => self.named(b'\''),
+            b'(' => self.conditional(),
+            b'|' => Err("(?| is not supported".into()),
+            b'R' | b'&' | b'0'..=b'9' | b'+' => Err("recursion is not supported".into()),
+            b'-' if self.peek_at(1).is_some_and(|b| b.is_ascii_digit()) => {
+                Err("recursion is not supported".into())
+            }
+            _ => self.option_flags(),
+        }
+    }
+
+    /// A named group; at the character before the name.
+    fn named(&mut self, end: u8) -> Result<(), String> {
+        self.skip(1);
+        let name = self.until(end).ok_or("missing terminator in subpattern name")?.to_vec();
+        let starts = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
+        if !starts || !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+            return Err("invalid subpattern name".into());
+        }
+        self.enter(true, "(")?;
+        self.names.push((self.groups, String::from_utf8_lossy(&name).into_owned()));
+        Ok(())
+    }
+
+    /// `(?(1)yes|no)`, `(?(<name>)yes|no)`.
+    fn conditional(&mut self) -> Result<(), String> {
+        self.skip(1);
+        let inside = self.until(b')').ok_or("missing closing parenthesis")?.to_vec();
+        let name = match inside.as_slice() {
+            [b'<', name @ .., b'>'] | [b'\'', name @ .., b'\''] => name,
+            name => name,
+        };
+        let group = self.group_number(name)?;
+        self.backtracks = true;
+        self.enter(false, &format!("(?({group})"))
+    }
+
+    /// `(?i)`, `(?s-m:`, …: `m`, `x` and `n` are kept in mind, the others passed on.
+    fn option_flags(&mut self) -> Result<(), String> {
+        let outside = self.flags;
+        let (mut on, mut passed) = (true, [String::new(), String::new()]);
+        loop {
+            let byte = self.peek().ok_or("missing closing parenthesis")?;
+            self.skip(1);
+            match byte {
+                b'-' => on = false,
+                b'^' => {
+                    self.flags = Flags::default();
+                    passed[1].push_str("is");
+                }
+                b'm' => self.flags.multi_line = on,
+                b'x' => self.flags.extended = on,
+                b'n' => self.flags.no_auto_capture = on,
+                b'J' => {}
+                b'i' | b's' | b'U' => passed[usize::from(!on)].push(char::from(byte)),
+                b':' | b')' => {
+                    let [set, clear] = passed;
+                    let dash = if clear.is_empty() { "" } else { "-" };
+                    let text = format!("(?{set}{dash}{clear}");
+                    if byte == b')' {
+                        if text.len() > 2 {
+                            self.out.push_str(&text);
+                            self.out.push(')');
+                        }
+                        return Ok(());
+                    }
+                    let inside = std::mem::replace(&mut self.flags, outside);
+                    self.enter(false, &format!("{text}:"))?;
+                    self.flags = inside;
+                    return Ok(());
+                }
+                _ => return Err("unrecognized character after (? or (?-".into()),
+            }
+        }
+    }
+
+    /// The number of the group that `1`, `-1` or a name stands for.
+    fn group_number(&self, name: &[u8]) -> Result<usize, String> {
+        let text = String::from_utf8_lossy(name);
+        let relative = text.strip_prefix('-').and_then(|n| n.parse::<usize>().ok());
+        let number = match (relative, text.parse::<usize>()) {
+            (Some(back), _) if back > 0 => (self.groups + 1).checked_sub(back),
+            (_, Ok(number)) => Some(number),
+            _ => self.names.iter().find(|(_, n)| *n == text).map(|(group, _)| *group),
+        };
+        match number {
+            Some(number) if (1..=self.groups).contains(&number) => Ok(number),
+            _ => Err(format!("reference to non-existent subpattern \"{text}\"")),
+        }
+    }
+
+    fn reference(&mut self, name: &[u8]) -> Result<(), String> {
+        let group = self.group_number(name)?;
+        self.backtracks = true;
+        self.out.push_str(&format!("(?:\\{group})"));
+        Ok(())
+    }
+
+    /// What follows a backslash, outside of classes.
+    fn escape(&mut self) -> Result<(), String> {
+        let byte = self.peek().ok_or("\\ at the end of the pattern")?;
+        if byte.is_ascii_digit() && byte != b'0' && self.numbered_reference()? {
+            return Ok(());
+        }
+        let text = match byte {
+            b'Q' => return self.quoted(),
+            b'E' => "",
+            b'd' | b'D' | b'w' | b'W' | b's' | b'S' if self.ucp => {
+                self.skip(1);
+                self.out.extend(['\\', char::from(byte)]);
+                return Ok(());
+            }
+            b'b' => r"\b",
+            b'B' => r"\B",
+            b'A' | b'G' => r"\A",
+            b'z' => r"\z",
+            b'Z' => self.before_last_line_feed(),
+            b'N' => r"[^\n]",
+            b'R' => match self.target {
+                Target::Chars => r"(?:\r\n|[\x{a}-\x{d}\x{85}])",
+                Target::Bytes => r"(?:\r\n|[\x0a-\x0d\x85])",
+            },
+            b'C' if self.target == Target::Bytes && !self.utf => "(?s:.)",
+            b'K' => {
+                self.backtracks = true;
+                r"\K"
+            }
+            b'k' | b'g' => return self.named_reference(),
+            b'p' | b'P' => return self.lone_property(byte == b'P'),
+            _ => {
+                if let Some(class) = Class::of_shorthand(byte) {
+                    self.skip(1);
+                    class.write(self);
+                    return Ok(());
+                }
+                let c = self.escaped_char(false)?;
+                self.literal(c);
+                return Ok(());
+            }
+        };
+        self.skip(1);
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    fn quoted(&mut self) -> Result<(), String> {
+        self.skip(1);
+        while !self.at_end() && !self.eat(b"\\E") {
+            let c = self.next_char()?;
+            self.literal(c);
+        }
+        Ok(())
+    }
+
+    /// `\1` to `\9`, and higher numbers where so many groups are; others are octal.
+    fn numbered_reference(&mut self) -> Result<bool, String> {
+        let rest = self.src.get(self.at..).unwrap_or_default();
+        let len = rest.iter().take_while(|b| b.is_ascii_digit()).count().min(6);
+        let digits = rest[..len].to_vec();
+        let number = base::ascii::parse_u64(&digits).unwrap_or(0) as usize;
+        if number >= 10 && number > self.groups {
+            return Ok(false);
+        }
+        self.skip(len);
+        self.reference(&digits).map(|()| true)
+    }
+
+    /// `\k<name>`, `\k'name'`, `\k{name}`, `\g1`, `\g{-1}`.
+    fn named_reference(&mut self) -> Result<(), String> {
+        let letter = self.peek();
+        self.skip(1);
+        let end = match self.peek() {
+            Some(b'{') => b'}',
+            Some(b'<') if letter == Some(b'k') => b'>',
+            Some(b'\'') if letter == Some(b'k') => b'\'',
+            Some(b'<' | b'\'') => return Err("recursion is not supported".into()),
+            _ if letter == Some(b'k') => return Err("\\k is not followed by a name".into()),
+            _ => {
+                let rest = self.src.get(self.at..).unwrap_or_default();
+                let sign = usize::from(rest.first() == Some(&b'-'));
+                let digits = rest[sign..].iter().take_while(|b| b.is_ascii_digit()).count();
+                let name = rest[..sign + digits].to_vec();
+                self.skip(name.len());
+                return self.reference(&name);
+            }
+        };
+        self.skip(1);
+        let name = self.until(end).ok_or("missing terminator of a reference")?.to_vec();
+        self.reference(&name)
+    }
+
+    /// `\p{L}` outside of classes.
+    fn lone_property(&mut self, negated: bool) -> Result<(), String> {
+        self.skip(1);
+        let property = self.property(negated)?;
+        if self.target == Target::Bytes && !self.utf {
+            self.out.push_str(&format!("(?u:{property})"));
+        } else {
+            self.out.push_str(&property);
+        }
+        Ok(())
+    }
+
+    /// Reads a property's name, behind its `\p`, and gives it in the engines' form.
+    pub(super) fn property(&mut self, negated: bool) -> Result<String, String> {
+        let mut negated = negated;
+        let name = if self.eat(b"{") {
+            negated ^= self.eat(b"^");
+            self.until(b'}').ok_or("malformed \\P or \\p sequence")?.to_vec()
+        } else {
+            let letter = self.peek().ok_or("malformed \\P or \\p sequence")?;
+            self.skip(1);
+            vec![letter]
+        };
+        let name = match name.as_slice() {
+            b"L&" | b"LC" => "LC",
+            b"Xan" => return Ok(if negated { r"[^\p{L}\p{N}]" } else { r"[\p{L}\p{N}]" }.into()),
+            b"Xwd" => {
+                return Ok(if negated { r"[^\p{L}\p{N}_]" } else { r"[\p{L}\p{N}_]" }.into());
+            }
+            b"Xsp" | b"Xps" => return Ok(if negated { r"\S" } else { r"\s" }.into()),
+            name => match std::str::from_utf8(name) {
+                Ok(n) if n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => n,
+                _ => return Err("unknown property name after \\P or \\p".into()),
+            },
+        };
+        Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
+    }
+
+    /// `[:alpha:]` and its like, at the cursor inside a class.
+    pub(super) fn posix_class(&mut self) -> Result<Option<String>, String> {
+        const NAMES: [&str; 14] = [
+            "alpha", "lower", "upper", "alnum", "ascii", "blank", "cntrl", "digit", "graph",
+            "print", "punct", "space", "word", "xdigit",
+        ];
+        let rest = self.src.get(self.at..).and_then(|rest| rest.strip_prefix(b"[:"));
+        let name = rest.and_then(|rest| rest.get(..memchr::memmem::find(rest, b":]")?));
+        let bare = name.map(|name| name.strip_prefix(b"^").unwrap_or(name));
+        let (Some(name), Some(bare)) = (name, bare) else { return Ok(None) };
+        if !bare.iter().all(u8::is_ascii_lowercase) {
+            return Ok(None);
+        }
+        if !NAMES.iter().any(|known| known.as_bytes() == bare) {
+            return Err("unknown POSIX class name".into());
+        }
+        let text = format!("[:{}:]", String::from_utf8_lossy(name));
+        self.skip(text.len());
+        Ok(Some(text))
+    }
+
+    /// The character that an escape stands for; at the byte behind the backslash. Inside a class the
+    /// digits are octal.
+    pub(super) fn escaped_char(&mut self, in_class: bool) -> Result<u32, String> {
+        let byte = self.peek().ok_or("\\ at the end of the pattern")?;
+        if byte.is_ascii_digit() {
+            let max = if byte == b'0' || in_class { 3 } else { 3.min(self.octal_len()) };
+            let c = self.digits(8, max);
+            return c.filter(|c| *c <= self.last_char()).ok_or("octal value is too large".into());
+        }
+        if !byte.is_ascii_alphabetic() {
+            return self.next_char();
+        }
+        self.skip(1);
+        let c = match byte {
+            b'a' => 0x07,
+            b'e' => 0x1b,
+            b'f' => 0x0c,
+            b'n' => 0x0a,
+            b'r' => 0x0d,
+            b't' => 0x09,
+            b'c' => {
+                let c = self.peek().filter(|b| (0x20..0x7f).contains(b));
+                self.skip(1);
+                u32::from(
+                    c.ok_or("\\c is not followed by a character")?.to_ascii_uppercase() ^ 0x40,
+                )
+            }
+            b'x' | b'o' if self.peek() == Some(b'{') => {
+                self.skip(1);
+                let radix = if byte == b'x' { 16 } else { 8 };
+                let c = self.digits(radix, 12).ok_or("a number is missing in \\x{} or \\o{}")?;
+                if !self.eat(b"}") {
+                    return Err("a number is missing in \\x{} or \\o{}".into());
+                }
+                if c > self.last_char() || self.utf && char::from_u32(c).is_none() {
+                    return Err("character code point value in \\x{} or \\o{} is too large".into());
+                }
+                c
+            }
+            b'x' => self.digits(16, 2).unwrap_or(0),
+            _ => return Err("unrecognized character follows \\".into()),
+        };
+        Ok(c)
+    }
+
+    fn octal_len(&self) -> usize {
+        let rest = self.src.get(self.at..).unwrap_or_default();
+        rest.iter().take_while(|b| matches!(b, b'0'..=b'7')).count()
+    }
+
+    /// Takes up to `max` digits of that radix; `None` where there is none, or too much.
+    fn digits(&mut self, radix: u32, max: usize) -> Option<u32> {
+        let mut value: Option<u32> = None;
+        for _ in 0..max {
+            let Some(digit) = self.peek().and_then(|b| char::from(b).to_digit(radix)) else {
+                break;
+            };
+            self.skip(1);
+            value = Some(value.unwrap_or(0).checked_mul(radix)?.checked_add(digit)?);
+        }
+        value
+    }
+}
