@@ -24,6 +24,7 @@
 
 mod error;
 pub mod glob;
+pub mod hostnames;
 pub mod known;
 mod lexer;
 mod likely;

@@ -18,7 +18,7 @@ use crate::core_listen::ListenDef;
 use crate::cx::{Cx, Level, LoadEnv, LocationDraft, ServerDraft};
 use crate::location::{LocKind, Location, LocationInfo, Tree};
 use crate::module::{ConfSet, LocView, Module, Pipeline, Scope};
-use crate::names::{Names, ServerName};
+use crate::names::{self, ServerName};
 use crate::server::{Address, HttpMain, Listen, Server};
 use crate::vars::Registry;
 
@@ -84,7 +84,6 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
 /// A server with what its addresses need.
 struct Built {
     server: Rc<Server>,
-    names: Vec<ServerName>,
     listens: Vec<ListenDef>,
 }
 
@@ -189,7 +188,9 @@ impl Merge {
             names.push(ServerName::empty(&draft.at));
         }
         let server = Rc::new(Server {
-            name: names[0].text.clone(),
+            name: names[0].shown(),
+            names: names.into(),
+            by_name: OnceCell::new(),
             core: merged.core_srv.clone(),
             root,
             named,
@@ -198,7 +199,7 @@ impl Merge {
         if listens.is_empty() {
             listens.push(ListenDef::default_of(&draft.at));
         }
-        Ok(Built { server, names, listens })
+        Ok(Built { server, listens })
     }
 
     /// Merges and compiles a location with all that nests in it. `level` is merged already where it is
@@ -347,12 +348,12 @@ fn join(d: &mut AddressDraft, l: &ListenDef, server: usize) -> Result<(), ConfEr
 fn address(d: &AddressDraft, built: &[Built]) -> Rc<Address> {
     let default = built[d.default.unwrap_or(d.servers[0])].server.clone();
     let of: Vec<_> =
-        d.servers.iter().map(|i| (built[*i].server.clone(), built[*i].names.clone())).collect();
+        d.servers.iter().map(|i| (built[*i].server.clone(), &*built[*i].server.names)).collect();
     let text = d.def.spec.addr.to_string();
     Rc::new(Address {
         addr: d.def.spec.addr.clone(),
         default,
-        names: Names::new(&of, &text),
+        names: names::of_address(&of, &text),
         proxy_protocol: d.def.proxy_protocol,
     })
 }

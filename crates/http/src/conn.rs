@@ -323,6 +323,8 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
     r.flags.keepalive = r.head.wants_keep_alive() && !r.main.gate.is_closed();
     r.flags.lingering = r.head.has_body();
     r.flags.valid_location = true;
+    // An absolute target without a path is passed on with one.
+    r.flags.valid_unparsed_uri = r.unparsed_uri().first() == Some(&b'/');
     r.body.begin(&r.head);
     let outcome = match crate::target::prepare(r) {
         Ok(()) => phases::run(r).await,

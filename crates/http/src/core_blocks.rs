@@ -110,7 +110,7 @@ fn check_nesting(cx: &Cx, kind: LocKind, word: &Word, name: &Bytes) -> Result<()
         (_, LocKind::Named) => {
             format!("named location \"{inner_text}\" can be on the server level only")
         }
-        (LocKind::Regex, _) | (_, LocKind::Regex) => return Ok(()),
+        (_, LocKind::Regex) => return Ok(()),
         _ if !name.starts_with(outer) => {
             format!("location \"{inner_text}\" is outside location \"{outer_text}\"")
         }

@@ -158,6 +158,10 @@ pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
 
 fn send_error_page(r: &mut Request, p: &ErrorPage) -> Verdict {
     let overwrite = p.overwrite;
+    // Another handler's answer may need the body; for any other the client need not send it.
+    if !matches!(overwrite, Some(0 | 200)) {
+        r.flags.expect_tested = true;
+    }
     if let Some(code) = overwrite {
         r.err_status = code;
     }
@@ -201,6 +205,7 @@ pub(crate) fn builtin(r: &mut Request, status: u16) {
     r.err_status = sent;
     r.out.unconditional = true;
     r.out.allow_ranges = false;
+    r.flags.expect_tested = true;
     let location = r.out.location.clone();
     let refresh =
         core.msie_refresh && location.is_some() && matches!(status, 301 | 302) && is_msie(r);

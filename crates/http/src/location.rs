@@ -70,6 +70,8 @@ pub(crate) struct Tree {
     /// Prefixes, sorted by name; the longest match is found by walking down shared prefixes.
     prefixes: Vec<Prefix>,
     regexes: Vec<Rc<Location>>,
+    /// Whether any name here is one that a request may be redirected to by adding its slash.
+    slashes: bool,
 }
 
 struct Prefix {
@@ -84,6 +86,19 @@ pub(crate) enum Found {
     Location(Rc<Location>),
     /// The URI is a location's name but for the slash at its end.
     AddSlash(Rc<Location>),
+    /// A regular expression's match was given up.
+    Failed,
+}
+
+/// What the search found at one level.
+enum Hit {
+    None,
+    /// A prefix: regular expressions of the levels around go before it.
+    Prefix(Rc<Location>),
+    /// An exact name or a regular expression: the search is over.
+    Final(Rc<Location>),
+    AddSlash(Rc<Location>),
+    Failed,
 }
 
 impl Tree {
@@ -91,6 +106,7 @@ impl Tree {
         let mut tree = Tree::default();
         let mut prefixes: Vec<Rc<Location>> = Vec::new();
         for l in locations {
+            tree.slashes |= l.info.auto_redirect;
             match l.info.kind {
                 LocKind::Exact => tree.exact.push(l),
                 LocKind::Prefix | LocKind::PrefixNoRegex => prefixes.push(l),
@@ -115,6 +131,10 @@ impl Tree {
         tree
     }
 
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
+    }
+
     fn exact(&self, uri: &[u8]) -> Option<&Rc<Location>> {
         let i = self.exact.binary_search_by(|l| l.info.name.as_ref().cmp(uri)).ok()?;
         Some(&self.exact[i])
@@ -135,6 +155,9 @@ impl Tree {
 
     /// A location that redirects `uri` to itself with a slash added.
     fn with_slash(&self, uri: &[u8]) -> Option<&Rc<Location>> {
+        if !self.slashes {
+            return None;
+        }
         let takes = |l: &&Rc<Location>| {
             l.info.auto_redirect
                 && l.info.name.len() == uri.len() + 1
@@ -150,54 +173,138 @@ impl Tree {
 
 /// Finds the location of `r.uri` below `from`.
 pub(crate) fn find(r: &mut Request, from: &Rc<Location>) -> Found {
+    if from.tree.is_empty() {
+        return Found::None;
+    }
     let uri = std::mem::take(&mut r.uri);
     let found = find_in(r, from, &uri);
     r.uri = uri;
-    found.unwrap_or(Found::None)
+    match found {
+        Hit::None => Found::None,
+        Hit::Prefix(l) | Hit::Final(l) => Found::Location(l),
+        Hit::AddSlash(l) => Found::AddSlash(l),
+        Hit::Failed => Found::Failed,
+    }
 }
 
-fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Option<Found> {
+fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
     let tree = &at.tree;
     if let Some(l) = tree.exact(uri) {
-        return Some(Found::Location(l.clone()));
+        return Hit::Final(l.clone());
     }
     let prefix = tree.longest_prefix(uri);
-    let slash = tree.with_slash(uri);
-    let mut best = None;
+    // A prefix whose name is the URI itself goes before adding a slash to it.
+    if prefix.is_none_or(|l| l.info.name.len() < uri.len())
+        && let Some(l) = tree.with_slash(uri)
+    {
+        return Hit::AddSlash(l.clone());
+    }
+    let mut best = Hit::None;
     if let Some(l) = prefix {
-        // A prefix whose name is the URI itself wins over adding a slash.
-        let exact_name = l.info.name.len() == uri.len();
-        if let (Some(s), false) = (slash, exact_name) {
-            return Some(Found::AddSlash(s.clone()));
-        }
-        best = Some(Found::Location(l.clone()));
-        match find_in(r, l, uri) {
-            Some(Found::Location(inner)) => {
-                if matches!(inner.info.kind, LocKind::Exact | LocKind::Regex) {
-                    return Some(Found::Location(inner));
-                }
-                best = Some(Found::Location(inner));
-            }
-            Some(other) => return Some(other),
-            None => {}
-        }
+        best = match find_in(r, l, uri) {
+            Hit::None => Hit::Prefix(l.clone()),
+            Hit::Prefix(inner) => Hit::Prefix(inner),
+            over => return over,
+        };
         if l.info.kind == LocKind::PrefixNoRegex {
             return best;
         }
-    } else if let Some(s) = slash {
-        return Some(Found::AddSlash(s.clone()));
     }
     for l in &tree.regexes {
-        let hit = match &l.regex {
-            Some(re) => re.exec(r, uri),
-            None => false,
-        };
-        if hit {
-            return Some(match find_in(r, l, uri) {
-                Some(inner) => inner,
-                None => Found::Location(l.clone()),
-            });
+        match l.regex.as_ref().map_or(Ok(false), |re| re.exec(r, uri)) {
+            Ok(false) => {}
+            Ok(true) => {
+                return match find_in(r, l, uri) {
+                    Hit::None => Hit::Final(l.clone()),
+                    Hit::Prefix(inner) | Hit::Final(inner) | Hit::AddSlash(inner) => {
+                        Hit::Final(inner)
+                    }
+                    Hit::Failed => Hit::Failed,
+                };
+            }
+            Err(_) => return Hit::Failed,
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_conf::CoreLocDraft;
+
+    fn location(kind: LocKind, name: &'static str, auto_redirect: bool) -> Rc<Location> {
+        Rc::new(Location {
+            info: LocationInfo { kind, name: Bytes::from_static(name.as_bytes()), auto_redirect },
+            core: Rc::new(CoreLoc::from(&CoreLocDraft::default())),
+            pipeline: Pipeline::default(),
+            confs: ConfSet::default(),
+            regex: None,
+            tree: Tree::default(),
+            ifs: Vec::new(),
+            limit_except: None,
+        })
+    }
+
+    fn prefixes(names: &[&'static str]) -> Tree {
+        Tree::new(names.iter().map(|n| location(LocKind::Prefix, n, false)).collect())
+    }
+
+    fn name(l: Option<&Rc<Location>>) -> Option<&str> {
+        l.map(|l| std::str::from_utf8(&l.info.name).unwrap())
+    }
+
+    #[test]
+    fn the_longest_prefix_is_found() {
+        let tree = prefixes(&["/a/b/c", "/", "/a", "/a/b/", "/a/bx", "/b", "/a/b/c/d/e"]);
+        for (uri, want) in [
+            ("/", "/"),
+            ("/x", "/"),
+            ("/a", "/a"),
+            ("/ab", "/a"),
+            ("/a/b", "/a"),
+            ("/a/b/", "/a/b/"),
+            ("/a/b/b", "/a/b/"),
+            ("/a/b/c", "/a/b/c"),
+            ("/a/b/c/d", "/a/b/c"),
+            ("/a/b/d", "/a/b/"),
+            ("/a/by", "/a"),
+            ("/a/bxy", "/a/bx"),
+            ("/c", "/"),
+            ("/b/é", "/b"),
+        ] {
+            assert_eq!(name(tree.longest_prefix(uri.as_bytes())), Some(want), "{uri}");
+        }
+        assert_eq!(name(tree.longest_prefix(b"x")), None);
+        assert_eq!(name(prefixes(&["/a"]).longest_prefix(b"/")), None);
+        assert_eq!(name(prefixes(&[""]).longest_prefix(b"x")), Some(""));
+    }
+
+    #[test]
+    fn exact_names_are_apart() {
+        let tree = Tree::new(vec![
+            location(LocKind::Exact, "/a", false),
+            location(LocKind::Prefix, "/a", false),
+            location(LocKind::Exact, "/", false),
+        ]);
+        assert!(tree.exact(b"/a").is_some_and(|l| l.info.kind == LocKind::Exact));
+        assert!(tree.longest_prefix(b"/a").is_some_and(|l| l.info.kind == LocKind::Prefix));
+        assert_eq!(name(tree.exact(b"/a/")), None);
+        assert_eq!(name(tree.exact(b"/")), Some("/"));
+    }
+
+    #[test]
+    fn only_marked_locations_add_their_slash() {
+        let tree = Tree::new(vec![
+            location(LocKind::Prefix, "/a/", true),
+            location(LocKind::Prefix, "/a-b", true),
+            location(LocKind::Prefix, "/a-c/", false),
+            location(LocKind::Exact, "/e/", true),
+        ]);
+        assert_eq!(name(tree.with_slash(b"/a")), Some("/a/"));
+        assert_eq!(name(tree.with_slash(b"/e")), Some("/e/"));
+        for uri in ["/a/", "/a-b", "/a-", "/a-c", "/", "", "/e/", "/f"] {
+            assert_eq!(name(tree.with_slash(uri.as_bytes())), None, "{uri}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! Server names: exact, with a leading or trailing wildcard, or a regular expression.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::hostnames::{HostTable, Refused};
 use conf::{ConfError, Word};
 
-use crate::regex::Regex;
+use crate::regex::{MatchFailed, Regex};
 use crate::request::Request;
 use crate::server::Server;
 use crate::vars::Registry;
@@ -14,144 +14,140 @@ use crate::vars::Registry;
 /// One argument of `server_name`.
 #[derive(Clone)]
 pub(crate) struct ServerName {
-    /// As written, but in lower case; what `$server_name` and redirects use.
+    /// As written, but in lower case unless it is a regular expression.
     pub text: Bytes,
-    pub kind: NameKind,
+    pub regex: Option<Rc<Regex>>,
     pub at: Word,
-}
-
-#[derive(Clone)]
-pub(crate) enum NameKind {
-    Exact,
-    /// `.example.com`: the name itself and all below it.
-    Dot,
-    /// `*.example.com`
-    Leading,
-    /// `www.example.*`
-    Trailing,
-    Regex(Rc<Regex>),
 }
 
 impl ServerName {
     /// The name of a server that has none.
     pub fn empty(at: &Word) -> ServerName {
-        ServerName { text: Bytes::new(), kind: NameKind::Exact, at: at.clone() }
+        ServerName { text: Bytes::new(), regex: None, at: at.clone() }
     }
 
     pub fn parse(w: &Word, vars: &mut Registry) -> Result<Self, ConfError> {
         let raw = w.bytes();
+        if raw == b"." || raw.first() == Some(&b'*') && !matches!(raw, [_, b'.', _, ..]) {
+            let m = format!("server name \"{}\" is invalid", w.lossy());
+            return Err(ConfError::at(w, m));
+        }
+        if raw.contains(&b'/') {
+            conf::warn(w, format!("server name \"{}\" has suspicious symbols", w.lossy()));
+        }
         if let Some(pattern) = raw.strip_prefix(b"~") {
             if pattern.is_empty() {
                 let m = format!("empty regex in server name \"{}\"", w.lossy());
                 return Err(ConfError::at(w, m));
             }
-            // Host names are compared in lower case; a pattern with capitals means any case.
+            // Hosts are compared in lower case, so a pattern with capitals can only mean any case.
             let caseless = pattern.iter().any(u8::is_ascii_uppercase);
             let re = Regex::compile(w, pattern, caseless, vars)?;
-            let kind = NameKind::Regex(Rc::new(re));
-            return Ok(ServerName { text: w.text.clone(), kind, at: w.clone() });
+            return Ok(ServerName {
+                text: w.text.clone(),
+                regex: Some(Rc::new(re)),
+                at: w.clone(),
+            });
         }
-        if raw.contains(&b'/') {
-            conf::warn(w, format!("server name \"{}\" has suspicious symbols", w.lossy()));
-        }
-        let text =
-            if raw == b"$hostname" { os::process::hostname().into_bytes() } else { raw.to_vec() };
+        let text = if base::ascii::eq_ignore_case(raw, b"$hostname") {
+            os::process::hostname().into_bytes()
+        } else {
+            raw.to_vec()
+        };
         let text = Bytes::from(text.to_ascii_lowercase());
-        let stars = text.iter().filter(|b| **b == b'*').count();
-        let kind = match text.as_ref() {
-            [b'*', b'.', _, ..] if stars == 1 => NameKind::Leading,
-            [_, .., b'.', b'*'] if stars == 1 => NameKind::Trailing,
-            [b'.', ..] if stars == 0 && text.len() > 1 => NameKind::Dot,
-            _ if stars == 0 => NameKind::Exact,
-            _ => {
-                let m = format!("invalid server name or wildcard \"{}\"", w.lossy());
-                return Err(ConfError::at(w, m));
-            }
-        };
-        Ok(ServerName { text, kind, at: w.clone() })
-    }
-}
-
-/// The servers of one address, by name.
-pub(crate) struct Names {
-    exact: HashMap<Bytes, Rc<Server>>,
-    /// Keys without the star: `.example.com`.
-    leading: HashMap<Bytes, Rc<Server>>,
-    /// Keys without the star: `www.example.`.
-    trailing: HashMap<Bytes, Rc<Server>>,
-    regexes: Vec<(Rc<Regex>, Rc<Server>)>,
-    /// Whether a look-up can give anything but the default server.
-    pub any: bool,
-}
-
-impl Names {
-    /// Collects the names of an address's servers; what conflicts is warned of and the first wins.
-    pub fn new(servers: &[(Rc<Server>, Vec<ServerName>)], address: &str) -> Names {
-        let mut names = Names {
-            exact: HashMap::new(),
-            leading: HashMap::new(),
-            trailing: HashMap::new(),
-            regexes: Vec::new(),
-            any: servers.len() > 1,
-        };
-        for (server, list) in servers {
-            for n in list {
-                names.any |= matches!(n.kind, NameKind::Regex(_));
-                if !names.add(server, n) {
-                    let text = String::from_utf8_lossy(&n.text);
-                    let m = format!("conflicting server name \"{text}\" on {address}, ignored");
-                    conf::warn(&n.at, m);
-                }
-            }
+        // Tried out here, where the place is known, and not once for each address.
+        if HostTable::new().add(&text, ()) == Err(Refused::Invalid) {
+            let m = format!("invalid server name or wildcard \"{}\"", w.lossy());
+            return Err(ConfError::at(w, m));
         }
-        names
+        Ok(ServerName { text, regex: None, at: w.clone() })
     }
 
-    fn add(&mut self, server: &Rc<Server>, n: &ServerName) -> bool {
-        let put = |map: &mut HashMap<Bytes, Rc<Server>>, key: Bytes| {
-            let fresh = !map.contains_key(&key);
-            map.entry(key).or_insert_with(|| server.clone());
-            fresh
-        };
-        match &n.kind {
-            NameKind::Exact => put(&mut self.exact, n.text.clone()),
-            NameKind::Dot => {
-                let exact = put(&mut self.exact, n.text.slice(1..));
-                put(&mut self.leading, n.text.clone()) && exact
-            }
-            NameKind::Leading => put(&mut self.leading, n.text.slice(1..)),
-            NameKind::Trailing => put(&mut self.trailing, n.text.slice(..n.text.len() - 1)),
-            NameKind::Regex(re) => {
-                self.regexes.push((re.clone(), server.clone()));
+    /// What `$server_name` and redirects say: `.example.com` without its dot.
+    pub fn shown(&self) -> Bytes {
+        match &self.regex {
+            None if self.text.starts_with(b".") => self.text.slice(1..),
+            _ => self.text.clone(),
+        }
+    }
+}
+
+/// What belongs to a name, by name: the servers of one address.
+pub(crate) struct Names<T> {
+    table: HostTable<T>,
+    regexes: Vec<(Rc<Regex>, T)>,
+}
+
+impl<T: Clone> Names<T> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Names { table: HostTable::new(), regexes: Vec::new() }
+    }
+
+    /// Adds a name; false where it is there already, and stays what it was.
+    pub fn add(&mut self, name: &ServerName, value: &T) -> bool {
+        match &name.regex {
+            Some(re) => {
+                self.regexes.push((re.clone(), value.clone()));
                 true
             }
+            None => self.table.add(&name.text, value.clone()).is_ok(),
         }
     }
 
-    /// The server for `host` (lower case, without port): exact, longest leading wildcard, longest
-    /// trailing wildcard, first matching regular expression.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> Option<Rc<Server>> {
-        if let Some(s) = self.exact.get(host) {
-            return Some(s.clone());
-        }
-        if !self.leading.is_empty() {
-            for i in memchr::memchr_iter(b'.', host) {
-                if i > 0
-                    && let Some(s) = self.leading.get(&host[i..])
-                {
-                    return Some(s.clone());
-                }
-            }
-        }
-        if !self.trailing.is_empty() {
-            for i in memchr::memrchr_iter(b'.', host) {
-                if i + 1 < host.len()
-                    && let Some(s) = self.trailing.get(&host[..=i])
-                {
-                    return Some(s.clone());
-                }
-            }
-        }
-        self.regexes.iter().find(|(re, _)| re.exec(r, host)).map(|(_, s)| s.clone())
+    /// Whether a name is a regular expression: then even a single server has to be looked for, since
+    /// its groups are variables.
+    pub fn has_regexes(&self) -> bool {
+        !self.regexes.is_empty()
     }
+
+    /// What belongs to `host` (lower case, without port): the exact name, the longest leading
+    /// wildcard, the longest trailing wildcard, the first regular expression that matches.
+    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<Option<T>, MatchFailed> {
+        if let Some(found) = self.table.find(host) {
+            return Ok(Some(found.clone()));
+        }
+        if host.is_empty() {
+            return Ok(None);
+        }
+        for (re, value) in &self.regexes {
+            if re.exec(r, host)? {
+                return Ok(Some(value.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<T> Names<T> {
+    /// Whether something belongs to `host`; groups of regular expressions are not recorded.
+    pub fn has(&self, host: &[u8], r: &Request) -> Result<bool, MatchFailed> {
+        if self.table.find(host).is_some() {
+            return Ok(true);
+        }
+        for (re, _) in &self.regexes {
+            if re.is_match(r, host)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The servers of one address; a name that two of them have is warned of, and the first keeps it.
+pub(crate) fn of_address(
+    servers: &[(Rc<Server>, &[ServerName])],
+    address: &str,
+) -> Option<Names<Rc<Server>>> {
+    let mut names = Names::new();
+    for (server, list) in servers {
+        for name in *list {
+            if !names.add(name, server) {
+                let text = String::from_utf8_lossy(&name.text);
+                let m = format!("conflicting server name \"{text}\" on {address}, ignored");
+                conf::warn(&name.at, m);
+            }
+        }
+    }
+    (servers.len() > 1 || names.has_regexes()).then_some(names)
 }

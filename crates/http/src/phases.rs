@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::core_conf::Satisfy;
 use crate::core_pages::special;
-use crate::location::{self, Found, LocKind, Location};
+use crate::location::{self, Found, Location};
 use crate::module::{PhaseHandler, Pipeline, Step, Verdict};
 use crate::request::Request;
 
@@ -71,10 +71,8 @@ fn settle(r: &mut Request, verdict: Verdict) -> Result<From, Outcome> {
     match verdict {
         Verdict::Done => Ok(From::Response),
         Verdict::Close | Verdict::Status(444) => Err(Outcome::Close),
-        Verdict::Redirected => Ok(match r.loc.info.kind {
-            LocKind::Named => From::Rewrite,
-            _ => From::ServerRewrite,
-        }),
+        Verdict::Redirected if std::mem::take(&mut r.flags.named) => Ok(From::Rewrite),
+        Verdict::Redirected => Ok(From::ServerRewrite),
         Verdict::Status(s) => {
             let next = special(r, s);
             match next {
@@ -243,6 +241,7 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
         Found::None => (root, false),
         Found::Location(l) => (l, false),
         Found::AddSlash(l) => (l, true),
+        Found::Failed => return Err(Verdict::Status(500)),
     };
     if !r.flags.internal && target.core.internal {
         r.enter(target);
@@ -347,7 +346,8 @@ impl Request {
         }
         self.clear_ctx();
         self.flags.internal = true;
-        self.flags.valid_location = false;
+        self.flags.valid_location = true;
+        self.flags.valid_unparsed_uri = false;
         self.flags.uri_changed = false;
         let root = self.server.root.clone();
         self.enter(root);
@@ -374,6 +374,7 @@ impl Request {
         };
         self.flags.internal = true;
         self.flags.uri_changed = false;
+        self.flags.named = true;
         self.clear_ctx();
         self.enter(target);
         Verdict::Redirected

@@ -32,8 +32,13 @@ pub struct Flags {
     pub internal: bool,
     /// A rewrite changed the URI; the location must be found anew.
     pub uri_changed: bool,
-    /// The URI is the one that the client sent: `alias` may cut the location's name off it.
+    /// The URI is the one that the location was found for: it begins with the location's name, which
+    /// `alias` and passed requests cut off. No longer so after `rewrite … break`.
     pub valid_location: bool,
+    /// The URI is the one that the client sent, so that it may be passed on as it was written.
+    pub valid_unparsed_uri: bool,
+    /// The location just entered is a named one: the phases go on at its rewriting.
+    pub(crate) named: bool,
     /// An error page is being served: errors in it are not answered by `error_page` again.
     pub error_page: bool,
     /// Only the head of the response is sent (HEAD, 204, 304).

@@ -11,7 +11,9 @@ use os::SockAddr;
 use crate::core_conf::{CoreSrv, TempPath};
 use crate::location::Location;
 use crate::module::ConfSet;
-use crate::names::Names;
+use crate::names::{Names, ServerName};
+use crate::regex::MatchFailed;
+use crate::request::Request;
 use crate::stats::Stats;
 use crate::vars::Var;
 
@@ -24,6 +26,27 @@ pub struct Server {
     /// Its own level: what holds for requests that no location takes.
     pub root: Rc<Location>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,
+    /// Its names, as written; at least one.
+    pub(crate) names: Box<[ServerName]>,
+    /// The same for looking up, made when first needed.
+    pub(crate) by_name: OnceCell<Names<()>>,
+}
+
+impl Server {
+    /// Whether one of its names stands for `host`, which is in lower case.
+    ///
+    /// # Errors
+    /// A regular expression's match was given up.
+    pub fn is_named(&self, host: &[u8], r: &Request) -> Result<bool, MatchFailed> {
+        let names = self.by_name.get_or_init(|| {
+            let mut names = Names::new();
+            for name in &self.names {
+                names.add(name, &());
+            }
+            names
+        });
+        names.has(host, r)
+    }
 }
 
 /// The whole `http` block, as a worker runs it.
@@ -95,7 +118,8 @@ pub struct Address {
     pub addr: SockAddr,
     /// The server for hosts that no name matches.
     pub default: Rc<Server>,
-    pub(crate) names: Names,
+    /// `None` where no host can lead to another server.
+    pub(crate) names: Option<Names<Rc<Server>>>,
     /// `listen … proxy_protocol`
     pub proxy_protocol: bool,
 }

@@ -11,8 +11,7 @@ use crate::request::Request;
 /// # Errors
 /// The status to refuse the request with.
 pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
-    host(r);
-    let checked = checked(r);
+    let checked = host(r).and_then(|()| checked(r));
     if checked.is_err() {
         r.flags.keepalive = false;
     }
@@ -42,29 +41,28 @@ fn checked(r: &mut Request) -> Result<(), u16> {
     Ok(())
 }
 
-fn host(r: &mut Request) {
-    let Some(h) = r.head.host else { return select(r) };
-    let Request { host, buf, .. } = r;
-    host.extend_from_slice(h.name.of(buf.filled()));
-    if h.has_upper {
-        host.make_ascii_lowercase();
+fn host(r: &mut Request) -> Result<(), u16> {
+    if let Some(h) = r.head.host {
+        let Request { host, buf, .. } = r;
+        host.extend_from_slice(h.name.of(buf.filled()));
+        if h.has_upper {
+            host.make_ascii_lowercase();
+        }
+        r.host_port = h.port;
     }
-    r.host_port = h.port;
-    select(r);
-}
-
-/// Chooses the virtual server by the host.
-fn select(r: &mut Request) {
     let address = r.c().listen.clone();
     r.server.clone_from(&address.default);
-    if address.names.any {
+    let mut found = Ok(None);
+    if let Some(names) = &address.names {
         let host = std::mem::take(&mut r.host);
-        if let Some(s) = address.names.find(&host, r) {
-            r.server = s;
-        }
+        found = names.find(&host, r);
         r.host = host;
     }
-    r.loc = r.server.root.clone();
+    if let Ok(Some(server)) = &found {
+        r.server.clone_from(server);
+    }
+    r.loc.clone_from(&r.server.root);
+    found.map(drop).map_err(|_| 500)
 }
 
 fn uri(r: &mut Request) -> Result<(), u16> {
@@ -79,6 +77,7 @@ fn uri(r: &mut Request) -> Result<(), u16> {
     match proto::uri::normalize(raw, server.core.merge_slashes, uri) {
         Ok(parts) => {
             args.extend_from_slice(&raw[parts.args]);
+            (head.quoted, head.plus_in_path) = (parts.quoted, parts.plus);
             Ok(())
         }
         Err(_) => {
@@ -111,14 +110,10 @@ fn dropped_fields(r: &Request) {
 }
 
 impl Request {
-    /// Sets the URI that a rewrite made: the location is found anew.
-    pub fn rewrite_uri(&mut self, uri: Vec<u8>, args: Option<Vec<u8>>) {
-        self.uri = uri;
-        if let Some(a) = args {
-            self.args = a;
-        }
-        self.flags.valid_location = false;
-        self.flags.uri_changed = true;
+    /// Whether the path that the client sent had a `%` or a `+`: groups of regular expressions are
+    /// escaped then, where they become arguments or redirects.
+    pub fn was_escaped(&self) -> bool {
+        self.head.quoted || self.head.plus_in_path
     }
 
     /// The path of the file that the URI stands for here, by `root` or `alias`.

@@ -42,13 +42,10 @@ impl Types {
     }
 }
 
-/// The extension of a URI or path: what follows the last dot after the last slash.
+/// The extension of a URI or path: what follows the last dot of its last segment, unless the segment
+/// begins with that dot.
 pub fn extension(path: &[u8]) -> &[u8] {
-    let from = memchr::memrchr(b'/', path).map_or(0, |i| i + 1);
-    match memchr::memrchr(b'.', &path[from..]) {
-        Some(i) => &path[from + i + 1..],
-        None => b"",
-    }
+    proto::uri::extension(path).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -59,7 +56,7 @@ mod tests {
     fn extensions_of_paths() {
         assert_eq!(extension(b"/a/b.tar.gz"), b"gz");
         assert_eq!(extension(b"/a.b/c"), b"");
-        assert_eq!(extension(b"/a/.profile"), b"profile");
+        assert_eq!(extension(b"/a/.profile"), b"");
         assert_eq!(extension(b""), b"");
     }
 

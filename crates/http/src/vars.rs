@@ -93,8 +93,10 @@ pub(crate) enum Kind {
     Value(ValueFn),
     /// Evaluated on each use (`map … volatile`).
     Volatile(ValueFn),
-    /// Only what `set` or a named capture stored.
+    /// Only what `set` stored.
     Stored,
+    /// Only what a named group of a regular expression, or `set`, stored.
+    Captured,
 }
 
 /// All variables by name, while loading.
@@ -183,8 +185,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// Makes the variable one that holds what is stored in it at run time (`set`, named captures), if
-    /// it is not computed by something else already. Gives its setter where it is built in.
+    /// Makes the variable one that holds what is stored in it at run time (`set`), if it is not
+    /// computed by something else. Gives its setter where it is built in.
     pub fn define_stored(&mut self, word: &Word) -> Result<(VarId, Option<SetFn>), ConfError> {
         let id = self.define(word)?;
         let var = &mut self.vars[id.0 as usize];
@@ -194,20 +196,23 @@ impl Registry {
         Ok((id, var.set))
     }
 
-    /// A named capture of a regular expression.
-    pub(crate) fn named_capture(&mut self, name: &str) -> VarId {
-        let id = self.id_of(name.as_bytes(), None);
+    /// The variable that a named group of a regular expression sets.
+    pub(crate) fn named_capture(&mut self, name: &str, at: &Word) -> Result<VarId, ConfError> {
+        let id = self.id_of(name.as_bytes(), Some(at));
         let var = &mut self.vars[id.0 as usize];
-        if matches!(var.kind, Kind::Unknown) {
-            var.kind = Kind::Stored;
+        if !var.changeable {
+            return Err(ConfError::at(at, format!("the duplicate \"{name}\" variable")));
         }
-        id
+        // Whatever the variable was, it now has no value until the expression matched.
+        var.kind = Kind::Captured;
+        Ok(id)
     }
 
     /// The end of loading: gives families their names and refuses what nobody defined.
     pub(crate) fn finish(mut self) -> Result<Vec<Var>, ConfError> {
         for var in &mut self.vars {
-            if !matches!(var.kind, Kind::Unknown) {
+            // A name that only `set` defines still belongs to its family where nothing was stored.
+            if !matches!(var.kind, Kind::Unknown | Kind::Stored) {
                 continue;
             }
             let found = self
@@ -219,6 +224,9 @@ impl Registry {
                 && let Get::Prefix(f) = d.get
             {
                 var.kind = Kind::Prefix(f, var.name.slice(d.name.len()..));
+                continue;
+            }
+            if matches!(var.kind, Kind::Stored) {
                 continue;
             }
             let m = format!("unknown \"{}\" variable", String::from_utf8_lossy(&var.name));
@@ -358,7 +366,7 @@ impl Request {
                 }
                 None => false,
             },
-            Kind::Unknown => false,
+            Kind::Unknown | Kind::Captured => false,
         }
     }
 

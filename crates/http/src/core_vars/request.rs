@@ -33,6 +33,7 @@ pub(super) fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub(super) fn set_args(r: &mut Request, value: Bytes) {
     r.args.clear();
     r.args.extend_from_slice(&value);
+    r.flags.valid_unparsed_uri = false;
 }
 
 pub(super) fn is_args(r: &mut Request, out: &mut Vec<u8>) -> bool {
