@@ -350,7 +350,9 @@ fn address(d: &AddressDraft, built: &[Built]) -> Rc<Address> {
     let of: Vec<_> =
         d.servers.iter().map(|i| (built[*i].server.clone(), &*built[*i].server.names)).collect();
     let text = d.def.spec.addr.to_string();
+    let limits_differ = of.iter().any(|(s, _)| !Rc::ptr_eq(&s.core, &default.core));
     Rc::new(Address {
+        limits_differ,
         addr: d.def.spec.addr.clone(),
         default,
         names: names::of_address(&of, &text),

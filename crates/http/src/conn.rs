@@ -214,7 +214,7 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
         return After::Close;
     }
     loop {
-        match parser.parse(r.buf.filled(), &limits, &mut r.head) {
+        match parse(c, &mut parser, r, &limits) {
             Step::Done { len } => {
                 r.head_len = len;
                 deadline = None;
@@ -244,6 +244,19 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
             Step::Bad(e) => return refuse_head(c, r, e).await,
         }
     }
+}
+
+/// Reads on in the head. Once the host is known, its virtual server's limits hold, where servers of the
+/// address differ in them.
+#[inline]
+fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
+    if !c.listen.limits_differ {
+        return parser.parse(r.buf.filled(), limits, &mut r.head);
+    }
+    parser.parse_with(r.buf.filled(), limits, &mut r.head, |host, buf| {
+        let name = host.name.of(buf).to_ascii_lowercase();
+        c.listen.names.as_ref()?.find_text(&name).map(|s| self::limits(&s.core))
+    })
 }
 
 /// Reads more of a head; false at the end of the connection, which is then logged.
@@ -289,8 +302,7 @@ async fn refuse_head(c: &Rc<Conn>, r: &mut Box<Request>, e: proto::h1::H1Error) 
     c.requests.set(c.requests.get() + 1);
     main_request(r);
     let text = e.message(r.buf.filled());
-    r.log(Level::Info, format_args!("{text}"));
-    r.flags.lingering = true;
+    r.log(Level::Info, format_args!("{text} while {}", e.stage.action()));
     // The line may be in no state to name a version; the answer is one of HTTP/1.
     r.head.version = r.head.version.max(Version::HTTP_10);
     r.method = Method::Get;

@@ -120,6 +120,12 @@ impl<T: Clone> Names<T> {
 }
 
 impl<T> Names<T> {
+    /// What belongs to `host` by its text alone: for before there is a request that a regular
+    /// expression's groups could be stored in.
+    pub fn find_text(&self, host: &[u8]) -> Option<&T> {
+        self.table.find(host)
+    }
+
     /// Whether something belongs to `host`; groups of regular expressions are not recorded.
     pub fn has(&self, host: &[u8], r: &Request) -> Result<bool, MatchFailed> {
         if self.table.find(host).is_some() {

@@ -120,6 +120,8 @@ pub struct Address {
     pub default: Rc<Server>,
     /// `None` where no host can lead to another server.
     pub(crate) names: Option<Names<Rc<Server>>>,
+    /// Some server here has settings of its own for reading a head.
+    pub(crate) limits_differ: bool,
     /// `listen … proxy_protocol`
     pub proxy_protocol: bool,
 }
