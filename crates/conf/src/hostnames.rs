@@ -1,7 +1,8 @@
-//! Names with a wildcard at one end: `example.com`, `.example.com`, `*.example.com`, `www.example.*`.
+//! Names with a wildcard at one end: `example.com`, `.example.com`, `*.example.com`,
+//! `www.example.*`.
 //!
-//! What `server_name`, `map` with `hostnames` and `valid_referers` look up: the exact name wins, then
-//! the longest wildcard at the front, then the longest at the end.
+//! What `server_name`, `map` with `hostnames` and `valid_referers` look up: the exact name wins,
+//! then the longest wildcard at the front, then the longest at the end.
 
 use std::collections::HashMap;
 

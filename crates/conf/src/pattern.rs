@@ -1,11 +1,11 @@
 //! Regular expressions with PCRE's syntax, as configurations use it.
 //!
-//! Two engines: one that takes time linear in the subject, for all patterns that it can express, and a
-//! backtracking one, bounded, for look-around, back-references and atomic groups. What differs between
-//! their syntax and PCRE's is [`translate`]d first.
+//! Two engines: one that takes time linear in the subject, for all patterns that it can express,
+//! and a backtracking one, bounded, for look-around, back-references and atomic groups. What
+//! differs between their syntax and PCRE's is [`translate`]d first.
 //!
-//! As in PCRE without its UTF mode, which a pattern turns on by beginning with `(*UTF)`, a subject is
-//! bytes: `.` is any byte, and `\w` knows ASCII alone.
+//! As in PCRE without its UTF mode, which a pattern turns on by beginning with `(*UTF)`, a subject
+//! is bytes: `.` is any byte, and `\w` knows ASCII alone.
 
 mod class;
 mod translate;
@@ -110,8 +110,8 @@ impl Pattern {
         }
     }
 
-    /// Says where the pattern and each of its groups match first: `spans` then holds the whole match
-    /// and one span a group. Left as it is where nothing matches.
+    /// Says where the pattern and each of its groups match first: `spans` then holds the whole
+    /// match and one span a group. Left as it is where nothing matches.
     ///
     /// # Errors
     ///

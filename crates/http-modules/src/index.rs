@@ -85,7 +85,8 @@ impl PhaseHandler for Index {
 }
 
 impl Index {
-    /// Asks for the files before the folder: most requests find one, and the others should fail fast.
+    /// Asks for the files before the folder: most requests find one, and the others should fail
+    /// fast.
     fn choose(&self, r: &mut Request) -> Poll<Verdict> {
         let mut path = r.map_path();
         let folder = path.len();

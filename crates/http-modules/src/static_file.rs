@@ -1,4 +1,5 @@
-//! `static`: files by `root` and `alias`. It has no directives: it is what answers when nothing else does.
+//! `static`: files by `root` and `alias`. It has no directives: it is what answers when nothing
+//! else does.
 
 use std::io;
 use std::task::{Poll, ready};

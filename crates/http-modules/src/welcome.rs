@@ -1,4 +1,5 @@
-//! `welcome_page` (Weir's own): the built-in page that `weir serve` shows when it is given no folder.
+//! `welcome_page` (Weir's own): the built-in page that `weir serve` shows when it is given no
+//! folder.
 
 use bytes::Bytes;
 use conf::ConfError;

@@ -1,5 +1,5 @@
-//! The core's settings at location and server level: what was written (drafts with options) and what
-//! holds (plain values, made once at load).
+//! The core's settings at location and server level: what was written (drafts with options) and
+//! what holds (plain values, made once at load).
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -133,7 +133,8 @@ impl Cx {
         self.top().get()
     }
 
-    /// The configuration of scope `Server` at the level of the directive, or of the enclosing server.
+    /// The configuration of scope `Server` at the level of the directive, or of the enclosing
+    /// server.
     pub fn srv<T: Conf>(&mut self) -> &mut T {
         let i = self
             .levels
@@ -184,7 +185,8 @@ impl Cx {
     }
 
     /// Applies an `if` block of the rewrite module: gives the index by which the location finds the
-    /// configuration inside it at run time, or `None` where the block sets nothing but `own`'s values.
+    /// configuration inside it at run time, or `None` where the block sets nothing but `own`'s
+    /// values.
     ///
     /// `take` moves the rewrite module's own value out of the block's level.
     pub fn if_block<T: Conf>(&mut self, node: &Node) -> Result<(T, Option<usize>), ConfError> {

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Whatever may touch a disk passes the [`door`]. A question it cannot answer without waiting makes
-//! `try_*` say `Pending`; [`step`] and the async forms then wait for the answer and ask again, which
-//! finds it. So a handler is written once, and costs no future where the answer is there at once.
+//! `try_*` say `Pending`; [`step`] and the async forms then wait for the answer and ask again,
+//! which finds it. So a handler is written once, and costs no future where the answer is there at
+//! once.
 
 mod cache;
 mod contents;

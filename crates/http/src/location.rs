@@ -1,8 +1,8 @@
 //! Locations: what configuration holds for a URI, and how the one for a request is found.
 //!
-//! Order, as in nginx: exact match, then the longest prefix (descending into nested locations), which
-//! wins at once if it is `^~`; else regular expressions in order of appearance, innermost prefix
-//! first; else that prefix.
+//! Order, as in nginx: exact match, then the longest prefix (descending into nested locations),
+//! which wins at once if it is `^~`; else regular expressions in order of appearance, innermost
+//! prefix first; else that prefix.
 
 use std::rc::Rc;
 

@@ -2,8 +2,8 @@
 //! function that installs its handlers into a location's pipeline.
 //!
 //! A module never appears in the engine by name. The engine walks the ordered list of tables three
-//! times at load: to apply directives, to merge configuration, to install handlers. At run time only
-//! what was installed is there.
+//! times at load: to apply directives, to merge configuration, to install handlers. At run time
+//! only what was installed is there.
 
 use std::any::{Any, TypeId};
 use std::future::Future;
@@ -55,8 +55,9 @@ pub enum Scope {
 
 /// A module's configuration at one level.
 ///
-/// A level in which no directive of the module stands has no value of its own: it shares its parent's,
-/// so `merge` runs only where something was set (and once at the `http` level, against the default).
+/// A level in which no directive of the module stands has no value of its own: it shares its
+/// parent's, so `merge` runs only where something was set (and once at the `http` level, against
+/// the default).
 pub trait Conf: Default + 'static {
     /// Fills what this level left unset from the enclosing level.
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError>;
@@ -134,14 +135,14 @@ impl LocView<'_> {
         }
     }
 
-    /// Whether a directive in this very block set something of `T`: content handlers are not inherited
-    /// by nested locations.
+    /// Whether a directive in this very block set something of `T`: content handlers are not
+    /// inherited by nested locations.
     pub fn set_here<T: 'static>(&self) -> bool {
         self.own.contains(&TypeId::of::<T>())
     }
 
-    /// The same, and true as well inside `if` and `limit_except` of a location that did, for handlers
-    /// that go on working there (`proxy_pass`).
+    /// The same, and true as well inside `if` and `limit_except` of a location that did, for
+    /// handlers that go on working there (`proxy_pass`).
     pub fn set_here_or_around<T: 'static>(&self) -> bool {
         self.set_here::<T>() || self.around.contains(&TypeId::of::<T>())
     }
@@ -190,7 +191,8 @@ impl<F: Fn(&mut Request) -> Verdict> PhaseHandler for F {
     }
 }
 
-/// A filter over the response's status and headers, run once a response in the order of installation.
+/// A filter over the response's status and headers, run once a response in the order of
+/// installation.
 ///
 /// A filter that changes the body either edits `r.out.body` in place, or pushes a
 /// [`BodyFilter`](crate::output::BodyFilter) to `r.body_filters`, in the order of the pipeline.
@@ -220,15 +222,15 @@ pub struct Pipeline {
     pub access: Vec<Box<dyn PhaseHandler>>,
     /// Before the content: `try_files`, `mirror`.
     pub precontent: Vec<Box<dyn PhaseHandler>>,
-    /// The one handler that a directive of this location named (`stub_status`, `proxy_pass`): it alone
-    /// makes the content.
+    /// The one handler that a directive of this location named (`stub_status`, `proxy_pass`): it
+    /// alone makes the content.
     pub content_handler: Option<Box<dyn PhaseHandler>>,
     /// Handlers tried in order where there is no such handler (`index`, `autoindex`, static files).
     pub content: Vec<Box<dyn PhaseHandler>>,
     /// After the response has gone.
     pub log: Vec<Box<dyn PhaseHandler>>,
-    /// A request that lacks only the slash at the end of this location's name is redirected to it (for
-    /// modules that pass requests on).
+    /// A request that lacks only the slash at the end of this location's name is redirected to it
+    /// (for modules that pass requests on).
     pub auto_redirect: bool,
     /// Header filters in the order in which they run.
     pub header_filters: Vec<Box<dyn HeaderFilter>>,

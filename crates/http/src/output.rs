@@ -1,5 +1,5 @@
-//! The response: its status and fields while modules work on it, and its body as a chain of memory and
-//! file ranges, or a source that is asked for more.
+//! The response: its status and fields while modules work on it, and its body as a chain of memory
+//! and file ranges, or a source that is asked for more.
 
 use std::future::Future;
 use std::pin::Pin;

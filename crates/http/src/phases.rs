@@ -141,8 +141,9 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
     content(r).await
 }
 
-/// One phase: handlers in order until one decides. The list is the one of the location at its start:
-/// a handler that switches locations ends the phase or goes on with the old list, as in nginx.
+/// One phase: handlers in order until one decides. The list is the one of the location at its
+/// start: a handler that switches locations ends the phase or goes on with the old list, as in
+/// nginx.
 async fn phase(r: &mut Request, of: Handlers) -> Verdict {
     if of(&r.loc.pipeline).is_empty() {
         return Verdict::Next;
@@ -274,8 +275,8 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
 }
 
 impl Request {
-    /// The one place where a request changes its location: `limit_except` and the settings that hold
-    /// for the connection follow from it.
+    /// The one place where a request changes its location: `limit_except` and the settings that
+    /// hold for the connection follow from it.
     pub fn enter(&mut self, target: Rc<Location>) {
         self.loc = target;
         if let Some((allowed, inner)) = &self.loc.limit_except {

@@ -45,8 +45,8 @@ impl Regex {
     /// Compiles `word`'s text; named groups become variables. `caseless` is `~*`.
     ///
     /// # Errors
-    /// What the pattern says, and `the duplicate "NAME" variable` for a group that has the name of a
-    /// variable that cannot be set.
+    /// What the pattern says, and `the duplicate "NAME" variable` for a group that has the name of
+    /// a variable that cannot be set.
     pub fn compile(
         word: &Word,
         pattern: &[u8],
@@ -74,8 +74,8 @@ impl Regex {
     /// Matches and, on success, records the groups and sets the named ones' variables in `r`.
     ///
     /// # Errors
-    /// The match was given up: whether it would have succeeded is not known, so the request must not
-    /// go on as if it had not.
+    /// The match was given up: whether it would have succeeded is not known, so the request must
+    /// not go on as if it had not.
     pub fn exec(&self, r: &mut Request, subject: &[u8]) -> Result<bool, MatchFailed> {
         if self.pattern.groups() == 0 {
             let found = self.is_match(r, subject)?;

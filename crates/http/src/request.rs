@@ -1,7 +1,7 @@
 //! A request: what was asked, where it stands in the phases, and the response in the making.
 //!
-//! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it back
-//! when it goes idle, so that a parked connection owns none.
+//! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it
+//! back when it goes idle, so that a parked connection owns none.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -32,8 +32,8 @@ pub struct Flags {
     pub internal: bool,
     /// A rewrite changed the URI; the location must be found anew.
     pub uri_changed: bool,
-    /// The URI is the one that the location was found for: it begins with the location's name, which
-    /// `alias` and passed requests cut off. No longer so after `rewrite … break`.
+    /// The URI is the one that the location was found for: it begins with the location's name,
+    /// which `alias` and passed requests cut off. No longer so after `rewrite … break`.
     pub valid_location: bool,
     /// The URI is the one that the client sent, so that it may be passed on as it was written.
     pub valid_unparsed_uri: bool,

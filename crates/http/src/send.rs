@@ -25,8 +25,8 @@ const READ_CHUNK: u64 = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct SendFailed;
 
-/// Sends the prepared response. With `more` (another request waits in the buffer) small output stays
-/// in the wire chain, to go with the next.
+/// Sends the prepared response. With `more` (another request waits in the buffer) small output
+/// stays in the wire chain, to go with the next.
 pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     filters(r);
     let framing = head::framing(r);

@@ -42,8 +42,8 @@ impl Types {
     }
 }
 
-/// The extension of a URI or path: what follows the last dot of its last segment, unless the segment
-/// begins with that dot.
+/// The extension of a URI or path: what follows the last dot of its last segment, unless the
+/// segment begins with that dot.
 pub fn extension(path: &[u8]) -> &[u8] {
     proto::uri::extension(path).unwrap_or_default()
 }

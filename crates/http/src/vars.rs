@@ -152,8 +152,9 @@ impl Registry {
         VarId(i)
     }
 
-    /// Finds or makes the variable that `word` names with a leading `$`, for a directive that defines
-    /// it; `None` where it is built in with a setter, which then is what "defining" it means.
+    /// Finds or makes the variable that `word` names with a leading `$`, for a directive that
+    /// defines it; `None` where it is built in with a setter, which then is what "defining" it
+    /// means.
     pub fn define(&mut self, word: &Word) -> Result<VarId, ConfError> {
         let text = word.bytes();
         let name = match text.strip_prefix(b"$") {

@@ -1,7 +1,9 @@
-//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, with no configuration file to write.
+//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, with no configuration file
+//! to write.
 //!
-//! A configuration is made all the same, in a folder of its own below the system's folder for temporary
-//! files, so that this is the same server reading the same language; the folder goes when the server ends.
+//! A configuration is made all the same, in a folder of its own below the system's folder for
+//! temporary files, so that this is the same server reading the same language; the folder goes when
+//! the server ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -126,8 +128,8 @@ fn shown(address: &str) -> String {
     address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 }
 
-/// A string as the configuration language quotes it; `$` cannot be escaped there, so that it becomes a
-/// variable which holds one.
+/// A string as the configuration language quotes it; `$` cannot be escaped there, so that it
+/// becomes a variable which holds one.
 fn quoted(path: &Path) -> Vec<u8> {
     let mut out = vec![b'"'];
     for &b in path.as_os_str().as_bytes() {

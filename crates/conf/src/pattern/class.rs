@@ -165,8 +165,8 @@ impl Class {
     }
 }
 
-/// `-`, `&` and `~` can be read as operators of the engines' own, so they are left out of the ranges
-/// and given to `alone`.
+/// `-`, `&` and `~` can be read as operators of the engines' own, so they are left out of the
+/// ranges and given to `alone`.
 fn write_range(out: &mut String, start: u32, end: u32, wide: bool, alone: &mut Vec<u32>) {
     let mut from = start;
     for special in [0x26, 0x2d, 0x7e] {

@@ -1,8 +1,8 @@
 //! From PCRE's syntax to that of the engines.
 //!
-//! One pass over the pattern. What both sides read alike goes through; the rest is written in another
-//! way. Named groups become plain ones, whose names are kept apart, and the flags `m` and `x` are
-//! resolved here, since `$`, space and `#` mean what the translation says they mean.
+//! One pass over the pattern. What both sides read alike goes through; the rest is written in
+//! another way. Named groups become plain ones, whose names are kept apart, and the flags `m` and
+//! `x` are resolved here, since `$`, space and `#` mean what the translation says they mean.
 
 use super::class::Class;
 
@@ -236,8 +236,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The end, or before a line feed that ends the subject. The linear engine cannot look ahead and
-    /// takes the line feed, which nobody sees outside of a group.
+    /// The end, or before a line feed that ends the subject. The linear engine cannot look ahead
+    /// and takes the line feed, which nobody sees outside of a group.
     fn before_last_line_feed(&self) -> &'static str {
         match self.target {
             Target::Chars => r"(?=\n?\z)",
@@ -583,8 +583,8 @@ impl Translator<'_> {
         Ok(Some(text))
     }
 
-    /// The character that an escape stands for; at the byte behind the backslash. Inside a class the
-    /// digits are octal.
+    /// The character that an escape stands for; at the byte behind the backslash. Inside a class
+    /// the digits are octal.
     pub(super) fn escaped_char(&mut self, in_class: bool) -> Result<u32, String> {
         let byte = self.peek().ok_or("\\ at the end of the pattern")?;
         if byte.is_ascii_digit() {

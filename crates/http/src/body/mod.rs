@@ -7,9 +7,10 @@
 //!    └─────────────────────┴── discard_rest() ──┘   after the response
 //! ```
 //!
-//! A body begins in the client's buffer, right behind its request's head, and goes on in the socket.
-//! What was taken of the buffer stays there until the request is over (the head's spans point into the
-//! buffer); what came behind the body's end goes to the buffer's end: it is the next request.
+//! A body begins in the client's buffer, right behind its request's head, and goes on in the
+//! socket. What was taken of the buffer stays there until the request is over (the head's spans
+//! point into the buffer); what came behind the body's end goes to the buffer's end: it is the next
+//! request.
 
 mod read;
 
@@ -205,8 +206,8 @@ impl Request {
     }
 }
 
-/// Pages up to this size are copied rather than shared: sharing costs an allocation, and keeps a whole
-/// page in use for what is on its way.
+/// Pages up to this size are copied rather than shared: sharing costs an allocation, and keeps a
+/// whole page in use for what is on its way.
 const COPY_MAX: usize = 4096;
 
 /// Makes a piece one that can be shared, if that pays.

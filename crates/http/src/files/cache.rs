@@ -214,7 +214,8 @@ impl Cache {
         gone
     }
 
-    /// Takes out one or two entries that nobody used for so long, as nginx does at each use of another.
+    /// Takes out one or two entries that nobody used for so long, as nginx does at each use of
+    /// another.
     fn expire_unused(&mut self, now: u64, inactive_secs: u64) -> Vec<Entry> {
         let mut gone = Vec::new();
         for _ in 0..2 {

@@ -9,9 +9,9 @@ use os::file::FileMeta;
 use super::links::{self, Links};
 use super::{CONTENT_MAX, OpenError};
 
-/// How long a file must have been left alone before what was read of it stands for it: a change right
-/// after the reading could fall into the same tick of the file system's clock. Two seconds is the
-/// coarsest tick there is (FAT).
+/// How long a file must have been left alone before what was read of it stands for it: a change
+/// right after the reading could fall into the same tick of the file system's clock. Two seconds is
+/// the coarsest tick there is (FAT).
 const SETTLE_MS: i64 = 2_000;
 
 pub(super) fn path_of(path: &[u8]) -> &Path {
@@ -36,8 +36,8 @@ impl Loaded {
     }
 }
 
-/// Whether what is read now of a file with these facts can be told from what a later change makes of
-/// it. The loop's clock lags behind the kernel's, which errs on the safe side.
+/// Whether what is read now of a file with these facts can be told from what a later change makes
+/// of it. The loop's clock lags behind the kernel's, which errs on the safe side.
 pub(super) fn settled(meta: &FileMeta) -> bool {
     let ms = |sec: i64, nsec: u32| sec.saturating_mul(1000) + i64::from(nsec / 1_000_000);
     let changed = ms(meta.mtime_sec, meta.mtime_nsec).max(ms(meta.ctime_sec, meta.ctime_nsec));

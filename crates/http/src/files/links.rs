@@ -112,8 +112,8 @@ fn component(dir: &OwnedFd, name: &Path, owner: bool, is_dir: bool) -> io::Resul
     }
     let how = if is_dir { OpenAt::Dir } else { OpenAt::File };
     let fd = os::file::open_at(dir, name, how)?;
-    // Between the two calls the name may come to stand for something else: whether it was a link when
-    // it was opened is not known, so the owners have to agree in any case.
+    // Between the two calls the name may come to stand for something else: whether it was a link
+    // when it was opened is not known, so the owners have to agree in any case.
     let link: FileMeta = os::file::lstat_at(dir, name)?;
     if link.uid != os::file::fstat(&fd)?.uid {
         return Err(io::Error::from_raw_os_error(ELOOP));
