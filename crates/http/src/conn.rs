@@ -264,7 +264,10 @@ async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadl
     let first = r.buf.filled().is_empty();
     let ms = c.listen.default.core.client_header_timeout;
     let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
-    let got = c.sock.recv_into(&mut r.buf, until).await;
+    let got = match first {
+        true => c.sock.recv_into(&mut r.buf, until).await,
+        false => receive_rest(c, r, until).await,
+    };
     if first {
         r.start_now();
     }
@@ -282,12 +285,29 @@ async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadl
             r.log(Level::Info, format_args!("{m}"));
             head_failed(r, 408).await
         }
-        Err(_) if first => false,
+        Err(e) if first || e.kind() == io::ErrorKind::ConnectionAborted => false,
         Err(e) => {
             r.log_os(Level::Info, format_args!("recv()"), &e);
             head_failed(r, 400).await
         }
     }
+}
+
+/// More of a head that has begun. A client that dawdles over it counts as parked: when the worker's
+/// connections are all taken, such clients make room, the one that was silent longest first.
+async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
+    match c.sock.readable_or(&r.main.gate, until).await? {
+        Wake::Ready => {}
+        Wake::Gate => c.sock.readable(until).await?,
+        Wake::Reclaim => {
+            r.log(
+                Level::Info,
+                format_args!("closing a connection without a whole request to make room"),
+            );
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+    }
+    c.sock.recv_into(&mut r.buf, until).await
 }
 
 /// A head that never was whole: logged with its status, not answered.
