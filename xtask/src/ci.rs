@@ -19,7 +19,7 @@ const STEPS: &[(&str, Step)] = &[
     ("lints", lints),
     ("licences", licences),
     ("directives", directives),
-    ("tests", |ws, _| cargo(ws, &["test", "--workspace"])),
+    ("tests", |ws, _| cargo(ws, &["test", "--workspace", "--no-fail-fast"])),
 ];
 
 /// Runs all steps, also when one fails: a long line should not hide a failing test.
