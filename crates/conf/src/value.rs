@@ -358,6 +358,43 @@ pub fn set_bitmask(
     Ok(())
 }
 
+/// Sets permission bits from words such as `user:rw group:r all:r`. The owner may read and write
+/// where `user:` is not among them.
+///
+/// # Errors
+///
+/// As [`set_once`], or `invalid value "x"`.
+pub fn set_access(field: &mut Option<u32>, node: &Node) -> Result<(), ConfError> {
+    set_once(field, node, |node| {
+        let (mut mode, mut user) = (0, 0o600);
+        for word in &node.args {
+            let Some(bits) = access_bits(word.bytes()) else {
+                return Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy())));
+            };
+            if word.bytes().starts_with(b"user:") {
+                user = 0;
+            }
+            mode |= bits;
+        }
+        Ok(mode | user)
+    })
+}
+
+fn access_bits(word: &[u8]) -> Option<u32> {
+    let colon = memchr::memchr(b':', word)?;
+    let shift = match &word[..colon] {
+        b"user" => 6,
+        b"group" => 3,
+        b"all" => 0,
+        _ => return None,
+    };
+    match &word[colon + 1..] {
+        b"rw" => Some(0o6 << shift),
+        b"r" => Some(0o4 << shift),
+        _ => None,
+    }
+}
+
 /// A number of buffers and the size of one in bytes, as in `proxy_buffers 8 4k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bufs {
@@ -515,6 +552,23 @@ mod tests {
         );
         set_num_within(&mut field, &node("a 9"), (1, 9)).unwrap();
         assert_eq!(field, Some(9));
+    }
+
+    #[test]
+    fn permissions() {
+        for (words, mode) in [
+            ("d user:rw", 0o600),
+            ("d group:rw all:r", 0o664),
+            ("d user:r group:r all:rw", 0o446),
+            ("d all:rw", 0o606),
+        ] {
+            let mut field = None;
+            set_access(&mut field, &node(words)).unwrap();
+            assert_eq!(field, Some(mode), "{words}");
+        }
+        for bad in ["d user", "d user:", "d user:w", "d owner:rw", "d user:rwx", "d group:r x"] {
+            assert!(set_access(&mut None, &node(bad)).is_err(), "{bad}");
+        }
     }
 
     #[test]

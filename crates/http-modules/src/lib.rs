@@ -3,6 +3,7 @@
 //! This list is the order: of handlers within a phase, and of header filters within a response.
 #![forbid(unsafe_code)]
 
+pub mod dav;
 pub mod index;
 pub mod log;
 pub mod static_file;
@@ -14,6 +15,7 @@ use http::build::Modules;
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &index::MODULE,
+    &dav::MODULE,
     &static_file::MODULE,
     &log::MODULE,
     &welcome::MODULE,

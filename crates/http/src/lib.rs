@@ -22,6 +22,7 @@ pub mod module;
 mod names;
 pub mod output;
 mod phases;
+pub mod place;
 mod proxy_header;
 pub mod regex;
 pub mod request;

@@ -1,7 +1,6 @@
 //! Temporary files: numbered files below a folder, for bodies that do not fit in memory.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use base::log::Level;
 use mem::{Buf, Chain, FileHandle};
 
 use crate::core_conf::TempPath;
+use crate::place::FileError;
 
 /// What becomes of a temporary file's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,28 +31,6 @@ pub struct TempFile {
     keep: Keep,
 }
 
-/// Why a file could not be made or written.
-#[derive(Debug)]
-pub struct TempError {
-    what: &'static str,
-    path: PathBuf,
-    error: io::Error,
-}
-
-impl fmt::Display for TempError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, error) = (self.path.display(), base::log::os_error(&self.error));
-        write!(f, "{} \"{path}\" failed {error}", self.what)
-    }
-}
-
-impl TempError {
-    /// The system's error.
-    pub fn error(&self) -> &io::Error {
-        &self.error
-    }
-}
-
 /// How many names are tried where others are taken.
 const TRIES: u32 = 10_000;
 
@@ -67,7 +45,7 @@ impl TempFile {
         prefix: &Path,
         keep: Keep,
         mode: u32,
-    ) -> Result<TempFile, TempError> {
+    ) -> Result<TempFile, FileError> {
         for _ in 0..TRIES {
             let path = prefix.join(folder.file(next_number().into()));
             let mut made = os::file::create_new(&path, mode);
@@ -78,18 +56,18 @@ impl TempFile {
             match made {
                 Ok(fd) => return TempFile::made(fd.into(), path, keep),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(TempError { what: "open()", path, error }),
+                Err(error) => return Err(FileError::new("open()", path, error)),
             }
         }
         let error = io::ErrorKind::AlreadyExists.into();
-        Err(TempError { what: "open()", path: prefix.join(&folder.path), error })
+        Err(FileError::new("open()", prefix.join(&folder.path), error))
     }
 
-    fn made(fd: FileHandle, path: PathBuf, keep: Keep) -> Result<TempFile, TempError> {
+    fn made(fd: FileHandle, path: PathBuf, keep: Keep) -> Result<TempFile, FileError> {
         if keep == Keep::Nameless
             && let Err(error) = std::fs::remove_file(&path)
         {
-            return Err(TempError { what: "unlink()", path, error });
+            return Err(FileError::new("unlink()", path, error));
         }
         Ok(TempFile { fd, path, len: 0, keep })
     }
@@ -98,7 +76,7 @@ impl TempFile {
     ///
     /// # Errors
     /// The system's; the file is of no use then.
-    pub fn append(&mut self, chain: &mut Chain) -> Result<(), TempError> {
+    pub fn append(&mut self, chain: &mut Chain) -> Result<(), FileError> {
         while let Some(buf) = chain.pop_front() {
             let mut bytes = buf.memory().unwrap_or_default();
             while !bytes.is_empty() {
@@ -110,7 +88,7 @@ impl TempFile {
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
                         let path = self.path.clone();
-                        return Err(TempError { what: "pwrite()", path, error });
+                        return Err(FileError::new("pwrite()", path, error));
                     }
                 }
             }
@@ -161,14 +139,14 @@ impl Drop for TempFile {
     }
 }
 
-fn make_parent(path: &Path) -> Result<(), TempError> {
+fn make_parent(path: &Path) -> Result<(), FileError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
-    made.map_err(|error| TempError { what: "mkdir()", path: parent.into(), error })
+    made.map_err(|error| FileError::new("mkdir()", parent, error))
 }
 
 /// A number that is probably free: workers begin at different places and count from there.
-fn next_number() -> u32 {
+pub(crate) fn next_number() -> u32 {
     thread_local!(static NEXT: Cell<Option<u32>> = const { Cell::new(None) });
     NEXT.with(|next| {
         let number = next.get().unwrap_or_else(|| {

@@ -228,6 +228,14 @@ pub fn chmod_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?)
 }
 
+/// Sets the time of the last change of an open file or folder, seconds since 1970; that of the last
+/// access becomes the same.
+pub fn set_mtime(fd: impl AsFd, secs: i64) -> io::Result<()> {
+    let time = rustix::fs::Timespec { tv_sec: secs, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    Ok(rustix::fs::futimens(fd, &times)?)
+}
+
 /// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has
 /// it.
 pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
@@ -288,6 +296,9 @@ mod tests {
         assert_eq!(err.raw_os_error(), Some(libc::ELOOP));
         assert!(open_at(&dirfd, Path::new("f"), OpenAt::FileNoFollow).is_ok());
         assert_eq!(lstat_at(&dirfd, Path::new("l")).unwrap().kind, FileKind::Symlink);
+
+        set_mtime(&fd, 1_000_000_000).unwrap();
+        assert_eq!(fstat(&fd).unwrap().mtime_sec, 1_000_000_000);
 
         let mut buf = [0; 8];
         assert_eq!(read_at(&fd, &mut buf, 1).unwrap(), 4);

@@ -12,9 +12,10 @@ use proto::chunked::Event;
 use super::{Framing, InFile, ReqBody, Stage};
 use crate::core_conf::InFileOnly;
 use crate::module::Verdict;
+use crate::place::FileError;
 use crate::request::Request;
 use crate::send;
-use crate::temp_file::{Keep, TempError, TempFile};
+use crate::temp_file::{Keep, TempFile};
 
 /// Why bytes cannot go on being a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -210,7 +211,7 @@ impl Request {
         Ok(())
     }
 
-    fn write_to_file(&mut self, how: InFile) -> Result<(), TempError> {
+    fn write_to_file(&mut self, how: InFile) -> Result<(), FileError> {
         let mut file = match self.body.file.take() {
             Some(f) => f,
             None => {

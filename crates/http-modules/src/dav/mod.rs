@@ -1,0 +1,359 @@
+//! `dav`: PUT, DELETE, MKCOL, COPY and MOVE (RFC 4918) on files below `root` and `alias`.
+
+mod copy_move;
+mod tree;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::value::{set_access, set_bitmask, set_flag, set_num};
+use conf::{ConfError, Node};
+use http::body::InFile;
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::place::{Place, dir_mode, place};
+use http::request::Request;
+use http::temp_file::Keep;
+use proto::h1::{FieldId, Method};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "dav",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<DavConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "dav_methods",
+        HSL,
+        Args::ONE_MORE,
+        "off",
+        "The methods that are allowed: PUT, DELETE, MKCOL, COPY, MOVE.",
+        dav_methods,
+    ),
+    directive(
+        "create_full_put_path",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Make the folders that a file put there lacks.",
+        |cx, n| set_flag(&mut cx.loc::<DavConf>().create_full_put_path, n),
+    ),
+    directive(
+        "min_delete_depth",
+        HSL,
+        Args::T1,
+        "0",
+        "How many elements the path of what DELETE removes has at least.",
+        |cx, n| set_num(&mut cx.loc::<DavConf>().min_delete_depth, n),
+    ),
+    directive(
+        "dav_access",
+        HSL,
+        Args::T123,
+        "user:rw",
+        "The permissions of new files and folders.",
+        |cx, n| set_access(&mut cx.loc::<DavConf>().access, n),
+    ),
+];
+
+const METHODS: &[(&str, u64)] =
+    &[("off", 1), ("put", 2), ("delete", 4), ("mkcol", 8), ("copy", 16), ("move", 32)];
+
+#[derive(Default)]
+struct DavConf {
+    methods: Option<u64>,
+    create_full_put_path: Option<bool>,
+    min_delete_depth: Option<u64>,
+    access: Option<u32>,
+}
+
+impl Conf for DavConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.methods = self.methods.or(prev.methods);
+        self.create_full_put_path = self.create_full_put_path.or(prev.create_full_put_path);
+        self.min_delete_depth = self.min_delete_depth.or(prev.min_delete_depth);
+        self.access = self.access.or(prev.access);
+        Ok(())
+    }
+}
+
+fn dav_methods(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_bitmask(&mut cx.loc::<DavConf>().methods, n, METHODS)
+}
+
+/// The bit of a request's method; 0 for all others.
+fn bit_of(method: Method) -> u64 {
+    match method {
+        Method::Put => 2,
+        Method::Delete => 4,
+        Method::Mkcol => 8,
+        Method::Copy => 16,
+        Method::Move => 32,
+        _ => 0,
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<DavConf>();
+    let dav = Dav {
+        methods: conf.methods.unwrap_or(0),
+        create_full_put_path: conf.create_full_put_path.unwrap_or(false),
+        min_delete_depth: conf.min_delete_depth.unwrap_or(0),
+        access: conf.access.unwrap_or(0o600),
+    };
+    if dav.methods & !1 != 0 {
+        p.content.push(Box::new(dav));
+    }
+    Ok(())
+}
+
+/// The settings of a location.
+struct Dav {
+    methods: u64,
+    create_full_put_path: bool,
+    min_delete_depth: u64,
+    access: u32,
+}
+
+impl PhaseHandler for Dav {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if self.methods & bit_of(r.method) == 0 {
+            return Verdict::Next.into();
+        }
+        match r.method {
+            Method::Put => Step::Wait(Box::pin(self.put(r))),
+            Method::Delete => Step::Wait(Box::pin(self.delete(r))),
+            Method::Mkcol => self.mkcol(r).into(),
+            _ => Step::Wait(Box::pin(copy_move::run(self, r))),
+        }
+    }
+}
+
+fn path_of(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+fn is_collection(path: &[u8]) -> bool {
+    path.last() == Some(&b'/')
+}
+
+/// A path without the slash at its end.
+fn trimmed(path: &[u8]) -> &[u8] {
+    match path {
+        [b'/'] => path,
+        [rest @ .., b'/'] => rest,
+        _ => path,
+    }
+}
+
+/// Refuses what nginx refuses, in its words.
+fn refused(r: &Request, status: u16, why: &str) -> Verdict {
+    r.log(Level::Error, format_args!("{why}"));
+    Verdict::Status(status)
+}
+
+fn body_refused(r: &Request, who: &str) -> Option<Verdict> {
+    r.head.has_body().then(|| refused(r, 415, &format!("{who} unsupported")))
+}
+
+/// Logs a failed call and gives the status that tells of it; `missing` is the one for a path that is
+/// not there.
+fn failed(r: &Request, what: &str, path: &Path, e: &io::Error, missing: u16) -> Verdict {
+    const EPERM: i32 = 1;
+    const ENOENT: i32 = 2;
+    const EACCES: i32 = 13;
+    const EEXIST: i32 = 17;
+    const ENOTDIR: i32 = 20;
+    const ENOSPC: i32 = 28;
+    const ENAMETOOLONG: i32 = 36;
+    let (level, status) = match e.raw_os_error() {
+        Some(ENOENT | ENOTDIR | ENAMETOOLONG) => (Level::Error, missing),
+        Some(EACCES | EPERM) => (Level::Error, 403),
+        Some(EEXIST) => (Level::Error, 405),
+        Some(ENOSPC) => (Level::Crit, 507),
+        _ => (Level::Crit, 500),
+    };
+    r.log_os(level, format_args!("{what} \"{}\"", path.display()), e);
+    Verdict::Status(status)
+}
+
+/// 201 with the address of what was made.
+fn created(r: &mut Request) {
+    let mut to = Vec::with_capacity(r.uri.len());
+    proto::uri::escape(&r.uri, proto::uri::Escape::Uri, &mut to);
+    r.out.location = Some(Bytes::from(to));
+}
+
+/// What a `Depth` field says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+    Invalid,
+}
+
+fn depth(r: &Request, usual: Depth) -> Depth {
+    match r.header(FieldId::Depth) {
+        None => usual,
+        Some(b"0") => Depth::Zero,
+        Some(b"1") => Depth::One,
+        Some(b"infinity") => Depth::Infinity,
+        Some(other) => {
+            let other = base::log::lossy(other);
+            r.log(Level::Error, format_args!("client sent invalid \"Depth\" header: \"{other}\""));
+            Depth::Invalid
+        }
+    }
+}
+
+/// How many slashes a URI has, up to the one that makes it deep enough; `Err` if none does.
+fn deep_enough(uri: &[u8], min: u64) -> Result<(), u64> {
+    let mut depth = 0;
+    for at in memchr::memchr_iter(b'/', uri) {
+        depth += 1;
+        if depth >= min && at + 1 < uri.len() {
+            return Ok(());
+        }
+    }
+    Err(depth)
+}
+
+impl Dav {
+    async fn put(&self, r: &mut Request) -> Verdict {
+        if is_collection(&r.uri) {
+            return refused(r, 409, "cannot PUT to a collection");
+        }
+        if r.header(FieldId::ContentRange).is_some() {
+            return refused(r, 501, "PUT with range is unsupported");
+        }
+        let how = InFile { keep: Keep::Named, mode: 0o660, log: None };
+        if let Err(v) = r.read_body_to_file(how).await {
+            return v;
+        }
+        let Some(mut file) = r.take_body_file() else {
+            return refused(r, 500, "PUT request body must be in a file");
+        };
+        let path = r.map_path();
+        let path = path_of(&path);
+        let there = os::file::stat(path);
+        if there.as_ref().is_ok_and(os::file::FileMeta::is_dir) {
+            let m = format!("\"{}\" could not be created (21: Is a directory)", path.display());
+            return refused(r, 409, &m);
+        }
+        let how = Place {
+            mode: Some(self.access),
+            mtime: r.header(FieldId::Date).and_then(base::time::parse_http_date),
+            dir_mode: self.create_full_put_path.then(|| dir_mode(self.access)),
+        };
+        if let Err(e) = place(file.path(), path, how).await {
+            r.log(Level::Crit, format_args!("{e}"));
+            return Verdict::Status(500);
+        }
+        file.moved();
+        if there.is_ok() {
+            r.out.status = 204;
+            return Verdict::Done;
+        }
+        created(r);
+        r.out.status = 201;
+        r.out.content_length = Some(0);
+        Verdict::Done
+    }
+
+    fn mkcol(&self, r: &mut Request) -> Verdict {
+        if let Some(v) = body_refused(r, "MKCOL with body is") {
+            return v;
+        }
+        if !is_collection(&r.uri) {
+            return refused(r, 409, "MKCOL can create a collection only");
+        }
+        let path = r.map_path();
+        let path = path_of(trimmed(&path));
+        match std::fs::DirBuilder::new().mode(dir_mode(self.access)).create(path) {
+            Ok(()) => {
+                created(r);
+                Verdict::Status(201)
+            }
+            Err(e) => failed(r, "mkdir()", path, &e, 409),
+        }
+    }
+
+    async fn delete(&self, r: &mut Request) -> Verdict {
+        if let Some(v) = body_refused(r, "DELETE with body is") {
+            return v;
+        }
+        if self.min_delete_depth > 0
+            && let Err(depth) = deep_enough(&r.uri, self.min_delete_depth)
+        {
+            return refused(r, 409, &format!("insufficient URI depth:{depth} to DELETE"));
+        }
+        let path = r.map_path();
+        let meta = match os::file::lstat(path_of(&path)) {
+            Ok(m) => m,
+            Err(e) => {
+                let missing = if e.kind() == io::ErrorKind::NotADirectory { 409 } else { 404 };
+                return failed(r, "lstat()", path_of(&path), &e, missing);
+            }
+        };
+        if meta.is_dir() {
+            if !is_collection(&r.uri) {
+                let path = path_of(&path).display();
+                return refused(r, 409, &format!("DELETE \"{path}\" failed (21: Is a directory)"));
+            }
+            if depth(r, Depth::Infinity) != Depth::Infinity {
+                return refused(r, 400, "\"Depth\" header must be infinity");
+            }
+        } else if !matches!(depth(r, Depth::Zero), Depth::Zero | Depth::Infinity) {
+            return refused(r, 400, "\"Depth\" header must be 0 or infinity");
+        }
+        match tree::delete(r, path_of(trimmed(&path)), meta.is_dir()).await {
+            Ok(()) => Verdict::Status(204),
+            Err(v) => v,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_depth_of_paths() {
+        assert_eq!(deep_enough(b"/a", 1), Ok(()));
+        assert_eq!(deep_enough(b"/", 1), Err(1));
+        assert_eq!(deep_enough(b"/a/b/c", 3), Ok(()));
+        assert_eq!(deep_enough(b"/a/b/", 3), Err(3));
+        assert_eq!(deep_enough(b"/a/b", 3), Err(2));
+    }
+
+    #[test]
+    fn slashes_at_the_end() {
+        assert!(is_collection(b"/a/") && !is_collection(b"/a") && !is_collection(b""));
+        assert_eq!(trimmed(b"/a/"), b"/a");
+        assert_eq!(trimmed(b"/a"), b"/a");
+        assert_eq!(trimmed(b"/"), b"/");
+    }
+
+    #[test]
+    fn each_method_has_a_bit_of_its_own() {
+        let known = [Method::Put, Method::Delete, Method::Mkcol, Method::Copy, Method::Move];
+        for m in known {
+            let name = m.name().to_ascii_lowercase();
+            let bit = METHODS.iter().find(|(n, _)| *n == name).map(|(_, b)| *b);
+            assert_eq!(bit, Some(bit_of(m)), "{name}");
+        }
+        assert_eq!(bit_of(Method::Get), 0);
+    }
+}

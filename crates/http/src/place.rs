@@ -1,0 +1,219 @@
+//! Giving a file its place: moved there by name, or copied where the place is on another device. At
+//! no time does the place hold half a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::temp_file::next_number;
+
+/// A system call on a path that failed; prints as the log has it.
+#[derive(Debug)]
+pub struct FileError {
+    what: &'static str,
+    path: PathBuf,
+    to: Option<PathBuf>,
+    error: io::Error,
+}
+
+impl FileError {
+    /// `what` is the call, as in `open()`.
+    pub fn new(what: &'static str, path: impl Into<PathBuf>, error: io::Error) -> FileError {
+        FileError { what, path: path.into(), to: None, error }
+    }
+
+    /// The system's error.
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\"", self.what, self.path.display())?;
+        if let Some(to) = &self.to {
+            write!(f, " to \"{}\"", to.display())?;
+        }
+        write!(f, " failed {}", base::log::os_error(&self.error))
+    }
+}
+
+/// How a file is to be at its place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// Its permissions; `None` are those that it has.
+    pub mode: Option<u32>,
+    /// When it was changed last, seconds since 1970; `None` is when it really was.
+    pub mtime: Option<i64>,
+    /// The permissions of folders that are missing on the way to its place; `None`: they are not made.
+    pub dir_mode: Option<u32>,
+}
+
+/// The permissions of a folder for files of these: who may read may enter.
+pub fn dir_mode(mode: u32) -> u32 {
+    mode | (mode & 0o444) >> 2
+}
+
+/// Moves the file at `from` to `to`, in the place of what is there.
+///
+/// # Errors
+/// The first call that failed; `from` is still there then.
+pub async fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
+    if how.mode.is_some() || how.mtime.is_some() {
+        let fd = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
+        set_facts(&fd, from, how)?;
+    }
+    let mut moved = std::fs::rename(from, to);
+    if let (Err(e), Some(mode)) = (&moved, how.dir_mode)
+        && e.kind() == io::ErrorKind::NotFound
+    {
+        create_parents(to, mode)?;
+        moved = std::fs::rename(from, to);
+    }
+    match moved {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
+            copy(from, to, how).await?;
+            std::fs::remove_file(from).map_err(|e| FileError::new("unlink()", from, e))
+        }
+        Err(error) => {
+            let (path, to) = (from.to_owned(), Some(to.to_owned()));
+            Err(FileError { what: "rename()", path, to, error })
+        }
+    }
+}
+
+fn set_facts(fd: &OwnedFd, path: &Path, how: Place) -> Result<(), FileError> {
+    if let Some(mode) = how.mode {
+        os::file::chmod_fd(fd, mode).map_err(|e| FileError::new("chmod()", path, e))?;
+    }
+    if let Some(t) = how.mtime {
+        os::file::set_mtime(fd, t).map_err(|e| FileError::new("futimens()", path, e))?;
+    }
+    Ok(())
+}
+
+fn create_parents(path: &Path, mode: u32) -> Result<(), FileError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(parent);
+    made.map_err(|e| FileError::new("mkdir()", parent, e))
+}
+
+/// A file in the making, removed unless it was moved to its place.
+struct Partial(Option<PathBuf>);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            // There is nobody left to tell, and the name says what it is.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// How much is copied before other connections have their turn, bytes.
+const TURN: u64 = 1 << 20;
+
+/// Copies the file at `from` to `to`, in the place of what is there: first to a name beside it, which
+/// takes its place when all is written. Permissions and time of the last change are kept, unless
+/// `how` has others.
+///
+/// # Errors
+/// The first call that failed; what was at `to` is still there then.
+pub async fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
+    let source = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
+    let meta = os::file::fstat(&source).map_err(|e| FileError::new("fstat()", from, e))?;
+    let mut name = to.as_os_str().to_owned();
+    name.push(format!(".{:010}", next_number()));
+    let name = PathBuf::from(name);
+    let mode = how.mode.unwrap_or(meta.mode & 0o777);
+    let target =
+        os::file::create_new(&name, mode).map_err(|e| FileError::new("open()", &*name, e))?;
+    let mut partial = Partial(Some(name.clone()));
+    let (mut source, mut target) = (File::from(source), File::from(target));
+    loop {
+        let mut piece = io::Read::take(&mut source, TURN);
+        let copied = io::copy(&mut piece, &mut target);
+        match copied.map_err(|e| FileError::new("write()", &*name, e))? {
+            0 => break,
+            _ => event::task::yield_now().await,
+        }
+    }
+    let mtime = Some(how.mtime.unwrap_or(meta.mtime_sec));
+    set_facts(&target.into(), &name, Place { mtime, mode: how.mode, dir_mode: None })?;
+    match std::fs::rename(&name, to) {
+        Ok(()) => {
+            partial.0 = None;
+            Ok(())
+        }
+        Err(error) => Err(FileError { what: "rename()", path: name, to: Some(to.into()), error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a future that never has to wait for anything but its turn.
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        loop {
+            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut cx) {
+                return done;
+            }
+        }
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-place-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn folders_of_readers_can_be_entered() {
+        assert_eq!(dir_mode(0o600), 0o700);
+        assert_eq!(dir_mode(0o644), 0o755);
+        assert_eq!(dir_mode(0o660), 0o770);
+    }
+
+    #[test]
+    fn a_moved_file_is_as_asked() {
+        let dir = folder("move");
+        let (from, to) = (dir.join("a"), dir.join("b/c/d"));
+        std::fs::write(&from, b"text").unwrap();
+        let missing = run(place(&from, &to, Place::default())).unwrap_err();
+        assert!(missing.to_string().starts_with("rename() \""), "{missing}");
+        let how = Place { mode: Some(0o640), mtime: Some(1_000_000_000), dir_mode: Some(0o700) };
+        run(place(&from, &to, how)).unwrap();
+        let meta = os::file::stat(&to).unwrap();
+        assert_eq!((meta.mode & 0o777, meta.mtime_sec, meta.size), (0o640, 1_000_000_000, 4));
+        assert!(!from.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_copy_replaces_the_whole_file_or_nothing() {
+        let dir = folder("copy");
+        let (from, to) = (dir.join("a"), dir.join("b"));
+        let text = vec![b'x'; (TURN * 2 + 5) as usize];
+        std::fs::write(&from, &text).unwrap();
+        std::fs::write(&to, b"old").unwrap();
+        let fd = os::file::open(&from).unwrap();
+        os::file::set_mtime(&fd, 1_000_000_000).unwrap();
+        let failed = run(copy(&dir.join("none"), &to, Place::default())).unwrap_err();
+        assert!(failed.to_string().starts_with("open() \""), "{failed}");
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        // A folder cannot be read as a file: nothing is left behind.
+        assert!(run(copy(&dir, &to, Place::default())).is_err());
+        run(copy(&from, &to, Place::default())).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), text);
+        assert_eq!(os::file::stat(&to).unwrap().mtime_sec, 1_000_000_000);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
