@@ -1,11 +1,11 @@
-//! The seam between the server, which owns processes, sockets and signals, and the engines (`http`, `mail`,
-//! `stream`), which own what is said over connections.
+//! The seam between the server, which owns processes, sockets and signals, and the engines (`http`,
+//! `mail`, `stream`), which own what is said over connections.
 //!
 //! An engine is the outcome of reading its block of the configuration. The life of one in a worker:
 //!
 //! ```text
-//!  built ──(fork)──► start(sockets) ──► serves ──► quit() ──► answers what is left ──► idle() ──► dropped
-//!                                                    └──(worker_shutdown_timeout)──► force() ──┘
+//!  built ─(fork)─► start(sockets) ─► serves ─► quit() ─► answers what is left ─► idle() ─► dropped
+//!                                                └─(worker_shutdown_timeout)─► force() ─┘
 //! ```
 //!
 //! In the master it is only asked for its sockets and its folders, and told of dead workers.
@@ -26,8 +26,8 @@ use crate::spec::ListenSpec;
 pub struct Seat {
     /// The number among the workers of its configuration, from 0.
     pub index: usize,
-    /// The number among all living processes of the master, below [`SLOTS`]: the line of counters that is
-    /// this process's alone.
+    /// The number among all living processes of the master, below [`SLOTS`]: the line of counters
+    /// that is this process's alone.
     pub slot: usize,
     /// The main error log.
     pub log: Log,
@@ -39,7 +39,8 @@ pub struct Seat {
 pub const SLOTS: usize = 1024;
 
 impl Seat {
-    /// The log for a connection from `peer`: `log`, or with every line when `debug_connection` names it.
+    /// The log for a connection from `peer`: `log`, or with every line when `debug_connection`
+    /// names it.
     pub fn log_for(&self, peer: &SockAddr, log: &Log) -> Log {
         if self.debug_connections.iter().any(|origin| origin.matches(peer)) {
             log.debugging()
@@ -57,8 +58,9 @@ pub trait Engine {
     /// The sockets it wants, always in the same order.
     fn listeners(&self) -> Vec<ListenSpec>;
 
-    /// Makes the folders it needs (temporary files, caches) and gives them to the workers' user, when there
-    /// is one to give them to. In the master, before the fork, and in a test of the configuration.
+    /// Makes the folders it needs (temporary files, caches) and gives them to the workers' user,
+    /// when there is one to give them to. In the master, before the fork, and in a test of the
+    /// configuration.
     fn create_paths(&self, owner: Option<u32>) -> Result<(), ConfError> {
         let _ = owner;
         Ok(())
@@ -68,8 +70,9 @@ pub trait Engine {
     /// [`Engine::listeners`] named, in that order.
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()>;
 
-    /// Leaves: takes what still waits in the listening sockets' queues ([`Listener::drain`]), closes them, and
-    /// answers what has begun. Idle connections are not cut under their clients' next request.
+    /// Leaves: takes what still waits in the listening sockets' queues ([`Listener::drain`]),
+    /// closes them, and answers what has begun. Idle connections are not cut under their clients'
+    /// next request.
     fn quit(&self);
 
     /// Nothing is left to do. Asked before each turn of the loop once [`Engine::quit`] was called.
@@ -78,7 +81,8 @@ pub trait Engine {
     /// Gives up every connection that is left: `worker_shutdown_timeout` is over.
     fn force(&self);
 
-    /// The log files have been opened again (USR1), for engines that hold files which no configuration names.
+    /// The log files have been opened again (USR1), for engines that hold files which no
+    /// configuration names.
     fn reopened(&self) {}
 
     /// In the master: the worker with that slot is dead; what it had under way no longer is.

@@ -58,8 +58,8 @@ impl LogFile {
         }
     }
 
-    /// Makes standard error another name of this file, so that what libraries and the runtime have to say is
-    /// not lost.
+    /// Makes standard error another name of this file, so that what libraries and the runtime have
+    /// to say is not lost.
     pub fn redirect_stderr(&self) -> io::Result<()> {
         match &*self.fd.borrow() {
             Some(fd) => os::fd::redirect_stderr(fd.as_fd()),

@@ -131,8 +131,8 @@ impl ListenSpec {
             );
         }
         if !self.addr.is_unix() {
-            // Accepted sockets inherit it: with one setting here no connection needs a system call for
-            // it (engines turn it off again where `tcp_nodelay off` holds).
+            // Accepted sockets inherit it: with one setting here no connection needs a system call
+            // for it (engines turn it off again where `tcp_nodelay off` holds).
             tell(Level::Alert, "setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
             let was = socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0);
             if was != self.deferred {

@@ -20,7 +20,8 @@ pub fn utc_offset_secs(unix_secs: i64) -> i32 {
     unsafe { tm.assume_init() }.tm_gmtoff as i32
 }
 
-/// The monotonic clock, microseconds since the system started: the clock that systemd compares with.
+/// The monotonic clock, microseconds since the system started: the clock that systemd compares
+/// with.
 pub fn monotonic_usec() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000

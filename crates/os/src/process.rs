@@ -45,14 +45,15 @@ fn threads() -> io::Result<u64> {
     }
 }
 
-/// Makes `NAME=VALUE` strings the whole environment of this process. Strings without a name, or with a NUL
-/// byte, are left out. Refused (`EBUSY`) when the process has more than one thread.
+/// Makes `NAME=VALUE` strings the whole environment of this process. Strings without a name, or
+/// with a NUL byte, are left out. Refused (`EBUSY`) when the process has more than one thread.
 pub fn set_environment(strings: &[Vec<u8>]) -> io::Result<()> {
     if threads()? != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     for (name, _) in std::env::vars_os() {
-        // SAFETY: this is the only thread (just counted), so nobody reads the environment meanwhile.
+        // SAFETY: this is the only thread (just counted), so nobody reads the environment
+        // meanwhile.
         unsafe { std::env::remove_var(name) };
     }
     for string in strings.iter().filter(|s| !s.contains(&0)) {

@@ -17,8 +17,8 @@ use crate::worker::{FATAL, Place};
 pub enum Kind {
     /// A worker, with its number among the workers.
     Worker(usize),
-    /// The binary that is to take this one's place. It goes its own way: signals for workers do not concern
-    /// it, and the server's end does not wait for it.
+    /// The binary that is to take this one's place. It goes its own way: signals for workers do not
+    /// concern it, and the server's end does not wait for it.
     NewBinary,
 }
 
@@ -59,14 +59,15 @@ pub struct Ended {
     pub exit: Exit,
 }
 
-/// A worker that ends sooner than this after its start has failed at something that is likely to fail again.
+/// A worker that ends sooner than this after its start has failed at something that is likely to
+/// fail again.
 const SOON: Duration = Duration::from_secs(1);
 /// The longest pause before such a worker's successor is started.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl Ended {
-    /// How long to wait before another is started in its place: not at all, unless several in a row ended
-    /// soon after their start, which would otherwise keep the machine busy with nothing else.
+    /// How long to wait before another is started in its place: not at all, unless several in a row
+    /// ended soon after their start, which would otherwise keep the machine busy with nothing else.
     pub fn pause(&self) -> Duration {
         match self.early_ends() {
             0 | 1 => Duration::ZERO,
@@ -219,7 +220,8 @@ impl Children {
 /// How long a reload waits for new workers to serve before it lets the old ones go.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until every process that holds the writing end has written or ended; how many have written.
+/// Waits until every process that holds the writing end has written or ended; how many have
+/// written.
 pub fn count_ready(pipe: &OwnedFd) -> usize {
     let end = Instant::now() + READY_MAX;
     let mut count = 0;

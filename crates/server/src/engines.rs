@@ -1,5 +1,5 @@
-//! The engines: which blocks there are, and how each is read. **An engine is added to [`ALL`]**, and its block
-//! to `directives::BLOCKS`.
+//! The engines: which blocks there are, and how each is read. **An engine is added to [`ALL`]**,
+//! and its block to `directives::BLOCKS`.
 
 use std::io;
 use std::rc::Rc;
@@ -56,7 +56,8 @@ pub struct Entry {
 /// All engines.
 pub static ALL: &[Entry] = &[Entry { name: "http", build: build_http }];
 
-/// The engines' directives with the places where they may stand, so that a stray one is called misplaced.
+/// The engines' directives with the places where they may stand, so that a stray one is called
+/// misplaced.
 pub fn directives() -> impl Iterator<Item = (&'static str, Contexts)> {
     let modules = http_modules::MODULES.iter().flat_map(|m| m.directives);
     modules.map(|d| (d.name, d.contexts))

@@ -1,8 +1,9 @@
 //! What `weir -V` says is built in, in the words of nginx's `configure`.
 //!
-//! Scripts and test suites read this line to find out what a binary can do: a module that nginx builds
-//! unless told otherwise counts as there unless its `--without-…` word stands here, a module that nginx leaves
-//! out counts as missing unless its `--with-…` word does. **When a module comes in, edit this file.**
+//! Scripts and test suites read this line to find out what a binary can do: a module that nginx
+//! builds unless told otherwise counts as there unless its `--without-…` word stands here, a module
+//! that nginx leaves out counts as missing unless its `--with-…` word does. **When a module comes
+//! in, edit this file.**
 
 /// The version of nginx whose configurations are understood.
 pub const NGINX_VERSION: &str = "1.31.5";

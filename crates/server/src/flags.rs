@@ -1,4 +1,5 @@
-//! The switches, declared once: parsing, help, completions, the man page and their tests read this table.
+//! The switches, declared once: parsing, help, completions, the man page and their tests read this
+//! table.
 
 /// What a switch's value is, for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,8 +117,8 @@ pub const FLAGS: &[Flag] = &[
         arg: None,
         doc: "test configuration and exit",
         default: "",
-        more: "Reads the file, opens the log files and tries the listening sockets. The exit status is 0 \
-               when all is well and 1 when it is not.",
+        more: "Reads the file, opens the log files and tries the listening sockets. The exit \
+               status is 0 when all is well and 1 when it is not.",
         ask: Ask::Test,
     },
     Flag {
@@ -141,8 +142,8 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("signal", "parameter", Value::OneOf(SIGNAL_NAMES)),
         doc: "send signal to a master process: stop, quit, reopen, reload",
         default: "",
-        more: "stop: at once. quit: when all requests are answered. reopen: open the log files again. \
-               reload: read the configuration again.",
+        more: "stop: at once. quit: when all requests are answered. reopen: open the log files \
+               again. reload: read the configuration again.",
         ask: Ask::Signal,
     },
     Flag {
@@ -158,7 +159,7 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("filename", "file name", Value::File),
         doc: "set error log file",
         default: ERROR_LOG_PATH,
-        more: "For what happens before the configuration names one. The word stderr means standard error.",
+        more: "For what happens before the configuration names one; stderr for standard error.",
         ask: Ask::ErrorLog,
     },
     Flag {

@@ -1,5 +1,7 @@
-//! Loading a configuration: read, apply, open files, bind sockets. On any error nothing has changed.
+//! Loading a configuration: read, apply, open files, bind sockets. On any error nothing has
+//! changed.
 
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
@@ -63,7 +65,8 @@ pub struct Cycle {
     /// Where the error log goes once nobody at a terminal waits for messages.
     sinks: Vec<Rc<dyn Sink>>,
     /// Its sockets, bound, in the order of the engines and of their listeners.
-    pub listeners: Listeners,
+    /// Taken out when nothing is to be accepted any more: a socket is closed with its last descriptor.
+    pub listeners: RefCell<Listeners>,
 }
 
 /// Loading failed; why has been told.
@@ -81,8 +84,8 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Reads the configuration. `syntax_ok` is called when its text is understood and before the settings are
-    /// weighed against each other and the system.
+    /// Reads the configuration. `syntax_ok` is called when its text is understood and before the
+    /// settings are weighed against each other and the system.
     pub fn parse(&self, log: &Log, syntax_ok: impl FnOnce()) -> Result<Parsed, Refused> {
         log::set_default(log.clone());
         let mut files = Vec::new();
@@ -109,8 +112,9 @@ impl Loader {
         }
         let tree = parse::parse_file(&self.paths.conf_file, &options)?;
         *files = tree.files;
-        // Engines are given what the whole outermost level says, wherever it stands. An error below one
-        // of their blocks is reported before their own, and an error above it after: in the text's order.
+        // Engines are given what the whole outermost level says, wherever it stands. An error below
+        // one of their blocks is reported before their own, and an error above it after: in the
+        // text's order.
         let mut applied = 0;
         let outcome = tree.nodes.iter().try_for_each(|node| {
             TABLE.apply_one(&mut draft, node, Contexts::MAIN)?;
@@ -190,8 +194,7 @@ impl Loader {
         let log = Log::new(told);
         log::set_default(log.clone());
         let specs: Vec<_> = engines.iter().flat_map(|e| e.listeners()).collect();
-        let none = Listeners::default();
-        let previous = running.map_or(&none, |cycle| &cycle.listeners);
+        let previous = running.map(|cycle| cycle.listeners.borrow().clone()).unwrap_or_default();
         if specs.is_empty() && !previous.is_empty() {
             let message = "the configuration listens on no address any more, which would cut off \
                            every client: reload refused";
@@ -199,13 +202,14 @@ impl Loader {
         }
         let workers = if settings.master_process { settings.worker_processes } else { 1 };
         let env = OpenEnv { workers, test: purpose == Purpose::Test, log: &log };
-        let listeners = Listeners::open(&specs, previous, inherited, env).map_err(|_| Refused)?;
+        let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(|_| Refused)?;
+        let listeners = RefCell::new(listeners);
         let cycle = Cycle { settings, engines, logs, log, error_log_file, sinks, listeners };
         if let Some(running) = running
             && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
         {
             let refused = report(&cycle.log, &error, &[]);
-            cycle.listeners.abandon();
+            cycle.listeners.take().abandon();
             return Err(refused);
         }
         if purpose != Purpose::Test {
@@ -218,7 +222,7 @@ impl Loader {
 impl Cycle {
     /// The last steps, which cannot fail.
     fn commit(&self, running: Option<&Cycle>) {
-        self.listeners.configure(&self.log);
+        self.listeners.borrow().configure(&self.log);
         if let Some(running) = running
             && running.settings.lock_file != self.settings.lock_file
         {
@@ -230,8 +234,8 @@ impl Cycle {
         self.settings.check_descriptors(&self.log);
     }
 
-    /// The start is over: nobody at a terminal waits for messages any more. Standard error becomes another
-    /// name of the error log, unless a log goes to standard error itself.
+    /// The start is over: nobody at a terminal waits for messages any more. Standard error becomes
+    /// another name of the error log, unless a log goes to standard error itself.
     pub fn leave_terminal(&mut self) {
         self.log = Log::new(std::mem::take(&mut self.sinks));
         log::set_default(self.log.clone());
@@ -255,7 +259,8 @@ impl Cycle {
     }
 }
 
-/// Tells why a configuration is refused: in the log, and on a terminal with the line and a likely word.
+/// Tells why a configuration is refused: in the log, and on a terminal with the line and a likely
+/// word.
 #[cold]
 fn report(log: &Log, error: &ConfError, files: &[SourceFile]) -> Refused {
     log!(log, Level::Emerg, None, "{error}");

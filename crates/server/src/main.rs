@@ -1,7 +1,7 @@
 //! The `weir` binary: command line, master, workers, reload, upgrade.
 //!
-//! `main` → what was typed ([`cli`]) → a configuration ([`load`]) → sockets, pid file, background ([`start`]) →
-//! [`master`], which forks and becomes a [`worker`] in each child, or [`single`].
+//! `main` → what was typed ([`cli`]) → a configuration ([`load`]) → sockets, pid file, background
+//! ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or [`single`].
 #![forbid(unsafe_code)]
 
 mod children;

@@ -1,11 +1,12 @@
-//! The master process: watches over workers and answers signals. One thread, which waits for the next signal.
+//! The master process: watches over workers and answers signals. One thread, which waits for the
+//! next signal.
 //!
 //! ```text
 //!             HUP: load ─► start new workers ─► ready ─► old ones leave
 //!             USR1: reopen logs          USR2: start a new binary beside this one
 //!  running ───WINCH: workers leave, the master stays, HUP brings them back
 //!     ├─QUIT──► quitting: workers leave ──► none is left ──► exit
-//!     └─TERM──► terminating: workers are told to stop, again and again, after a second killed ──► exit
+//!     └─TERM──► terminating: workers are told to stop, after a second killed ──► exit
 //! ```
 
 use std::ops::ControlFlow;
@@ -69,14 +70,18 @@ struct State {
     stop: Stop,
     /// Workers were sent away (WINCH) while a new binary is tried.
     noaccepting: bool,
+    /// The server stops because no worker could begin.
+    failed: bool,
     /// Workers to start again, and when.
     respawn: Vec<(Instant, usize, u32)>,
 }
 
 /// Why the master's loop ended.
 pub enum End {
-    /// The server has stopped.
+    /// The server has stopped as it was told to.
     Stopped,
+    /// No worker could begin.
+    Failed,
     /// This is a worker that was just forked.
     Worker(Place),
 }
@@ -100,6 +105,7 @@ impl Master {
             generation: 0,
             stop: Stop::No,
             noaccepting: false,
+            failed: false,
             respawn: Vec::new(),
         };
         Master { cycle, loader, environ, upgrade, notify, lock, daemonized, state }
@@ -125,7 +131,7 @@ impl Master {
             let idle = self.state.children.workers().next().is_none();
             if idle && self.state.stop != Stop::No {
                 self.end();
-                return End::Stopped;
+                return if self.state.failed { End::Failed } else { End::Stopped };
             }
         }
     }
@@ -243,10 +249,10 @@ impl Master {
         self.state.children.signal(Signal::QUIT, |_| true, &self.cycle.log);
     }
 
-    /// The workers' descriptors are the last ones: each empties the queue before it closes its own. The files of
-    /// unix sockets stay when another binary listens on them.
+    /// The workers' descriptors are the last ones: each empties the queue before it closes its own.
+    /// The files of unix sockets stay when another binary listens on them.
     fn close_listeners(&mut self) {
-        let listeners = std::mem::take(&mut self.cycle.listeners);
+        let listeners = self.cycle.listeners.take();
         if !self.upgrade_runs() {
             listeners.remove_files();
         }
@@ -311,7 +317,11 @@ impl Master {
         };
         let current = ended.child.generation == self.state.generation;
         let wanted = self.state.stop == Stop::No && !self.state.noaccepting && current;
-        if ended.child.exiting || ended.is_fatal() || !wanted {
+        if ended.child.exiting || !wanted {
+            return Flow::Continue(());
+        }
+        if ended.is_fatal() {
+            self.fatal();
             return Flow::Continue(());
         }
         let pause = ended.pause();
@@ -321,6 +331,18 @@ impl Master {
         let when = Instant::now() + pause;
         self.state.respawn.push((when, index, ended.early_ends()));
         Flow::Continue(())
+    }
+
+    /// A worker could not begin. When it was the last one, nothing serves and nothing will: better to end
+    /// and be noticed. A new binary that ends so gives way to the old one.
+    fn fatal(&mut self) {
+        let none = self.state.children.workers().next().is_none();
+        if none && self.state.respawn.is_empty() {
+            let message = "no worker process is left, and none could be started: exiting";
+            log!(self.cycle.log, Level::Emerg, None, "{message}");
+            self.state.failed = true;
+            self.quit();
+        }
     }
 
     /// The attempt to change the binary is over: this one is the server again.
@@ -366,7 +388,8 @@ impl Master {
         flow
     }
 
-    /// Loads the configuration anew, starts its workers, and sends the old ones away when those serve.
+    /// Loads the configuration anew, starts its workers, and sends the old ones away when those
+    /// serve.
     fn reload(&mut self) -> Flow {
         let log = self.cycle.log.clone();
         log!(log, Level::Notice, None, "reconfiguring");
@@ -387,10 +410,13 @@ impl Master {
         if ready == 0 && self.cycle.settings.worker_processes > 0 {
             return self.roll_back(old);
         }
-        if old.listeners.retire(&self.cycle.listeners, &self.cycle.log) {
+        let under_way =
+            old.listeners.borrow().retire(&self.cycle.listeners.borrow(), &self.cycle.log);
+        if under_way {
             std::thread::sleep(HANDSHAKE);
         }
-        // The old workers' descriptors have to be the last: they empty the queues before they close.
+        // The old workers' descriptors have to be the last: they empty the queues before they
+        // close.
         drop(old);
         let generation = self.state.generation;
         let log = &self.cycle.log;
@@ -407,7 +433,7 @@ impl Master {
         if let Err(e) = pidfile::take_over(&refused.settings.pid, &self.cycle.settings.pid) {
             log!(self.cycle.log, Level::Alert, None, "{e}");
         }
-        refused.listeners.abandon();
+        refused.listeners.take().abandon();
         // The workers that run belong to the configuration before.
         self.state.generation -= 1;
         self.reap()

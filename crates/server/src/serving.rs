@@ -61,8 +61,9 @@ pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()>
         debug_connections: cycle.settings.events.debug_connections.clone(),
     };
     let shared = cycle.settings.master_process && !uses_accept_lock(&cycle.settings);
-    let fds = cycle.listeners.of_worker(index)?;
-    let specs = cycle.listeners.bound().iter().map(|bound| &bound.spec);
+    let sockets = cycle.listeners.borrow();
+    let fds = sockets.of_worker(index)?;
+    let specs = sockets.bound().iter().map(|bound| &bound.spec);
     let mut listeners = fds.into_iter().zip(specs).map(|(fd, spec)| {
         // A socket of one worker alone needs no choice of whom to wake.
         Listener::new(fd, ListenOpts { exclusive: shared && !spec.reuseport })

@@ -139,7 +139,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whose the files are that workers open again: nobody's in particular unless the master is root.
+    /// Whose the files are that workers open again: nobody's in particular unless the master is
+    /// root.
     pub fn owner(&self) -> Option<u32> {
         self.user.as_ref().map(|user| user.uid)
     }

@@ -34,7 +34,8 @@ pub fn note(log: &Log, received: Received, action: &str) {
     }
 }
 
-/// Sends a signal to the master that a pid file names (`-s`). False when that failed, which has been told.
+/// Sends a signal to the master that a pid file names (`-s`). False when that failed, which has
+/// been told.
 pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
     log!(log, Level::Notice, None, "signal process started");
     let pid = match crate::pidfile::read(pid_file) {

@@ -86,6 +86,7 @@ impl Single {
             Signal::QUIT if !self.quit.replace(true) => {
                 self.notify.stopping();
                 let after = cycle.settings.shutdown_timeout_ms;
+                cycle.listeners.take().remove_files();
                 cycle.engines.iter().for_each(|engine| engine.quit());
                 if let Some(ms) = after {
                     event::spawn(async move {
@@ -125,16 +126,19 @@ impl Single {
             let message = "the event method cannot be changed without a master process; \
                            stop the server and start it again";
             log!(log, Level::Emerg, None, "{message}");
-            next.listeners.abandon();
+            next.listeners.take().abandon();
             return;
         }
         next.leave_terminal();
         if let Err(e) = serving::start_engines(&next, 0, 0) {
             log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
-            next.listeners.abandon();
+            next.listeners.take().abandon();
             return;
         }
-        running.listeners.retire(&next.listeners, log);
+        let old = running.listeners.take();
+        old.retire(&next.listeners.borrow(), log);
+        // This process's second descriptors go first: the engines empty the queues and close theirs.
+        drop(old);
         running.engines.iter().for_each(|engine| engine.quit());
         self.leaving.borrow_mut().push(running.clone());
         *self.current.borrow_mut() = Rc::new(next);
@@ -146,7 +150,7 @@ impl Single {
         cycle.logs.flush();
         self.leaving.borrow().iter().for_each(|cycle| cycle.logs.flush());
         pidfile::remove(&cycle.settings.pid, &cycle.log);
-        cycle.listeners.remove_files();
+        cycle.listeners.take().remove_files();
         log!(cycle.log, Level::Notice, None, "exit");
     }
 }

@@ -156,6 +156,7 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
     let mut master = Master::new(cycle, loader, environ, upgrade, notify, lock, daemonized);
     match master.run() {
         End::Stopped => ExitCode::SUCCESS,
+        End::Failed => ExitCode::FAILURE,
         End::Worker(place) => {
             let (cycle, environ, lock, daemonized) = master.into_worker();
             let code = worker::run(cycle, place, &environ, &lock, daemonized);

@@ -1,4 +1,5 @@
-//! Logs for the time before a configuration names some: the file of `-e`, and standard error for people.
+//! Logs for the time before a configuration names some: the file of `-e`, and standard error for
+//! people.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +30,8 @@ impl Sink for Console {
     }
 }
 
-/// The log until the configuration's own is open. When its file cannot be opened, standard error takes the
-/// whole lines.
+/// The log until the configuration's own is open. When its file cannot be opened, standard error
+/// takes the whole lines.
 pub fn open(paths: &Paths, level: Level) -> Log {
     let path = paths.error_log.as_os_str().as_bytes();
     if !path.is_empty() {

@@ -23,8 +23,8 @@ impl Notify {
         }))
     }
 
-    /// All workers serve. Tells which process the master is: the one that was started may have gone to the
-    /// background, or have been replaced.
+    /// All workers serve. Tells which process the master is: the one that was started may have gone
+    /// to the background, or have been replaced.
     pub fn ready(&self) {
         let pid = std::process::id();
         self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=Serving\n"));

@@ -1,5 +1,5 @@
-//! Changing the binary while it serves: USR2 starts the new one with the sockets of this one. It is the new one
-//! when the old master is told to quit, and undone when the new one is.
+//! Changing the binary while it serves: USR2 starts the new one with the sockets of this one. It is
+//! the new one when the old master is told to quit, and undone when the new one is.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +29,8 @@ impl Upgrade {
         self.predecessor.is_some() && self.predecessor == parent
     }
 
-    /// The file to execute: the name we were called by, which by now is the new binary's. A name without a
-    /// slash was found in PATH.
+    /// The file to execute: the name we were called by, which by now is the new binary's. A name
+    /// without a slash was found in PATH.
     fn file(&self, environ: &Environ) -> PathBuf {
         let name = self.args.first().map_or(&b"weir"[..], Vec::as_slice);
         let path = Path::new(std::ffi::OsStr::from_bytes(name));
@@ -46,9 +46,9 @@ impl Upgrade {
     pub fn exec(&self, cycle: &Cycle, environ: &Environ) -> ! {
         let path = self.file(environ);
         let log = &cycle.log;
-        let sockets = cycle.listeners.for_new_binary();
+        let sockets = cycle.listeners.borrow().for_new_binary();
         let env = environ.for_new_binary(&cycle.settings.env, &sockets);
-        if let Err(e) = cycle.listeners.keep_on_exec() {
+        if let Err(e) = cycle.listeners.borrow().keep_on_exec() {
             let e = os_error(&e);
             log!(log, Level::Alert, None, "fcntl(F_SETFD) failed {e}");
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!  prepare (environment, limits, user, processors, folder) ──fatal──► exit 2, not respawned
 //!     └► loop, engines ──► ready ──► serving ──TERM──► exit
-//!                                       └─QUIT─► leaving ──idle, or worker_shutdown_timeout──► exit
+//!                                       └─QUIT─► leaving ──idle, or timeout──► exit
 //! ```
 
 use std::cell::Cell;
@@ -70,6 +70,8 @@ pub fn run(
     if let Err(e) = serving::start_engines(&cycle, place.index, place.slot) {
         return fatal("starting to serve", &e);
     }
+    // The master's descriptors of all sockets, those of the other workers included.
+    drop(cycle.listeners.take());
     let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let worker = Rc::new(Worker {
         cycle,

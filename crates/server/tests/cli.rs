@@ -1,0 +1,157 @@
+//! The command line: what is printed where, and the exit codes.
+
+mod common;
+
+use common::{BINARY, SERVER, outcome, site};
+use std::process::Command;
+
+#[test]
+fn help_and_versions_go_to_standard_error() {
+    let run = |arg: &str| Command::new(BINARY).arg(arg).output().unwrap();
+    let (code, text) = outcome(&run("-v"));
+    assert_eq!((code, text.lines().count()), (Some(0), 1));
+    assert!(text.starts_with("weir version: weir/"), "{text}");
+    let (code, text) = outcome(&run("-V"));
+    assert_eq!(code, Some(0));
+    assert!(text.contains("\nnginx version: nginx/1.31.5\n"), "{text}");
+    assert!(text.contains("\nconfigure arguments: --prefix="), "{text}");
+    for arg in ["-h", "-?"] {
+        let output = run(arg);
+        let (code, text) = outcome(&output);
+        assert_eq!(code, Some(0));
+        assert!(text.contains("Usage: weir [-?hvVtTq] [-s signal]"), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(outcome(&run("-x")), (Some(1), "weir: invalid option: \"x\"\n".to_owned()));
+}
+
+#[test]
+fn commands_print_to_standard_output() {
+    let run = |args: &[&str]| Command::new(BINARY).args(args).output().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success() && !output.stdout.is_empty());
+    }
+    assert!(run(&["man"]).stdout.starts_with(b".TH WEIR 8"));
+    let dump = String::from_utf8(run(&["dump-directives"]).stdout).unwrap();
+    assert!(dump.lines().any(|line| line.starts_with("worker_processes\tmain\t1\t1\t")), "{dump}");
+    assert_eq!(run(&["completions", "csh"]).status.code(), Some(1));
+    assert_eq!(run(&["man", "x"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_good_configuration_tests_well() {
+    let site = site(1, "", SERVER);
+    let file = site.prefix().join("conf/weir.conf");
+    let file = file.display();
+    let (code, text) = outcome(&site.run(&["-t"]));
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        text,
+        format!(
+            "weir: the configuration file {file} syntax is ok\n\
+             weir: configuration file {file} test is successful\n"
+        )
+    );
+    assert_eq!(outcome(&site.run(&["-t", "-q"])), (Some(0), String::new()));
+    let output = site.run(&["-Tq"]);
+    let dump = String::from_utf8(output.stdout).unwrap();
+    let text = std::fs::read_to_string(site.prefix().join("conf/weir.conf")).unwrap();
+    assert_eq!(dump, format!("# configuration file {file}:\n{text}\n"));
+}
+
+#[test]
+fn a_bad_configuration_is_named_with_its_line() {
+    let site = site(1, "error_log logs/own.log;", "servr {}");
+    let file = site.prefix().join("conf/weir.conf");
+    let file = file.display();
+    let (code, text) = outcome(&site.run(&["-t"]));
+    let message = format!("[emerg] unknown directive \"servr\" in {file}:5\n");
+    assert_eq!(code, Some(1));
+    assert_eq!(text, format!("weir: {message}weir: configuration file {file} test failed\n"));
+    // The same without -t: nothing runs, and the first error log has the message.
+    assert_eq!(outcome(&site.run(&[])), (Some(1), format!("weir: {message}")));
+    let log = std::fs::read_to_string(site.prefix().join("logs/error.log")).unwrap();
+    assert!(log.lines().all(|line| line.contains(": unknown directive \"servr\" in ")), "{log}");
+    // Files are opened only when all is understood.
+    assert!(!site.prefix().join("logs/own.log").exists());
+}
+
+#[test]
+fn errors_come_in_the_order_of_the_text() {
+    let http = "server { listen x:y; }\n";
+    let site = site(1, "", &format!("{http}}}\nunknown_a; events {{"));
+    let (_, text) = outcome(&site.run(&["-t"]));
+    assert!(text.contains("in \"x:y\" of the \"listen\" directive"), "{text}");
+    let site = self::site(1, "unknown_b;", http);
+    let (_, text) = outcome(&site.run(&["-t"]));
+    assert!(text.contains("unknown directive \"unknown_b\""), "{text}");
+}
+
+#[test]
+fn directives_from_the_command_line() {
+    let site = site(1, "pid logs/own.pid;", SERVER);
+    let (code, text) = outcome(&site.run(&["-t", "-g", "pid x;"]));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("\"pid\" directive is duplicate in "), "{text}");
+    let (code, text) = outcome(&site.run(&["-t", "-g", "daemon off"]));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("in command line\n"), "{text}");
+    assert_eq!(outcome(&site.run(&["-t", "-g", "daemon off; error_log stderr;"])).0, Some(0));
+}
+
+#[test]
+fn a_signal_needs_a_server() {
+    let site = site(1, "pid logs/own.pid;", SERVER);
+    let (code, text) = outcome(&site.run(&["-s", "reload"]));
+    assert_eq!(code, Some(1));
+    let pid = site.prefix().join("logs/own.pid");
+    assert_eq!(
+        text,
+        format!(
+            "weir: [error] open() \"{}\" failed (2: No such file or directory)\n",
+            pid.display()
+        )
+    );
+}
+
+#[test]
+fn a_test_binds_and_leaves_nothing_behind() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let http =
+        format!("server {{ listen unix:%PREFIX%/s.sock; listen 127.0.0.1:{port}; root html; }}");
+    let site = site(1, "", &http);
+    // An address that is taken is taken by the server that the test is for.
+    assert_eq!(outcome(&site.run(&["-t"])).0, Some(0));
+    assert!(!site.prefix().join("s.sock").exists());
+    let http = "server { listen 192.0.2.77:80; }";
+    let (code, text) = outcome(&common::site(1, "", http).run(&["-t"]));
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("bind() to 192.0.2.77:80 failed (99: Cannot assign requested address)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_error_log_that_cannot_be_opened_is_told_and_borne() {
+    let site = site(1, "error_log stderr;", SERVER);
+    let (code, text) = outcome(&site.run(&["-t", "-e", "no/such/folder.log"]));
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("weir: [alert] could not open error log file: open() \""), "{text}");
+    let site = common::site(1, "error_log no/such/folder.log;", SERVER);
+    let (code, text) = outcome(&site.run(&["-t"]));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("folder.log\" failed (2: No such file or directory)"), "{text}");
+}
+
+#[test]
+fn odd_files_are_errors() {
+    let site = site(1, "", SERVER);
+    for (arg, what) in [("none.conf", "failed (2: No such file"), ("conf", "directory")] {
+        let (code, text) = outcome(&site.run(&["-t", "-c", arg]));
+        assert_eq!(code, Some(1));
+        assert!(text.contains("[emerg] ") && text.contains(what), "{text}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What the tests of the binary share.
+
+use std::path::Path;
+use std::process::Output;
+
+use testkit::{Driver, Site};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A site with a page, and a configuration with this many workers around the contents of `http`.
+#[allow(dead_code)]
+pub fn site(workers: usize, main: &str, http: &str) -> Site {
+    Site::new(BINARY, Driver::Epoll)
+        .file("html/a.txt", b"hello")
+        .config(&config(workers, main, http))
+}
+
+/// The text of such a configuration.
+#[allow(dead_code)]
+pub fn config(workers: usize, main: &str, http: &str) -> String {
+    format!("worker_processes {workers};\n{main}\nevents {{}}\nhttp {{\n{http}\n}}\n")
+}
+
+/// A server on `%PORT0%` that serves the folder `html`.
+#[allow(dead_code)]
+pub const SERVER: &str = "server { listen 127.0.0.1:%PORT0%; root html; }";
+
+/// What a run said and how it ended.
+#[allow(dead_code)]
+pub fn outcome(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A number from a line `NAME: NUMBER` of a file below /proc.
+#[allow(dead_code)]
+pub fn proc_field(pid: u32, file: &str, name: &str) -> String {
+    let path = Path::new("/proc").join(pid.to_string()).join(file);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
+}
+
+/// Whether the tests run as root, without which some things cannot be tried.
+#[allow(dead_code)]
+pub fn is_root() -> bool {
+    proc_field(std::process::id(), "status", "Uid").starts_with("0\t")
+}

@@ -1,0 +1,184 @@
+//! Changing the binary while it serves, and changing one's mind.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{BINARY, SERVER, config, site};
+use testkit::{Conn, wait_for};
+
+fn read_pid(path: &Path) -> Option<u32> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn kill(pid: u32, name: &str) {
+    let status = Command::new("/bin/kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn alive(pid: u32) -> bool {
+    let state = common::proc_field(pid, "status", "State");
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// A server in the background, as one would have it where binaries are changed.
+struct Daemon {
+    site: testkit::Site,
+    port: u16,
+    pid_file: std::path::PathBuf,
+}
+
+impl Daemon {
+    fn start(http: &str) -> Daemon {
+        let mut site = site(2, "pid logs/weir.pid; error_log logs/error.log info;", http);
+        let port = site.port(0);
+        assert!(site.run(&[]).status.success());
+        let pid_file = site.prefix().join("logs/weir.pid");
+        let daemon = Daemon { site, port, pid_file };
+        daemon.pid();
+        daemon
+    }
+
+    fn pid(&self) -> u32 {
+        wait_for("the pid file", || read_pid(&self.pid_file).filter(|pid| alive(*pid)))
+    }
+
+    fn old_file(&self) -> std::path::PathBuf {
+        self.pid_file.with_extension("pid.oldbin")
+    }
+
+    /// Asks for a new binary and gives its master.
+    fn upgrade(&self) -> (u32, u32) {
+        let old = self.pid();
+        kill(old, "USR2");
+        let new = wait_for("the new binary", || {
+            read_pid(&self.pid_file).filter(|pid| *pid != old && self.old_file().exists())
+        });
+        (old, new)
+    }
+
+    fn get(&self) -> Vec<u8> {
+        let mut conn = Conn::tcp(self.port);
+        conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
+        conn.response().body
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.site.prefix().join("logs/error.log")).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for file in [self.pid_file.clone(), self.old_file()] {
+            let Some(pid) = read_pid(&file) else { continue };
+            if alive(pid) {
+                kill(pid, "TERM");
+                wait_for("the server's end", || (!alive(pid)).then_some(()));
+            }
+        }
+        if !std::thread::panicking() {
+            let log = self.log();
+            assert!(!log.contains("[alert]") && !log.contains("[emerg]"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn the_new_binary_takes_over() {
+    let daemon =
+        Daemon::start(&format!("{SERVER} server {{ listen unix:%PREFIX%/u.sock; root html; }}"));
+    let (old, new) = daemon.upgrade();
+    assert_eq!(read_pid(&daemon.old_file()), Some(old));
+    assert_eq!(daemon.get(), b"hello");
+    kill(old, "QUIT");
+    wait_for("the old master's end", || (!alive(old)).then_some(()));
+    wait_for("its pid file's end", || (!daemon.old_file().exists()).then_some(()));
+    assert_eq!(daemon.pid(), new);
+    assert_eq!(daemon.get(), b"hello");
+    let socket = daemon.site.prefix().join("u.sock");
+    assert!(socket.exists());
+    let mut conn = Conn::unix(&socket);
+    conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
+    assert_eq!(conn.response().body, b"hello");
+    assert!(daemon.log().contains("using inherited sockets from \""));
+    // Once more: the new binary is the old one now.
+    let (old, _) = daemon.upgrade();
+    assert_eq!(old, new);
+    kill(old, "QUIT");
+    wait_for("the old master's end", || (!alive(old)).then_some(()));
+    assert_eq!(daemon.get(), b"hello");
+}
+
+#[test]
+fn the_old_binary_comes_back() {
+    let daemon = Daemon::start(SERVER);
+    let (old, new) = daemon.upgrade();
+    kill(old, "WINCH");
+    let workers = |master: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
+        let list = list.unwrap_or_default();
+        list.split_whitespace().filter(|pid| **pid != new.to_string()).count()
+    };
+    wait_for("the old workers' end", || (workers(old) == 0).then_some(()));
+    assert_eq!(daemon.get(), b"hello");
+    kill(old, "HUP");
+    wait_for("the old workers' return", || (workers(old) == 2).then_some(()));
+    kill(new, "QUIT");
+    wait_for("the new master's end", || (!alive(new)).then_some(()));
+    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
+    assert!(!daemon.old_file().exists());
+    assert_eq!(daemon.get(), b"hello");
+    // The sockets are the old binary's to close again, and a reload is one again.
+    kill(old, "HUP");
+    wait_for("a reload", || (daemon.log().matches("reconfiguring").count() >= 3).then_some(()));
+    wait_for("two workers", || (workers(old) == 2).then_some(()));
+    assert_eq!(daemon.get(), b"hello");
+}
+
+#[test]
+fn a_new_binary_that_ends_brings_the_workers_back() {
+    let daemon = Daemon::start(SERVER);
+    let (old, new) = daemon.upgrade();
+    kill(old, "WINCH");
+    kill(new, "TERM");
+    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
+    assert_eq!(daemon.get(), b"hello");
+}
+
+#[test]
+fn two_upgrades_at_a_time_are_refused() {
+    let daemon = Daemon::start(SERVER);
+    let (old, new) = daemon.upgrade();
+    for pid in [old, new] {
+        let before = daemon.log().matches("the changing binary signal is ignored").count();
+        kill(pid, "USR2");
+        wait_for("a refusal", || {
+            let now = daemon.log().matches("the changing binary signal is ignored").count();
+            (now > before).then_some(())
+        });
+    }
+    kill(new, "TERM");
+    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
+}
+
+#[test]
+fn a_binary_that_cannot_run_changes_nothing() {
+    let site = site(1, "pid logs/weir.pid; error_log logs/error.log info;", SERVER);
+    let copy = site.prefix().join("weir-copy");
+    std::fs::copy(BINARY, &copy).unwrap();
+    let mut site = testkit::Site::new(&copy, testkit::Driver::Epoll).allow("execve() failed");
+    let text = config(1, "", SERVER);
+    site = site.file("html/a.txt", b"hello").config(&text);
+    let weir = site.start();
+    std::fs::remove_file(&copy).unwrap();
+    weir.signal("USR2");
+    weir.wait_for_log("error.log", "execve() failed while executing new binary process");
+    weir.wait_for_log("error.log", "new binary process ");
+    wait_for("the pid file's return", || {
+        let pid = read_pid(&weir.prefix().join("logs/weir.pid"));
+        (pid == Some(weir.pid())).then_some(())
+    });
+    assert_eq!(weir.get("/a.txt").body, b"hello");
+}
