@@ -8,6 +8,9 @@
 //!     +-----------------+------------------------------------------+
 //! ```
 //!
+//! Where the driver completes operations, `Flying` stands for `Waiting`, and a slot that is
+//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`].
+//!
 //! A future holds the key of its slot and nothing that the kernel can see. The slot holds who is
 //! to be woken, the deadline with its place in the timer wheel, and for parked connections the
 //! place in the list of those that may be given up. 48 bytes; nothing is allocated for an
@@ -27,6 +30,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) enum State {
     Free,
     Waiting,
+    /// The driver has the operation.
+    Flying,
+    /// The driver has the operation, and nobody waits for it any more.
+    Orphaned,
     /// What was waited for has come, as far as the driver knows.
     Ready,
     TimedOut,
@@ -110,6 +117,8 @@ pub(crate) struct Slots {
     parked: usize,
     /// Kept for its capacity.
     fired: Vec<u32>,
+    /// Operations that the driver is to give up.
+    cancels: Vec<u32>,
 }
 
 impl Slots {
@@ -124,6 +133,7 @@ impl Slots {
             parked_last: NONE,
             parked: 0,
             fired: Vec::new(),
+            cancels: Vec::new(),
         }
     }
 
@@ -168,6 +178,11 @@ impl Slots {
         }
     }
 
+    /// Where the operation that has the place `index` now stands.
+    pub(crate) fn state_at(&self, index: u32) -> State {
+        self.list.get(index as usize).map_or(State::Free, |slot| slot.state)
+    }
+
     /// Makes `waker` the one to wake; a future may move between tasks while it waits.
     pub(crate) fn set_waker(&mut self, tasks: &mut Tasks, key: SlotKey, waker: &Waker) {
         let slot = &mut self.list[key.index as usize];
@@ -186,9 +201,16 @@ impl Slots {
     /// Ends the wait of slot `index` with `state` and wakes its task.
     pub(crate) fn complete(&mut self, tasks: &mut Tasks, index: u32, state: State) {
         let Some(slot) = self.list.get_mut(index as usize) else { return };
-        if slot.state != State::Waiting {
-            return;
+        match slot.state {
+            State::Waiting => self.wake(tasks, index, state),
+            // Its end is still to come, and may be a better one.
+            State::Flying if state == State::TimedOut => self.cancels.push(index),
+            _ => (),
         }
+    }
+
+    fn wake(&mut self, tasks: &mut Tasks, index: u32, state: State) {
+        let slot = &mut self.list[index as usize];
         slot.state = state;
         let waker = slot.waker;
         self.unlink(index);
@@ -204,8 +226,32 @@ impl Slots {
         }
     }
 
-    /// Frees the slot of `key`; returns the socket it waited for, or `NONE`. Does nothing for a
-    /// key that has outlived its operation.
+    /// The operation of slot `index`, which waits, is given to the driver.
+    pub(crate) fn fly(&mut self, index: u32) {
+        self.list[index as usize].state = State::Flying;
+    }
+
+    /// The driver is done with the operation of slot `index`. Returns whether it was an orphan,
+    /// whose slot is free now.
+    pub(crate) fn land(&mut self, tasks: &mut Tasks, index: u32) -> bool {
+        match self.list.get(index as usize).map(|slot| slot.state) {
+            Some(State::Flying) => self.wake(tasks, index, State::Ready),
+            Some(State::Orphaned) => {
+                self.free(index);
+                return true;
+            }
+            _ => (),
+        }
+        false
+    }
+
+    /// Operations that the driver is to give up: their deadline has come, or nobody waits.
+    pub(crate) fn take_cancels(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.cancels)
+    }
+
+    /// Frees the slot of `key`, or leaves it to the driver as an orphan; returns the socket it
+    /// waited for, or `NONE`. Does nothing for a key that has outlived its operation.
     pub(crate) fn release(&mut self, tasks: &mut Tasks, key: SlotKey) -> u32 {
         if self.state(key) == State::Free {
             return NONE;
@@ -217,13 +263,24 @@ impl Slots {
         {
             tasks.drop_later(waker);
         }
+        let slot = &mut self.list[key.index as usize];
         let sock = std::mem::replace(&mut slot.sock, NONE);
-        slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next = self.free;
-        self.free = key.index;
-        self.in_use -= 1;
+        if slot.state == State::Flying {
+            slot.state = State::Orphaned;
+            self.cancels.push(key.index);
+        } else {
+            self.free(key.index);
+        }
         sock
+    }
+
+    fn free(&mut self, index: u32) {
+        let slot = &mut self.list[index as usize];
+        slot.state = State::Free;
+        slot.next = self.free;
+        self.free = index;
+        self.in_use -= 1;
     }
 
     fn unlink(&mut self, index: u32) {

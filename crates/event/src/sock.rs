@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::log::Level;
 
+use crate::op::Direction;
 use crate::slot::{NONE, State};
 use crate::turn::{Core, Inner, try_with, with};
 
@@ -59,6 +60,27 @@ pub(crate) struct Entry {
     pub(crate) writer: u32,
     pub(crate) bits: u8,
     pub(crate) kind: Kind,
+    /// Operations of the socket that are with the driver.
+    pub(crate) flights: u8,
+}
+
+impl Entry {
+    const VACANT: Entry = Entry {
+        generation: 0,
+        reader: NONE,
+        writer: NONE,
+        bits: 0,
+        kind: Kind::Vacant,
+        flights: 0,
+    };
+
+    /// The slot that waits in `direction`, or `NONE`.
+    pub(crate) fn waiter(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Write => self.writer,
+            Direction::Read | Direction::PeerClosed => self.reader,
+        }
+    }
 }
 
 /// The sockets of a loop.
@@ -76,14 +98,7 @@ impl Socks {
     fn insert(&mut self, kind: Kind, bits: u8) -> SockKey {
         let index = match self.free {
             NONE => {
-                let vacant = Entry {
-                    generation: 0,
-                    reader: NONE,
-                    writer: NONE,
-                    bits: 0,
-                    kind: Kind::Vacant,
-                };
-                self.list.push(vacant);
+                self.list.push(Entry::VACANT);
                 (self.list.len() - 1) as u32
             }
             index => {
@@ -98,7 +113,7 @@ impl Socks {
     }
 
     /// Frees a place; from then on events for it are stale.
-    fn remove(&mut self, key: SockKey) {
+    pub(crate) fn remove(&mut self, key: SockKey) {
         let next = self.free;
         let Some(entry) = self.get(key) else { return };
         let connection = entry.kind == Kind::Connection;
@@ -139,6 +154,19 @@ impl Socks {
 }
 
 impl Core {
+    /// Makes `slot` the one that waits for `key` in `direction`.
+    pub(crate) fn set_waiter(&mut self, key: SockKey, direction: Direction, slot: u32) {
+        let Some(entry) = self.socks.get(key) else { return };
+        match direction {
+            Direction::Write => entry.writer = slot,
+            Direction::Read => entry.reader = slot,
+            Direction::PeerClosed => {
+                entry.reader = slot;
+                entry.bits |= bits::READER_FOR_CLOSE;
+            }
+        }
+    }
+
     /// Takes note of what the driver reports for `key`, and completes what waited for it.
     pub(crate) fn apply(&mut self, key: SockKey, ready: u8) {
         let Some(entry) = self.socks.get(key) else { return };
@@ -159,7 +187,7 @@ impl Core {
 
 /// A descriptor with its place in the table; closes through the driver.
 pub(crate) struct Registered {
-    /// `None` only while it is being dropped or taken out.
+    /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     pub(crate) key: SockKey,
 }
@@ -177,25 +205,24 @@ impl Registered {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("the descriptor stays until the drop").as_fd()
     }
-
-    /// Takes the descriptor out of the loop without closing it.
-    pub(crate) fn into_fd(mut self) -> OwnedFd {
-        let fd = self.fd.take().expect("the descriptor stays until the drop");
-        let _ = try_with(|inner| {
-            inner.driver.leaving(&mut inner.core, self.key, fd.as_fd());
-            inner.core.socks.remove(self.key);
-        });
-        fd
-    }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
-        let _ = try_with(|inner| {
+        let closes = try_with(|inner| {
+            if inner.core.socks.get(self.key).is_some_and(|entry| entry.flights > 0) {
+                return Err(());
+            }
             inner.driver.closing(self.key);
             inner.core.socks.remove(self.key);
+            Ok(())
         });
+        if closes == Some(Err(())) {
+            // The driver still uses it: it closes after its last operation.
+            let _ = try_with(|inner| inner.core.flights.keep_open(self.key, fd));
+            return;
+        }
         drop(fd);
         crate::turn::descriptor_closed();
     }
@@ -229,11 +256,6 @@ impl Sock {
     /// The descriptor, for options and addresses.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
-    }
-
-    /// Takes the socket out of the loop without closing it.
-    pub fn into_fd(self) -> OwnedFd {
-        self.0.into_fd()
     }
 
     /// Whether the peer is known to send no more (it closed its half, or the connection broke).

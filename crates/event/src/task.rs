@@ -229,13 +229,15 @@ impl Tasks {
 
 /// Runs every task that is queued now, and none that is queued meanwhile; returns how many.
 pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
-    let (later, garbage) = with(|inner| {
+    let (later, garbage, remains) = with(|inner| {
         let tasks = &mut inner.core.tasks;
         std::mem::swap(&mut tasks.queue, batch);
-        (std::mem::take(&mut tasks.later), std::mem::take(&mut tasks.garbage))
+        let (later, garbage) =
+            (std::mem::take(&mut tasks.later), std::mem::take(&mut tasks.garbage));
+        (later, garbage, inner.core.flights.take_remains())
     });
     later.into_iter().for_each(Waker::wake);
-    drop(garbage);
+    drop((garbage, remains));
     let polled = batch.len();
     for index in batch.drain(..) {
         run_one(index);

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Driver, DriverKind, Phase};
 use crate::listener::{AcceptLock, Shared};
+use crate::op::flight::Flights;
 use crate::remote::{self, Mailbox};
 use crate::slot::Slots;
 use crate::sock::{SockKey, Socks};
@@ -74,6 +75,7 @@ pub(crate) struct Core {
     pub(crate) socks: Socks,
     pub(crate) slots: Slots,
     pub(crate) tasks: Tasks,
+    pub(crate) flights: Flights,
     pub(crate) stats: Stats,
     pub(crate) listeners: Vec<Weak<Shared>>,
     pub(crate) idle_listeners: Vec<SockKey>,
@@ -94,8 +96,9 @@ pub(crate) struct Core {
 
 /// The loop of a thread.
 pub(crate) struct Inner {
-    pub(crate) core: Core,
+    /// Goes first: it ends its use of the memory that the flights own.
     pub(crate) driver: Driver,
+    pub(crate) core: Core,
 }
 
 thread_local! {
@@ -128,6 +131,13 @@ impl Inner {
         core.slots.reclaim(&mut core.tasks, (parked / 8).clamp(1, 32));
         let second = base::time::unix_secs();
         (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(max)
+    }
+
+    /// Asks the driver to give up what is to be given up.
+    pub(crate) fn cancel_flights(&mut self) {
+        for slot in self.core.slots.take_cancels() {
+            self.driver.cancel(slot);
+        }
     }
 
     /// How long the next wait may last: 0 when tasks are queued, `None` without any timer.
@@ -173,6 +183,7 @@ impl Loop {
             socks: Socks::new(),
             slots: Slots::new(base::time::now_ms()),
             tasks: Tasks::new(id),
+            flights: Flights::default(),
             stats: Stats::default(),
             listeners: Vec::new(),
             idle_listeners: Vec::new(),
@@ -242,7 +253,10 @@ impl Loop {
             driver.apply(core, Phase::Rest);
             let now_ms = base::time::now_ms();
             core.slots.expire(&mut core.tasks, now_ms);
-            if core.starved_until_ms.is_some_and(|until| until <= now_ms) {
+            inner.cancel_flights();
+            let closed = inner.close_landed();
+            let core = &mut inner.core;
+            if core.starved_until_ms.is_some_and(|until| closed || until <= now_ms) {
                 inner.feed();
             }
             inner.quiet_idle_listeners();

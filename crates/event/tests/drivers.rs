@@ -197,7 +197,7 @@ fn the_peers_end_is_told() {
 }
 
 #[test]
-fn a_cancelled_recv_loses_nothing() {
+fn a_wait_that_is_given_up_loses_nothing() {
     each_driver(|| async {
         let (ours, theirs) = pair().expect("a pair");
         let sent = pattern(5000, 9);
@@ -213,11 +213,42 @@ fn a_cancelled_recv_loses_nothing() {
         let mut all = Vec::new();
         let mut given_up = 0;
         while all.len() < sent.len() {
-            match event::timeout(1, ours.recv(1, Deadline::NEVER)).await {
-                Ok(page) => all.extend_from_slice(&page.expect("received")),
+            match event::timeout(1, ours.readable(Deadline::NEVER)).await {
+                Ok(ready) => ready.expect("readable"),
                 Err(event::Elapsed) => given_up += 1,
             }
+            let page = ours.try_recv().expect("received");
+            all.extend_from_slice(&page.unwrap_or_default());
         }
         assert!(all == sent && given_up > 0);
+    });
+}
+
+#[test]
+fn sockets_close_while_operations_are_under_way() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        let task = event::spawn(async move {
+            let _ = ours.recv(1, Deadline::NEVER).await;
+        });
+        event::sleep(10).await;
+        assert_eq!(event::connections_in_use(), 2);
+        event::task::cancel(task);
+        assert_eq!(read_to_end(&theirs).await, b"");
+        assert_eq!(event::connections_in_use(), 1);
+        // Its own wait has ended, and with the descriptor the other's operation.
+        assert_eq!(event::stats().waiting, 0);
+        drop(theirs);
+        // What one operation holds does not stop the next one.
+        let (ours, theirs) = pair().expect("a pair");
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from(vec![1; 4 << 20]));
+        let given_up = event::timeout(50, theirs.send(&mut chain, Deadline::NEVER)).await;
+        assert!(given_up.is_err());
+        drop(theirs);
+        while ours.recv(1, Deadline::in_ms(60_000)).await.is_ok_and(|page| !page.is_empty()) {}
+        drop(ours);
+        event::sleep(1000).await;
+        assert_eq!((event::connections_in_use(), event::stats().waiting), (0, 0));
     });
 }

@@ -17,6 +17,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
+    /// # Safety
+    /// As the trait has it.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -24,6 +26,8 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
+    /// # Safety
+    /// As the trait has it.
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract, which is the system allocator's.

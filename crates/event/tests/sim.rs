@@ -69,7 +69,7 @@ fn conversations(plan: Plan) -> (Vec<(u64, usize)>, u32) {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let plan = Plan { seed: 7, faults: Faults::HOSTILE };
+    let plan = Plan::new(7, Faults::HOSTILE);
     let (first, _) = conversations(plan);
     assert_eq!(first, conversations(plan).0);
     assert_ne!(first, conversations(Plan { seed: 8, ..plan }).0);
@@ -78,7 +78,7 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn nothing_hangs_or_leaks_when_connections_break() {
     let ended: Vec<u32> =
-        (0..60).map(|seed| conversations(Plan { seed, faults: Faults::HOSTILE }).1).collect();
+        (0..60).map(|seed| conversations(Plan::new(seed, Faults::HOSTILE)).1).collect();
     // The faults do strike, and not always.
     assert!(ended.contains(&5) && ended.iter().any(|&ended| ended < 3), "{ended:?}");
 }
@@ -86,7 +86,7 @@ fn nothing_hangs_or_leaks_when_connections_break() {
 #[test]
 fn hours_pass_in_no_time() {
     let start = std::time::Instant::now();
-    let plan = Plan { seed: 1, faults: Faults::NONE };
+    let plan = Plan::new(1, Faults::NONE);
     let slept = sim::run(plan, async {
         let before = base::time::unix_secs();
         event::sleep(3 * 3_600_000).await;
@@ -98,14 +98,14 @@ fn hours_pass_in_no_time() {
 
 #[test]
 fn waiting_for_what_cannot_come_is_an_error() {
-    let plan = Plan { seed: 1, faults: Faults::NONE };
+    let plan = Plan::new(1, Faults::NONE);
     let error = sim::run(plan, std::future::pending::<()>()).expect_err("nothing can come");
     assert!(error.to_string().contains("cannot come"));
 }
 
 #[test]
 fn other_threads_wake_a_simulation() {
-    let plan = Plan { seed: 1, faults: Faults::NONE };
+    let plan = Plan::new(1, Faults::NONE);
     let woken = sim::run(plan, async {
         let mut begun = false;
         std::future::poll_fn(|cx| {

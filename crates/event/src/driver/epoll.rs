@@ -175,14 +175,6 @@ impl Epoll {
     pub(super) fn is_quiet(&self) -> bool {
         self.events.is_empty()
     }
-
-    pub(super) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
-        if let Some(entry) = core.socks.get(key)
-            && entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE) != 0
-        {
-            let _ = epoll::delete(&self.epoll, fd);
-        }
-    }
 }
 
 fn event_token(event: &Event) -> u64 {

@@ -145,11 +145,28 @@ impl Driver {
         }
     }
 
-    /// The descriptor of a socket leaves the loop and stays open.
-    pub(crate) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+    /// Whether the driver completes operations; otherwise it reports readiness, and they are
+    /// attempted in the task.
+    pub(crate) fn completes(&self) -> bool {
         match self {
-            Driver::Epoll(epoll) => epoll.leaving(core, key, fd),
-            Driver::Sim(sim) => sim.leaving(core, key, fd),
+            Driver::Epoll(_) => false,
+            Driver::Sim(sim) => sim.plan().completes,
+        }
+    }
+
+    /// Takes on the operation of `slot`; its end goes to [`Core::land`].
+    pub(crate) fn start(&mut self, core: &mut Core, slot: u32, _fd: BorrowedFd<'_>) {
+        match self {
+            Driver::Epoll(_) => core.land(slot, Err(io::ErrorKind::Unsupported.into())),
+            Driver::Sim(sim) => sim.start(slot),
+        }
+    }
+
+    /// Asks for the end of an operation, which comes in any case.
+    pub(crate) fn cancel(&mut self, slot: u32) {
+        match self {
+            Driver::Epoll(_) => (),
+            Driver::Sim(sim) => sim.cancel(slot),
         }
     }
 

@@ -7,8 +7,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::{Epoll, Phase};
-use crate::op::Direction;
+use crate::op::flight::Op;
+use crate::op::{Direction, simulate};
 use crate::remote::Mailbox;
 use crate::sim::Plan;
 use crate::sim::net::{Net, heard};
@@ -29,13 +32,25 @@ pub(crate) struct Sim {
     plan: Plan,
     real: Epoll,
     reports: Vec<(SockKey, u8)>,
+    flying: Vec<Flying>,
+    /// An operation was started or is to be given up: the next turn looks at once.
+    eager: bool,
+}
+
+/// An operation that the driver has taken on.
+struct Flying {
+    slot: u32,
+    /// Turns in which it may still come to something, once it is to be given up.
+    left: Option<u64>,
 }
 
 impl Sim {
     pub(crate) fn new(plan: Plan, mailbox: Arc<Mailbox>) -> io::Result<Sim> {
         let real = Epoll::new(mailbox, 0)?;
         base::time::pin(START_MS, START_UNIX_MS);
-        Ok(Sim { net: Net::new(plan, START_MS), plan, real, reports: Vec::new() })
+        let net = Net::new(plan, START_MS);
+        let (reports, flying) = (Vec::new(), Vec::new());
+        Ok(Sim { net, plan, real, reports, flying, eager: false })
     }
 
     pub(crate) fn plan(&self) -> Plan {
@@ -66,6 +81,7 @@ impl Sim {
 
     pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
         let now_ms = base::time::now_ms();
+        let timeout_ms = if std::mem::take(&mut self.eager) { Some(0) } else { timeout_ms };
         let due = timeout_ms.map(|ms| now_ms.saturating_add(ms));
         let next = match (self.net.next_ms(), due) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -107,10 +123,55 @@ impl Sim {
             false
         });
         self.reports = reports;
+        if phase == Phase::Rest {
+            self.fly(core);
+        }
     }
 
-    pub(super) fn leaving(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
-        self.real.leaving(core, key, fd);
+    pub(super) fn start(&mut self, slot: u32) {
+        self.flying.push(Flying { slot, left: None });
+        self.eager = true;
+    }
+
+    pub(super) fn cancel(&mut self, slot: u32) {
+        let left = self.net.chance(2);
+        if let Some(flying) = self.flying.iter_mut().find(|flying| flying.slot == slot) {
+            flying.left = Some(left);
+            self.eager = true;
+        }
+    }
+
+    /// Attempts what is in flight; what would wait stays there.
+    fn fly(&mut self, core: &mut Core) {
+        let mut flying = std::mem::take(&mut self.flying);
+        self.net.shuffle(&mut flying);
+        flying.retain_mut(|operation| {
+            let result = match operation.left {
+                Some(0) => Err(Errno::CANCELED.into()),
+                _ => self.attempt(core, operation.slot),
+            };
+            if let Err(error) = &result
+                && error.kind() == io::ErrorKind::WouldBlock
+            {
+                if let Some(left) = &mut operation.left {
+                    *left -= 1;
+                    self.eager = true;
+                }
+                return true;
+            }
+            core.land(operation.slot, result);
+            false
+        });
+        self.flying = flying;
+    }
+
+    fn attempt(&mut self, core: &mut Core, slot: u32) -> io::Result<usize> {
+        let Some(flight) = core.flights.get(slot) else { return Err(Errno::CANCELED.into()) };
+        let key = flight.sock;
+        match &mut flight.op {
+            Op::Recv { page } => page.append_with(|vec| self.net.recv(key, vec)),
+            Op::Send { chain, limit } => simulate(&mut self.net, key, chain, *limit),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Operations: one file each, with the attempt that is made at once and the wait that follows.
 
 mod connect;
+pub(crate) mod flight;
 mod ready;
 mod recv;
 mod send;
@@ -9,6 +10,7 @@ use std::task::{Context, Poll};
 
 pub use ready::Wake;
 pub(crate) use ready::{Direction, Ready};
+pub(crate) use send::simulate;
 
 use crate::slot::{NONE, SlotKey, State, Terms};
 use crate::turn::{Inner, try_with};
@@ -43,12 +45,12 @@ impl Wait {
                 self.0 = SlotKey::NONE;
                 None
             }
-            State::Waiting => {
+            State::Waiting | State::Flying => {
                 core.slots.set_waker(&mut core.tasks, self.0, cx.waker());
                 Some(Poll::Pending)
             }
             state => {
-                self.release(inner);
+                self.give_back(inner);
                 Some(Poll::Ready(state))
             }
         }
@@ -61,7 +63,19 @@ impl Wait {
         self.0 = core.slots.begin(&core.tasks, cx.waker(), terms);
     }
 
+    /// Gives the wait up, or its end away.
     fn release(&mut self, inner: &mut Inner) {
+        let slot = self.0.index;
+        self.give_back(inner);
+        if slot != NONE {
+            if inner.core.slots.state_at(slot) == State::Free {
+                inner.core.flights.discard(slot);
+            }
+            inner.cancel_flights();
+        }
+    }
+
+    fn give_back(&mut self, inner: &mut Inner) {
         let key = std::mem::replace(&mut self.0, SlotKey::NONE);
         if key != SlotKey::NONE {
             let core = &mut inner.core;

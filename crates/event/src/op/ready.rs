@@ -71,7 +71,7 @@ impl Wait {
                 State::TimedOut => Err(io::ErrorKind::TimedOut.into()),
                 State::Gate => Ok(Wake::Gate),
                 State::Reclaim => Ok(Wake::Reclaim),
-                State::Ready | State::Free | State::Waiting => Ok(Wake::Ready),
+                _ => Ok(Wake::Ready),
             });
         }
         let Some(entry) = inner.core.socks.get(sock.key) else {
@@ -80,8 +80,7 @@ impl Wait {
         if entry.bits & direction.bit() != 0 {
             return Poll::Ready(Ok(Wake::Ready));
         }
-        let waiter = if direction == Direction::Write { entry.writer } else { entry.reader };
-        if waiter != NONE {
+        if entry.waiter(direction) != NONE {
             return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
         }
         inner.driver.arm(&mut inner.core, sock.key, sock.fd(), direction)?;
@@ -92,17 +91,7 @@ impl Wait {
             deadline_ms: limits.deadline.at_ms(),
         };
         self.begin(inner, cx, terms);
-        let slot = self.key().index;
-        if let Some(entry) = inner.core.socks.get(sock.key) {
-            match direction {
-                Direction::Write => entry.writer = slot,
-                Direction::Read => entry.reader = slot,
-                Direction::PeerClosed => {
-                    entry.reader = slot;
-                    entry.bits |= bits::READER_FOR_CLOSE;
-                }
-            }
-        }
+        inner.core.set_waiter(sock.key, direction, self.key().index);
         Poll::Pending
     }
 }

@@ -10,6 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
 
 use super::Wait;
+use super::flight::Op;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
@@ -100,6 +101,18 @@ fn poll_recv(
     wait: &mut Wait,
     deadline: Deadline,
 ) -> Poll<io::Result<usize>> {
+    if inner.driver.completes() {
+        let make = || {
+            page.reserve(min);
+            Op::Recv { page: std::mem::take(page) }
+        };
+        return wait.poll_flight(inner, cx, sock, deadline, make).map(|(op, received)| {
+            if let Some(Op::Recv { page: back }) = op {
+                *page = back;
+            }
+            received
+        });
+    }
     loop {
         if wait.is_idle() {
             match recv(inner, sock, page, min) {
@@ -128,7 +141,8 @@ impl Sock {
     }
 
     /// Receives what is there, or waits for it, and appends it to `page`, which is made to have
-    /// room for at least one byte. Returns how many bytes came; 0 at the end of the stream.
+    /// room for at least one byte. Returns how many bytes came; 0 at the end of the stream. A
+    /// driver may have the page while it waits: dropping the future may leave an empty one.
     pub fn recv_into<'a>(
         &'a self,
         page: &'a mut Page,

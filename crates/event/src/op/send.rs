@@ -9,10 +9,12 @@ use std::task::{Context, Poll};
 use mem::{Chain, FileHandle, IOV_MAX};
 
 use super::Wait;
+use super::flight::Op;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::sock::{Registered, Sock, bits};
+use crate::sim::net::Net;
+use crate::sock::{Registered, Sock, SockKey, bits};
 use crate::turn::{Inner, with};
 
 /// What sendfile(2) takes at once: it cuts what is longer to whole pages below 2 GiB.
@@ -21,6 +23,8 @@ const SENDFILE_MAX: u64 = 0x7fff_f000;
 /// A send goes on for this many bytes before other tasks have their turn. A fast peer would
 /// otherwise keep the loop for the length of a file.
 const TURN_MAX: usize = 2 * 1024 * 1024;
+
+const TRUNCATED: &str = "file was truncated while it was sent";
 
 /// What one call came to.
 enum Sent {
@@ -72,15 +76,12 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
         let sent = match driver {
             Driver::Epoll(_) => Calls::file(sock.fd(), file, pos, count)?,
-            Driver::Sim(sim) => {
-                let part = read_file(file, pos, count)?;
-                if part.is_empty() { 0 } else { sim.net.send(sock.key, &[&part[..]])? }
-            }
+            Driver::Sim(sim) => simulate(&mut sim.net, sock.key, chain, limit)?,
         };
         // Less than was asked for need not mean that the socket is full: the pipe between the
         // two has its own limits.
         return match sent {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "file was truncated")),
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, TRUNCATED)),
             sent => Ok(Sent::All(sent)),
         };
     }
@@ -90,6 +91,25 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     } else {
         memory::<IOV_MAX>(driver, sock, chain, limit, file_follows || pieces > IOV_MAX)
     }
+}
+
+/// Makes a simulated call for what stands at the front of `chain`, for a flight.
+pub(crate) fn simulate(
+    net: &mut Net,
+    key: SockKey,
+    chain: &Chain,
+    limit: usize,
+) -> io::Result<usize> {
+    if let Some((file, pos, end)) = chain.front_file() {
+        let part = read_file(file, pos, (end - pos).min(limit as u64) as usize)?;
+        return match part.is_empty() {
+            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, TRUNCATED)),
+            false => net.send(key, &[&part[..]]),
+        };
+    }
+    let mut slices = [IoSlice::new(&[]); IOV_MAX];
+    let (count, _) = chain.slices(&mut slices, limit);
+    net.send(key, &slices[..count])
 }
 
 /// What sendfile(2) would read; a page of it is enough for a simulation.
@@ -166,6 +186,9 @@ struct SendSome<'a> {
 impl SendSome<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         with(|inner| {
+            if inner.driver.completes() {
+                return self.poll_flight(inner, cx);
+            }
             loop {
                 if self.wait.is_idle() {
                     match send(inner, self.sock, self.chain, self.limit) {
@@ -180,6 +203,24 @@ impl SendSome<'_> {
                     Poll::Ready(Ok(_)) => (),
                 }
             }
+        })
+    }
+}
+
+impl SendSome<'_> {
+    fn poll_flight(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.wait.is_idle() && (self.chain.is_empty() || self.limit == 0) {
+            return Poll::Ready(Ok(0));
+        }
+        let (chain, limit) = (&mut *self.chain, self.limit);
+        let make = || Op::Send { chain: chain.take(), limit };
+        let polled = self.wait.poll_flight(inner, cx, self.sock, self.deadline, make);
+        polled.map(|(op, sent)| {
+            if let Some(Op::Send { chain: mut back, .. }) = op {
+                back.advance(*sent.as_ref().unwrap_or(&0) as u64);
+                *chain = back;
+            }
+            sent
         })
     }
 }
@@ -222,7 +263,8 @@ impl Future for SendAll<'_> {
 impl Sock {
     /// Sends all of `chain` and leaves it empty. The deadline's span counts again after each
     /// progress; the error is `TimedOut` when there was none for so long. What was sent is gone
-    /// from the chain, whatever happens.
+    /// from the chain, whatever happens; a driver may have the chain while it waits, and then
+    /// dropping the future leaves an empty one.
     pub fn send<'a>(
         &'a self,
         chain: &'a mut Chain,

@@ -68,6 +68,21 @@ pub struct Plan {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Faults,
+    /// Whether the driver completes operations, as io_uring does, or reports readiness, as epoll
+    /// does. Operations that are given up may then end with a result all the same.
+    pub completes: bool,
+}
+
+impl Plan {
+    /// A simulation that reports readiness.
+    pub const fn new(seed: u64, faults: Faults) -> Plan {
+        Plan { seed, faults, completes: false }
+    }
+
+    /// The same with a driver that completes operations.
+    pub const fn completing(self) -> Plan {
+        Plan { completes: true, ..self }
+    }
 }
 
 /// Runs `future` on a simulated loop.

@@ -453,10 +453,20 @@ impl Net {
         if self.rng.per_mille(self.plan.faults.stray) {
             self.stray(reports);
         }
-        for last in (1..reports.len()).rev() {
+        self.shuffle(reports);
+    }
+
+    /// Puts a list into an order of chance.
+    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
             let other = self.rng.up_to(last as u64) as usize;
-            reports.swap(last, other);
+            list.swap(last, other);
         }
+    }
+
+    /// A number from 0 to `max`, both included.
+    pub(crate) fn chance(&mut self, max: u64) -> u64 {
+        self.rng.up_to(max)
     }
 
     /// Adds a report that is wrong: of a socket that is closed, or of readiness that is not there.

@@ -1,0 +1,185 @@
+//! Operations that are with the driver: for drivers that complete them, not only report readiness.
+//!
+//! ```text
+//!          start                    land                      the future takes it
+//!   (none) ------> Flying ---------------------------> Ready ---------------------> (none)
+//!                    |    deadline: cancel, then land as above
+//!                    |
+//!                    | the future is dropped: cancel
+//!                    v              land
+//!                 Orphaned ---------------------------> (none), what it came to is dropped
+//! ```
+//!
+//! The memory of such an operation is its flight's, never the future's, until it has landed. A
+//! socket that is dropped meanwhile closes with the landing of its last flight. Cancelling is a
+//! request: a flight may land with a result although it was cancelled, and then, when its future
+//! is still there, that result counts.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+
+use mem::{Chain, Page};
+use rustix::io::Errno;
+
+use super::Wait;
+use super::ready::Direction;
+use crate::deadline::Deadline;
+use crate::slot::{NONE, Terms};
+use crate::sock::{Registered, SockKey, bits};
+use crate::turn::{Core, Inner};
+
+/// An operation with the memory that the driver uses for it.
+pub(crate) enum Op {
+    /// Receive into the spare room of the page.
+    Recv { page: Page },
+    /// Send from the front of the chain, so many bytes at most.
+    Send { chain: Chain, limit: usize },
+}
+
+pub(crate) struct Flight {
+    pub(crate) op: Op,
+    pub(crate) sock: SockKey,
+    result: Option<io::Result<usize>>,
+}
+
+/// Operations that are with the driver, by slot, and what waits for their end.
+#[derive(Default)]
+pub(crate) struct Flights {
+    list: Vec<Option<Box<Flight>>>,
+    /// Sockets that are closed when nothing of theirs is in flight any more.
+    leaving: Vec<(SockKey, OwnedFd)>,
+    /// What orphans left behind, to be dropped when nothing is borrowed.
+    remains: Vec<Flight>,
+}
+
+impl Flights {
+    /// The operation of `slot`, for the driver.
+    pub(crate) fn get(&mut self, slot: u32) -> Option<&mut Flight> {
+        self.list.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    fn insert(&mut self, slot: u32, flight: Box<Flight>) {
+        let at = slot as usize;
+        if self.list.len() <= at {
+            self.list.resize_with(at + 1, || None);
+        }
+        self.list[at] = Some(flight);
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Box<Flight>> {
+        self.list.get_mut(slot as usize)?.take()
+    }
+
+    /// Nobody wants to know how the operation of `slot`, which has landed, came out.
+    pub(crate) fn discard(&mut self, slot: u32) {
+        let flight = self.take(slot);
+        self.remains.extend(flight.map(|flight| *flight));
+    }
+
+    /// Keeps a descriptor open until its socket's flights have landed.
+    pub(crate) fn keep_open(&mut self, key: SockKey, fd: OwnedFd) {
+        self.leaving.push((key, fd));
+    }
+
+    pub(crate) fn take_remains(&mut self) -> Vec<Flight> {
+        std::mem::take(&mut self.remains)
+    }
+}
+
+impl Core {
+    /// The driver is done with the operation of `slot` and with its memory.
+    pub(crate) fn land(&mut self, slot: u32, result: io::Result<usize>) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        if let Some(entry) = self.socks.get(flight.sock) {
+            entry.flights = entry.flights.saturating_sub(1);
+            if let (Op::Recv { page }, Ok(count)) = (&flight.op, &result) {
+                // Here and not when the task runs: a report that comes after this one counts.
+                match count {
+                    0 => entry.bits |= bits::PEER_CLOSED,
+                    _ if page.spare() > 0 && entry.bits & bits::PEER_CLOSED == 0 => {
+                        entry.bits &= !bits::READ;
+                    }
+                    _ => (),
+                }
+            }
+        }
+        flight.result = Some(result);
+        if self.slots.land(&mut self.tasks, slot) {
+            self.flights.discard(slot);
+        }
+    }
+}
+
+impl Inner {
+    /// Closes sockets whose last flight has landed. Returns whether there were any.
+    pub(crate) fn close_landed(&mut self) -> bool {
+        let Inner { core, driver } = self;
+        let before = core.flights.leaving.len();
+        core.flights.leaving.retain(|(key, _fd)| {
+            let flying = core.socks.get(*key).is_some_and(|entry| entry.flights > 0);
+            if !flying {
+                driver.closing(*key);
+                core.socks.remove(*key);
+            }
+            flying
+        });
+        core.flights.leaving.len() < before
+    }
+}
+
+impl Wait {
+    /// Gives the operation that `make` makes to the driver, and waits for its end.
+    pub(crate) fn poll_flight(
+        &mut self,
+        inner: &mut Inner,
+        cx: &mut Context<'_>,
+        sock: &Registered,
+        deadline: Deadline,
+        make: impl FnOnce() -> Op,
+    ) -> Poll<(Option<Op>, io::Result<usize>)> {
+        if !self.is_idle() {
+            let slot = self.key().index;
+            return match self.poll(inner, cx) {
+                Some(Poll::Pending) => Poll::Pending,
+                _ => Poll::Ready(match inner.core.flights.take(slot) {
+                    Some(flight) => (Some(flight.op), outcome(flight.result)),
+                    None => (None, Err(io::ErrorKind::NotConnected.into())),
+                }),
+            };
+        }
+        let Some(entry) = inner.core.socks.get(sock.key) else {
+            return Poll::Ready((None, Err(io::ErrorKind::NotConnected.into())));
+        };
+        let op = make();
+        let direction = match op {
+            Op::Recv { .. } => Direction::Read,
+            Op::Send { .. } => Direction::Write,
+        };
+        if entry.waiter(direction) != NONE {
+            return Poll::Ready((Some(op), Err(io::ErrorKind::ResourceBusy.into())));
+        }
+        entry.flights += 1;
+        let deadline_ms = deadline.at_ms();
+        let terms = Terms { sock: sock.key.index, gate: 0, park: false, deadline_ms };
+        self.begin(inner, cx, terms);
+        let slot = self.key().index;
+        inner.core.set_waiter(sock.key, direction, slot);
+        inner.core.slots.fly(slot);
+        let flight = Box::new(Flight { op, sock: sock.key, result: None });
+        inner.core.flights.insert(slot, flight);
+        inner.driver.start(&mut inner.core, slot, sock.fd());
+        Poll::Pending
+    }
+}
+
+fn outcome(result: Option<io::Result<usize>>) -> io::Result<usize> {
+    match result {
+        // Only the deadline cancels what has a future still.
+        Some(Err(error)) if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+        Some(result) => result,
+        None => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
