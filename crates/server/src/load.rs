@@ -65,7 +65,8 @@ pub struct Cycle {
     /// Where the error log goes once nobody at a terminal waits for messages.
     sinks: Vec<Rc<dyn Sink>>,
     /// Its sockets, bound, in the order of the engines and of their listeners.
-    /// Taken out when nothing is to be accepted any more: a socket is closed with its last descriptor.
+    /// Taken out when nothing is to be accepted any more: a socket is closed with its last
+    /// descriptor.
     pub listeners: RefCell<Listeners>,
 }
 

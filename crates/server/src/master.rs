@@ -333,8 +333,8 @@ impl Master {
         Flow::Continue(())
     }
 
-    /// A worker could not begin. When it was the last one, nothing serves and nothing will: better to end
-    /// and be noticed. A new binary that ends so gives way to the old one.
+    /// A worker could not begin. When it was the last one, nothing serves and nothing will: better
+    /// to end and be noticed. A new binary that ends so gives way to the old one.
     fn fatal(&mut self) {
         let none = self.state.children.workers().next().is_none();
         if none && self.state.respawn.is_empty() {

@@ -137,7 +137,8 @@ impl Single {
         }
         let old = running.listeners.take();
         old.retire(&next.listeners.borrow(), log);
-        // This process's second descriptors go first: the engines empty the queues and close theirs.
+        // This process's second descriptors go first: the engines empty the queues and close
+        // theirs.
         drop(old);
         running.engines.iter().for_each(|engine| engine.quit());
         self.leaving.borrow_mut().push(running.clone());

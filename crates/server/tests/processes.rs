@@ -1,5 +1,7 @@
 //! Master and workers: titles, signals, limits, ends.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{SERVER, is_root, proc_field, site};

@@ -1,5 +1,7 @@
 //! Reload: what changes, and that nothing does when the new configuration is wrong.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::{Read, Write};

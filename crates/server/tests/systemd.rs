@@ -1,5 +1,7 @@
 //! systemd: readiness, reloads and the end are told; sockets that it opened are used.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,7 @@
 //! Changing the binary while it serves, and changing one's mind.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::path::Path;
@@ -181,4 +183,58 @@ fn a_binary_that_cannot_run_changes_nothing() {
         (pid == Some(weir.pid())).then_some(())
     });
     assert_eq!(weir.get("/a.txt").body, b"hello");
+}
+
+/// nginx and this program hand each other their sockets in the same way.
+#[test]
+fn nginx_is_replaced_and_comes_back() {
+    let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx"].map(Path::new);
+    let Some(nginx) = nginx.into_iter().find(|path| path.exists()) else {
+        eprintln!("nginx is not installed: not tried");
+        return;
+    };
+    let folder = std::env::temp_dir().join(format!("weir-swap-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let binary = folder.join("server");
+    let put = |from: &Path| {
+        let _ = std::fs::remove_file(&binary);
+        std::fs::copy(from, &binary).unwrap();
+    };
+    put(nginx);
+    let main = "pid logs/weir.pid; error_log logs/error.log info;";
+    let mut site = testkit::Site::new(&binary, testkit::Driver::Epoll)
+        .file("html/a.txt", b"hello")
+        .config(&config(1, main, SERVER));
+    let port = site.port(0);
+    let pid_file = site.prefix().join("logs/weir.pid");
+    let old_file = pid_file.with_extension("pid.oldbin");
+    if !site.run(&[]).status.success() {
+        eprintln!("this nginx does not run here: not tried");
+        return;
+    }
+    let answers_as = |name: &str| {
+        let mut conn = Conn::tcp(port);
+        conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
+        let response = conn.response();
+        assert_eq!(response.body, b"hello");
+        assert!(response.header("Server").unwrap().starts_with(name));
+    };
+    let pid = || wait_for("the pid file", || read_pid(&pid_file));
+    pid();
+    answers_as("nginx/");
+    for (next, name) in [(Path::new(BINARY), "weir/"), (nginx, "nginx/")] {
+        let old = pid();
+        put(next);
+        kill(old, "USR2");
+        wait_for("the new binary", || {
+            (old_file.exists() && read_pid(&pid_file).is_some_and(|pid| pid != old)).then_some(())
+        });
+        kill(old, "QUIT");
+        wait_for("the old master's end", || (!alive(old)).then_some(()));
+        answers_as(name);
+    }
+    let last = pid();
+    kill(last, "QUIT");
+    wait_for("the server's end", || (!alive(last)).then_some(()));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
