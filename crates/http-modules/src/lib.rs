@@ -4,8 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod dav;
+pub mod headers;
 pub mod index;
 pub mod log;
+pub mod not_modified;
+pub mod range;
 pub mod static_file;
 pub mod welcome;
 
@@ -18,5 +21,8 @@ pub static MODULES: Modules = &[
     &dav::MODULE,
     &static_file::MODULE,
     &log::MODULE,
+    &not_modified::MODULE,
+    &headers::MODULE,
+    &range::MODULE,
     &welcome::MODULE,
 ];

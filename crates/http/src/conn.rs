@@ -26,7 +26,7 @@ use proto::h1::{HeadParser, Limits, Method, Step, Version};
 
 use crate::core_conf::{CoreSrv, Lingering};
 use crate::phases::{self, Outcome};
-use crate::request::Request;
+use crate::request::{MAX_URI_CHANGES, Request};
 use crate::send;
 use crate::server::{Address, HttpMain};
 use crate::stats::Field;
@@ -376,6 +376,16 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         && !r.skip_buffered_body()
     {
         outcome = phases::refuse(r, 400).await;
+    }
+    // What a header filter refuses is answered as if a handler had; an end to it all the same.
+    for _ in 0..=MAX_URI_CHANGES {
+        match outcome {
+            Outcome::Respond => match send::filters(r) {
+                Some(status) => outcome = phases::refuse(r, status).await,
+                None => break,
+            },
+            _ => break,
+        }
     }
     if outcome == Outcome::Close {
         r.err_status = if r.err_status == 0 { 444 } else { r.err_status };

@@ -34,11 +34,16 @@ pub(crate) fn framing(r: &mut Request) -> Framing {
         }
         return Framing::None;
     }
+    if r.flags.header_only {
+        return if r.out.content_length.is_some() { Framing::Length } else { Framing::None };
+    }
+    let chunks = r.head.version > Version::HTTP_10 && r.loc.core.chunked_transfer_encoding;
+    if chunks && (r.out.expect_trailers || r.out.content_length.is_none()) {
+        r.out.content_length = None;
+        return Framing::Chunked;
+    }
     if r.out.content_length.is_some() {
         return Framing::Length;
-    }
-    if r.head.version > Version::HTTP_10 && r.loc.core.chunked_transfer_encoding {
-        return Framing::Chunked;
     }
     r.flags.keepalive = false;
     Framing::Close

@@ -99,6 +99,8 @@ pub struct Response {
     pub headers: Vec<(Bytes, Bytes)>,
     /// Fields behind a chunked body.
     pub trailers: Vec<(Bytes, Bytes)>,
+    /// Fields are to come behind the body: it is chunked where that can be.
+    pub expect_trailers: bool,
     /// `Vary: Accept-Encoding` is due.
     pub vary_encoding: bool,
     /// Ranges may be taken from the body.
@@ -169,6 +171,13 @@ impl Response {
 }
 
 impl Request {
+    /// Gives the prepared response another status, whatever it was made for.
+    pub fn set_status(&mut self, status: u16) {
+        self.out.status = status;
+        self.out.status_text = None;
+        self.err_status = 0;
+    }
+
     /// Prepares a response of known bytes; the content handler then answers [`Done`].
     ///
     /// [`Done`]: crate::module::Verdict::Done

@@ -6,7 +6,6 @@ use base::log::Level;
 use event::Deadline;
 use mem::{Buf, Chain};
 
-use crate::core_pages::builtin;
 use crate::head::{self, Framing};
 use crate::module::Verdict;
 use crate::output::{Body, FilterStep};
@@ -25,10 +24,9 @@ const READ_CHUNK: u64 = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct SendFailed;
 
-/// Sends the prepared response. With `more` (another request waits in the buffer) small output
+/// Sends the prepared response, which header filters have seen. With `more` (another request waits in the buffer) small output
 /// stays in the wire chain, to go with the next.
 pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
-    filters(r);
     let framing = head::framing(r);
     if r.head.version >= proto::h1::Version::HTTP_10 {
         head::write(r, framing);
@@ -41,6 +39,9 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         return finish(r, more).await;
     }
     match std::mem::take(&mut r.out.body) {
+        Body::Empty if !r.body_filters.is_empty() => {
+            filtered(r, &mut Chain::new(), true, framing).await?;
+        }
         Body::Empty => {
             if framing == Framing::Chunked {
                 last_chunk(r);
@@ -68,19 +69,23 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
     finish(r, more).await
 }
 
-/// Runs the location's header filters; a refusal replaces the response by a built-in page.
-fn filters(r: &mut Request) {
+/// Runs the location's header filters. The status where one refuses: it answers instead of the
+/// response, without the fields that other filters added to that.
+pub(crate) fn filters(r: &mut Request) -> Option<u16> {
     if r.loc.pipeline.header_filters.is_empty() {
-        return;
+        return None;
     }
     let loc = r.loc.clone();
+    let prepared = r.out.headers.len();
     for f in &loc.pipeline.header_filters {
-        if let Verdict::Status(s) = f.run(r) {
-            r.out.clear_entity();
-            r.body_filters.clear();
-            builtin(r, s);
+        let before = r.out.headers.len();
+        if let Verdict::Status(status) = f.run(r) {
+            let len = r.out.headers.len();
+            r.out.headers.drain(prepared.min(len)..before.min(len));
+            return Some(status);
         }
     }
+    None
 }
 
 async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {

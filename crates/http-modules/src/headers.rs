@@ -1,0 +1,452 @@
+//! `headers`: fields added to responses and behind their bodies, and `expires`.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::template::Template;
+use conf::{ConfError, Node, value};
+use http::core_directives::{HSLI, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
+use http::output::{BodyFilter, FilterStep};
+use http::request::Request;
+use mem::Chain;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "headers",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<HeadersConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "expires",
+        HSLI,
+        Args::T12,
+        "off",
+        "How long caches may keep a response: Expires and Cache-Control.",
+        expires,
+    ),
+    directive(
+        "add_header",
+        HSLI,
+        Args::T23,
+        "",
+        "Adds a field to responses: of good statuses, or always.",
+        |cx, n| {
+            let line = line(cx, n)?;
+            cx.loc::<HeadersConf>().headers.get_or_insert_default().push(line);
+            Ok(())
+        },
+    ),
+    directive(
+        "add_trailer",
+        HSLI,
+        Args::T23,
+        "",
+        "Adds a field behind the body of responses.",
+        |cx, n| {
+            let line = line(cx, n)?;
+            cx.loc::<HeadersConf>().trailers.get_or_insert_default().push(line);
+            Ok(())
+        },
+    ),
+    directive(
+        "add_header_inherit",
+        HSLI,
+        Args::T1,
+        "on",
+        "Whether add_header of the enclosing level holds: where there is none here, never, or too.",
+        |cx, n| value::set_enum(&mut cx.loc::<HeadersConf>().headers_inherit, n, INHERIT),
+    ),
+    directive("add_trailer_inherit", HSLI, Args::T1, "on", "The same for add_trailer.", |cx, n| {
+        value::set_enum(&mut cx.loc::<HeadersConf>().trailers_inherit, n, INHERIT)
+    }),
+];
+
+const INHERIT: &[(&str, Inherit)] =
+    &[("off", Inherit::Off), ("on", Inherit::On), ("merge", Inherit::Merge)];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Inherit {
+    Off,
+    On,
+    Merge,
+}
+
+/// What adding a field does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Add,
+    LastModified,
+    ETag,
+}
+
+/// One `add_header` or `add_trailer`.
+struct Line {
+    name: Bytes,
+    value: Template,
+    how: How,
+    always: bool,
+}
+
+type Lines = Vec<Rc<Line>>;
+
+/// `expires`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expires {
+    Off,
+    Epoch,
+    Max,
+    /// Seconds from now; negative ones are past.
+    Access(i64),
+    /// Seconds from the response's last change.
+    Modified(i64),
+    /// When the local clock next shows so many seconds of the day.
+    Daily(i64),
+}
+
+/// `expires` as written.
+#[derive(Clone)]
+enum ExpiresRule {
+    Fixed(Expires),
+    /// A value with variables; `modified` stood before it.
+    Evaluated(Template, bool),
+}
+
+#[derive(Default)]
+struct HeadersConf {
+    expires: Option<ExpiresRule>,
+    headers: Option<Lines>,
+    trailers: Option<Lines>,
+    headers_inherit: Option<Inherit>,
+    trailers_inherit: Option<Inherit>,
+}
+
+impl Conf for HeadersConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.expires.is_none() {
+            self.expires.clone_from(&prev.expires);
+        }
+        self.headers_inherit = self.headers_inherit.or(prev.headers_inherit);
+        self.trailers_inherit = self.trailers_inherit.or(prev.trailers_inherit);
+        inherit(&mut self.headers, &prev.headers, self.headers_inherit);
+        inherit(&mut self.trailers, &prev.trailers, self.trailers_inherit);
+        Ok(())
+    }
+}
+
+fn inherit(own: &mut Option<Lines>, prev: &Option<Lines>, how: Option<Inherit>) {
+    match (own, prev, how.unwrap_or(Inherit::On)) {
+        (_, _, Inherit::Off) | (_, None, _) | (Some(_), _, Inherit::On) => {}
+        (own @ None, prev, _) => own.clone_from(prev),
+        (Some(own), Some(prev), Inherit::Merge) => own.extend(prev.iter().cloned()),
+    }
+}
+
+fn line(cx: &mut Cx, n: &Node) -> Result<Rc<Line>, ConfError> {
+    let always = match n.args.get(2) {
+        None => false,
+        Some(w) if w.bytes() == b"always" => true,
+        Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+    };
+    let name = n.args[0].text.clone();
+    let how = match name.to_ascii_lowercase().as_slice() {
+        b"last-modified" => How::LastModified,
+        b"etag" => How::ETag,
+        _ => How::Add,
+    };
+    Ok(Rc::new(Line { name, value: cx.template(&n.args[1])?, how, always }))
+}
+
+fn expires(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if cx.loc::<HeadersConf>().expires.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let modified = n.args.len() == 2;
+    if modified && n.args[0].bytes() != b"modified" {
+        return Err(ConfError::directive(n, "invalid value"));
+    }
+    let word = &n.args[n.args.len() - 1];
+    let template = cx.template(word)?;
+    let rule = match template.as_const() {
+        Some(text) => match parse_expires(text, modified) {
+            Ok(e) => ExpiresRule::Fixed(e),
+            Err(m) => return Err(ConfError::directive(n, m)),
+        },
+        None => ExpiresRule::Evaluated(template, modified),
+    };
+    cx.loc::<HeadersConf>().expires = Some(rule);
+    Ok(())
+}
+
+fn parse_expires(text: &[u8], modified: bool) -> Result<Expires, &'static str> {
+    const DAY: i64 = 24 * 60 * 60;
+    match text {
+        b"epoch" if !modified => return Ok(Expires::Epoch),
+        b"max" if !modified => return Ok(Expires::Max),
+        b"off" if !modified => return Ok(Expires::Off),
+        _ => {}
+    }
+    let (sign, time) = match text {
+        [sign @ (b'@' | b'+' | b'-'), time @ ..] => (*sign, time),
+        _ => (b'+', text),
+    };
+    if sign == b'@' && modified {
+        return Err("daily time cannot be used with \"modified\" parameter");
+    }
+    let secs = value::parse_sec(time).and_then(|s| i64::try_from(s).ok()).ok_or("invalid value")?;
+    match sign {
+        b'@' if secs > DAY => Err("daily time value must be less than 24 hours"),
+        b'@' => Ok(Expires::Daily(secs)),
+        _ => {
+            let secs = if sign == b'-' { -secs } else { secs };
+            Ok(if modified { Expires::Modified(secs) } else { Expires::Access(secs) })
+        }
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<HeadersConf>();
+    // A block without directives of this module shares the values of the block around it; with `off`
+    // it has none.
+    let here = l.set_here::<HeadersConf>();
+    let lines = |lines: &Option<Lines>, inherit: Option<Inherit>| match (lines, inherit) {
+        (Some(_), Some(Inherit::Off)) if !here => Lines::new(),
+        (Some(lines), _) => lines.clone(),
+        (None, _) => Lines::new(),
+    };
+    let filter = Filter {
+        expires: conf.expires.clone().filter(|e| !matches!(e, ExpiresRule::Fixed(Expires::Off))),
+        headers: lines(&conf.headers, conf.headers_inherit),
+        trailers: lines(&conf.trailers, conf.trailers_inherit).into(),
+    };
+    if filter.expires.is_some() || !filter.headers.is_empty() || !filter.trailers.is_empty() {
+        p.header_filters.push(Box::new(filter));
+    }
+    Ok(())
+}
+
+struct Filter {
+    expires: Option<ExpiresRule>,
+    headers: Lines,
+    trailers: Rc<[Rc<Line>]>,
+}
+
+/// The statuses whose responses get fields that are not for all.
+fn is_good(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+impl HeaderFilter for Filter {
+    fn run(&self, r: &mut Request) -> Verdict {
+        let good = is_good(r.status());
+        if let Some(rule) = &self.expires
+            && good
+        {
+            apply_expires(r, rule);
+        }
+        for line in self.headers.iter().filter(|l| good || l.always) {
+            let value = r.eval(&line.value);
+            add(r, line, value);
+        }
+        if self.trailers.iter().any(|l| good || l.always) {
+            r.out.expect_trailers = true;
+            r.body_filters.push(Box::new(Trailers { lines: self.trailers.clone(), good }));
+        }
+        Verdict::Next
+    }
+}
+
+fn add(r: &mut Request, line: &Line, value: Bytes) {
+    match line.how {
+        How::Add => {
+            if !value.is_empty() {
+                r.out.headers.push((line.name.clone(), value));
+            }
+        }
+        How::ETag => {
+            r.out.remove(b"ETag");
+            r.out.etag = (!value.is_empty()).then_some(value);
+        }
+        How::LastModified => {
+            r.out.remove(b"Last-Modified");
+            let time = base::time::parse_http_date(&value);
+            // As it was written, if it is a date in another form or none at all.
+            r.out.last_modified = time.filter(|t| base::time::format_http_date(*t) == value[..]);
+            if r.out.last_modified.is_none() && !value.is_empty() {
+                r.out.headers.push((line.name.clone(), value));
+            }
+        }
+    }
+}
+
+fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
+    let expires = match rule {
+        ExpiresRule::Fixed(e) => *e,
+        ExpiresRule::Evaluated(t, modified) => match parse_expires(&r.eval(t), *modified) {
+            Ok(e) => e,
+            Err(_) => return,
+        },
+    };
+    let now = base::time::unix_secs() as i64;
+    let (at, age) = match expires {
+        Expires::Off => return,
+        Expires::Epoch => {
+            replace(r, "Expires", Bytes::from_static(b"Thu, 01 Jan 1970 00:00:01 GMT"));
+            return replace(r, "Cache-Control", Bytes::from_static(b"no-cache"));
+        }
+        Expires::Max => {
+            replace(r, "Expires", Bytes::from_static(b"Thu, 31 Dec 2037 23:55:55 GMT"));
+            // Ten years.
+            return replace(r, "Cache-Control", Bytes::from_static(b"max-age=315360000"));
+        }
+        Expires::Access(0) | Expires::Modified(0) => (now, 0),
+        Expires::Daily(secs) => {
+            let at = next_time(now, secs);
+            (at, at - now)
+        }
+        Expires::Access(secs) => (now + secs, secs),
+        Expires::Modified(secs) => match r.out.last_modified {
+            Some(t) if secs < 0 => (t + secs, -1),
+            Some(t) => (t + secs, t + secs - now),
+            None => (now + secs, secs),
+        },
+    };
+    replace(r, "Expires", Bytes::copy_from_slice(&base::time::format_http_date(at)));
+    let control = match u64::try_from(age) {
+        Err(_) => Bytes::from_static(b"no-cache"),
+        Ok(age) => {
+            let mut text = b"max-age=".to_vec();
+            base::ascii::write_u64(&mut text, age);
+            Bytes::from(text)
+        }
+    };
+    replace(r, "Cache-Control", control);
+}
+
+/// Gives the first field of a name another value and removes those behind it; adds it if there is
+/// none.
+fn replace(r: &mut Request, name: &'static str, value: Bytes) {
+    let is = |field: &Bytes| base::ascii::eq_ignore_case(field, name.as_bytes());
+    let Some(first) = r.out.headers.iter().position(|(n, _)| is(n)) else {
+        return r.out.add(name, value);
+    };
+    r.out.headers[first].1 = value;
+    let mut i = 0;
+    r.out.headers.retain(|(n, _)| {
+        i += 1;
+        i - 1 <= first || !is(n)
+    });
+}
+
+/// When the local clock next shows so many seconds of the day. On days of other lengths it is the time
+/// shown that counts.
+fn next_time(now: i64, secs: i64) -> i64 {
+    const DAY: i64 = 24 * 60 * 60;
+    let zone = |t: i64| i64::from(base::time::zone_offset(t));
+    let local = now + zone(now);
+    let midnight = local - local.rem_euclid(DAY);
+    let at = |day: i64| {
+        let shown = midnight + day * DAY + secs;
+        shown - zone(shown - zone(shown))
+    };
+    if at(0) > now { at(0) } else { at(1) }
+}
+
+/// Evaluates the trailers when the body has gone through, since it may be what they tell of.
+struct Trailers {
+    lines: Rc<[Rc<Line>]>,
+    good: bool,
+}
+
+impl BodyFilter for Trailers {
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep {
+        out.append(input);
+        if last {
+            for line in self.lines.iter().filter(|l| self.good || l.always) {
+                let value = r.eval(&line.value);
+                if !value.is_empty() {
+                    r.out.trailers.push((line.name.clone(), value));
+                }
+            }
+        }
+        FilterStep::Go
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_expires() {
+        let of = |text: &str, modified| parse_expires(text.as_bytes(), modified);
+        for (text, want) in [
+            ("epoch", Ok(Expires::Epoch)),
+            ("max", Ok(Expires::Max)),
+            ("off", Ok(Expires::Off)),
+            ("2048", Ok(Expires::Access(2048))),
+            ("+1h", Ok(Expires::Access(3600))),
+            ("-1d", Ok(Expires::Access(-86_400))),
+            ("@15h30m", Ok(Expires::Daily(55_800))),
+            ("@24h", Ok(Expires::Daily(86_400))),
+            ("@25h", Err("daily time value must be less than 24 hours")),
+            ("", Err("invalid value")),
+            ("-", Err("invalid value")),
+            ("soon", Err("invalid value")),
+        ] {
+            assert_eq!(of(text, false), want, "{text}");
+        }
+        assert_eq!(of("24h", true), Ok(Expires::Modified(86_400)));
+        assert_eq!(of("epoch", true), Err("invalid value"));
+        let daily = "daily time cannot be used with \"modified\" parameter";
+        assert_eq!(of("@1h", true), Err(daily));
+    }
+
+    #[test]
+    fn the_next_time_of_day() {
+        // Noon of a day, in UTC as no zone is set here.
+        let noon = 1_000_000 * 86_400 / 86_400 * 86_400 + 43_200;
+        assert_eq!(next_time(noon, 43_201), noon + 1);
+        assert_eq!(next_time(noon, 43_200), noon + 86_400);
+        assert_eq!(next_time(noon, 0), noon + 43_200);
+    }
+
+    #[test]
+    fn lines_are_inherited_as_told() {
+        let lines = |names: &[&'static str]| -> Option<Lines> {
+            let line = |name: &&'static str| {
+                let value = Template::constant(Bytes::from_static(b"v"));
+                Rc::new(Line {
+                    name: Bytes::from_static(name.as_bytes()),
+                    value,
+                    how: How::Add,
+                    always: false,
+                })
+            };
+            (!names.is_empty()).then(|| names.iter().map(line).collect())
+        };
+        let merged = |own: &[&'static str], how| {
+            let mut own = lines(own);
+            inherit(&mut own, &lines(&["p"]), how);
+            own.unwrap_or_default().iter().map(|l| l.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(merged(&[], None), ["p"]);
+        assert_eq!(merged(&["a"], None), ["a"]);
+        assert_eq!(merged(&["a"], Some(Inherit::Merge)), ["a", "p"]);
+        assert_eq!(merged(&[], Some(Inherit::Merge)), ["p"]);
+        assert_eq!(merged(&[], Some(Inherit::Off)), Vec::<Bytes>::new());
+        assert_eq!(merged(&["a"], Some(Inherit::Off)), ["a"]);
+    }
+}

@@ -1,0 +1,186 @@
+//! Files by `root`, `alias`, `index`, with and without `open_file_cache`: freshness above all.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::{Site, Weir, built_binary, each_driver};
+
+const CONF: &str = "
+    sendfile on;
+    server {
+        listen 127.0.0.1:%PORT0%;
+        location /alias/ { alias html/dir/; }
+        location /cached/ { alias html/; open_file_cache max=3 inactive=60s;
+                            open_file_cache_valid 60s; open_file_cache_errors on; }
+        location /brief/ { alias html/; open_file_cache max=3; open_file_cache_valid 0; }
+        location /copied/ { alias html/; sendfile off; }
+        location /links/ { alias html/; disable_symlinks on from=$document_root; }
+        location /idx/ { alias html/; index nope.html $arg_i.html b.txt; }
+        location /abs/ { alias html/; index nope /alias/in.txt; }
+    }";
+
+fn site(driver: testkit::Driver) -> Weir {
+    Site::new(built_binary(), driver)
+        .file("html/a.txt", "first")
+        .file("html/b.txt", "bb")
+        .file("html/empty.txt", "")
+        .file("html/big.bin", pattern(300_000))
+        .file("html/mid.bin", pattern(20_000))
+        .file("html/dir/in.txt", "inside")
+        .http(CONF)
+        .start()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 7 % 251) as u8).collect()
+}
+
+/// Makes a file look old, so that its content is trusted at once; the time of change cannot be set,
+/// so that is waited for.
+fn age(weir: &Weir, names: &[&str]) {
+    for name in names {
+        let path = weir.prefix().join(name);
+        assert!(
+            Command::new("touch").arg("-d").arg("1 hour ago").arg(path).status().unwrap().success()
+        );
+    }
+    std::thread::sleep(Duration::from_millis(2200));
+}
+
+fn set_time(path: &Path, time: &str) {
+    assert!(Command::new("touch").arg("-d").arg(time).arg(path).status().unwrap().success());
+}
+
+#[test]
+fn files_are_served() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        for _ in 0..3 {
+            let a = weir.get("/a.txt");
+            assert_eq!((a.status, &a.body[..]), (200, &b"first"[..]));
+            assert_eq!(a.header("content-length"), Some("5"));
+            assert_eq!(a.header("accept-ranges"), Some("bytes"));
+            assert!(a.header("etag").is_some_and(|e| e.ends_with("-5\"")));
+            for path in ["/", "/copied/", "/cached/", "/brief/"] {
+                assert_eq!(weir.get(&format!("{path}big.bin")).body, pattern(300_000), "{path}");
+                assert_eq!(weir.get(&format!("{path}mid.bin")).body, pattern(20_000), "{path}");
+                let empty = weir.get(&format!("{path}empty.txt"));
+                assert_eq!((empty.status, empty.header("content-length")), (200, Some("0")));
+            }
+        }
+        assert_eq!(weir.get("/alias/in.txt").body, b"inside");
+        let folder = weir.get("/dir");
+        assert_eq!(folder.status, 301);
+        assert!(folder.header("location").is_some_and(|l| l.ends_with("/dir/")));
+        let folder = weir.get("/dir?a=b");
+        assert!(folder.header("location").is_some_and(|l| l.ends_with("/dir/?a=b")));
+        for (method, path, status) in [
+            ("GET", "/nope", 404),
+            ("GET", "/a.txt/x", 404),
+            ("GET", "/dir/", 403),
+            ("POST", "/a.txt", 405),
+            ("DELETE", "/a.txt", 405),
+            ("HEAD", "/a.txt", 200),
+        ] {
+            assert_eq!(weir.request(method, path, "").status, status, "{method} {path}");
+        }
+        weir.wait_for_log("error.log", "html/nope\" failed (2: No such file or directory)");
+        weir.wait_for_log("error.log", "html/dir/\" is forbidden");
+    });
+}
+
+#[test]
+fn indexes_are_found() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        assert_eq!(weir.get("/idx/").body, b"bb");
+        assert_eq!(weir.get("/idx/?i=a").body, b"bb");
+        weir.write("html/a.html", "variable");
+        assert_eq!(weir.get("/idx/?i=a").body, b"variable");
+        assert_eq!(weir.get("/abs/").body, b"inside");
+        assert_eq!(weir.get("/nope/").status, 404);
+        weir.wait_for_log("error.log", "html/nope\" is not found (2: No such file or directory)");
+    });
+}
+
+/// Every way in which a file can change shows in the very next answer.
+#[test]
+fn changes_show_at_once() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let path = weir.prefix().join("html/a.txt");
+        age(&weir, &["html/a.txt", "html/b.txt"]);
+        let first = weir.get("/a.txt");
+        assert_eq!(weir.get("/a.txt").body, first.body);
+        // In place, of the same length, with its old time put back.
+        std::fs::write(&path, "other").unwrap();
+        set_time(&path, "1 hour ago");
+        assert_eq!(weir.get("/a.txt").body, b"other");
+        for i in 0..20 {
+            let text = format!("text{}", i % 10);
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(weir.get("/a.txt").body, text.as_bytes());
+        }
+        // Another file in its place.
+        age(&weir, &["html/a.txt"]);
+        assert_eq!(weir.get("/a.txt").body, b"text9");
+        let new = weir.prefix().join("html/new");
+        std::fs::write(&new, "thing").unwrap();
+        set_time(&new, "1 hour ago");
+        std::fs::rename(&new, &path).unwrap();
+        assert_eq!(weir.get("/a.txt").body, b"thing");
+        // No right to read it any more (for root there is no such thing).
+        age(&weir, &["html/a.txt"]);
+        assert_eq!(weir.get("/a.txt").body, b"thing");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(weir.get("/a.txt").status, 404);
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(weir.get("/a.txt").status, 301);
+    });
+}
+
+#[test]
+fn the_open_file_cache_holds_for_its_time() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let path = weir.prefix().join("html/a.txt");
+        age(&weir, &["html/a.txt"]);
+        for prefix in ["/cached", "/brief"] {
+            assert_eq!(weir.get(&format!("{prefix}/a.txt")).body, b"first");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(weir.get("/cached/a.txt").body, b"first");
+        assert_eq!(weir.get("/brief/a.txt").status, 404);
+        assert_eq!(weir.get("/cached/nope").status, 404);
+        weir.write("html/nope", "now");
+        assert_eq!(weir.get("/cached/nope").status, 404);
+        assert_eq!(weir.get("/brief/nope").body, b"now");
+        // Three more push them out.
+        for name in ["b.txt", "mid.bin", "big.bin"] {
+            assert_eq!(weir.get(&format!("/cached/{name}")).status, 200);
+        }
+        assert_eq!(weir.get("/cached/nope").body, b"now");
+        assert_eq!(weir.get("/cached/a.txt").status, 404);
+        let worker = weir.workers()[0];
+        let open = weir.open_descriptors(worker);
+        for i in 0..50 {
+            weir.write(&format!("html/f{i}"), "x");
+            assert_eq!(weir.get(&format!("/cached/f{i}")).body, b"x");
+        }
+        assert!(weir.open_descriptors(worker) <= open + 1, "the cache is bounded");
+    });
+}
+
+#[test]
+fn links_are_checked() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        std::os::unix::fs::symlink("a.txt", weir.prefix().join("html/link")).unwrap();
+        assert_eq!(weir.get("/link").body, b"first");
+        assert_eq!(weir.get("/links/link").status, 403);
+        assert_eq!(weir.get("/links/a.txt").body, b"first");
+        weir.wait_for_log("error.log", "openat() \"");
+        weir.wait_for_log("error.log", "failed (40: Too many levels of symbolic links)");
+    });
+}
