@@ -157,7 +157,8 @@ fn configuration(folder: Option<&Path>, address: &str, browse: bool) -> Vec<u8> 
          error_log stderr warn;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n{MIME_TYPES}\n\
-         default_type application/octet-stream;\nsendfile on;\nclient_body_temp_path body;\n\
+         default_type application/octet-stream;\nsendfile on;\naccess_log off;\n\
+         client_body_temp_path body;\n\
 {dollar}\
          server {{\nlisten {address};\n"
     )
