@@ -12,6 +12,7 @@ mod gate;
 mod listener;
 mod notify;
 mod op;
+mod race;
 mod remote;
 pub mod sim;
 mod slot;
@@ -28,6 +29,7 @@ pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener};
 pub use notify::Notify;
 pub use op::Wake;
+pub use race::{Either, race};
 pub use sock::Sock;
 pub use task::{TaskId, spawn};
 pub use turn::{

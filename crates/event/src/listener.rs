@@ -302,9 +302,7 @@ impl Inner {
         entry.bits ^= bits::ARMED_READ;
         if let Err(error) = self.driver.listen(key, shared.sock.fd(), wanted, shared.opts.exclusive)
         {
-            let text = base::log::os_error(&error);
-            let log = base::log::default();
-            base::log!(log, Level::Alert, None, "epoll_ctl() of a listener failed {text}");
+            self.core.troubles.push(error);
         }
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 
+use base::log::Level;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Driver, DriverKind, Phase};
@@ -90,6 +91,8 @@ pub(crate) struct Core {
     pub(crate) accept_disabled: usize,
     /// Set while descriptors have run out.
     pub(crate) starved_until_ms: Option<u64>,
+    /// Failures to be logged when nothing is borrowed: a log may use the loop.
+    pub(crate) troubles: Vec<io::Error>,
     /// The second in which the lack of connections was last logged.
     reuse_logged: u64,
 }
@@ -138,6 +141,21 @@ impl Inner {
         for slot in self.core.slots.take_cancels() {
             self.driver.cancel(slot);
         }
+    }
+
+    /// Applies what a wait brought, and what the time has; returns what is to be logged.
+    fn apply_turn(&mut self) -> Vec<io::Error> {
+        let Inner { core, driver } = self;
+        driver.apply(core, Phase::Rest);
+        let now_ms = base::time::now_ms();
+        core.slots.expire(&mut core.tasks, now_ms);
+        self.cancel_flights();
+        let closed = self.close_landed();
+        if self.core.starved_until_ms.is_some_and(|until| closed || until <= now_ms) {
+            self.feed();
+        }
+        self.quiet_idle_listeners();
+        std::mem::take(&mut self.core.troubles)
     }
 
     /// How long the next wait may last: 0 when tasks are queued, `None` without any timer.
@@ -193,6 +211,7 @@ impl Loop {
             accept_listening: options.accept_mutex.is_none(),
             accept_disabled: 0,
             starved_until_ms: None,
+            troubles: Vec::new(),
             reuse_logged: 0,
         };
         INNER.with(|inner| *inner.borrow_mut() = Some(Inner { core, driver }));
@@ -248,19 +267,11 @@ impl Loop {
         if self.accept_lock.is_some() {
             self.accept_first();
         }
-        with(|inner| {
-            let Inner { core, driver } = inner;
-            driver.apply(core, Phase::Rest);
-            let now_ms = base::time::now_ms();
-            core.slots.expire(&mut core.tasks, now_ms);
-            inner.cancel_flights();
-            let closed = inner.close_landed();
-            let core = &mut inner.core;
-            if core.starved_until_ms.is_some_and(|until| closed || until <= now_ms) {
-                inner.feed();
-            }
-            inner.quiet_idle_listeners();
-        });
+        let troubles = with(Inner::apply_turn);
+        for error in troubles {
+            let text = base::log::os_error(&error);
+            base::log!(base::log::default(), Level::Alert, None, "epoll_ctl() failed {text}");
+        }
         self.run_tasks();
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use event::testing::{connect, each_driver, listen, pair};
-use event::{Deadline, Gate, Sock, Wake};
+use event::{Deadline, Either, Gate, Sock, Wake};
 use mem::Chain;
 
 async fn read_to_end(sock: &Sock) -> Vec<u8> {
@@ -250,5 +250,59 @@ fn sockets_close_while_operations_are_under_way() {
         drop(ours);
         event::sleep(1000).await;
         assert_eq!((event::connections_in_use(), event::stats().waiting), (0, 0));
+    });
+}
+
+#[test]
+fn the_first_to_end_wins() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        event::spawn(async move {
+            event::sleep(20).await;
+            drop(theirs);
+        });
+        let ended = event::race(ours.closed_by_peer(), event::sleep(60_000)).await;
+        assert!(matches!(ended, Either::First(Ok(()))));
+        let ended = event::race(std::future::pending::<()>(), event::sleep(1)).await;
+        assert_eq!(ended, Either::Second(()));
+        assert_eq!(event::stats().waiting, 0);
+    });
+}
+
+thread_local! {
+    static GONE: Rc<event::Notify> = Rc::new(event::Notify::new());
+}
+
+/// Bytes whose owner uses the loop when they go.
+struct Watched;
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        b"watched"
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        GONE.with(|gone| gone.notify_one());
+    }
+}
+
+#[test]
+fn pieces_may_use_the_loop_when_they_go() {
+    each_driver(|| async {
+        let (ours, theirs) = pair().expect("a pair");
+        let told = Rc::new(Cell::new(false));
+        let tell = told.clone();
+        event::spawn(async move {
+            GONE.with(Rc::clone).notified().await;
+            tell.set(true);
+        });
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from_owner(Watched));
+        ours.send(&mut chain, Deadline::in_ms(60_000)).await.expect("sent");
+        drop(theirs);
+        event::sleep(1).await;
+        assert!(told.get());
     });
 }

@@ -368,3 +368,17 @@ fn drain_takes_what_the_kernel_holds() {
         assert_eq!(drained.len(), clients.len());
     });
 }
+
+#[test]
+fn a_coarse_clock_moves_in_steps() {
+    let options = Options { timer_resolution_ms: 40, ..Options::default() };
+    run_with(options, async {
+        let before = base::time::now_ms();
+        for _ in 0..5 {
+            event::sleep(1).await;
+        }
+        // Each sleep ends with a step of the clock, not with its own millisecond.
+        let passed = base::time::now_ms() - before;
+        assert!(passed >= 5 * 40 - 45, "{passed} ms");
+    });
+}

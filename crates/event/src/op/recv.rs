@@ -44,7 +44,13 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
         Driver::Sim(sim) => sim.net.recv(sock.key, vec),
     });
     match &received {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => entry.bits &= !bits::READ,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            entry.bits &= !bits::READ;
+            // Who waits for the first byte holds no buffer; one made to measure is kept.
+            if page.is_empty() && page.capacity() == mem::PAGE_SIZE {
+                page.release();
+            }
+        }
         Ok(0) => entry.bits |= bits::PEER_CLOSED,
         // Less than there was room for: the socket is empty, and the next arrival is reported.
         // After the peer's end, nothing is reported any more: then it must be read until 0.

@@ -138,38 +138,44 @@ fn memory<const N: usize>(
     Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
 }
 
-/// Sends from the front of `chain` until it is empty, `limit` bytes are sent, or the socket takes
-/// no more. Returns the bytes; `WouldBlock` when there were none.
-fn send(
-    inner: &mut Inner,
-    sock: &Registered,
-    chain: &mut Chain,
-    limit: usize,
-) -> io::Result<usize> {
+/// Makes one call if the socket may take something; `WouldBlock` when it does not.
+fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<usize> {
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
+    if entry.bits & bits::WRITE == 0 {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    match call(&mut inner.driver, sock, chain, limit) {
+        Ok(Sent::All(sent)) => Ok(sent),
+        Ok(Sent::Short(sent)) => {
+            entry.bits &= !bits::WRITE;
+            Ok(sent)
+        }
+        Err(error) => {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                entry.bits &= !bits::WRITE;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Sends from the front of `chain` until it is empty, `limit` bytes are sent, or the socket takes
+/// no more. Returns the bytes; `WouldBlock` when there were none.
+fn send(sock: &Registered, chain: &mut Chain, limit: usize) -> io::Result<usize> {
     let mut total = 0;
-    while entry.bits & bits::WRITE != 0 && total < limit && !chain.is_empty() {
-        let sent = match call(&mut inner.driver, sock, chain, limit - total) {
-            Ok(Sent::All(sent)) => sent,
-            Ok(Sent::Short(sent)) => {
-                entry.bits &= !bits::WRITE;
-                sent
+    while total < limit && !chain.is_empty() {
+        match with(|inner| attempt(inner, sock, chain, limit - total)) {
+            Ok(sent) => {
+                // Outside: the owner of a piece may use the loop when the piece goes.
+                chain.advance(sent as u64);
+                total += sent;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                entry.bits &= !bits::WRITE;
-                break;
-            }
-            // What was sent before is told first; the error comes again with the next call.
+            // What was sent before is told first; an error comes again with the next call.
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
-        };
-        chain.advance(sent as u64);
-        total += sent;
-    }
-    if total == 0 && limit > 0 && !chain.is_empty() {
-        return Err(io::ErrorKind::WouldBlock.into());
+        }
     }
     Ok(total)
 }
@@ -185,36 +191,34 @@ struct SendSome<'a> {
 
 impl SendSome<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        with(|inner| {
-            if inner.driver.completes() {
-                return self.poll_flight(inner, cx);
-            }
-            loop {
-                if self.wait.is_idle() {
-                    match send(inner, self.sock, self.chain, self.limit) {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
-                        sent => return Poll::Ready(sent),
-                    }
-                }
-                let limits = Limits::plain(self.deadline);
-                match self.wait.poll_ready(inner, cx, self.sock, Direction::Write, limits) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(Ok(_)) => (),
+        if with(|inner| inner.driver.completes()) {
+            return self.poll_flight(cx);
+        }
+        loop {
+            if self.wait.is_idle() {
+                match send(self.sock, self.chain, self.limit) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                    sent => return Poll::Ready(sent),
                 }
             }
-        })
+            let (sock, limits) = (self.sock, Limits::plain(self.deadline));
+            let polled =
+                with(|inner| self.wait.poll_ready(inner, cx, sock, Direction::Write, limits));
+            match polled {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(_)) => (),
+            }
+        }
     }
-}
 
-impl SendSome<'_> {
-    fn poll_flight(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_flight(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.wait.is_idle() && (self.chain.is_empty() || self.limit == 0) {
             return Poll::Ready(Ok(0));
         }
         let (chain, limit) = (&mut *self.chain, self.limit);
         let make = || Op::Send { chain: chain.take(), limit };
-        let polled = self.wait.poll_flight(inner, cx, self.sock, self.deadline, make);
+        let polled = with(|inner| self.wait.poll_flight(inner, cx, self.sock, self.deadline, make));
         polled.map(|(op, sent)| {
             if let Some(Op::Send { chain: mut back, .. }) = op {
                 back.advance(*sent.as_ref().unwrap_or(&0) as u64);
@@ -289,7 +293,7 @@ impl Sock {
     /// Sends what the socket takes without waiting, `limit` bytes at most; 0 when it takes
     /// nothing. Makes no system call when the socket is known to be full.
     pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
-        match with(|inner| send(inner, &self.0, chain, limit.unwrap_or(TURN_MAX))) {
+        match send(&self.0, chain, limit.unwrap_or(TURN_MAX)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             sent => sent,
         }
