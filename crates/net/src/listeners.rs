@@ -53,6 +53,13 @@ pub struct OpenEnv<'a> {
     pub log: &'a Log,
 }
 
+impl OpenEnv<'_> {
+    /// How many sockets an address has.
+    fn wanted(&self, spec: &ListenSpec) -> usize {
+        if spec.reuseport && !self.test { self.workers.max(1) } else { 1 }
+    }
+}
+
 /// Opening failed; why stands in the log.
 #[derive(Debug)]
 pub struct OpenFailed;
@@ -69,8 +76,8 @@ impl Listeners {
         let mut taken = vec![false; previous.0.len()];
         let mut set = Listeners::default();
         for spec in specs {
-            let mut sockets = previous.take_over(spec, &mut taken, env);
-            let wanted = if spec.reuseport && !env.test { env.workers.max(1) } else { 1 };
+            let mut sockets = previous.take_over(spec, &mut taken);
+            let wanted = env.wanted(spec);
             sockets.truncate(wanted);
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
             while sockets.len() < wanted
@@ -81,9 +88,13 @@ impl Listeners {
             let fresh_from = sockets.len();
             set.0.push(Bound { spec: spec.clone(), sockets, fresh_from });
         }
-        match set.open_missing(env) {
+        let leaving = previous.0.iter().zip(&taken).filter(|(_, taken)| !**taken);
+        let leaving = leaving.map(|(bound, _)| bound).collect();
+        let mut way = Way { leaving, shared: Vec::new() };
+        match set.open_missing(&mut way, env) {
             Ok(()) => Ok(set),
             Err(failed) => {
+                way.undo();
                 set.abandon();
                 Err(failed)
             }
@@ -91,50 +102,23 @@ impl Listeners {
     }
 
     /// The sockets of the running configuration for an address, if it has any that fit.
-    fn take_over(
-        &self,
-        spec: &ListenSpec,
-        taken: &mut [bool],
-        env: OpenEnv<'_>,
-    ) -> Vec<Rc<OwnedFd>> {
+    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> Vec<Rc<OwnedFd>> {
         for (bound, taken) in self.0.iter().zip(taken) {
-            if *taken || bound.spec.addr != spec.addr || bound.spec.kind != spec.kind {
-                continue;
+            let same = bound.spec.addr == spec.addr && bound.spec.kind == spec.kind;
+            if same && !*taken && bound.spec.multipath == spec.multipath {
+                *taken = true;
+                return bound.sockets.clone();
             }
-            let protocol_changes = bound.spec.multipath != spec.multipath;
-            if spec.reuseport && !bound.spec.reuseport || protocol_changes {
-                // Sockets may share an address only when each of them was told so, the old one
-                // included.
-                for fd in &bound.sockets {
-                    if let Err(e) = socket::set_reuseport(fd, true) {
-                        let e = os_error(&e);
-                        let addr = &spec.addr;
-                        log!(
-                            env.log,
-                            Level::Alert,
-                            None,
-                            "setsockopt(SO_REUSEPORT) {addr} failed, ignored {e}"
-                        );
-                    }
-                }
-            }
-            if protocol_changes {
-                return Vec::new();
-            }
-            *taken = true;
-            return bound.sockets.clone();
         }
         Vec::new()
     }
 
-    fn open_missing(&mut self, env: OpenEnv<'_>) -> Result<(), OpenFailed> {
+    fn open_missing(&mut self, way: &mut Way<'_>, env: OpenEnv<'_>) -> Result<(), OpenFailed> {
         for tries_left in (0..BIND_TRIES).rev() {
             let mut in_use = false;
             for bound in &mut self.0 {
-                let reuseport = bound.spec.reuseport && !env.test;
-                let wanted = if reuseport { env.workers.max(1) } else { 1 };
-                while bound.sockets.len() < wanted {
-                    match open_one(&bound.spec, env) {
+                while bound.sockets.len() < env.wanted(&bound.spec) {
+                    match way.open(bound, env) {
                         Ok(fd) => bound.sockets.push(Rc::new(fd)),
                         Err(Open::InUse) => {
                             in_use = !env.test;
@@ -301,6 +285,54 @@ fn remove_socket_file(addr: &SockAddr) {
     }
 }
 
+/// Makes new sockets where old ones stand in the way: those of the running configuration that are to go,
+/// and still listen until the new ones do (`*:80` after `127.0.0.1:80`), and the one that is to share its
+/// address from now on. The kernel allows that when each of them was told to share.
+struct Way<'a> {
+    leaving: Vec<&'a Bound>,
+    /// Old sockets that were told to share.
+    shared: Vec<Rc<OwnedFd>>,
+}
+
+impl Way<'_> {
+    fn open(&mut self, bound: &Bound, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
+        let spec = &bound.spec;
+        let in_the_way: Vec<_> = self.leaving.iter().filter(|b| b.spec.overlaps(spec)).collect();
+        let crowded = !in_the_way.is_empty();
+        let others = in_the_way.into_iter().flat_map(|b| &b.sockets);
+        for fd in others.chain(&bound.sockets) {
+            if socket::reuseport(fd).is_ok_and(|on| on) {
+                continue;
+            }
+            match socket::set_reuseport(fd, true) {
+                Ok(()) => self.shared.push(fd.clone()),
+                Err(e) => {
+                    let (addr, e) = (&spec.addr, os_error(&e));
+                    log!(
+                        env.log,
+                        Level::Alert,
+                        None,
+                        "setsockopt(SO_REUSEPORT) {addr} failed, ignored {e}"
+                    );
+                }
+            }
+        }
+        let fd = open_one(spec, crowded || spec.reuseport && !env.test, env)?;
+        if crowded && !spec.reuseport {
+            // From now on nobody else may share the address.
+            let _ = socket::set_reuseport(&fd, false);
+        }
+        Ok(fd)
+    }
+
+    /// The old sockets share no more.
+    fn undo(&self) {
+        for fd in &self.shared {
+            let _ = socket::set_reuseport(fd, false);
+        }
+    }
+}
+
 enum Open {
     /// The address is taken: said in the log, may be tried again.
     InUse,
@@ -308,8 +340,8 @@ enum Open {
     Failed,
 }
 
-/// One new listening socket.
-fn open_one(spec: &ListenSpec, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
+/// One new listening socket, which may share its address with others when they do.
+fn open_one(spec: &ListenSpec, share: bool, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
     let addr = &spec.addr;
     let fail = |what: &str, e: io::Error| {
         log!(env.log, Level::Emerg, None, "{what} {addr} failed {}", os_error(&e));
@@ -324,7 +356,7 @@ fn open_one(spec: &ListenSpec, env: OpenEnv<'_>) -> Result<OwnedFd, Open> {
     if spec.kind == Kind::Stream || !env.test {
         socket::set_reuseaddr(&fd, true).map_err(|e| fail("setsockopt(SO_REUSEADDR)", e))?;
     }
-    if spec.reuseport && !env.test && !addr.is_unix() {
+    if share && !addr.is_unix() {
         socket::set_reuseport(&fd, true).map_err(|e| fail("setsockopt(SO_REUSEPORT)", e))?;
     }
     if let SockAddr::V6(_) = addr
@@ -457,6 +489,27 @@ mod tests {
         assert_eq!(two.fds().map(|fd| waiting(fd)).sum::<u32>(), 8);
         drop(clients);
         assert_eq!(lines.take(), "");
+    }
+
+    #[test]
+    fn a_wildcard_takes_the_place_of_an_address() {
+        let (log, lines) = capture(Level::Info);
+        let one = free();
+        let port = one.addr.port();
+        let wildcard = spec(format!("0.0.0.0:{port}").as_bytes());
+        let narrow = open(std::slice::from_ref(&one), &Listeners::default(), 1, &log).unwrap();
+        let wide = open(&[wildcard], &narrow, 1, &log).unwrap();
+        assert_eq!(lines.take(), "");
+        assert!(!socket::reuseport(wide.fds().next().unwrap()).unwrap());
+        // And back, with something else that fails: what runs shares with nobody afterwards.
+        drop(narrow);
+        let bad = [one.clone(), spec(b"192.0.2.77:80")];
+        assert!(open(&bad, &wide, 1, &log).is_err());
+        assert!(!socket::reuseport(wide.fds().next().unwrap()).unwrap());
+        let narrow = open(&[one], &wide, 1, &log).unwrap();
+        drop(wide);
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        drop(narrow);
     }
 
     #[test]

@@ -79,6 +79,19 @@ impl ListenSpec {
         self.backlog.unwrap_or(BACKLOG)
     }
 
+    /// Whether the kernel takes the two addresses for the same, unless both sockets say that they share:
+    /// one port, and one host or a wildcard.
+    pub(crate) fn overlaps(&self, other: &ListenSpec) -> bool {
+        let both_families = |s: &ListenSpec| s.addr.is_wildcard() && s.ipv6only == Some(false);
+        let (Some(a), Some(b)) = (self.addr.ip_addr(), other.addr.ip_addr()) else { return false };
+        self.kind == other.kind
+            && self.addr.port() == other.addr.port()
+            && (a == b
+                || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified())
+                || a.is_ipv6() && both_families(self)
+                || b.is_ipv6() && both_families(other))
+    }
+
     /// Sets the options on a socket. What the kernel refuses is told and ignored, as in nginx.
     pub(crate) fn configure(&self, fd: &OwnedFd, log: &Log) {
         let tell = |level: Level, what: &str, result: std::io::Result<()>| {
@@ -147,6 +160,19 @@ impl ListenSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn overlapping_addresses() {
+        let spec = |addr: &[u8]| ListenSpec::new(SockAddr::parse(addr).unwrap());
+        let (one, all) = (spec(b"127.0.0.1:80"), spec(b"0.0.0.0:80"));
+        assert!(one.overlaps(&one) && one.overlaps(&all) && all.overlaps(&one));
+        assert!(!one.overlaps(&spec(b"127.0.0.2:80")) && !all.overlaps(&spec(b"0.0.0.0:81")));
+        let mut v6 = spec(b"[::]:80");
+        assert!(!v6.overlaps(&all) && v6.overlaps(&spec(b"[::1]:80")));
+        v6.ipv6only = Some(false);
+        assert!(v6.overlaps(&one) && one.overlaps(&v6));
+        assert!(!spec(b"unix:/a").overlaps(&spec(b"unix:/a")));
+    }
 
     #[test]
     fn options_reach_the_socket() {
