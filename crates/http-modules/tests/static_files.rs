@@ -42,14 +42,22 @@ fn age(weir: &Weir, names: &[&str]) {
     for name in names {
         let path = weir.prefix().join(name);
         assert!(
-            Command::new("touch").arg("-d").arg("1 hour ago").arg(path).status().unwrap().success()
+            Command::new("touch")
+                .arg("-d")
+                .arg("1 hour ago")
+                .arg(path)
+                .status()
+                .expect("touch runs")
+                .success()
         );
     }
     std::thread::sleep(Duration::from_millis(2200));
 }
 
 fn set_time(path: &Path, time: &str) {
-    assert!(Command::new("touch").arg("-d").arg(time).arg(path).status().unwrap().success());
+    assert!(
+        Command::new("touch").arg("-d").arg(time).arg(path).status().expect("touch runs").success()
+    );
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 /// The modifier and name of a `location`: `= /x`, `=/x`, `~* \.php$`, `@x`, `/x`.
-fn location_name<'a>(n: &'a Node) -> Result<(LocKind, bool, &'a Word, Bytes), ConfError> {
+fn location_name(n: &Node) -> Result<(LocKind, bool, &Word, Bytes), ConfError> {
     if let [modifier, name] = &n.args[..] {
         let (kind, caseless) = match modifier.bytes() {
             b"=" => (LocKind::Exact, false),

@@ -183,10 +183,8 @@ fn send_error_page(r: &mut Request, p: &ErrorPage) -> Verdict {
         Some(b'@') => r.named_redirect(&target),
         _ => {
             // An address elsewhere: a redirect, with the status if it is one.
-            let status = match overwrite {
-                Some(s @ (301 | 302 | 303 | 307 | 308)) => s,
-                _ => 302,
-            };
+            let redirect = |s: &u16| matches!(s, 301 | 302 | 303 | 307 | 308);
+            let status = overwrite.filter(redirect).unwrap_or(302);
             r.out.location = Some(target);
             builtin(r, status);
             Verdict::Done

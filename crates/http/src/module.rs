@@ -28,10 +28,13 @@ pub struct Module {
     /// The configuration types whose creation and merging belong to this module.
     pub confs: &'static [ConfType],
     /// Runs once after all directives were applied and before merging.
-    pub init: Option<fn(&mut Cx) -> Result<(), ConfError>>,
+    pub init: Option<Init>,
     /// Puts handlers and filters of this module into a location's pipeline; called once a location.
     pub install: Option<Install>,
 }
+
+/// See [`Module::init`].
+pub type Init = fn(&mut Cx) -> Result<(), ConfError>;
 
 /// See [`Module::install`].
 pub type Install = fn(&LocView, &mut Pipeline) -> Result<(), ConfError>;

@@ -130,6 +130,8 @@ pub struct Request {
 }
 
 thread_local! {
+    /// The boxes are what is kept: a request is large, and is never moved.
+    #[allow(clippy::vec_box)]
     static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
