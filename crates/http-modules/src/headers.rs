@@ -212,8 +212,8 @@ fn parse_expires(text: &[u8], modified: bool) -> Result<Expires, &'static str> {
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let conf = l.conf::<HeadersConf>();
-    // A block without directives of this module shares the values of the block around it; with `off`
-    // it has none.
+    // A block without directives of this module shares the values of the block around it; with
+    // `off` it has none.
     let here = l.set_here::<HeadersConf>();
     let lines = |lines: &Option<Lines>, inherit: Option<Inherit>| match (lines, inherit) {
         (Some(_), Some(Inherit::Off)) if !here => Lines::new(),
@@ -344,8 +344,8 @@ fn replace(r: &mut Request, name: &'static str, value: Bytes) {
     });
 }
 
-/// When the local clock next shows so many seconds of the day. On days of other lengths it is the time
-/// shown that counts.
+/// When the local clock next shows so many seconds of the day. On days of other lengths it is the
+/// time shown that counts.
 fn next_time(now: i64, secs: i64) -> i64 {
     const DAY: i64 = 24 * 60 * 60;
     let zone = |t: i64| i64::from(base::time::zone_offset(t));

@@ -202,8 +202,8 @@ impl Merge {
         Ok(Built { server, listens })
     }
 
-    /// Merges and compiles a location with all that nests in it. `level` is merged already where it is
-    /// the server's own.
+    /// Merges and compiles a location with all that nests in it. `level` is merged already where it
+    /// is the server's own.
     fn location(
         &self,
         info: LocationInfo,
@@ -278,8 +278,8 @@ struct AddressDraft {
     default: Option<usize>,
 }
 
-/// Gathers servers by address, then addresses by socket: a wildcard socket stands for all addresses of
-/// its port that ask for no socket of their own.
+/// Gathers servers by address, then addresses by socket: a wildcard socket stands for all addresses
+/// of its port that ask for no socket of their own.
 fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
     let mut drafts: Vec<AddressDraft> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();

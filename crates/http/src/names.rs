@@ -95,8 +95,8 @@ impl<T: Clone> Names<T> {
         }
     }
 
-    /// Whether a name is a regular expression: then even a single server has to be looked for, since
-    /// its groups are variables.
+    /// Whether a name is a regular expression: then even a single server has to be looked for,
+    /// since its groups are variables.
     pub fn has_regexes(&self) -> bool {
         !self.regexes.is_empty()
     }

@@ -285,9 +285,9 @@ fn remove_socket_file(addr: &SockAddr) {
     }
 }
 
-/// Makes new sockets where old ones stand in the way: those of the running configuration that are to go,
-/// and still listen until the new ones do (`*:80` after `127.0.0.1:80`), and the one that is to share its
-/// address from now on. The kernel allows that when each of them was told to share.
+/// Makes new sockets where old ones stand in the way: those of the running configuration that are
+/// to go, and still listen until the new ones do (`*:80` after `127.0.0.1:80`), and the one that is
+/// to share its address from now on. The kernel allows that when each of them was told to share.
 struct Way<'a> {
     leaving: Vec<&'a Bound>,
     /// Old sockets that were told to share.

@@ -79,8 +79,8 @@ impl ListenSpec {
         self.backlog.unwrap_or(BACKLOG)
     }
 
-    /// Whether the kernel takes the two addresses for the same, unless both sockets say that they share:
-    /// one port, and one host or a wildcard.
+    /// Whether the kernel takes the two addresses for the same, unless both sockets say that they
+    /// share: one port, and one host or a wildcard.
     pub(crate) fn overlaps(&self, other: &ListenSpec) -> bool {
         let both_families = |s: &ListenSpec| s.addr.is_wildcard() && s.ipv6only == Some(false);
         let (Some(a), Some(b)) = (self.addr.ip_addr(), other.addr.ip_addr()) else { return false };
