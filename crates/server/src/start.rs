@@ -16,7 +16,7 @@ use shm::ShmLock;
 use crate::cli::Typed;
 use crate::engines::Lasting;
 use crate::environ::Environ;
-use crate::load::{Loader, Parsed, Purpose, Refused};
+use crate::load::{Cycle, Loader, Parsed, Purpose, Refused};
 use crate::master::{End, Master};
 use crate::paths::Paths;
 use crate::systemd::Notify;
@@ -119,30 +119,12 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
     inherited.close_rest(&cycle.log);
     drop(inherited);
     tell_system(&cycle.log);
-    let mut daemonized = is_successor;
-    if !is_successor && cycle.settings.daemon {
-        match daemonize(&cycle.log) {
-            Ok(true) => daemonized = true,
-            // The one that was started; the server is its child.
-            Ok(false) => os::process::exit_now(0),
-            Err(Refused) => return ExitCode::FAILURE,
-        }
-    }
-    // From here on signals are taken where they are asked for.
-    signals::set().block();
-    if let Err(e) = pidfile::write(&cycle.settings.pid) {
-        log!(cycle.log, Level::Emerg, None, "{e}");
+    let Ok((daemonized, lock)) = settle(&cycle, is_successor) else {
+        cycle.listeners.take().abandon();
         return ExitCode::FAILURE;
-    }
+    };
     cycle.leave_terminal();
     log_panics();
-    let lock = match ShmLock::new() {
-        Ok(lock) => Rc::new(lock),
-        Err(e) => {
-            log!(cycle.log, Level::Emerg, None, "mmap() failed {}", os_error(&e));
-            return ExitCode::FAILURE;
-        }
-    };
     let notify = Notify::new(&environ);
     if !cycle.settings.master_process {
         return exit(single::run(cycle, loader, notify, &lock));
@@ -164,6 +146,27 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
             os::process::exit_now(code)
         }
     }
+}
+
+/// Goes to the background where that is wanted, and leaves word which process the server is.
+/// Whether it is in the background, and the lock under which workers accept.
+fn settle(cycle: &Cycle, is_successor: bool) -> Result<(bool, Rc<ShmLock>), Refused> {
+    let log = &cycle.log;
+    if !is_successor && cycle.settings.daemon && !daemonize(log)? {
+        // The one that was started; the server is its child.
+        os::process::exit_now(0);
+    }
+    // From here on signals are taken where they are asked for.
+    signals::set().block();
+    let lock = ShmLock::new().map_err(|e| {
+        log!(log, Level::Emerg, None, "mmap() failed {}", os_error(&e));
+        Refused
+    })?;
+    pidfile::write(&cycle.settings.pid).map_err(|e| {
+        log!(log, Level::Emerg, None, "{e}");
+        Refused
+    })?;
+    Ok((is_successor || cycle.settings.daemon, Rc::new(lock)))
 }
 
 fn exit(code: i32) -> ExitCode {

@@ -155,3 +155,13 @@ fn odd_files_are_errors() {
         assert!(text.contains("[emerg] ") && text.contains(what), "{text}");
     }
 }
+
+#[test]
+fn a_start_that_fails_late_leaves_nothing() {
+    let http = "server { listen unix:%PREFIX%/s.sock; root html; }";
+    let site = site(1, "daemon off; pid no/such/folder.pid;", http);
+    let (code, text) = outcome(&site.run(&[]));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("folder.pid\" failed (2: No such file or directory)"), "{text}");
+    assert!(!site.prefix().join("s.sock").exists());
+}
