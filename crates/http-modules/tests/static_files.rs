@@ -176,7 +176,8 @@ fn the_open_file_cache_holds_for_its_time() {
             weir.write(&format!("html/f{i}"), "x");
             assert_eq!(weir.get(&format!("/cached/f{i}")).body, b"x");
         }
-        assert!(weir.open_descriptors(worker) <= open + 1, "the cache is bounded");
+        // Three for the cache, and one for a connection that is just being closed.
+        assert!(weir.open_descriptors(worker) <= open + 4, "the cache is bounded");
     });
 }
 
