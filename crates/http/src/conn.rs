@@ -398,7 +398,10 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     c.set_nodelay(r.loc.core.tcp_nodelay);
     let used = r.head_len + r.body.buffered();
     let more = r.buf.filled().len() > used && r.body.is_finished();
-    let sent = send::response(r, more).await;
+    let sent = match r.body.is_finished() || !r.body.is_untouched() {
+        true => send::response(r, more).await,
+        false => Box::pin(r.respond_and_drain(more)).await,
+    };
     r.flags.complete = sent.is_ok();
     log_phase(r).await;
     if sent.is_err() {

@@ -35,19 +35,14 @@ pub struct TempFile {
 const TRIES: u32 = 10_000;
 
 impl TempFile {
-    /// Makes a file below `folder` (which is relative to `prefix`, if it is relative), with the
-    /// permissions `mode` less the umask. Folders that are missing are made, for this user alone.
+    /// Makes a file below `folder`, with the permissions `mode` less the umask. Folders that are
+    /// missing are made, for this user alone.
     ///
     /// # Errors
     /// The system's.
-    pub fn create(
-        folder: &TempPath,
-        prefix: &Path,
-        keep: Keep,
-        mode: u32,
-    ) -> Result<TempFile, FileError> {
+    pub fn create(folder: &TempPath, keep: Keep, mode: u32) -> Result<TempFile, FileError> {
         for _ in 0..TRIES {
-            let path = prefix.join(folder.file(next_number().into()));
+            let path = folder.file(next_number().into());
             let mut made = os::file::create_new(&path, mode);
             if made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
                 make_parent(&path)?;
@@ -60,7 +55,7 @@ impl TempFile {
             }
         }
         let error = io::ErrorKind::AlreadyExists.into();
-        Err(FileError::new("open()", prefix.join(&folder.path), error))
+        Err(FileError::new("open()", &*folder.path, error))
     }
 
     fn made(fd: FileHandle, path: PathBuf, keep: Keep) -> Result<TempFile, FileError> {
@@ -178,7 +173,7 @@ mod tests {
     #[test]
     fn folders_are_made_and_bytes_come_back() {
         let folder = folder("temp-levels", [1, 2, 0]);
-        let mut file = TempFile::create(&folder, Path::new("/"), Keep::Named, 0o600).unwrap();
+        let mut file = TempFile::create(&folder, Keep::Named, 0o600).unwrap();
         file.append(&mut chain(&[b"one ", b"two"])).unwrap();
         file.append(&mut chain(&[b" three"])).unwrap();
         assert_eq!(std::fs::read(file.path()).unwrap(), b"one two three");
@@ -194,7 +189,7 @@ mod tests {
     #[test]
     fn names_go_or_stay_as_asked() {
         let folder = folder("temp-keep", [0; 3]);
-        let make = |keep| TempFile::create(&folder, Path::new("/"), keep, 0o600).unwrap();
+        let make = |keep| TempFile::create(&folder, keep, 0o600).unwrap();
         let (nameless, stays, mut moved) =
             (make(Keep::Nameless), make(Keep::Stays), make(Keep::Named));
         assert!(!nameless.path().exists());
@@ -208,7 +203,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let folder = TempPath { path: "/dev/null/x".into(), levels: [0; 3] };
-        let error = TempFile::create(&folder, Path::new("/"), Keep::Named, 0o600).err().unwrap();
+        let error = TempFile::create(&folder, Keep::Named, 0o600).err().unwrap();
         assert!(error.to_string().contains("\"/dev/null/x"), "{error}");
     }
 }

@@ -12,6 +12,7 @@
 //! point into the buffer); what came behind the body's end goes to the buffer's end: it is the next
 //! request.
 
+mod drain;
 mod read;
 
 use std::path::Path;
@@ -133,6 +134,15 @@ impl ReqBody {
     /// Whether no handler will get any of it: it is dropped as it comes, or was refused.
     pub(crate) fn is_unwanted(&self) -> bool {
         matches!(self.stage, Stage::Unwanted | Stage::Refused)
+    }
+
+    /// Where it ends cannot be told, or is not to be waited for.
+    fn refuse(&mut self) {
+        self.stage = Stage::Refused;
+    }
+
+    fn is_refused(&self) -> bool {
+        self.stage == Stage::Refused
     }
 
     /// Bytes of it that came so far, without framing.

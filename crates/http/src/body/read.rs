@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 
 use base::log::Level;
 use event::Deadline;
@@ -19,7 +18,7 @@ use crate::temp_file::{Keep, TempFile};
 
 /// Why bytes cannot go on being a body.
 #[derive(Debug, PartialEq, Eq)]
-enum Bad {
+pub(super) enum Bad {
     /// The chunked coding is broken.
     Chunk,
     /// The chunk would exceed `client_max_body_size`; its bytes still to come.
@@ -79,27 +78,6 @@ impl ReqBody {
                 data.end = end;
             }
         }
-    }
-
-    /// Takes the body's bytes at the start of `bytes` only to drop them.
-    fn skip(&mut self, bytes: &[u8]) -> Result<usize, Bad> {
-        let mut used = 0;
-        match self.framing {
-            Framing::None => {}
-            Framing::Length => {
-                used = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-                self.left -= used as u64;
-            }
-            Framing::Chunked => loop {
-                match self.decoder.next(bytes, &mut used) {
-                    Ok(Event::Data(_)) => {}
-                    Ok(Event::More | Event::Done) => break,
-                    Err(_) => return Err(Bad::Chunk),
-                }
-            },
-        }
-        self.received += used as u64;
-        Ok(used)
     }
 }
 
@@ -215,10 +193,8 @@ impl Request {
         let mut file = match self.body.file.take() {
             Some(f) => f,
             None => {
-                use std::os::unix::ffi::OsStrExt;
-                let prefix = Path::new(std::ffi::OsStr::from_bytes(&self.main.prefix));
                 let folder = &self.loc.core.client_body_temp_path;
-                let file = TempFile::create(folder, prefix, how.keep, how.mode)?;
+                let file = TempFile::create(folder, how.keep, how.mode)?;
                 // An empty file is only made because one was asked for.
                 if let Some(level) = how.log
                     && !self.body.mem.is_empty()
@@ -333,9 +309,9 @@ impl Request {
     }
 
     #[cold]
-    fn refuse_body(&mut self, bad: &Bad) -> Verdict {
+    pub(super) fn refuse_body(&mut self, bad: &Bad) -> Verdict {
         self.flags.keepalive = false;
-        self.body.stage = Stage::Refused;
+        self.body.refuse();
         match bad {
             Bad::Chunk => {
                 self.log(Level::Error, format_args!("client sent invalid chunked body"));
@@ -349,61 +325,6 @@ impl Request {
                 Verdict::Status(413)
             }
         }
-    }
-
-    /// Before a response to a request whose body nobody asked for: drops what of it is in the client's
-    /// buffer. False: it is no body, and the response must say so.
-    pub(crate) fn skip_buffered_body(&mut self) -> bool {
-        if self.head.expect_continue && !self.flags.expect_tested && self.nothing_came() {
-            // A client that waits for 100 may send the body now, or not: only closing is clear.
-            self.flags.keepalive = false;
-            self.flags.expect_tested = true;
-        }
-        self.body.give_up();
-        let from = self.head_len + self.body.buffered;
-        let there = self.buf.filled().get(from..).unwrap_or_default();
-        match self.body.skip(there) {
-            Ok(used) => {
-                self.body.buffered += used;
-                true
-            }
-            Err(bad) => {
-                self.refuse_body(&bad);
-                false
-            }
-        }
-    }
-
-    fn nothing_came(&self) -> bool {
-        self.buf.filled().len() <= self.head_len && !self.body.is_finished()
-    }
-
-    /// After the response: reads and drops what is left of the body, for `lingering_time` in all and
-    /// `lingering_timeout` a read at most.
-    pub(crate) async fn discard_rest(&mut self) -> Result<(), ()> {
-        let (total, pause) = (self.loc.core.lingering_time, self.loc.core.lingering_timeout);
-        let end = Deadline::in_ms(total);
-        let c = self.c().clone();
-        if !self.skip_buffered_body() {
-            return Err(());
-        }
-        while !self.body.is_finished() {
-            if end.has_passed() {
-                return Err(());
-            }
-            let page = c.sock.recv(1, Deadline::in_ms(pause)).await.map_err(drop)?;
-            if page.is_empty() {
-                return Err(());
-            }
-            match self.body.skip(&page) {
-                Ok(used) => self.buf.extend_from_slice(&page[used..]),
-                Err(bad) => {
-                    self.refuse_body(&bad);
-                    return Err(());
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -490,21 +411,7 @@ mod tests {
     fn broken_chunks_are_refused() {
         for wire in ["4\r\nSEE-THIS\r\n0\r\n\r\n", "x\r\n", "3\nabc"] {
             assert_eq!(taken(&mut chunked(), &[wire], 0), Err(Bad::Chunk), "{wire:?}");
-            assert_eq!(chunked().skip(wire.as_bytes()), Err(Bad::Chunk), "{wire:?}");
         }
-    }
-
-    #[test]
-    fn skipping_uses_up_the_same_bytes() {
-        let wire = "3\r\nabc\r\n0\r\n\r\nGET /";
-        let mut body = chunked();
-        assert_eq!(body.skip(wire.as_bytes()), Ok(wire.len() - 5));
-        assert!(body.is_finished());
-        let mut body = sized(5);
-        assert_eq!(body.skip(b"abc"), Ok(3));
-        assert!(!body.is_finished());
-        assert_eq!(body.skip(b"deGET"), Ok(2));
-        assert!(body.is_finished());
     }
 
     #[test]

@@ -1,0 +1,139 @@
+//! The engine alone on a loop of its own, real or simulated, with a client in the same loop.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use base::log::{Level, Log, MemorySink};
+use bytes::Bytes;
+use event::{Deadline, Sock};
+use http::build::Modules;
+use http::engine::HttpEngine;
+use net::engine::{Engine, Seat};
+use os::SockAddr;
+
+/// An engine that serves a configuration.
+pub struct Served {
+    pub addr: SockAddr,
+    pub errors: Rc<MemorySink>,
+    _engine: HttpEngine,
+}
+
+/// A folder for one test's files, gone afterwards.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts the engine on `http`, the contents of an `http` block with one server.
+pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
+    let text = Bytes::from(format!("http {{ {http} }}"));
+    let options = conf::parse::Options::default();
+    let tree = conf::parse::parse_bytes(Path::new("test.conf"), text, &options).unwrap();
+    let (log, errors): (Log, _) = base::log::capture(Level::Info);
+    base::log::set_default(log.clone());
+    let env = http::LoadEnv {
+        prefix: prefix.to_owned(),
+        conf_prefix: prefix.to_owned(),
+        logs: Rc::new(net::logs::LogFiles::new(prefix)),
+        error_log: log.clone(),
+        workers: 1,
+        connections: 64,
+        stats: Rc::new(http::stats::Stats::new(1).unwrap()),
+    };
+    let main = match http::build::build(&tree.nodes[0], env, modules) {
+        Ok(main) => main,
+        Err(e) => panic!("{e}"),
+    };
+    let (listener, addr) = event::testing::listen().unwrap();
+    let engine = HttpEngine::new(main);
+    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::from([]) };
+    engine.start(&seat, vec![listener]).unwrap();
+    Served { addr, errors, _engine: engine }
+}
+
+/// Sends `pieces` with a pause between them, and meanwhile receives until the server closes.
+pub async fn exchange(served: &Served, pieces: &[&[u8]]) -> String {
+    let client = Client::connect(served).await;
+    let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
+    let sock = client.sock.clone();
+    event::spawn(async move {
+        for (i, piece) in pieces.iter().enumerate() {
+            if i > 0 {
+                event::sleep(5).await;
+            }
+            // The server may close before it has all.
+            let _ = send(&sock, piece).await;
+        }
+    });
+    client.rest().await
+}
+
+async fn send(sock: &Sock, bytes: &[u8]) -> std::io::Result<()> {
+    let mut chain = mem::Chain::new();
+    chain.write(bytes);
+    sock.send(&mut chain, Deadline::in_ms(10_000)).await
+}
+
+/// A client's connection.
+pub struct Client {
+    sock: Rc<Sock>,
+    pending: Vec<u8>,
+}
+
+impl Client {
+    pub async fn connect(served: &Served) -> Client {
+        let sock = Rc::new(event::testing::connect(&served.addr).await.unwrap());
+        Client { sock, pending: Vec::new() }
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) {
+        send(&self.sock, bytes).await.unwrap();
+    }
+
+    /// Receives up to and including `end`.
+    pub async fn until(&mut self, end: &str) -> String {
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.pending, end.as_bytes()) {
+                let rest = self.pending.split_off(at + end.len());
+                let text = std::mem::replace(&mut self.pending, rest);
+                return String::from_utf8_lossy(&text).into_owned();
+            }
+            let page = self.sock.recv(1, Deadline::in_ms(10_000)).await.unwrap();
+            let so_far = String::from_utf8_lossy(&self.pending);
+            assert!(!page.is_empty(), "closed early, after {so_far:?}");
+            self.pending.extend_from_slice(&page);
+        }
+    }
+
+    /// Receives until the server closes.
+    pub async fn rest(mut self) -> String {
+        while let Ok(page) = self.sock.recv(1, Deadline::in_ms(10_000)).await
+            && !page.is_empty()
+        {
+            self.pending.extend_from_slice(&page);
+        }
+        String::from_utf8_lossy(&self.pending).into_owned()
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&self) {
+        self.sock.shutdown_write().unwrap();
+    }
+}
