@@ -48,7 +48,8 @@ pub struct Place {
     pub mode: Option<u32>,
     /// When it was changed last, seconds since 1970; `None` is when it really was.
     pub mtime: Option<i64>,
-    /// The permissions of folders that are missing on the way to its place; `None`: they are not made.
+    /// The permissions of folders that are missing on the way to its place; `None`: they are not
+    /// made.
     pub dir_mode: Option<u32>,
 }
 
@@ -117,9 +118,9 @@ impl Drop for Partial {
 /// How much is copied before other connections have their turn, bytes.
 const TURN: u64 = 1 << 20;
 
-/// Copies the file at `from` to `to`, in the place of what is there: first to a name beside it, which
-/// takes its place when all is written. Permissions and time of the last change are kept, unless
-/// `how` has others.
+/// Copies the file at `from` to `to`, in the place of what is there: first to a name beside it,
+/// which takes its place when all is written. Permissions and time of the last change are kept,
+/// unless `how` has others.
 ///
 /// # Errors
 /// The first call that failed; what was at `to` is still there then.

@@ -139,8 +139,8 @@ fn local_part<'a>(value: &'a [u8], host: &[u8]) -> Result<&'a [u8], NotHere> {
     if slash == rest.len() { Err(NotHere::Invalid) } else { Ok(&rest[slash..]) }
 }
 
-/// Refuses a destination that is the source itself, or a collection that one of them would be inside
-/// of the other.
+/// Refuses a destination that is the source itself, or a collection that one of them would be
+/// inside of the other.
 fn apart(r: &Request, from: &[u8], to: &[u8], collection: bool, said: &str) -> Result<(), Verdict> {
     let own = base::log::lossy(&r.uri);
     if from == to {

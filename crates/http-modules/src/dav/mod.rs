@@ -167,8 +167,8 @@ fn body_refused(r: &Request, who: &str) -> Option<Verdict> {
     r.head.has_body().then(|| refused(r, 415, &format!("{who} unsupported")))
 }
 
-/// Logs a failed call and gives the status that tells of it; `missing` is the one for a path that is
-/// not there.
+/// Logs a failed call and gives the status that tells of it; `missing` is the one for a path that
+/// is not there.
 fn failed(r: &Request, what: &str, path: &Path, e: &io::Error, missing: u16) -> Verdict {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;

@@ -47,8 +47,8 @@ struct Drain {
 }
 
 impl Drain {
-    /// Drops what comes, until the body ends, or is none. May be given up at any time: it waits with
-    /// no bytes in hand.
+    /// Drops what comes, until the body ends, or is none. May be given up at any time: it waits
+    /// with no bytes in hand.
     async fn run(&mut self) {
         while !self.body.is_finished() {
             if self.c.sock.readable(Deadline::NEVER).await.is_err() {
@@ -68,8 +68,8 @@ impl Drain {
 }
 
 impl Request {
-    /// Before a response to a request whose body nobody asked for: drops what of it is in the client's
-    /// buffer. False: it is no body, and the response must say so.
+    /// Before a response to a request whose body nobody asked for: drops what of it is in the
+    /// client's buffer. False: it is no body, and the response must say so.
     pub(crate) fn skip_buffered_body(&mut self) -> bool {
         if self.head.expect_continue && !self.flags.expect_tested && self.nothing_came() {
             // A client that waits for 100 may send the body now, or not: only closing is clear.
@@ -95,8 +95,8 @@ impl Request {
         self.buf.filled().len() <= self.head_len && !self.body.is_finished()
     }
 
-    /// After the response: reads and drops what is left of the body, for `lingering_time` in all and
-    /// `lingering_timeout` a read at most.
+    /// After the response: reads and drops what is left of the body, for `lingering_time` in all
+    /// and `lingering_timeout` a read at most.
     pub(crate) async fn discard_rest(&mut self) -> Result<(), ()> {
         let (total, pause) = (self.loc.core.lingering_time, self.loc.core.lingering_timeout);
         let end = Deadline::in_ms(total);

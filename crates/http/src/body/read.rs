@@ -81,8 +81,8 @@ impl ReqBody {
     }
 }
 
-/// Bytes up to which pieces from the socket are copied together, so that a client that sends a body in
-/// crumbs does not fill a page with each.
+/// Bytes up to which pieces from the socket are copied together, so that a client that sends a body
+/// in crumbs does not fill a page with each.
 const CRUMB_MAX: usize = 4096;
 
 /// How much of a body may be in memory.
@@ -94,8 +94,8 @@ struct Memory {
 }
 
 impl Request {
-    /// Reads all of the body, into memory or a temporary file as the location's settings say. Done at
-    /// once where there is none, or where it was read before.
+    /// Reads all of the body, into memory or a temporary file as the location's settings say. Done
+    /// at once where there is none, or where it was read before.
     ///
     /// # Errors
     /// What the handler is to answer: 400, 413, 500, or to close the connection. It was logged.
@@ -160,8 +160,8 @@ impl Request {
         Ok(())
     }
 
-    /// As in nginx, where a part of the body may share the head's buffer, and a buffer of its own is
-    /// made a quarter larger if all of the rest fits in then.
+    /// As in nginx, where a part of the body may share the head's buffer, and a buffer of its own
+    /// is made a quarter larger if all of the rest fits in then.
     fn memory(&self) -> Memory {
         let size = self.loc.core.client_body_buffer_size as u64;
         let behind_head = self.buf.filled().len().saturating_sub(self.head_len) as u64;
