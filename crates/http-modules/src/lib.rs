@@ -9,6 +9,7 @@ pub mod index;
 pub mod log;
 pub mod not_modified;
 pub mod range;
+pub mod rewrite;
 pub mod static_file;
 pub mod welcome;
 
@@ -17,6 +18,7 @@ use http::build::Modules;
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
+    &rewrite::MODULE,
     &index::MODULE,
     &dav::MODULE,
     &static_file::MODULE,

@@ -1,0 +1,210 @@
+//! `rewrite`: `rewrite`, `return`, `set`, `if`, `break`.
+//!
+//! The directives of a server or location are one program, in the order in which they stand there; an
+//! `if` block's are part of it, skipped where the condition fails. What else stands in an `if` block of
+//! a location is configuration, and the request enters it, for what comes after the program.
+
+mod condition;
+mod replace;
+mod run;
+mod value;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::template::{Template, VarId};
+use conf::{ConfError, Node, value as conf_value};
+use http::core_directives::{REWRITE, directive};
+use http::cx::Cx;
+use http::location::LocKind;
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::vars::SetFn;
+
+use condition::Test;
+use replace::Rewrite;
+use value::Value;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "rewrite",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<RewriteConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "rewrite",
+        REWRITE,
+        Args::T23,
+        "",
+        "Changes a URI that a regular expression matches, or redirects it.",
+        |cx, n| {
+            let rewrite = Rewrite::parse(cx, n)?;
+            push(cx, Op::Rewrite(Box::new(rewrite)))
+        },
+    ),
+    directive(
+        "return",
+        REWRITE,
+        Args::T12,
+        "",
+        "Ends the request with a status, a text or a redirect.",
+        return_,
+    ),
+    directive(
+        "break",
+        REWRITE,
+        Args::NONE,
+        "",
+        "Ends the rewriting of this server or location.",
+        |cx, _| push(cx, Op::Break),
+    ),
+    directive(
+        "if",
+        C::SERVER.or(C::LOCATION),
+        Args::BLOCK.or(Args::ONE_MORE),
+        "",
+        "Rewriting directives and settings for requests that meet a condition.",
+        if_,
+    ),
+    directive("set", REWRITE, Args::T2, "", "Gives a variable a value.", set),
+    directive(
+        "rewrite_log",
+        REWRITE.or(C::HTTP),
+        Args::FLAG,
+        "off",
+        "Whether what the expressions matched is written to the error log, at level notice.",
+        |cx, n| conf_value::set_flag(&mut cx.loc::<RewriteConf>().log, n),
+    ),
+];
+
+/// One instruction.
+enum Op {
+    /// `set` of a variable that stores values.
+    Set { var: VarId, value: Value },
+    /// `set` of a variable that something listens to: `$args`, `$limit_rate`.
+    SetBuiltIn { set: SetFn, value: Value },
+    If(Box<If>),
+    Rewrite(Box<Rewrite>),
+    Return(Return),
+    Break,
+}
+
+struct If {
+    test: Test,
+    /// How many instructions the block has.
+    len: usize,
+    /// The block's other settings, by the number that the location knows them by.
+    settings: Option<usize>,
+}
+
+enum Return {
+    /// A status alone: answered by `error_page` or a built-in page. 444 closes the connection.
+    Status(u16),
+    /// 301, 302, 303, 307, 308.
+    Redirect(u16, Template),
+    Text(u16, Template),
+}
+
+#[derive(Default)]
+struct RewriteConf {
+    /// Of this very level: programs are not inherited.
+    program: Vec<Op>,
+    log: Option<bool>,
+}
+
+impl Conf for RewriteConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.log = self.log.or(prev.log);
+        Ok(())
+    }
+}
+
+fn push(cx: &mut Cx, op: Op) -> Result<(), ConfError> {
+    cx.loc::<RewriteConf>().program.push(op);
+    Ok(())
+}
+
+fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let (var, built_in) = cx.vars.define_stored(&n.args[0])?;
+    let value = Value::parse(cx, &n.args[1])?;
+    push(
+        cx,
+        match built_in {
+            Some(set) => Op::SetBuiltIn { set, value },
+            None => Op::Set { var, value },
+        },
+    )
+}
+
+/// What makes `rewrite` and `return` redirect without being told to.
+fn is_address(text: &[u8]) -> bool {
+    [&b"http://"[..], b"https://", b"$scheme"].iter().any(|s| text.starts_with(s))
+}
+
+fn return_(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let first = &n.args[0];
+    let status = base::ascii::parse_u64(first.bytes()).filter(|s| *s <= 999);
+    let (status, text) = match (status, n.args.get(1)) {
+        (Some(s), text) => (s as u16, text),
+        (None, None) if is_address(first.bytes()) => (302, Some(first)),
+        _ => {
+            let m = format!("invalid return code \"{}\"", first.lossy());
+            return Err(ConfError::at(first, m));
+        }
+    };
+    let what = match text {
+        None if status >= 400 => Return::Status(status),
+        None => Return::of(status, Template::constant(Bytes::new())),
+        // An empty text is none.
+        Some(w) if w.bytes().is_empty() && status >= 400 => Return::Status(status),
+        Some(w) => Return::of(status, cx.template(w)?),
+    };
+    push(cx, Op::Return(what))
+}
+
+impl Return {
+    fn of(status: u16, text: Template) -> Return {
+        match status {
+            301 | 302 | 303 | 307 | 308 => Return::Redirect(status, text),
+            _ => Return::Text(status, text),
+        }
+    }
+}
+
+fn if_(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let in_location = cx.here() == C::LOCATION;
+    let test = Test::parse(cx, n)?;
+    let (block, settings) = cx.if_block::<RewriteConf>(n)?;
+    // A server's settings are those of the location, which is not known yet.
+    let settings = settings.filter(|_| in_location);
+    let len = block.program.len();
+    let program = &mut cx.loc::<RewriteConf>().program;
+    program.push(Op::If(Box::new(If { test, len, settings })));
+    program.extend(block.program);
+    Ok(())
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<RewriteConf>();
+    if !l.set_here::<RewriteConf>() || conf.program.is_empty() {
+        return Ok(());
+    }
+    let phase = match l.info.kind {
+        LocKind::Server => &mut p.server_rewrite,
+        // Their programs are the location's.
+        LocKind::If | LocKind::LimitExcept => return Ok(()),
+        _ => &mut p.rewrite,
+    };
+    match &conf.program[..] {
+        [Op::Return(Return::Text(status, text)), ..] if text.as_const().is_some() => {
+            let (status, text) = (*status, text.as_const().cloned().unwrap_or_default());
+            phase.push(Box::new(run::constant(status, text)));
+        }
+        _ => phase.push(Box::new(run::Program { conf: Rc::clone(&conf) })),
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Running a program.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::template::Template;
+use http::files;
+use http::location::Location;
+use http::module::{PhaseHandler, Step, Verdict};
+use http::request::Request;
+
+use super::condition::Answer;
+use super::replace::{Outcome, set_location};
+use super::{If, Op, Return, RewriteConf};
+use crate::static_file::set_content_type;
+
+/// The answer of a program that is one `return` of a text without variables.
+pub(super) fn constant(status: u16, text: Bytes) -> impl Fn(&mut Request) -> Verdict {
+    move |r| respond(r, status, text.clone())
+}
+
+fn respond(r: &mut Request, status: u16, text: Bytes) -> Verdict {
+    set_content_type(r);
+    let content_type = r.out.content_type.take().unwrap_or_default();
+    r.respond(status, content_type, text);
+    Verdict::Done
+}
+
+pub(super) struct Program {
+    pub conf: Rc<RewriteConf>,
+}
+
+/// Where a program stands.
+struct State {
+    at: usize,
+    /// Groups are escaped in values, if the request's path was: so it is until a `rewrite` matched.
+    escape: bool,
+    log: bool,
+    /// The location that `if` blocks belong to, once one was entered.
+    outer: Option<Rc<Location>>,
+}
+
+/// Why a program stopped.
+enum Stop {
+    End(Verdict),
+    /// At an `if` that needs to know about the file of this path.
+    Wait(Bytes),
+}
+
+impl PhaseHandler for Program {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let log = self.conf.log == Some(true) || r.logs(Level::Debug);
+        let mut state = State { at: 0, escape: r.was_escaped(), log, outer: None };
+        match self.go(r, &mut state) {
+            Stop::End(verdict) => Step::Now(verdict),
+            Stop::Wait(path) => Step::Wait(Box::pin(self.wait(r, state, path))),
+        }
+    }
+}
+
+impl Program {
+    /// Runs until the program ends or has to wait.
+    fn go(&self, r: &mut Request, state: &mut State) -> Stop {
+        while let Some(op) = self.conf.program.get(state.at) {
+            state.at += 1;
+            match op {
+                Op::Set { var, value } => {
+                    let value = value.eval(r, state.escape);
+                    r.set_var(*var, Some(value));
+                }
+                Op::SetBuiltIn { set, value } => {
+                    let value = value.eval(r, state.escape);
+                    set(r, value);
+                }
+                Op::If(block) => match block.test.ask(r, state.escape, state.log) {
+                    Ok(Answer::Known(holds)) => block.branch(r, state, holds),
+                    Ok(Answer::Wait(path)) => {
+                        state.at -= 1;
+                        return Stop::Wait(path);
+                    }
+                    Err(_) => return Stop::End(Verdict::Status(500)),
+                },
+                Op::Rewrite(rewrite) => match rewrite.run(r, &mut state.escape, state.log) {
+                    Outcome::GoOn => {}
+                    Outcome::Over => return Stop::End(Verdict::Next),
+                    Outcome::Verdict(verdict) => return Stop::End(verdict),
+                },
+                Op::Return(what) => return Stop::End(what.run(r)),
+                Op::Break => {
+                    if std::mem::take(&mut r.flags.uri_changed) {
+                        r.flags.valid_location = false;
+                    }
+                    break;
+                }
+            }
+        }
+        Stop::End(Verdict::Next)
+    }
+
+    async fn wait(&self, r: &mut Request, mut state: State, path: Bytes) -> Verdict {
+        let mut path = path;
+        loop {
+            let found = files::stat(r, &path).await;
+            if let Some(Op::If(block)) = self.conf.program.get(state.at) {
+                let holds = block.test.of_file(r, &path, found);
+                state.at += 1;
+                block.branch(r, &mut state, holds);
+            }
+            match self.go(r, &mut state) {
+                Stop::End(verdict) => return verdict,
+                Stop::Wait(next) => path = next,
+            }
+        }
+    }
+}
+
+impl If {
+    /// Enters the block's settings, or skips its instructions.
+    fn branch(&self, r: &mut Request, state: &mut State, holds: bool) {
+        if !holds {
+            state.at += self.len;
+        } else if let Some(index) = self.settings {
+            let outer = state.outer.get_or_insert_with(|| r.loc.clone());
+            r.enter_if(outer, index);
+        }
+    }
+}
+
+impl Return {
+    fn run(&self, r: &mut Request) -> Verdict {
+        match self {
+            Return::Status(status) => Verdict::Status(*status),
+            Return::Redirect(status, to) => {
+                let to = to.eval(r);
+                set_location(r, to);
+                Verdict::Status(*status)
+            }
+            Return::Text(status, text) => {
+                let text = Template::eval(text, r);
+                respond(r, *status, text)
+            }
+        }
+    }
+}
