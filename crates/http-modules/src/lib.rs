@@ -4,13 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod dav;
+pub mod empty_gif;
 pub mod headers;
 pub mod index;
 pub mod log;
+pub mod map;
 pub mod not_modified;
 pub mod range;
 pub mod rewrite;
+pub mod split_clients;
 pub mod static_file;
+pub mod stub_status;
 pub mod welcome;
 
 use http::build::Modules;
@@ -19,6 +23,10 @@ use http::build::Modules;
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &rewrite::MODULE,
+    &map::MODULE,
+    &split_clients::MODULE,
+    &stub_status::MODULE,
+    &empty_gif::MODULE,
     &index::MODULE,
     &dav::MODULE,
     &static_file::MODULE,

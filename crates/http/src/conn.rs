@@ -142,13 +142,9 @@ fn reset(c: Rc<Conn>) {
 /// Waits for the next bytes; false when the connection is to close.
 async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     let kept = c.requests.get() > 0;
-    if kept {
-        main.stats.add(Field::Waiting, 1);
-    }
+    main.stats.add(Field::Waiting, 1);
     let woken = wait(c, &main.gate, patience_ms, kept).await;
-    if kept {
-        main.stats.sub(Field::Waiting, 1);
-    }
+    main.stats.sub(Field::Waiting, 1);
     if let Err(e) = &woken
         && !kept
         && e.kind() == io::ErrorKind::TimedOut

@@ -22,7 +22,7 @@ pub enum Field {
     Reading,
     /// Connections whose request is being answered.
     Writing,
-    /// Kept connections without a request.
+    /// Connections without a request: new ones, and kept ones between two.
     Waiting,
 }
 

@@ -1,0 +1,63 @@
+//! `empty_gif`: a transparent picture of one pixel, from memory.
+
+use bytes::Bytes;
+use conf::ConfError;
+use conf::table::{Args, Contexts, Directive};
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::request::Request;
+use proto::h1::Method;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "empty_gif",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<EmptyGif>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "empty_gif",
+    Contexts::LOCATION,
+    Args::NONE,
+    "",
+    "Answers with a transparent GIF of one pixel.",
+    |cx, _| {
+        cx.loc::<EmptyGif>();
+        Ok(())
+    },
+)];
+
+#[derive(Default)]
+struct EmptyGif;
+
+impl Conf for EmptyGif {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+/// GIF 89a: a screen of 1×1 with two colours, of which the second is transparent, and one pixel of it.
+static GIF: [u8; 43] = *b"GIF89a\x01\0\x01\0\x80\x01\0\0\0\0\xff\xff\xff\
+    !\xf9\x04\x01\0\0\x01\0,\0\0\0\0\x01\0\x01\0\0\x02\x02L\x01\0;";
+
+/// The time that nginx gives it: 28 September 1970.
+const LAST_MODIFIED: i64 = 23_349_600;
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if l.set_here_or_around::<EmptyGif>() {
+        p.content_handler = Some(Box::new(handle));
+    }
+    Ok(())
+}
+
+fn handle(r: &mut Request) -> Verdict {
+    if !r.method_is(&[Method::Get, Method::Head]) {
+        return Verdict::Status(405);
+    }
+    r.respond(200, Bytes::from_static(b"image/gif"), Bytes::from_static(&GIF));
+    r.out.last_modified = Some(LAST_MODIFIED);
+    Verdict::Done
+}
