@@ -73,11 +73,8 @@ fn handle(r: &mut Request, json: bool) -> Verdict {
         return Verdict::Status(405);
     }
     let numbers = Numbers::of(&r.main.stats);
-    let (content_type, text) = if json {
-        ("application/json", numbers.object())
-    } else {
-        ("text/plain", numbers.page())
-    };
+    let (content_type, text) =
+        if json { ("application/json", numbers.object()) } else { ("text/plain", numbers.page()) };
     r.respond(200, Bytes::from_static(content_type.as_bytes()), Bytes::from(text));
     Verdict::Done
 }

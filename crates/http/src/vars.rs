@@ -242,6 +242,10 @@ impl Registry {
 
 impl VarNames for Registry {
     fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError> {
+        // `${1}`, for a group that a digit follows.
+        if let [n @ b'1'..=b'9'] = name {
+            return Ok(self.capture_id(n - b'0'));
+        }
         Ok(self.id_of(name, Some(at)))
     }
 

@@ -135,12 +135,7 @@ impl Test {
     }
 
     /// Whether the condition holds. `escape`: groups in its texts are escaped.
-    pub fn ask(
-        &self,
-        r: &mut Request,
-        escape: bool,
-        log: bool,
-    ) -> Result<Answer, MatchFailed> {
+    pub fn ask(&self, r: &mut Request, escape: bool, log: bool) -> Result<Answer, MatchFailed> {
         let holds = match &self.kind {
             Kind::True(var) => {
                 let value = r.var(*var);
@@ -173,12 +168,7 @@ impl Test {
     }
 
     /// The condition's answer from what the file system said of its path.
-    pub fn of_file(
-        &self,
-        r: &Request,
-        path: &[u8],
-        found: Result<FileMeta, OpenError>,
-    ) -> bool {
+    pub fn of_file(&self, r: &Request, path: &[u8], found: Result<FileMeta, OpenError>) -> bool {
         let Kind::File(_, what) = &self.kind else { return false };
         let holds = match found {
             Ok(meta) => match what {

@@ -84,9 +84,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 /// One instruction.
 enum Op {
     /// `set` of a variable that stores values.
-    Set { var: VarId, value: Value },
+    Set {
+        var: VarId,
+        value: Value,
+    },
     /// `set` of a variable that something listens to: `$args`, `$limit_rate`.
-    SetBuiltIn { set: SetFn, value: Value },
+    SetBuiltIn {
+        set: SetFn,
+        value: Value,
+    },
     If(Box<If>),
     Rewrite(Box<Rewrite>),
     Return(Return),
