@@ -101,6 +101,8 @@ impl Conn {
 enum After {
     /// Park for so many milliseconds at most.
     Keep(u64),
+    /// There was nothing to read after all: park as before.
+    Park,
     Close,
     /// Read and drop what still comes, then close.
     Linger,
@@ -126,6 +128,7 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
         }
         match Box::pin(serve(&c, &main)).await {
             After::Keep(ms) => patience = ms,
+            After::Park => {}
             After::Close => return,
             After::Linger => return Box::pin(linger(&c)).await,
             After::Reset => return reset(c),
@@ -187,9 +190,15 @@ fn limits(core: &CoreSrv) -> Limits {
 /// Serves requests until the buffer is empty or the connection is to end.
 async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
     let mut r = Request::take(c.clone(), main);
-    main.stats.add(Field::Reading, 1);
-    let after = batch(c, main, &mut r).await;
-    main.stats.sub(Field::Reading, 1);
+    let after = match begin(c, &mut r) {
+        Some(after) => after,
+        None => {
+            main.stats.add(Field::Reading, 1);
+            let after = batch(c, main, &mut r).await;
+            main.stats.sub(Field::Reading, 1);
+            after
+        }
+    };
     let timed_out = r.timed_out && r.loc.core.reset_timedout_connection;
     r.give_back();
     match after {
@@ -198,17 +207,25 @@ async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
     }
 }
 
+/// Takes the first bytes. A new socket counts as readable until it has been tried: where nothing is
+/// there yet, the connection parks like a kept one, without a request.
+fn begin(c: &Conn, r: &mut Request) -> Option<After> {
+    r.buf = c.carried.take();
+    if r.buf.filled().is_empty() {
+        match c.sock.try_recv_into(&mut r.buf) {
+            Ok(None) => return Some(After::Park),
+            Ok(Some(0)) | Err(_) => return Some(After::Close),
+            Ok(Some(_)) => {}
+        }
+    }
+    r.start_now();
+    None
+}
+
 async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After {
     let mut parser = HeadParser::new();
     let limits = limits(&c.listen.default.core);
     let mut deadline = None;
-    r.buf = c.carried.take();
-    if !r.buf.filled().is_empty() {
-        r.start_now();
-    }
-    if r.buf.filled().is_empty() && !receive(c, r, &mut deadline).await {
-        return After::Close;
-    }
     loop {
         match parse(c, &mut parser, r, &limits) {
             Step::Done { len } => {
@@ -257,18 +274,9 @@ fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) ->
 
 /// Reads more of a head; false at the end of the connection, which is then logged.
 async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadline>) -> bool {
-    let first = r.buf.filled().is_empty();
     let ms = c.listen.default.core.client_header_timeout;
     let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
-    let got = match first {
-        true => c.sock.recv_into(&mut r.buf, until).await,
-        false => receive_rest(c, r, until).await,
-    };
-    if first {
-        r.start_now();
-    }
-    match got {
-        Ok(0) if first => false,
+    match receive_rest(c, r, until).await {
         Ok(n) if n > 0 => true,
         Ok(_) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -281,7 +289,7 @@ async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadl
             r.log(Level::Info, format_args!("{m}"));
             head_failed(r, 408).await
         }
-        Err(e) if first || e.kind() == io::ErrorKind::ConnectionAborted => false,
+        Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => false,
         Err(e) => {
             r.log_os(Level::Info, format_args!("recv()"), &e);
             head_failed(r, 400).await

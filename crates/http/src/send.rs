@@ -275,7 +275,7 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
         let secs = r.elapsed_ms() / 1000 + 1;
         let budget = rate.saturating_mul(secs).saturating_add(after);
         if sent >= budget {
-            event::sleep((sent - budget) * 1000 / rate + 1).await;
+            pause(&c, (sent - budget) * 1000 / rate + 1).await?;
             continue;
         }
         let limit = usize::try_from(budget - sent).unwrap_or(usize::MAX);
@@ -283,7 +283,15 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
         if r.wire.is_empty() {
             return Ok(());
         }
-        event::sleep((n as u64).saturating_mul(1000) / rate + 1).await;
+        pause(&c, (n as u64).saturating_mul(1000) / rate + 1).await?;
+    }
+}
+
+/// Sleeps, unless the client goes meanwhile: a slow response must not outlive it.
+async fn pause(c: &crate::conn::Conn, ms: u64) -> io::Result<()> {
+    match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
+        event::Either::First(_) => Err(io::ErrorKind::ConnectionReset.into()),
+        event::Either::Second(()) => Ok(()),
     }
 }
 
