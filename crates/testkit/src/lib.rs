@@ -20,16 +20,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
 
+mod binary;
 mod client;
 mod ports;
 mod procfs;
 mod site;
 mod weir;
 
+pub use binary::built_binary;
 pub use client::{Conn, Response};
 pub use ports::Port;
 pub use site::Site;
-pub use weir::{Weir, built_binary};
+pub use weir::Weir;
 
 /// How long anything may take before a test gives up on it. Generous: test machines are busy.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -277,14 +277,4 @@ fn signal(pid: u32, name: &str) {
     let script = format!("kill -s {name} {pid}");
     // The process may be gone already, which is no fault here.
     let _ = Command::new("/bin/sh").args(["-c", &script]).stderr(Stdio::null()).status();
-}
-
-/// The binary beside the running test, for tests outside the binary's own crate:
-/// `target/PROFILE/weir`.
-pub fn built_binary() -> PathBuf {
-    let test = std::env::current_exe().expect("the path of the running test");
-    let profile = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-    let binary = profile.join("weir");
-    assert!(binary.exists(), "{} is not built: cargo build --bin weir", binary.display());
-    binary
 }
