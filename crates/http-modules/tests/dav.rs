@@ -1,5 +1,7 @@
 //! The dav module: what is on disk afterwards, and what the client is told.
 
+#![allow(clippy::unwrap_used)]
+
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
 //! `listen … proxy_protocol`: versions 1 and 2, broken headers, and what follows a header.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver};

@@ -64,7 +64,8 @@ fn fields_and_cookies() {
              $content_length|$remote_user",
         );
         let head = "GET /a.txt HTTP/1.1\r\nHost: h\r\nX-Many: 1\r\nUser-Agent: me\r\nx-many: 2\r\n\
-                    Cookie: a=1; b=two\r\nCookie: b=3\r\nContent-Type: text/x\r\nContent-Length: 0\r\n\
+                    Cookie: a=1; b=two\r\nCookie: b=3\r\nContent-Type: text/x\r\n\
+                    Content-Length: 0\r\n\
                     Authorization: Basic YW5uYTpzZWNyZXQ=";
         assert_eq!(seen(&weir, head), "1, 2|me||a=1; b=two; b=3|two|text/x|0|anna");
         assert_eq!(seen(&weir, "GET /a.txt HTTP/1.0"), "|||||||");

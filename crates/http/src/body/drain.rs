@@ -33,7 +33,6 @@ impl ReqBody {
                 }
             },
         }
-        self.received += used as u64;
         Ok(used)
     }
 }

@@ -155,7 +155,8 @@ impl ReqBody {
         self.len == 0
     }
 
-    /// Bytes of it that came so far over the wire, framing included.
+    /// Bytes of it that were taken off the wire so far, framing included. What is only dropped does
+    /// not count.
     pub fn received(&self) -> u64 {
         self.received
     }
