@@ -10,6 +10,7 @@ pub mod index;
 pub mod log;
 pub mod map;
 pub mod not_modified;
+pub mod proxy;
 pub mod range;
 pub mod rewrite;
 pub mod split_clients;
@@ -34,5 +35,7 @@ pub static MODULES: Modules = &[
     &not_modified::MODULE,
     &headers::MODULE,
     &range::MODULE,
+    &http::upstream::group::MODULE,
+    &proxy::MODULE,
     &welcome::MODULE,
 ];

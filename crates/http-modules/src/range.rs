@@ -79,7 +79,7 @@ fn single(r: &mut Request, len: u64, range: Range<u64>) {
     let part = range.end - range.start;
     r.out.content_length = Some(part);
     match &mut r.out.body {
-        Body::Empty => {}
+        Body::Empty | Body::Upgraded(_) => {}
         Body::Chain(chain) => {
             chain.advance(range.start);
             let part = chain.split_to(part);

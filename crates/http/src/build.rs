@@ -49,12 +49,13 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     }
     let level = cx.levels.pop().unwrap_or_else(|| Level::new(Contexts::HTTP, None));
     let servers = std::mem::take(&mut cx.servers);
+    let folders = std::mem::take(&mut cx.folders);
     let env = cx.env;
     let vars = cx.vars.finish()?;
     let merge = Merge {
         modules,
         error_log: env.error_log.clone(),
-        temp_paths: RefCell::default(),
+        temp_paths: RefCell::new(folders),
         prefix: env.prefix.clone(),
     };
     let top = merge.top(&level)?;

@@ -680,25 +680,24 @@ fn large_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 fn body_temp_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let path = cx.env.path(n.args[0].bytes());
+    let path = temp_path(cx, n)?;
+    value::set_once(&mut cx.loc::<CoreLocDraft>().client_body_temp_path, n, |_| Ok(path))
+}
+
+/// A folder for temporary files: its path, and the digits of the folders' names in it.
+///
+/// # Errors
+/// `invalid value` for a level that is not 1, 2 or 3.
+pub fn temp_path(cx: &Cx, n: &Node) -> Result<TempPath, ConfError> {
+    let path = cx.env.path(n.arg(0)?.bytes());
     let mut levels = [0u8; 3];
-    for (i, level) in levels.iter_mut().enumerate().take(n.args.len() - 1) {
-        *level = match value::number(n, i + 1) {
-            Ok(l @ 1..=3) => l as u8,
-            _ => {
-                return Err(ConfError::at(
-                    &n.args[i + 1],
-                    format!("invalid value \"{}\"", n.args[i + 1].lossy()),
-                ));
-            }
+    for (level, word) in levels.iter_mut().zip(&n.args[1..]) {
+        *level = match word.bytes() {
+            [digit @ b'1'..=b'3'] => digit - b'0',
+            _ => return Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy()))),
         };
     }
-    let loc = cx.loc::<CoreLocDraft>();
-    if loc.client_body_temp_path.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    loc.client_body_temp_path = Some(TempPath { path, levels });
-    Ok(())
+    Ok(TempPath { path, levels })
 }
 
 fn keepalive_timeout(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {

@@ -10,6 +10,7 @@ use conf::table::{Contexts, Table};
 use conf::template::Template;
 use conf::{ConfError, Node, Word};
 
+use crate::core_conf::TempPath;
 use crate::location::LocKind;
 use crate::module::Conf;
 use crate::regex::Regex;
@@ -106,6 +107,14 @@ impl Level {
     }
 }
 
+impl Level {
+    /// The value of type `T` set at this level so far.
+    fn peek<T: Conf>(&self) -> Option<&T> {
+        let id = TypeId::of::<T>();
+        self.set.iter().find(|(i, _)| *i == id).and_then(|(_, v)| v.downcast_ref())
+    }
+}
+
 /// The apply pass: what every directive's setter gets.
 pub struct Cx {
     /// What the server lends.
@@ -115,13 +124,14 @@ pub struct Cx {
     pub(crate) levels: Vec<Level>,
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) table: Rc<Table<Cx>>,
+    pub(crate) folders: Vec<TempPath>,
     ids: u32,
 }
 
 impl Cx {
     pub(crate) fn new(env: LoadEnv, vars: Registry, table: Rc<Table<Cx>>) -> Cx {
         let levels = vec![Level::new(Contexts::HTTP, None)];
-        Cx { env, vars, levels, servers: Vec::new(), table, ids: 0 }
+        Cx { env, vars, levels, servers: Vec::new(), table, folders: Vec::new(), ids: 0 }
     }
 
     pub(crate) fn top(&mut self) -> &mut Level {
@@ -131,6 +141,11 @@ impl Cx {
     /// The configuration of scope `Location` at the level of the directive.
     pub fn loc<T: Conf>(&mut self) -> &mut T {
         self.top().get()
+    }
+
+    /// What was set so far of `T` at the level of the directive, without making it.
+    pub fn peek_loc<T: Conf>(&self) -> Option<&T> {
+        self.levels.last().and_then(Level::peek)
     }
 
     /// The configuration of scope `Server` at the level of the directive, or of the enclosing
@@ -163,6 +178,13 @@ impl Cx {
     pub fn next_id(&mut self) -> u32 {
         self.ids += 1;
         self.ids
+    }
+
+    /// Notes that a folder for temporary files is needed: it is made before the workers start.
+    pub fn need_folder(&mut self, folder: &TempPath) {
+        if !self.folders.iter().any(|f| f.path == folder.path) {
+            self.folders.push(folder.clone());
+        }
     }
 
     /// A string with variables, compiled.

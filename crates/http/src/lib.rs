@@ -32,6 +32,7 @@ pub mod stats;
 mod target;
 pub mod temp_file;
 pub mod types;
+pub mod upstream;
 pub mod vars;
 
 pub use cx::{Cx, LoadEnv};

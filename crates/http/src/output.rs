@@ -19,13 +19,15 @@ pub enum Body {
     Chain(Chain),
     /// It comes piece by piece.
     Stream(Box<dyn BodySource>),
+    /// None: behind the head (of a 101) the connection becomes something else.
+    Upgraded(Box<dyn Tunnel>),
 }
 
 impl Body {
     /// The length, where it is known.
     pub fn len(&self) -> Option<u64> {
         match self {
-            Body::Empty => Some(0),
+            Body::Empty | Body::Upgraded(_) => Some(0),
             Body::Chain(c) => Some(c.len()),
             Body::Stream(_) => None,
         }
@@ -48,6 +50,28 @@ pub struct Broken;
 pub trait BodySource {
     /// The next piece; `None` at the end. May wait.
     fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a>;
+
+    /// Work that goes on while the client takes a piece (reading ahead); never ready.
+    fn ahead(&mut self) -> Option<Ahead<'_>> {
+        None
+    }
+
+    /// Whether the piece given last was the last one: then it goes together with the body's end.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// The client did not take all of it.
+    fn abandoned(&mut self, _: &mut Request) {}
+}
+
+/// See [`BodySource::ahead`].
+pub type Ahead<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// What a connection is after its upgrade.
+pub trait Tunnel {
+    /// Carries bytes until either side ends it; the connection closes then.
+    fn run<'a>(self: Box<Self>, r: &'a mut Request) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }
 
 /// What a body filter wants before it can go on.
@@ -83,6 +107,8 @@ pub struct Response {
     pub content_type: Option<Bytes>,
     /// `; charset=` of the content type.
     pub charset: Option<Bytes>,
+    /// The charset that an upstream says the body has (`X-Accel-Charset`).
+    pub override_charset: Option<Bytes>,
     /// `Content-Length`; unknown lengths are chunked or end with the connection.
     pub content_length: Option<u64>,
     /// `Last-Modified`, seconds since 1970.
@@ -128,6 +154,7 @@ impl Response {
         self.status_text = None;
         self.content_type = None;
         self.charset = None;
+        self.override_charset = None;
         self.content_length = None;
         self.last_modified = None;
         self.etag = None;

@@ -127,6 +127,8 @@ pub struct Request {
     pub(crate) timed_out: bool,
     /// Questions to the file system.
     pub(crate) asked: crate::files::Asked,
+    /// What is known of the upstreams that it was passed to; the box is kept for reuse.
+    pub(crate) upstream: Option<Box<crate::upstream::state::State>>,
 }
 
 thread_local! {
@@ -182,6 +184,7 @@ impl Request {
                 err_status: 0,
                 wire: mem::Chain::new(),
                 timed_out: false,
+                upstream: None,
                 asked: crate::files::Asked::default(),
             }),
         }
@@ -222,12 +225,20 @@ impl Request {
         self.access_code = 0;
         self.err_status = 0;
         self.timed_out = false;
+        if let Some(u) = &mut self.upstream {
+            u.clear();
+        }
         self.asked.reset();
     }
 
     /// The connection.
     pub fn c(&self) -> &Rc<Conn> {
         self.c.as_ref().expect("a request in use has its connection")
+    }
+
+    /// What the client sent behind this request so far.
+    pub(crate) fn unread(&self) -> &[u8] {
+        self.buf.filled().get(self.head_len + self.body.buffered()..).unwrap_or_default()
     }
 
     /// The value of a request header field that the parser knows.
@@ -391,6 +402,13 @@ impl fmt::Display for Context<'_> {
         let line = r.request_line();
         if !line.is_empty() {
             write!(f, ", request: \"{}\"", text(line))?;
+        }
+        if let Some(u) = r.upstream()
+            && let Some(peer) = &u.peer
+        {
+            let colon = if peer.starts_with(b"unix:") && !u.uri.is_empty() { ":" } else { "" };
+            let (scheme, peer, uri) = (u.scheme, text(peer), text(&u.uri));
+            write!(f, ", upstream: \"{scheme}{peer}{colon}{uri}\"")?;
         }
         if let Some(h) = r.header(FieldId::Host) {
             write!(f, ", host: \"{}\"", text(h))?;

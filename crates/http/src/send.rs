@@ -1,6 +1,9 @@
 //! Sending a response: header filters, head, body, and the pace of the writing.
 
+use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 
 use base::log::Level;
 use event::Deadline;
@@ -8,7 +11,7 @@ use mem::{Buf, Chain};
 
 use crate::head::{self, Framing};
 use crate::module::Verdict;
-use crate::output::{Body, FilterStep};
+use crate::output::{Body, BodySource, FilterStep};
 use crate::request::Request;
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
@@ -34,6 +37,9 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         r.flags.header_sent = true;
         r.flags.keepalive = false;
     }
+    if let Body::Upgraded(_) = r.out.body {
+        return upgraded(r).await;
+    }
     if r.flags.header_only || framing == Framing::None {
         r.out.body = Body::Empty;
         return finish(r, more).await;
@@ -52,21 +58,73 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
             let mut chain = chain;
             filtered(r, &mut chain, true, framing).await?;
         }
-        Body::Stream(mut source) => loop {
-            match source.next(r).await {
-                Ok(Some(mut piece)) => filtered(r, &mut piece, false, framing).await?,
-                Ok(None) => {
-                    filtered(r, &mut Chain::new(), true, framing).await?;
-                    break;
-                }
-                Err(_) => {
-                    let _ = flush(r).await;
-                    return Err(SendFailed);
-                }
+        Body::Stream(mut source) => {
+            let done = stream(r, source.as_mut(), framing).await;
+            if done.is_err() {
+                source.abandoned(r);
+                return done;
             }
-        },
+        }
+        Body::Upgraded(_) => {}
     }
     finish(r, more).await
+}
+
+/// A body that comes piece by piece: while the client takes one, the source may go on.
+async fn stream(
+    r: &mut Request,
+    source: &mut dyn BodySource,
+    framing: Framing,
+) -> Result<(), SendFailed> {
+    loop {
+        match source.next(r).await {
+            Ok(Some(mut piece)) => {
+                let last = source.is_over();
+                filtered(r, &mut piece, last, framing).await?;
+                if last {
+                    return Ok(());
+                }
+                flush_meanwhile(r, source).await?;
+            }
+            Ok(None) => return filtered(r, &mut Chain::new(), true, framing).await,
+            Err(_) => {
+                let _ = flush(r).await;
+                return Err(SendFailed);
+            }
+        }
+    }
+}
+
+/// Sends all that is in the wire chain, and lets the source work while the client keeps us waiting.
+async fn flush_meanwhile(r: &mut Request, source: &mut dyn BodySource) -> Result<(), SendFailed> {
+    let mut flushing = pin!(flush(r));
+    let mut source = Some(source);
+    let mut ahead = None;
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(done) = flushing.as_mut().poll(cx) {
+            return Poll::Ready(done);
+        }
+        if let Some(source) = source.take() {
+            ahead = source.ahead();
+        }
+        if let Some(work) = &mut ahead
+            && work.as_mut().poll(cx).is_ready()
+        {
+            ahead = None;
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The head was the last of HTTP on this connection.
+async fn upgraded(r: &mut Request) -> Result<(), SendFailed> {
+    r.flags.keepalive = false;
+    flush(r).await?;
+    if let Body::Upgraded(tunnel) = std::mem::take(&mut r.out.body) {
+        tunnel.run(r).await;
+    }
+    Ok(())
 }
 
 /// Runs the location's header filters. The status where one refuses: it answers instead of the
@@ -196,13 +254,10 @@ async fn filtered(
             r.bytes_sent += 2;
         }
     }
-    if last {
-        if framing == Framing::Chunked {
-            last_chunk(r);
-        }
-        return Ok(());
+    if last && framing == Framing::Chunked {
+        last_chunk(r);
     }
-    flush(r).await
+    Ok(())
 }
 
 fn last_chunk(r: &mut Request) {

@@ -1,0 +1,241 @@
+//! `proxy_pass`: where requests go.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node};
+use http::core_conf::TempPath;
+use http::cx::Cx;
+use http::location::LocKind;
+use http::module::{Conf, LocView, PhaseHandler, Pipeline, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::Conf as UpConf;
+use http::upstream::url::{self, Url};
+use http::upstream::{self, Group, GroupRef, Job, Target, Upstreams};
+
+use super::ProxyConf;
+use super::protocol::Http;
+use super::redirect::{Redirects, Rewrite};
+use super::request::{Head, Uri};
+
+/// What `Host` and `$proxy_host` say, and the URI that replaces the location's name.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Vars {
+    pub host: Bytes,
+    pub port: Bytes,
+    pub uri: Bytes,
+}
+
+impl Vars {
+    fn of(url: &Url, default_port: u16) -> Vars {
+        let uri = url.uri.clone();
+        if url.addr.as_ref().is_some_and(os::SockAddr::is_unix) {
+            return Vars { host: Bytes::from_static(b"localhost"), port: Bytes::new(), uri };
+        }
+        if url.no_port || url.port == default_port {
+            return Vars { host: url.host.clone(), port: Bytes::from_static(b"80"), uri };
+        }
+        let mut host = url.host.to_vec();
+        host.push(b':');
+        host.extend_from_slice(&url.port_text);
+        Vars { host: Bytes::from(host), port: url.port_text.clone(), uri }
+    }
+}
+
+/// `proxy_pass` without variables.
+#[derive(Clone)]
+pub(super) struct Fixed {
+    group: GroupRef,
+    pub vars: Vars,
+    /// The whole argument.
+    pub url: Bytes,
+    /// The location's name; empty where it cannot be replaced.
+    pub location: Bytes,
+}
+
+/// What `proxy_pass` says at one level.
+#[derive(Default, Clone)]
+pub(crate) struct Pass {
+    pub(super) fixed: Option<Rc<Fixed>>,
+    pub(super) template: Option<Template>,
+    /// Where responses go that fit no buffer, unless `proxy_temp_path` says so.
+    folder: Option<TempPath>,
+}
+
+impl Conf for Pass {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.fixed.is_none() && self.template.is_none() {
+            self.clone_from(prev);
+        }
+        Ok(())
+    }
+}
+
+const PREFIX: &[u8] = b"http://";
+
+fn prefixed(url: &[u8], prefix: &[u8]) -> bool {
+    url.len() >= prefix.len() && url[..prefix.len()].eq_ignore_ascii_case(prefix)
+}
+
+pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let pass = cx.loc::<Pass>();
+    if pass.fixed.is_some() || pass.template.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    let folder = http::upstream::conf::default_folder(cx, "proxy");
+    cx.loc::<Pass>().folder = Some(folder);
+    let template = cx.template(word)?;
+    let Some(text) = template.as_const() else {
+        cx.loc::<Pass>().template = Some(template);
+        return Ok(());
+    };
+    if prefixed(text, b"https://") {
+        let m = "\"https://\" upstreams are not supported by this version of weir";
+        return Err(ConfError::at(word, m));
+    }
+    if !prefixed(text, PREFIX) {
+        return Err(ConfError::at(word, "invalid URL prefix"));
+    }
+    let url = url::parse(&text.slice(PREFIX.len()..), 80, true).map_err(|e| {
+        let rest = String::from_utf8_lossy(&text[PREFIX.len()..]).into_owned();
+        ConfError::at(word, format!("{e} in upstream \"{rest}\""))
+    })?;
+    let vars = Vars::of(&url, 80);
+    let (kind, name) = match (cx.here(), cx.location()) {
+        (conf::table::Contexts::LOCATION, Some((kind, name))) => (*kind, name.clone()),
+        _ => (LocKind::If, Bytes::new()),
+    };
+    let replaceable = matches!(kind, LocKind::Exact | LocKind::Prefix | LocKind::PrefixNoRegex);
+    if !replaceable && !vars.uri.is_empty() {
+        return Err(ConfError::at(
+            word,
+            "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside \
+             named location, or inside \"if\" statement, or inside \"limit_except\" block",
+        ));
+    }
+    let location = if replaceable { name } else { Bytes::new() };
+    let group = cx.main::<Upstreams>().refer(url, word);
+    cx.loc::<Pass>().fixed = Some(Rc::new(Fixed { group, vars, url: text.clone(), location }));
+    Ok(())
+}
+
+/// Where the requests of a location go.
+enum To {
+    Group { group: Rc<Group>, vars: Vars, location: Bytes },
+    Template { url: Template, upstreams: Rc<Upstreams> },
+}
+
+struct Handler {
+    to: To,
+    conf: Rc<UpConf>,
+    head: Rc<Head>,
+}
+
+/// Fields that say things of the server that ours says itself, or that are meant for us.
+const HIDDEN: &[&str] = &[
+    "Date",
+    "Server",
+    "X-Pad",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if !l.set_here_or_around::<Pass>() {
+        return Ok(());
+    }
+    let (pass, proxy) = (l.conf::<Pass>(), l.conf::<ProxyConf>());
+    let Some(folder) = &pass.folder else { return Ok(()) };
+    let conf = proxy.up.finish("proxy", HIDDEN, folder)?;
+    let upstreams = l.conf::<Upstreams>();
+    let mut redirects = Vec::new();
+    if let Some(list) = &proxy.redirects {
+        redirects.extend(list.rewrites().iter().cloned());
+    }
+    let to = match (&pass.fixed, &pass.template) {
+        (Some(f), _) => {
+            if proxy.redirects.is_none() {
+                redirects.push(Rewrite::default_of(f));
+            }
+            let Some(group) = upstreams.group(f.group) else { return Ok(()) };
+            To::Group { group, vars: f.vars.clone(), location: f.location.clone() }
+        }
+        (None, Some(t)) => To::Template { url: t.clone(), upstreams },
+        (None, None) => return Ok(()),
+    };
+    let off = matches!(proxy.redirects, Some(Redirects::Off));
+    let head = Rc::new(Head::new(&proxy, &conf, if off { Vec::new() } else { redirects }));
+    p.auto_redirect = true;
+    p.content_handler = Some(Box::new(Handler { to, conf, head }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let (target, uri, vars) = match &self.to {
+            To::Group { group, vars, location } => {
+                let uri = Uri::Replace { with: vars.uri.clone(), location: location.len() };
+                (Target::Group(group.clone()), uri, vars.clone())
+            }
+            To::Template { url, upstreams } => match evaluate(r, url, upstreams) {
+                Ok(found) => found,
+                Err(status) => return Verdict::Status(status).into(),
+            },
+        };
+        let u = r.upstream_mut();
+        u.scheme = "http://";
+        u.host.clone_from(&vars.host);
+        u.port.clone_from(&vars.port);
+        let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars.host));
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
+}
+
+/// The server that variables name.
+fn evaluate(
+    r: &mut Request,
+    url: &Template,
+    upstreams: &Upstreams,
+) -> Result<(Target, Uri, Vars), u16> {
+    let text = url.eval(r);
+    let shown = |b: &[u8]| base::log::lossy(b).into_owned();
+    if !prefixed(&text, PREFIX) {
+        r.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", shown(&text)));
+        return Err(500);
+    }
+    let rest = text.slice(PREFIX.len()..);
+    let url = match url::parse(&rest, 80, true) {
+        Ok(u) => u,
+        Err(e) => {
+            r.log(Level::Error, format_args!("{e} in upstream \"{}\"", shown(&rest)));
+            return Err(500);
+        }
+    };
+    let mut vars = Vars::of(&url, 80);
+    if vars.uri.first() == Some(&b'?') {
+        let mut uri = b"/".to_vec();
+        uri.extend_from_slice(&vars.uri);
+        vars.uri = Bytes::from(uri);
+    }
+    let uri = match vars.uri.is_empty() {
+        false => Uri::Whole(vars.uri.clone()),
+        true => Uri::Replace { with: Bytes::new(), location: 0 },
+    };
+    if let Some(group) = upstreams.find(&url) {
+        return Ok((Target::Group(group), uri, vars));
+    }
+    match url.addr {
+        Some(addr) => Ok((Target::Addr(addr), uri, vars)),
+        None => {
+            let host = shown(&url.host);
+            r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
+            Err(502)
+        }
+    }
+}

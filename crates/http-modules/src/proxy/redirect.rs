@@ -1,0 +1,198 @@
+//! `proxy_redirect`: a server's own addresses in `Location` and `Refresh` become ours. The same rules
+//! change attributes of cookies.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node, Word};
+use http::cx::Cx;
+use http::regex::Regex;
+use http::request::Request;
+
+use super::ProxyConf;
+use super::pass::{Fixed, Pass};
+
+/// What a value must be like.
+#[derive(Clone)]
+enum Pattern {
+    /// Begin with this.
+    Prefix(Template),
+    /// Be this, a dot at the front and case aside.
+    Domain(Template),
+    /// Match this.
+    Regex(Rc<Regex>),
+}
+
+/// One rule.
+#[derive(Clone)]
+pub(crate) struct Rewrite {
+    pattern: Pattern,
+    replacement: Template,
+}
+
+/// `proxy_redirect` at one level.
+#[derive(Clone)]
+pub(crate) enum Redirects {
+    /// `off`
+    Off,
+    /// Rules, the first that fits is applied.
+    List(Rc<Vec<Rewrite>>),
+}
+
+impl Redirects {
+    pub fn rewrites(&self) -> &[Rewrite] {
+        match self {
+            Redirects::Off => &[],
+            Redirects::List(l) => l,
+        }
+    }
+}
+
+/// Rules are inherited where a level has none.
+pub(super) fn merge(own: &mut Option<Redirects>, prev: Option<&Redirects>) {
+    if own.is_none() {
+        *own = prev.cloned();
+    }
+}
+
+impl Rewrite {
+    /// `proxy_redirect default`: the address passed to becomes the location.
+    pub(super) fn default_of(f: &Fixed) -> Rewrite {
+        let (pattern, replacement) = match f.vars.uri.is_empty() {
+            false => (f.url.clone(), f.location.clone()),
+            true => {
+                let mut url = f.url.to_vec();
+                url.push(b'/');
+                (Bytes::from(url), Bytes::from_static(b"/"))
+            }
+        };
+        Rewrite {
+            pattern: Pattern::Prefix(Template::constant(pattern)),
+            replacement: Template::constant(replacement),
+        }
+    }
+
+    /// A rule with a prefix or, behind `~` or `~*`, a regular expression.
+    pub fn parse(cx: &mut Cx, from: &Word, to: &Word) -> Result<Rewrite, ConfError> {
+        let pattern = match from.bytes() {
+            [b'~', b'*', rest @ ..] => regex(cx, from, rest, true)?,
+            [b'~', rest @ ..] => regex(cx, from, rest, false)?,
+            _ => Pattern::Prefix(cx.template(from)?),
+        };
+        Ok(Rewrite { pattern, replacement: cx.template(to)? })
+    }
+
+    /// A rule for domains: without the dot at the front, or a regular expression behind `~`.
+    pub fn parse_domain(cx: &mut Cx, from: &Word, to: &Word) -> Result<Rewrite, ConfError> {
+        let undotted = |w: &Word| {
+            let mut w = w.clone();
+            if w.bytes().first() == Some(&b'.') {
+                w.text = w.text.slice(1..);
+            }
+            w
+        };
+        if let [b'~', rest @ ..] = from.bytes() {
+            let pattern = regex(cx, from, rest, true)?;
+            return Ok(Rewrite { pattern, replacement: cx.template(to)? });
+        }
+        let pattern = Pattern::Domain(cx.template(&undotted(from))?);
+        Ok(Rewrite { pattern, replacement: cx.template(&undotted(to))? })
+    }
+
+    /// The new value, where the rule fits what stands in `value` from `skip` on.
+    fn apply(&self, r: &mut Request, value: &[u8], skip: usize) -> Option<Bytes> {
+        let rest = value.get(skip..)?;
+        let (from, len) = match &self.pattern {
+            Pattern::Prefix(t) => {
+                let prefix = t.eval(r);
+                if !rest.starts_with(&prefix) {
+                    return None;
+                }
+                (skip, prefix.len())
+            }
+            Pattern::Domain(t) => {
+                let domain = t.eval(r);
+                let dot = usize::from(rest.first() == Some(&b'.'));
+                if !rest[dot..].eq_ignore_ascii_case(&domain) {
+                    return None;
+                }
+                (skip + dot, domain.len())
+            }
+            Pattern::Regex(re) => {
+                if !re.exec(r, rest).unwrap_or(false) {
+                    return None;
+                }
+                (skip, rest.len())
+            }
+        };
+        let mut new = value[..from].to_vec();
+        self.replacement.eval_into(r, &mut new);
+        new.extend_from_slice(&value[from + len..]);
+        Some(Bytes::from(new))
+    }
+}
+
+/// Compiles a regular expression given behind a mark.
+fn regex(cx: &mut Cx, at: &Word, pattern: &[u8], caseless: bool) -> Result<Pattern, ConfError> {
+    let re = Regex::compile(at, pattern, caseless, &mut cx.vars)?;
+    Ok(Pattern::Regex(Rc::new(re)))
+}
+
+/// The value after the first rule that fits; `None` where none does.
+pub(super) fn rewrite(
+    r: &mut Request,
+    rules: &[Rewrite],
+    value: &[u8],
+    skip: usize,
+) -> Option<Bytes> {
+    rules.iter().find_map(|rule| rule.apply(r, value, skip))
+}
+
+pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let first = n.arg(0)?;
+    if matches!(cx.loc::<ProxyConf>().redirects, Some(Redirects::Off)) {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let rule = match n.args.get(1) {
+        Some(to) => Rewrite::parse(cx, first, to)?,
+        None => match first.bytes() {
+            b"off" => {
+                let slot = &mut cx.loc::<ProxyConf>().redirects;
+                if slot.is_some() {
+                    return Err(ConfError::directive(n, "is duplicate"));
+                }
+                *slot = Some(Redirects::Off);
+                return Ok(());
+            }
+            b"default" => default_rule(cx, first)?,
+            _ => {
+                let m = format!("invalid parameter \"{}\"", first.lossy());
+                return Err(ConfError::at(first, m));
+            }
+        },
+    };
+    let slot = &mut cx.loc::<ProxyConf>().redirects;
+    match slot {
+        Some(Redirects::List(list)) => Rc::make_mut(list).push(rule),
+        _ => *slot = Some(Redirects::List(Rc::new(vec![rule]))),
+    }
+    Ok(())
+}
+
+fn default_rule(cx: &mut Cx, at: &Word) -> Result<Rewrite, ConfError> {
+    let pass = cx.peek_loc::<Pass>();
+    if pass.is_some_and(|p| p.template.is_some()) {
+        return Err(ConfError::at(
+            at,
+            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+        ));
+    }
+    match pass.and_then(|p| p.fixed.as_deref()) {
+        Some(f) => Ok(Rewrite::default_of(f)),
+        None => Err(ConfError::at(
+            at,
+            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+        )),
+    }
+}

@@ -1,0 +1,278 @@
+//! The head of requests to servers.
+
+use std::rc::Rc;
+
+use base::ascii::{eq_ignore_case, write_u64};
+use bytes::Bytes;
+use conf::template::Template;
+use http::request::Request;
+use http::upstream::conf::Conf as UpConf;
+use proto::h1::FieldId;
+use proto::uri::{Escape, escape};
+
+use super::ProxyConf;
+use super::cookie::CookieFlags;
+use super::redirect::Rewrite;
+
+/// The URI of a request to the server.
+#[derive(Clone, Debug)]
+pub(super) enum Uri {
+    /// As it is, from variables.
+    Whole(Bytes),
+    /// The client's, with the location's name (so many bytes) replaced. Nothing to replace it with
+    /// means that it goes as the client wrote it.
+    Replace {
+        /// What replaces the location's name.
+        with: Bytes,
+        /// The length of that name.
+        location: usize,
+    },
+}
+
+impl Uri {
+    /// Appends the URI for a request; `false` where it would be empty.
+    pub fn write(&self, r: &Request, out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        match self {
+            Uri::Whole(uri) => out.extend_from_slice(uri),
+            Uri::Replace { with, .. } if with.is_empty() && r.flags.valid_unparsed_uri => {
+                out.extend_from_slice(r.unparsed_uri());
+            }
+            Uri::Replace { with, location } => {
+                let cut = r.flags.valid_location && !with.is_empty();
+                let from = if cut { (*location).min(r.uri.len()) } else { 0 };
+                if r.flags.valid_location {
+                    out.extend_from_slice(with);
+                }
+                let rest = r.uri.get(from..).unwrap_or_default();
+                if r.head.quoted || r.flags.internal {
+                    escape(rest, Escape::Uri, out);
+                } else {
+                    out.extend_from_slice(rest);
+                }
+                if !r.args.is_empty() {
+                    out.push(b'?');
+                    out.extend_from_slice(&r.args);
+                }
+            }
+        }
+        out.len() > before
+    }
+}
+
+/// A field that requests to the server have whatever the client sent.
+enum Value {
+    /// The length of the body, if it is known.
+    BodyLength,
+    /// `chunked`, if the length is not known.
+    Chunked,
+    Template(Template),
+}
+
+struct Field {
+    /// With colon and space.
+    name: Bytes,
+    value: Value,
+}
+
+/// How the head of requests is made, compiled from a location's settings.
+pub(super) struct Head {
+    fields: Vec<Field>,
+    /// `proxy_set_header Host`
+    host: Option<Template>,
+    /// Fields of the client's that are not passed on: by id, and others by name.
+    own_ids: u128,
+    own_names: Vec<Bytes>,
+    pass_fields: bool,
+    pub http_11: bool,
+    method: Option<Template>,
+    body: Option<Template>,
+    pub redirects: Vec<Rewrite>,
+    pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
+    pub cookie_paths: Option<Rc<Vec<Rewrite>>>,
+    pub cookie_flags: Option<Rc<Vec<CookieFlags>>>,
+}
+
+/// Fields that are about the client's connection, not the server's.
+const DEFAULT: &[(&str, Option<bool>)] = &[
+    ("Host", None),
+    ("Connection", None),
+    ("Proxy-Connection", None),
+    ("Content-Length", Some(false)),
+    ("Transfer-Encoding", Some(true)),
+    ("TE", None),
+    ("Keep-Alive", None),
+    ("Expect", None),
+    ("Upgrade", None),
+];
+
+impl Head {
+    pub fn new(proxy: &ProxyConf, conf: &UpConf, redirects: Vec<Rewrite>) -> Head {
+        let mut head = Head {
+            fields: Vec::new(),
+            host: None,
+            own_ids: 0,
+            own_names: Vec::new(),
+            pass_fields: conf.pass_request_headers,
+            http_11: proxy.http_11.unwrap_or(true),
+            method: proxy.method.clone(),
+            body: proxy.body.clone(),
+            redirects,
+            cookie_domains: proxy.cookie_domains.clone(),
+            cookie_paths: proxy.cookie_paths.clone(),
+            cookie_flags: proxy.cookie_flags.clone(),
+        };
+        let set: &[(Bytes, Template)] = proxy.headers.as_deref().map_or(&[], Vec::as_slice);
+        for (name, value) in set {
+            head.own(name);
+            if eq_ignore_case(name, b"host") {
+                head.host = Some(value.clone());
+            } else if value.as_const().is_none_or(|v| !v.is_empty()) {
+                head.push(name, Value::Template(value.clone()));
+            }
+        }
+        for (name, chunked) in DEFAULT {
+            head.own(name.as_bytes());
+            let given = set.iter().any(|(n, _)| eq_ignore_case(n, name.as_bytes()));
+            match chunked {
+                Some(false) if !given => head.push(name.as_bytes(), Value::BodyLength),
+                Some(true) if !given => head.push(name.as_bytes(), Value::Chunked),
+                _ => {}
+            }
+        }
+        head
+    }
+
+    fn own(&mut self, name: &[u8]) {
+        match FieldId::lookup(name) {
+            FieldId::Other => self.own_names.push(Bytes::copy_from_slice(name)),
+            id => self.own_ids |= 1 << (id as u8),
+        }
+    }
+
+    fn push(&mut self, name: &[u8], value: Value) {
+        let mut text = name.to_vec();
+        text.extend_from_slice(b": ");
+        self.fields.push(Field { name: Bytes::from(text), value });
+    }
+
+    fn is_own(&self, id: FieldId, name: &[u8]) -> bool {
+        match id {
+            FieldId::Other => {
+                !self.own_names.is_empty() && self.own_names.iter().any(|o| eq_ignore_case(o, name))
+            }
+            id => self.own_ids >> (id as u8) & 1 != 0,
+        }
+    }
+
+    /// Whether the client's body is replaced.
+    pub fn has_body(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Appends the head, and a body of our own. Gives whether the method is HEAD.
+    ///
+    /// # Errors
+    /// 500 where there is no URI.
+    pub fn write(
+        &self,
+        r: &mut Request,
+        uri: &Uri,
+        host: &Bytes,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
+        let start = out.len();
+        match &self.method {
+            Some(t) => t.eval_into(r, out),
+            None => out.extend_from_slice(r.method_name()),
+        }
+        let is_head = out[start..].eq_ignore_ascii_case(b"HEAD");
+        out.push(b' ');
+        let from = out.len();
+        if !uri.write(r, out) {
+            r.log(base::log::Level::Error, format_args!("zero length URI to proxy"));
+            return Err(500);
+        }
+        let u = r.upstream_mut();
+        u.uri.clear();
+        u.uri.extend_from_slice(&out[from..]);
+        let version: &[u8] = if self.http_11 { b" HTTP/1.1\r\n" } else { b" HTTP/1.0\r\n" };
+        out.extend_from_slice(version);
+        let body = self.body.as_ref().map(|t| t.eval(r));
+        if let Some(body) = &body {
+            let u = r.upstream_mut();
+            u.body_length = Some(body.len() as u64);
+            u.body_chunked = false;
+        }
+        self.host(r, host, out);
+        for f in &self.fields {
+            self.field(r, f, out);
+        }
+        if self.pass_fields {
+            self.clients(r, out);
+        }
+        out.extend_from_slice(b"\r\n");
+        if let Some(body) = body {
+            out.extend_from_slice(&body);
+        }
+        Ok(is_head)
+    }
+
+    fn host(&self, r: &mut Request, host: &Bytes, out: &mut Vec<u8>) {
+        let before = out.len();
+        out.extend_from_slice(b"Host: ");
+        let value = out.len();
+        if let Some(t) = &self.host {
+            t.eval_into(r, out);
+        }
+        if out.len() == value && (self.host.is_none() || self.http_11) {
+            out.extend_from_slice(host);
+        }
+        if out.len() == value {
+            out.truncate(before);
+        } else {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn field(&self, r: &mut Request, f: &Field, out: &mut Vec<u8>) {
+        let before = out.len();
+        out.extend_from_slice(&f.name);
+        let value = out.len();
+        match &f.value {
+            Value::Template(t) => t.eval_into(r, out),
+            Value::BodyLength => {
+                if let Some(n) = r.upstream_mut().body_length {
+                    write_u64(out, n);
+                }
+            }
+            Value::Chunked => {
+                if r.upstream_mut().body_chunked {
+                    out.extend_from_slice(b"chunked");
+                }
+            }
+        }
+        if out.len() == value {
+            out.truncate(before);
+        } else {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// The client's own fields, but for those that are ours to say.
+    fn clients(&self, r: &Request, out: &mut Vec<u8>) {
+        let core = &r.server.core;
+        let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
+        let bytes = r.head_bytes();
+        for f in &r.head.fields {
+            let name = f.name.of(bytes);
+            if f.is_dropped(ignore, under) || self.is_own(f.id, name) {
+                continue;
+            }
+            out.extend_from_slice(name);
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(f.value.of(bytes));
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! Settings that all modules have which pass requests on, under their own prefix (`proxy_…`).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::template::Template;
+use conf::value::{self, Bufs};
+use conf::{ConfError, Node};
+use os::SockAddr;
+use proto::h1::FieldId;
+
+use crate::core_conf::TempPath;
+use crate::cx::Cx;
+
+/// When the next server is asked: the bits of `*_next_upstream`.
+pub mod next {
+    /// The connection failed before a response.
+    pub const ERROR: u64 = 1 << 1;
+    /// It did not answer in time.
+    pub const TIMEOUT: u64 = 1 << 2;
+    /// What came is no response.
+    pub const INVALID_HEADER: u64 = 1 << 3;
+    /// Status 500.
+    pub const HTTP_500: u64 = 1 << 4;
+    /// Status 502.
+    pub const HTTP_502: u64 = 1 << 5;
+    /// Status 503.
+    pub const HTTP_503: u64 = 1 << 6;
+    /// Status 504.
+    pub const HTTP_504: u64 = 1 << 7;
+    /// Status 403.
+    pub const HTTP_403: u64 = 1 << 8;
+    /// Status 404.
+    pub const HTTP_404: u64 = 1 << 9;
+    /// Status 429.
+    pub const HTTP_429: u64 = 1 << 10;
+    /// Also for methods that must not be repeated.
+    pub const NON_IDEMPOTENT: u64 = 1 << 11;
+    /// No server lives; set by nobody.
+    pub const NO_LIVE: u64 = 1 << 12;
+    /// Never.
+    pub const OFF: u64 = 1 << 30;
+
+    /// The words of the directive.
+    pub const WORDS: &[(&str, u64)] = &[
+        ("error", ERROR),
+        ("timeout", TIMEOUT),
+        ("invalid_header", INVALID_HEADER),
+        ("non_idempotent", NON_IDEMPOTENT),
+        ("http_500", HTTP_500),
+        ("http_502", HTTP_502),
+        ("http_503", HTTP_503),
+        ("http_504", HTTP_504),
+        ("http_403", HTTP_403),
+        ("http_404", HTTP_404),
+        ("http_429", HTTP_429),
+        ("off", OFF),
+    ];
+
+    /// The bit of a status; 0 for one that never leads to another server.
+    pub fn of_status(status: u16) -> u64 {
+        match status {
+            500 => HTTP_500,
+            502 => HTTP_502,
+            503 => HTTP_503,
+            504 => HTTP_504,
+            403 => HTTP_403,
+            404 => HTTP_404,
+            429 => HTTP_429,
+            _ => 0,
+        }
+    }
+}
+
+/// Fields of responses that have no effect: the bits of `*_ignore_headers`.
+pub mod ignore {
+    /// `X-Accel-Redirect`
+    pub const XA_REDIRECT: u64 = 1 << 1;
+    /// `X-Accel-Limit-Rate`
+    pub const XA_LIMIT_RATE: u64 = 1 << 2;
+    /// `X-Accel-Buffering`
+    pub const XA_BUFFERING: u64 = 1 << 3;
+    /// `X-Accel-Charset`
+    pub const XA_CHARSET: u64 = 1 << 4;
+    /// The words of the directive; those without a name here matter to caches alone.
+    pub const WORDS: &[(&str, u64)] = &[
+        ("X-Accel-Redirect", XA_REDIRECT),
+        ("X-Accel-Expires", 1 << 5),
+        ("X-Accel-Limit-Rate", XA_LIMIT_RATE),
+        ("X-Accel-Buffering", XA_BUFFERING),
+        ("X-Accel-Charset", XA_CHARSET),
+        ("Expires", 1 << 6),
+        ("Cache-Control", 1 << 7),
+        ("Set-Cookie", 1 << 8),
+        ("Vary", 1 << 9),
+    ];
+}
+
+/// `*_bind`: our own end of connections.
+#[derive(Clone)]
+pub enum Bind {
+    /// `off`
+    Off,
+    /// An address that is known.
+    Addr(SockAddr),
+    /// An address from variables.
+    Template(Template),
+}
+
+macro_rules! draft {
+    ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
+        /// What was written at one level, or inherited.
+        #[derive(Default, Clone)]
+        pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
+
+        impl Draft {
+            /// Fills what is unset from the enclosing level.
+            pub fn merge(&mut self, prev: &Draft) {
+                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
+            }
+        }
+    };
+}
+
+draft! {
+    /// `*_buffering`
+    buffering: bool,
+    /// `*_request_buffering`
+    request_buffering: bool,
+    /// `*_ignore_client_abort`
+    ignore_client_abort: bool,
+    /// `*_intercept_errors`
+    intercept_errors: bool,
+    /// `*_pass_request_headers`
+    pass_request_headers: bool,
+    /// `*_pass_request_body`
+    pass_request_body: bool,
+    /// `*_pass_trailers`
+    pass_trailers: bool,
+    /// `*_force_ranges`
+    force_ranges: bool,
+    /// `*_socket_keepalive`
+    socket_keepalive: bool,
+    /// `*_socket_rcvbuf`, bytes.
+    socket_rcvbuf: usize,
+    /// `*_socket_sndbuf`, bytes.
+    socket_sndbuf: usize,
+    /// `*_connect_timeout`, milliseconds.
+    connect_timeout: u64,
+    /// `*_send_timeout`, milliseconds between two writes.
+    send_timeout: u64,
+    /// `*_read_timeout`, milliseconds between two reads.
+    read_timeout: u64,
+    /// `*_buffer_size`, bytes.
+    buffer_size: usize,
+    /// `*_buffers`
+    buffers: Bufs,
+    /// `*_busy_buffers_size`, bytes.
+    busy_buffers_size: usize,
+    /// `*_temp_path`
+    temp_path: TempPath,
+    /// `*_max_temp_file_size`, bytes; 0 uses no files.
+    max_temp_file_size: usize,
+    /// `*_temp_file_write_size`, bytes.
+    temp_file_write_size: usize,
+    /// `*_limit_rate`, bytes a second.
+    limit_rate: Template,
+    /// `*_next_upstream`
+    next_upstream: u64,
+    /// `*_next_upstream_tries`
+    next_upstream_tries: u64,
+    /// `*_next_upstream_timeout`, milliseconds.
+    next_upstream_timeout: u64,
+    /// `*_ignore_headers`
+    ignore_headers: u64,
+    /// `*_hide_header`
+    hide_headers: Vec<Bytes>,
+    /// `*_pass_header`
+    pass_headers: Vec<Bytes>,
+    /// `*_bind`
+    bind: Bind,
+}
+
+/// Names of fields that a response's head is stripped of.
+#[derive(Default, Clone)]
+pub struct Hidden {
+    ids: u128,
+    others: Vec<Bytes>,
+}
+
+impl Hidden {
+    fn new(names: impl Iterator<Item = Bytes>) -> Hidden {
+        let mut h = Hidden::default();
+        for n in names {
+            match FieldId::lookup(&n) {
+                FieldId::Other => h.others.push(n),
+                id => h.ids |= 1 << (id as u8),
+            }
+        }
+        h
+    }
+
+    /// Whether a field of that id and name is hidden.
+    #[inline]
+    pub fn has(&self, id: FieldId, name: &[u8]) -> bool {
+        match id {
+            FieldId::Other => {
+                !self.others.is_empty()
+                    && self.others.iter().any(|o| base::ascii::eq_ignore_case(o, name))
+            }
+            id => self.ids >> (id as u8) & 1 != 0,
+        }
+    }
+}
+
+/// The settings that hold in a location.
+pub struct Conf {
+    /// See [`Draft`] for all of these.
+    pub buffering: bool,
+    /// Read the request's body before connecting.
+    pub request_buffering: bool,
+    /// Go on without the client.
+    pub ignore_client_abort: bool,
+    /// `error_page` applies to the upstream's errors.
+    pub intercept_errors: bool,
+    /// The client's fields are passed on.
+    pub pass_request_headers: bool,
+    /// The client's body is passed on.
+    pub pass_request_body: bool,
+    /// Trailers are passed on.
+    pub pass_trailers: bool,
+    /// Ranges are taken from the response whatever it says.
+    pub force_ranges: bool,
+    /// SO_KEEPALIVE
+    pub socket_keepalive: bool,
+    /// SO_RCVBUF, bytes; 0 leaves it.
+    pub socket_rcvbuf: usize,
+    /// SO_SNDBUF, bytes; 0 leaves it.
+    pub socket_sndbuf: usize,
+    /// Milliseconds.
+    pub connect_timeout: u64,
+    /// Milliseconds between two writes.
+    pub send_timeout: u64,
+    /// Milliseconds between two reads.
+    pub read_timeout: u64,
+    /// How long a head may be, bytes.
+    pub buffer_size: usize,
+    /// How much is read ahead of a slow client, bytes.
+    pub read_ahead: usize,
+    /// How much is given to the client at once, bytes.
+    pub busy: usize,
+    /// The folder for what is read ahead beyond the buffers.
+    pub temp_path: TempPath,
+    /// How much of a response may be in a file, bytes; 0 uses no files.
+    pub max_temp_file: u64,
+    /// How much goes to a file at once, bytes.
+    pub temp_file_write: usize,
+    /// Bytes a second.
+    pub limit_rate: Option<Template>,
+    /// Bits of [`next`].
+    pub next_upstream: u64,
+    /// 0 is no limit.
+    pub next_upstream_tries: u64,
+    /// Milliseconds; 0 is no limit.
+    pub next_upstream_timeout: u64,
+    /// Bits of [`ignore`].
+    pub ignore_headers: u64,
+    /// Fields that are not passed on.
+    pub hidden: Hidden,
+    /// Our own end.
+    pub bind: Bind,
+}
+
+impl Draft {
+    /// The settings that hold, once all levels are merged. `prefix` is the directives' (`proxy`),
+    /// `hide` what the module hides by itself, `folder` where responses go that fit no buffer.
+    ///
+    /// # Errors
+    /// Sizes that do not fit together.
+    pub fn finish(
+        &self,
+        prefix: &str,
+        hide: &[&'static str],
+        folder: &TempPath,
+    ) -> Result<Rc<Conf>, ConfError> {
+        let page = os::limits::page_size();
+        let buffer_size = self.buffer_size.unwrap_or(page);
+        let bufs = self.buffers.unwrap_or(Bufs { num: 8, size: page });
+        if bufs.num < 2 {
+            return Err(ConfError::new(format!("there must be at least 2 \"{prefix}_buffers\"")));
+        }
+        let size = buffer_size.max(bufs.size);
+        let busy = self.busy_buffers_size.unwrap_or(2 * size);
+        if busy < size {
+            return Err(ConfError::new(format!(
+                "\"{prefix}_busy_buffers_size\" must be equal to or greater than the maximum of the \
+                 value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
+            )));
+        }
+        if busy > (bufs.num - 1).saturating_mul(bufs.size) {
+            return Err(ConfError::new(format!(
+                "\"{prefix}_busy_buffers_size\" must be less than the size of all \
+                 \"{prefix}_buffers\" minus one buffer"
+            )));
+        }
+        let write = self.temp_file_write_size.unwrap_or(2 * size);
+        if write < size {
+            return Err(ConfError::new(format!(
+                "\"{prefix}_temp_file_write_size\" must be equal to or greater than the maximum of \
+                 the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
+            )));
+        }
+        let max_file = self.max_temp_file_size.unwrap_or(1 << 30);
+        if max_file != 0 && max_file < size {
+            return Err(ConfError::new(format!(
+                "\"{prefix}_max_temp_file_size\" must be equal to zero to disable temporary files \
+                 usage or must be equal to or greater than the maximum of the value of \
+                 \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
+            )));
+        }
+        let temp_path = self.temp_path.clone().unwrap_or_else(|| folder.clone());
+        let pass = self.pass_headers.as_deref().unwrap_or_default();
+        let hide = hide.iter().map(|n| Bytes::from_static(n.as_bytes()));
+        let hide = hide.chain(self.hide_headers.iter().flatten().cloned());
+        let passed = |n: &Bytes| pass.iter().any(|p| base::ascii::eq_ignore_case(p, n));
+        let next = self.next_upstream.unwrap_or(next::ERROR | next::TIMEOUT);
+        Ok(Rc::new(Conf {
+            buffering: self.buffering.unwrap_or(true),
+            request_buffering: self.request_buffering.unwrap_or(true),
+            ignore_client_abort: self.ignore_client_abort.unwrap_or(false),
+            intercept_errors: self.intercept_errors.unwrap_or(false),
+            pass_request_headers: self.pass_request_headers.unwrap_or(true),
+            pass_request_body: self.pass_request_body.unwrap_or(true),
+            pass_trailers: self.pass_trailers.unwrap_or(false),
+            force_ranges: self.force_ranges.unwrap_or(false),
+            socket_keepalive: self.socket_keepalive.unwrap_or(false),
+            socket_rcvbuf: self.socket_rcvbuf.unwrap_or(0),
+            socket_sndbuf: self.socket_sndbuf.unwrap_or(0),
+            connect_timeout: self.connect_timeout.unwrap_or(60_000),
+            send_timeout: self.send_timeout.unwrap_or(60_000),
+            read_timeout: self.read_timeout.unwrap_or(60_000),
+            buffer_size,
+            read_ahead: bufs.num.saturating_mul(bufs.size),
+            busy,
+            temp_path,
+            max_temp_file: max_file as u64,
+            temp_file_write: write,
+            limit_rate: self.limit_rate.clone(),
+            next_upstream: if next & next::OFF != 0 { 0 } else { next },
+            next_upstream_tries: self.next_upstream_tries.unwrap_or(0),
+            next_upstream_timeout: self.next_upstream_timeout.unwrap_or(0),
+            ignore_headers: self.ignore_headers.unwrap_or(0),
+            hidden: Hidden::new(hide.filter(|n| !passed(n))),
+            bind: self.bind.clone().unwrap_or(Bind::Off),
+        }))
+    }
+}
+
+/// The folder for responses where none is named: `PREFIX_temp` below the server's prefix. Noted as
+/// needed.
+pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
+    let path = cx.env.prefix.join(format!("{prefix}_temp"));
+    let folder = TempPath { path, levels: [1, 2, 0] };
+    cx.need_folder(&folder);
+    folder
+}
+
+/// `*_temp_path`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn set_temp_path(
+    cx: &mut Cx,
+    n: &Node,
+    slot: fn(&mut Cx) -> &mut Draft,
+) -> Result<(), ConfError> {
+    let path = crate::core_directives::temp_path(cx, n)?;
+    cx.need_folder(&path);
+    value::set_once(&mut slot(cx).temp_path, n, |_| Ok(path))
+}
+
+/// `*_bind address | off`
+///
+/// # Errors
+/// `is duplicate`, `invalid address`, `invalid parameter`; `transparent` is not supported.
+pub fn set_bind(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut Draft) -> Result<(), ConfError> {
+    if slot(cx).bind.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    if let Some(second) = n.args.get(1) {
+        let m = match second.bytes() {
+            b"transparent" => {
+                "parameter \"transparent\" is not supported by this version of weir".to_owned()
+            }
+            _ => format!("invalid parameter \"{}\"", second.lossy()),
+        };
+        return Err(ConfError::at(second, m));
+    }
+    let bind = match word.bytes() {
+        b"off" => Bind::Off,
+        _ => {
+            let t = cx.template(word)?;
+            match t.as_const() {
+                None => Bind::Template(t),
+                Some(text) => match local_addr(text) {
+                    Some(a) => Bind::Addr(a),
+                    None => {
+                        let m = format!("invalid address \"{}\"", word.lossy());
+                        return Err(ConfError::at(word, m));
+                    }
+                },
+            }
+        }
+    };
+    slot(cx).bind = Some(bind);
+    Ok(())
+}
+
+/// An address with or without a port.
+pub(super) fn local_addr(text: &[u8]) -> Option<SockAddr> {
+    SockAddr::parse(text).or_else(|| {
+        let text = std::str::from_utf8(text).ok()?;
+        let ip = text.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+        Some(SockAddr::ip(ip, 0))
+    })
+}
+
+/// A list of names, one a directive.
+///
+/// # Errors
+/// None of its own.
+pub fn add_name(list: &mut Option<Vec<Bytes>>, n: &Node) -> Result<(), ConfError> {
+    list.get_or_insert_default().push(n.arg(0)?.text.clone());
+    Ok(())
+}
+
+/// `*_limit_rate`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn set_rate(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut Draft) -> Result<(), ConfError> {
+    if slot(cx).limit_rate.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    let t = cx.template(word)?;
+    if t.as_const().is_some_and(|c| value::parse_size(c).is_none()) {
+        return Err(ConfError::directive(n, "invalid value"));
+    }
+    slot(cx).limit_rate = Some(t);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> TempPath {
+        TempPath { path: "/tmp".into(), levels: [0; 3] }
+    }
+
+    #[test]
+    fn sizes_must_fit_together() {
+        let message = |d: Draft| {
+            d.finish("proxy", &[], &folder()).err().map(|e| e.message).unwrap_or_default()
+        };
+        assert_eq!(message(Draft::default()), "");
+        let one = Draft { buffers: Some(Bufs { num: 1, size: 4096 }), ..Draft::default() };
+        assert_eq!(message(one), "there must be at least 2 \"proxy_buffers\"");
+        let low = Draft { busy_buffers_size: Some(1), ..Draft::default() };
+        assert!(message(low).contains("must be equal to or greater"));
+        let high = Draft { busy_buffers_size: Some(1 << 30), ..Draft::default() };
+        assert!(message(high).contains("minus one buffer"));
+    }
+
+    #[test]
+    fn hidden_and_passed_names() {
+        let names = |l: &[&'static str]| {
+            Some(l.iter().map(|n| Bytes::from_static(n.as_bytes())).collect::<Vec<_>>())
+        };
+        let d = Draft {
+            hide_headers: names(&["X-Mine", "ETag"]),
+            pass_headers: names(&["server"]),
+            ..Draft::default()
+        };
+        let hidden = &d.finish("proxy", &["Date", "Server"], &folder()).unwrap().hidden;
+        let has = |name: &str| hidden.has(FieldId::lookup(name.as_bytes()), name.as_bytes());
+        assert!(has("date") && has("x-mine") && has("etag"));
+        assert!(!has("server") && !has("x-other"));
+    }
+
+    #[test]
+    fn local_addresses() {
+        assert_eq!(local_addr(b"127.0.0.1"), SockAddr::parse(b"127.0.0.1:0"));
+        assert_eq!(local_addr(b"127.0.0.1:7"), SockAddr::parse(b"127.0.0.1:7"));
+        assert_eq!(local_addr(b"[::1]"), SockAddr::parse(b"[::1]:0"));
+        assert_eq!(local_addr(b"nope"), None);
+    }
+}

@@ -1,0 +1,620 @@
+//! One request's way through the servers of an upstream.
+
+use std::io;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::now_ms;
+use event::{Deadline, Sock};
+use mem::{Chain, PAGE_SIZE, Page};
+use os::SockAddr;
+use proto::h1::Method;
+
+use super::balance::{Outcome, Peer, Picker};
+use super::conf::{Bind, Conf, next};
+use super::group::Group;
+use super::headers::{self, Accepted};
+use super::pool::{Pool, UpConn};
+use super::request_body::RequestBody;
+use super::source::Source;
+use super::state::Attempt;
+use super::wire::{Either, either_if};
+use super::{HeadStep, Progress, Protocol};
+use crate::module::Verdict;
+use crate::output::Body;
+use crate::request::Request;
+
+/// Where a request goes.
+pub enum Target {
+    /// To a server of a group.
+    Group(Rc<Group>),
+    /// To one address, found at run time.
+    Addr(SockAddr),
+}
+
+/// A request to pass on.
+pub struct Job {
+    /// The settings of the location.
+    pub conf: Rc<Conf>,
+    /// Where to.
+    pub target: Target,
+    /// In which language.
+    pub protocol: Box<dyn Protocol>,
+}
+
+/// Why an attempt ended without a response to pass on.
+pub(super) enum Stop {
+    /// Another server may be asked: a bit of [`next`].
+    Next(u64),
+    /// Answer with this status.
+    Status(u16),
+    /// The client is gone.
+    ClientGone,
+    /// The client's body cannot be read: end like this.
+    Verdict(Verdict),
+}
+
+/// A server that was chosen and not given back yet; given back at the latest when this is dropped.
+pub(super) struct Lease {
+    picker: Box<dyn Picker>,
+    peer: Option<Rc<Peer>>,
+}
+
+impl Lease {
+    pub fn done(&mut self, outcome: Outcome) -> bool {
+        match self.peer.take() {
+            Some(p) => self.picker.done(&p, outcome),
+            None => false,
+        }
+    }
+
+    fn take_next(&mut self) -> Option<Rc<Peer>> {
+        self.peer = self.picker.next();
+        self.peer.clone()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.done(Outcome::Ok);
+    }
+}
+
+/// What goes back where when an exchange is over.
+pub(super) struct Link {
+    pub conn: Option<UpConn>,
+    pub addr: SockAddr,
+    pub pool: Option<Rc<Pool>>,
+    pub tag: usize,
+    pub lease: Lease,
+}
+
+impl Link {
+    /// The exchange ended well: the connection is kept where that is possible.
+    pub fn finish(&mut self, reusable: bool, gate: &event::Gate) {
+        self.lease.done(Outcome::Ok);
+        let conn = self.conn.take();
+        if let (Some(conn), Some(pool), true) = (conn, &self.pool, reusable) {
+            pool.put(conn, &self.addr, self.tag, gate);
+        }
+    }
+}
+
+/// One address as a group of one.
+struct Only(Option<Rc<Peer>>);
+
+impl Picker for Only {
+    fn tries(&self) -> u32 {
+        1
+    }
+    fn next(&mut self) -> Option<Rc<Peer>> {
+        self.0.take()
+    }
+    fn done(&mut self, _: &Peer, _: Outcome) -> bool {
+        false
+    }
+    fn is_single(&self) -> bool {
+        true
+    }
+}
+
+struct Exchange {
+    conf: Rc<Conf>,
+    protocol: Box<dyn Protocol>,
+    pool: Option<Rc<Pool>>,
+    lease: Option<Lease>,
+    name: bytes::Bytes,
+    tries: u32,
+    start_ms: u64,
+    /// Something of the request went to a server.
+    sent: bool,
+    body: RequestBody,
+}
+
+/// The head of a response with what was read behind it.
+struct Answer {
+    page: Page,
+    head_len: usize,
+    conn: UpConn,
+    addr: SockAddr,
+    /// All of the request was sent.
+    sent_all: bool,
+}
+
+/// Passes a request on and prepares the response in `r.out`.
+pub async fn run(r: &mut Request, job: Job) -> Verdict {
+    let Job { conf, target, mut protocol } = job;
+    let body = match RequestBody::read(r, &conf, protocol.as_mut()).await {
+        Ok(b) => b,
+        Err(v) => return v,
+    };
+    let scheme = protocol.scheme();
+    let u = r.upstream_mut();
+    u.scheme = scheme;
+    if !u.attempts.is_empty() {
+        u.attempts.push(Attempt::default());
+    }
+    let (picker, pool, name): (Box<dyn Picker>, _, _) = match &target {
+        Target::Group(g) => (g.balancer.picker(r), g.pool.clone(), g.name.clone()),
+        Target::Addr(a) => {
+            let peer = Peer::new(a.clone());
+            let name = peer.name.clone();
+            (Box::new(Only(Some(Rc::new(peer)))), None, name)
+        }
+    };
+    let mut tries = picker.tries();
+    if conf.next_upstream_tries > 0 {
+        tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
+    }
+    let lease = Some(Lease { picker, peer: None });
+    let start_ms = now_ms();
+    let x = Exchange { conf, protocol, pool, lease, name, tries, start_ms, sent: false, body };
+    x.drive(r).await
+}
+
+impl Exchange {
+    async fn drive(mut self, r: &mut Request) -> Verdict {
+        loop {
+            let stop = match self.attempt(r).await {
+                Ok(answer) => match self.judge(r) {
+                    None => return self.accept(r, answer),
+                    Some(stop) => stop,
+                },
+                Err(stop) => stop,
+            };
+            if let Some(verdict) = self.ended(r, stop) {
+                return verdict;
+            }
+        }
+    }
+
+    /// One server: connect, send, read the head.
+    async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
+        let mut out = Chain::new();
+        self.protocol.request(r, &mut out).map_err(Stop::Status)?;
+        let peer = self.lease.as_mut().and_then(Lease::take_next);
+        let u = r.upstream_mut();
+        u.forget_response();
+        let name = peer.as_ref().map_or(&self.name, |p| &p.name);
+        u.peer = Some(name.clone());
+        u.attempts.push(Attempt {
+            peer: Some(name.clone()),
+            start_ms: now_ms(),
+            ..Attempt::default()
+        });
+        let Some(peer) = peer else {
+            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+            return Err(Stop::Next(next::NO_LIVE));
+        };
+        let mut conn = self.connect(r, &peer).await?;
+        let a = r.upstream_mut().now();
+        a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
+        conn.requests += 1;
+        self.body.append_to(r, &mut out);
+        let (page, head_len) = match self.converse(r, &conn, &mut out).await {
+            Ok(v) => v,
+            // A kept connection may have been closed as we wrote to it: that is no failure of the
+            // server's and does not count.
+            Err(Stop::Next(next::ERROR)) if conn.cached => {
+                self.tries += 1;
+                return Err(Stop::Next(next::ERROR));
+            }
+            Err(e) => return Err(e),
+        };
+        let a = r.upstream_mut().now();
+        a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
+        let sent_all = out.is_empty() && self.body.is_sent();
+        Ok(Answer { page, head_len, conn, addr: peer.addr.clone(), sent_all })
+    }
+
+    /// A kept connection, or a new one.
+    async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<UpConn, Stop> {
+        if let Some(pool) = &self.pool
+            && let Some(conn) = pool.take(&peer.addr, self.tag())
+        {
+            return Ok(conn);
+        }
+        let sock = self.open(r, &peer.addr)?;
+        let watch = self.client(r);
+        let deadline = Deadline::in_ms(self.conf.connect_timeout);
+        let connecting = sock.connect(&peer.addr, deadline);
+        let gone = watch.as_ref().map(|c| c.sock.closed_by_peer());
+        let done = match either_if(connecting, gone).await {
+            Either::First(done) => done,
+            Either::Second(_) => return Err(client_gone(r)),
+        };
+        match done {
+            Ok(()) => Ok(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
+                Err(timed_out(r, "connecting to upstream"))
+            }
+            Err(e) => {
+                log_io(r, "connect()", &e, "connecting to upstream");
+                Err(Stop::Next(next::ERROR))
+            }
+        }
+    }
+
+    /// Identifies the location for pools that do not share between locations.
+    fn tag(&self) -> usize {
+        Rc::as_ptr(&self.conf) as usize
+    }
+
+    /// The client's connection, where its end ends the exchange.
+    fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
+        (!self.conf.ignore_client_abort).then(|| r.c().clone())
+    }
+
+    fn open(&self, r: &mut Request, addr: &SockAddr) -> Result<Sock, Stop> {
+        let fd = match os::socket::socket(addr, os::socket::Kind::Stream) {
+            Ok(fd) => fd,
+            Err(e) => {
+                r.log_os(Level::Alert, format_args!("socket()"), &e);
+                return Err(Stop::Status(500));
+            }
+        };
+        let local = match &self.conf.bind {
+            Bind::Off => None,
+            Bind::Addr(a) => Some(a.clone()),
+            Bind::Template(t) => {
+                let text = t.eval(r);
+                let local = super::conf::local_addr(&text);
+                if local.is_none() && !text.is_empty() {
+                    let text = base::log::lossy(&text).into_owned();
+                    r.log(Level::Error, format_args!("invalid local address \"{text}\""));
+                }
+                local
+            }
+        };
+        let failed = |what: &str, e: io::Error| {
+            r.log_os(Level::Alert, format_args!("{what}"), &e);
+            Stop::Status(500)
+        };
+        if self.conf.socket_keepalive && !addr.is_unix() {
+            os::socket::set_keepalive(&fd, true)
+                .map_err(|e| failed("setsockopt(SO_KEEPALIVE)", e))?;
+        }
+        if self.conf.socket_rcvbuf > 0 {
+            os::socket::set_rcvbuf(&fd, self.conf.socket_rcvbuf)
+                .map_err(|e| failed("setsockopt(SO_RCVBUF)", e))?;
+        }
+        if self.conf.socket_sndbuf > 0 {
+            os::socket::set_sndbuf(&fd, self.conf.socket_sndbuf)
+                .map_err(|e| failed("setsockopt(SO_SNDBUF)", e))?;
+        }
+        if let Some(local) = local {
+            if local.port() == 0 && !local.is_unix() {
+                // Not known to old kernels: then a port is taken at once.
+                let _ = os::socket::set_bind_address_no_port(&fd);
+            }
+            if let Err(e) = os::socket::bind(&fd, &local) {
+                r.log_os(Level::Crit, format_args!("bind({local})"), &e);
+                return Err(Stop::Status(500));
+            }
+        }
+        Ok(Sock::from_fd(fd))
+    }
+
+    /// Sends the request and reads the response's head, both at once: a server may answer before it
+    /// read all of a body.
+    async fn converse(
+        &mut self,
+        r: &mut Request,
+        conn: &UpConn,
+        out: &mut Chain,
+    ) -> Result<(Page, usize), Stop> {
+        let sock = &conn.sock;
+        let watch = self.client(r);
+        let mut page = Page::new();
+        let mut parsed = 0;
+        loop {
+            if !out.is_empty() {
+                let n = match sock.try_send(out, None) {
+                    Ok(n) => n as u64,
+                    Err(e) => {
+                        log_io(r, "writev()", &e, "sending request to upstream");
+                        return Err(Stop::Next(next::ERROR));
+                    }
+                };
+                self.sent |= n > 0;
+                r.upstream_mut().now().sent += n;
+            }
+            if self.conf.buffer_size > PAGE_SIZE {
+                page.reserve(1);
+            }
+            match sock.try_recv_into(&mut page) {
+                Ok(None) => {}
+                Ok(Some(0)) => {
+                    let m = "upstream prematurely closed connection while";
+                    r.log(Level::Error, format_args!("{m} reading response header from upstream"));
+                    return Err(Stop::Next(next::ERROR));
+                }
+                Ok(Some(n)) => {
+                    r.upstream_mut().now().received += n as u64;
+                    if let Some(len) = self.parse_head(r, &mut page)? {
+                        return Ok((page, len));
+                    }
+                    parsed += n;
+                    if page.len() >= self.conf.buffer_size.max(PAGE_SIZE) || parsed > (64 << 20) {
+                        return Err(too_big(r));
+                    }
+                    continue;
+                }
+                Err(e) => {
+                    log_io(r, "recv()", &e, "reading response header from upstream");
+                    return Err(Stop::Next(next::ERROR));
+                }
+            }
+            self.wait(r, conn, out, watch.as_deref()).await?;
+        }
+    }
+
+    /// Waits until something can be read, written, or the client is gone.
+    async fn wait(
+        &mut self,
+        r: &mut Request,
+        conn: &UpConn,
+        out: &mut Chain,
+        watch: Option<&crate::conn::Conn>,
+    ) -> Result<(), Stop> {
+        let sock = &conn.sock;
+        if out.is_empty() && !self.body.is_sent() {
+            return self.body.more(r, sock, out).await;
+        }
+        let done = if out.is_empty() {
+            let ready = sock.readable(Deadline::in_ms(self.conf.read_timeout));
+            either_if(ready, watch.map(|c| c.sock.closed_by_peer())).await
+        } else {
+            let readable = sock.readable(Deadline::NEVER);
+            let writable = sock.writable(Deadline::in_ms(self.conf.send_timeout));
+            let ready = async {
+                match super::wire::either(writable, readable).await {
+                    Either::First(v) | Either::Second(v) => v,
+                }
+            };
+            either_if(ready, watch.map(|c| c.sock.closed_by_peer())).await
+        };
+        match done {
+            Either::First(Ok(())) => Ok(()),
+            Either::Second(_) => Err(client_gone(r)),
+            Either::First(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
+                let doing = match out.is_empty() {
+                    true => "reading response header from upstream",
+                    false => "sending request to upstream",
+                };
+                Err(timed_out(r, doing))
+            }
+            Either::First(Err(e)) => {
+                log_io(r, "recv()", &e, "reading response header from upstream");
+                Err(Stop::Next(next::ERROR))
+            }
+        }
+    }
+
+    /// Looks for a whole head at the start of the page.
+    fn parse_head(&mut self, r: &mut Request, page: &mut Page) -> Result<Option<usize>, Stop> {
+        loop {
+            let u = r.upstream_mut();
+            let step = self.protocol.head(page.filled(), &mut u.head);
+            return match step {
+                HeadStep::More if page.len() >= self.conf.buffer_size => Err(too_big(r)),
+                HeadStep::More => Ok(None),
+                HeadStep::Interim(len) => {
+                    page.consume(len);
+                    r.upstream_mut().forget_response();
+                    if page.is_empty() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                HeadStep::Done(len) if len > self.conf.buffer_size => Err(too_big(r)),
+                HeadStep::Done(len) => {
+                    let status = u.head.status;
+                    u.now().status = status;
+                    Ok(Some(len))
+                }
+                HeadStep::NoHead(m) => {
+                    let m = format_args!("{m} while reading response header from upstream");
+                    r.log(Level::Error, m);
+                    let u = r.upstream_mut();
+                    u.head.clear();
+                    u.head.status = 200;
+                    u.now().status = 200;
+                    // The answer has no head either.
+                    r.head.version = proto::h1::Version::HTTP_09;
+                    Ok(Some(0))
+                }
+                HeadStep::Bad(m) => {
+                    let m = format_args!("{m} while reading response header from upstream");
+                    r.log(Level::Error, m);
+                    Err(Stop::Next(next::INVALID_HEADER))
+                }
+            };
+        }
+    }
+
+    /// Whether a status is to be answered by another server, or by `error_page`.
+    fn judge(&mut self, r: &mut Request) -> Option<Stop> {
+        let status = r.upstream_mut().head.status;
+        if status < 300 {
+            return None;
+        }
+        let bit = next::of_status(status);
+        if bit != 0 && self.tries > 1 && self.may_retry(r, bit) {
+            return Some(Stop::Next(bit));
+        }
+        headers::intercepted(r, &self.conf, status).then_some(Stop::Status(status))
+    }
+
+    fn may_retry(&self, r: &Request, bit: u64) -> bool {
+        let unsafe_method = matches!(r.method, Method::Post | Method::Lock | Method::Patch);
+        let bits = if self.sent && unsafe_method { bit | next::NON_IDEMPOTENT } else { bit };
+        let timeout = self.conf.next_upstream_timeout;
+        self.conf.next_upstream & bits == bits
+            && !(self.sent && self.body.is_streamed())
+            && !(timeout > 0 && now_ms().saturating_sub(self.start_ms) >= timeout)
+    }
+
+    /// An attempt is over without a response: `None` where another server is to be tried.
+    fn ended(&mut self, r: &mut Request, stop: Stop) -> Option<Verdict> {
+        let a = r.upstream_mut().now();
+        a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
+        match stop {
+            Stop::ClientGone => {
+                r.err_status = 499;
+                r.upstream_mut().peer = None;
+                Some(Verdict::Close)
+            }
+            Stop::Verdict(v) => {
+                r.upstream_mut().peer = None;
+                Some(v)
+            }
+            Stop::Status(s) => {
+                self.lease = None;
+                r.upstream_mut().peer = None;
+                Some(Verdict::Status(s))
+            }
+            Stop::Next(bit) => self.next(r, bit),
+        }
+    }
+
+    fn next(&mut self, r: &mut Request, bit: u64) -> Option<Verdict> {
+        let status = match bit {
+            next::TIMEOUT | next::HTTP_504 => 504,
+            next::HTTP_500 => 500,
+            next::HTTP_503 => 503,
+            next::HTTP_403 => 403,
+            next::HTTP_404 => 404,
+            next::HTTP_429 => 429,
+            _ => 502,
+        };
+        r.upstream_mut().now().status = status;
+        if bit != next::NO_LIVE
+            && let Some(lease) = &mut self.lease
+        {
+            let outcome = match bit {
+                next::HTTP_403 | next::HTTP_404 => Outcome::Next,
+                _ => Outcome::Failed,
+            };
+            self.tries = match lease.picker.is_single() {
+                true => 0,
+                false => self.tries.saturating_sub(1),
+            };
+            if lease.done(outcome) {
+                let m = "upstream server temporarily disabled while";
+                let doing = match r.upstream_mut().now().connect_ms {
+                    None => "connecting to upstream",
+                    Some(_) => "reading response header from upstream",
+                };
+                r.log(Level::Warn, format_args!("{m} {doing}"));
+            }
+        }
+        if bit == next::NO_LIVE || self.tries == 0 || !self.may_retry(r, bit) {
+            r.upstream_mut().peer = None;
+            return Some(Verdict::Status(status));
+        }
+        None
+    }
+
+    /// A response to pass on: its head to `r.out`, its body as it stands.
+    fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
+        let Answer { page, head_len, conn, addr, sent_all } = answer;
+        let all = page.freeze();
+        let u = r.upstream_mut();
+        u.text = all.slice(..head_len);
+        let rest = all.slice(head_len..);
+        let head = std::mem::take(&mut u.head);
+        let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref());
+        let progress = self.protocol.begin_body(&head);
+        r.upstream_mut().head = head;
+        let tag = self.tag();
+        let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
+        let mut link = Link { conn: Some(conn), addr, pool: self.pool.take(), tag, lease };
+        let buffering = match accepted {
+            Accepted::Redirect => {
+                let reusable = progress == Progress::Done && self.protocol.reusable() && sent_all;
+                link.finish(reusable && rest.is_empty(), &r.main.gate);
+                let a = r.upstream_mut().now();
+                a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
+                r.upstream_mut().peer = None;
+                return headers::redirect(r);
+            }
+            Accepted::Upgrade => {
+                r.out.body = Body::Upgraded(Box::new(super::tunnel::Tunnel::new(
+                    link,
+                    rest,
+                    self.conf.clone(),
+                )));
+                return Verdict::Done;
+            }
+            Accepted::Response { buffering } => buffering,
+        };
+        let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
+        source.first(r, rest, progress);
+        r.out.body = match source.whole(r) {
+            Some(chain) => Body::Chain(chain),
+            None => Body::Stream(Box::new(source)),
+        };
+        Verdict::Done
+    }
+}
+
+/// Whether an error of the socket's is the network's doing, or a fault of ours.
+fn level(e: &io::Error) -> Level {
+    match e.raw_os_error() {
+        None | Some(32 | 100 | 101 | 104 | 107 | 110..=113) => Level::Error,
+        Some(_) => Level::Crit,
+    }
+}
+
+#[cold]
+pub(super) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
+    let os = base::log::os_error(e);
+    r.log(level(e), format_args!("{call} failed {os} while {doing}"));
+}
+
+#[cold]
+pub(super) fn timed_out(r: &Request, doing: &str) -> Stop {
+    let m = "upstream timed out (110: Connection timed out) while";
+    r.log(Level::Error, format_args!("{m} {doing}"));
+    Stop::Next(next::TIMEOUT)
+}
+
+#[cold]
+fn too_big(r: &Request) -> Stop {
+    let m = "upstream sent too big header while reading response header from upstream";
+    r.log(Level::Error, format_args!("{m}"));
+    Stop::Next(next::INVALID_HEADER)
+}
+
+#[cold]
+pub(super) fn client_gone(r: &Request) -> Stop {
+    let m = "epoll_wait() reported that client prematurely closed connection, so upstream \
+             connection is closed too";
+    let doing = match r.upstream().is_some_and(|u| u.head.status > 0) {
+        true => "sending to client",
+        false => "reading response header from upstream",
+    };
+    r.log(Level::Info, format_args!("{m} while {doing}"));
+    Stop::ClientGone
+}

@@ -1,0 +1,115 @@
+//! Passing requests to other servers.
+//!
+//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: what the request looks like on the
+//! wire and how the response is read, without any input or output of its own. The engine chooses a
+//! server ([`balance`]), takes or makes a connection ([`pool`]), carries one exchange, tries the next
+//! server where that is safe, and gives the response's body as a source that reads ahead of the
+//! client.
+//!
+//! ```text
+//!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done
+//!                  ▲          │              │                │             │       │
+//!                  └──────────┴── failed ────┴── status ──────┘          broken   kept or closed
+//! ```
+
+pub mod balance;
+pub mod conf;
+mod exchange;
+pub mod group;
+mod headers;
+pub mod pool;
+mod request_body;
+mod source;
+pub mod state;
+mod tunnel;
+pub mod url;
+mod wire;
+
+use bytes::Bytes;
+use mem::{Buf, Chain};
+use proto::h1::{FieldId, ResponseHead};
+
+use crate::request::Request;
+
+pub use exchange::{Job, Target, run};
+pub use group::{Group, GroupRef, Upstreams};
+
+/// What a protocol says about the beginning of a response.
+pub enum HeadStep {
+    /// More bytes are needed.
+    More,
+    /// An interim response took so many bytes; another head follows.
+    Interim(usize),
+    /// The head took so many bytes.
+    Done(usize),
+    /// Not a response; the text is logged at level error.
+    Bad(String),
+    /// No head at all: everything is body. The text is logged at level error.
+    NoHead(&'static str),
+}
+
+/// How far a body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// More must come.
+    More,
+    /// That was all of it.
+    Done,
+}
+
+/// Where a protocol puts what it makes of the bytes it is given.
+#[derive(Default)]
+pub struct Sink {
+    /// The body, without framing.
+    pub out: Chain,
+    /// Something to log at level warn.
+    pub warning: Option<&'static str>,
+}
+
+/// The wire format of exchanges with a kind of upstream; one value an exchange, no input or output.
+pub trait Protocol {
+    /// How addresses begin in logs: `http://`.
+    fn scheme(&self) -> &'static str;
+
+    /// Appends the request's head, and a body that is not the client's, to `out`. Called for each
+    /// attempt; must put the upstream's URI into the state ([`Request::upstream_mut`]).
+    ///
+    /// # Errors
+    /// The status to answer with; the reason was logged.
+    fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16>;
+
+    /// Whether the client's body follows the head that [`Protocol::request`] wrote.
+    fn sends_body(&self) -> bool;
+
+    /// Whether a body of unknown length can be sent in the chunked coding.
+    fn chunked_requests(&self) -> bool;
+
+    /// Reads the response's head at the start of `buf`, which grows from call to call.
+    fn head(&mut self, buf: &[u8], head: &mut ResponseHead) -> HeadStep;
+
+    /// The head is accepted: how the body is framed. `Done` says that there is none.
+    fn begin_body(&mut self, head: &ResponseHead) -> Progress;
+
+    /// Takes bytes that followed the head.
+    ///
+    /// # Errors
+    /// What to log at level error where the body is broken.
+    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, &'static str>;
+
+    /// Whether the end of the connection is the end of the body here.
+    fn ends_with_connection(&self) -> bool;
+
+    /// Whether the connection can carry another exchange, once the body is read.
+    fn reusable(&self) -> bool;
+
+    /// Trailers that followed the body.
+    fn trailers(&self) -> Vec<(Bytes, Bytes)> {
+        Vec::new()
+    }
+
+    /// A field of the response on its way to the client: `Location`, `Refresh`, `Set-Cookie`. Gives
+    /// its new value where it changes.
+    fn rewrite(&self, _: &mut Request, _: FieldId, _: &Bytes) -> Option<Bytes> {
+        None
+    }
+}

@@ -1,0 +1,140 @@
+//! Idle connections to upstreams, kept for later requests of this worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use event::{Gate, Sock};
+use os::SockAddr;
+
+/// How often, at least, idle connections are looked through for those that ended.
+const SWEEP_MS: u64 = 1_000;
+
+/// A connection to an upstream.
+pub struct UpConn {
+    /// The socket.
+    pub sock: Sock,
+    /// Requests sent over it.
+    pub requests: u64,
+    /// When it was made, on the monotonic clock.
+    pub start_ms: u64,
+    /// It served another request before this one: an error on it may just be its end.
+    pub cached: bool,
+}
+
+/// `keepalive` and its companions.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolConf {
+    /// `keepalive`: how many idle connections a worker keeps.
+    pub max: usize,
+    /// `keepalive … local`: connections are not shared between locations.
+    pub local: bool,
+    /// `keepalive_requests`
+    pub requests: u64,
+    /// `keepalive_time`, milliseconds.
+    pub time_ms: u64,
+    /// `keepalive_timeout`, milliseconds.
+    pub timeout_ms: u64,
+}
+
+struct Idle {
+    conn: UpConn,
+    addr: SockAddr,
+    tag: usize,
+    until_ms: u64,
+}
+
+/// The idle connections of one upstream, the latest at the front.
+pub struct Pool {
+    conf: PoolConf,
+    idle: RefCell<VecDeque<Idle>>,
+    sweeping: Cell<bool>,
+    me: Weak<Pool>,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(conf: PoolConf) -> Rc<Pool> {
+        Rc::new_cyclic(|me| Pool {
+            conf,
+            idle: RefCell::default(),
+            sweeping: Cell::new(false),
+            me: me.clone(),
+        })
+    }
+
+    /// An idle connection to `addr` that still stands, the one used last.
+    pub fn take(&self, addr: &SockAddr, tag: usize) -> Option<UpConn> {
+        let mut idle = self.idle.borrow_mut();
+        loop {
+            let fits = |i: &Idle| (!self.conf.local || i.tag == tag) && i.addr == *addr;
+            let at = idle.iter().position(fits)?;
+            let mut conn = idle.remove(at)?.conn;
+            if is_quiet(&conn.sock) {
+                conn.cached = true;
+                return Some(conn);
+            }
+        }
+    }
+
+    /// Keeps a connection whose exchange is over, unless it is used up or `gate` is closed.
+    pub fn put(&self, conn: UpConn, addr: &SockAddr, tag: usize, gate: &Gate) {
+        let now = base::time::now_ms();
+        let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
+        if old || conn.requests >= self.conf.requests || gate.is_closed() || !is_quiet(&conn.sock) {
+            return;
+        }
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() >= self.conf.max {
+            idle.pop_back();
+        }
+        let until_ms = now.saturating_add(self.conf.timeout_ms);
+        idle.push_front(Idle { conn, addr: addr.clone(), tag, until_ms });
+        drop(idle);
+        if !self.sweeping.replace(true) {
+            let (me, gate) = (self.me.clone(), gate.clone());
+            event::spawn(sweep(me, gate));
+        }
+    }
+
+    /// Closes what ended or waited too long; false when nothing is left to watch.
+    fn sweep(&self) -> bool {
+        let now = base::time::now_ms();
+        let mut idle = self.idle.borrow_mut();
+        idle.retain(|i| now < i.until_ms && is_quiet(&i.conn.sock));
+        if idle.is_empty() {
+            self.sweeping.set(false);
+        }
+        !idle.is_empty()
+    }
+
+    /// When the next connection's time is over, but not later than the next look.
+    fn next_sweep(&self) -> u64 {
+        let now = base::time::now_ms();
+        let first = self.idle.borrow().iter().map(|i| i.until_ms).min().unwrap_or(now);
+        first.saturating_sub(now).clamp(1, SWEEP_MS)
+    }
+}
+
+/// An idle connection on which something arrived was closed by its peer, or breaks the protocol.
+/// Costs no system call while the driver saw nothing.
+fn is_quiet(sock: &Sock) -> bool {
+    !sock.peer_closed() && matches!(sock.try_recv(), Ok(None))
+}
+
+/// One task a pool while it is not empty: cheaper than a timer and a waiter for each connection.
+async fn sweep(pool: Weak<Pool>, gate: Gate) {
+    loop {
+        let Some(ms) = pool.upgrade().map(|p| p.next_sweep()) else { return };
+        let leaving = super::wire::either(event::sleep(ms), gate.closed()).await.is_second();
+        let Some(pool) = pool.upgrade() else { return };
+        if leaving {
+            pool.idle.borrow_mut().clear();
+            pool.sweeping.set(false);
+            return;
+        }
+        if !pool.sweep() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The client's body on its way to an upstream: read whole before, or passed on as it comes.
+
+use base::ascii::write_hex_u64;
+use event::{Deadline, Sock};
+use mem::{Chain, Page};
+
+use super::Protocol;
+use super::conf::Conf;
+use super::exchange::Stop;
+use super::wire::{Either, either, ready_now};
+use crate::module::Verdict;
+use crate::request::Request;
+
+/// See the module's documentation.
+pub(super) enum RequestBody {
+    /// Nothing of it is passed on.
+    None,
+    /// It was read, and can be sent again.
+    Whole,
+    /// It is passed on as it comes; no second attempt can have it.
+    Streamed {
+        /// In the chunked coding.
+        chunked: bool,
+        /// Pieces that came before there was a connection.
+        pending: Chain,
+        /// Nothing more will come.
+        over: bool,
+    },
+}
+
+impl RequestBody {
+    /// Reads the body as far as that is to be done before a server is chosen, and notes its length
+    /// for the request's head.
+    pub async fn read(
+        r: &mut Request,
+        conf: &Conf,
+        protocol: &mut dyn Protocol,
+    ) -> Result<RequestBody, Verdict> {
+        let stream = !conf.request_buffering
+            && conf.pass_request_body
+            && protocol.sends_body()
+            && !r.body.was_read()
+            && (!r.head.chunked || protocol.chunked_requests());
+        r.upstream_mut().begin();
+        if stream && r.head.has_body() {
+            return RequestBody::stream(r).await;
+        }
+        r.read_body().await?;
+        let length = match r.head.chunked {
+            true => Some(r.body.len()),
+            false => r.head.content_length,
+        };
+        r.upstream_mut().body_length = length;
+        if conf.pass_request_body && protocol.sends_body() && !r.body.is_empty() {
+            return Ok(RequestBody::Whole);
+        }
+        Ok(RequestBody::None)
+    }
+
+    /// Takes what is there already: a chunked body that came whole is sent with its length.
+    async fn stream(r: &mut Request) -> Result<RequestBody, Verdict> {
+        let mut pending = Chain::new();
+        let mut over = false;
+        while let Some(piece) = ready_now(r.next_body_piece()).await {
+            match piece? {
+                Some(page) => pending.push(page.into()),
+                None => {
+                    over = true;
+                    break;
+                }
+            }
+        }
+        let chunked = r.head.chunked && !over;
+        let length = match (r.head.chunked, over) {
+            (true, true) => Some(pending.len()),
+            (true, false) => None,
+            (false, _) => r.head.content_length,
+        };
+        let u = r.upstream_mut();
+        u.body_length = length;
+        u.body_chunked = chunked;
+        if chunked && !pending.is_empty() {
+            let mut data = std::mem::take(&mut pending);
+            frame(&mut data, &mut pending);
+        }
+        Ok(RequestBody::Streamed { chunked, pending, over })
+    }
+
+    /// Appends what can be sent at once.
+    pub fn append_to(&mut self, r: &mut Request, out: &mut Chain) {
+        match self {
+            RequestBody::None => {}
+            RequestBody::Whole => out.append(&mut r.body_chain()),
+            RequestBody::Streamed { pending, .. } => out.append(pending),
+        }
+    }
+
+    /// Whether all of it was given out.
+    pub fn is_sent(&self) -> bool {
+        !matches!(self, RequestBody::Streamed { over: false, .. })
+    }
+
+    /// Whether it can be sent once only.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self, RequestBody::Streamed { .. })
+    }
+
+    /// Waits for the client's next piece, or for the server to answer before it has all.
+    pub async fn more(
+        &mut self,
+        r: &mut Request,
+        sock: &Sock,
+        out: &mut Chain,
+    ) -> Result<(), Stop> {
+        let RequestBody::Streamed { chunked, over, .. } = self else { return Ok(()) };
+        let readable = sock.readable(Deadline::NEVER);
+        match either(r.next_body_piece(), readable).await {
+            Either::Second(_) => Ok(()),
+            Either::First(Err(v)) => Err(Stop::Verdict(v)),
+            Either::First(Ok(Some(page))) => {
+                put(page, *chunked, out);
+                Ok(())
+            }
+            Either::First(Ok(None)) => {
+                *over = true;
+                if *chunked {
+                    out.write(b"0\r\n\r\n");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn put(page: Page, chunked: bool, out: &mut Chain) {
+    let mut data = Chain::new();
+    data.push(page.into());
+    if chunked {
+        frame(&mut data, out);
+    } else {
+        out.append(&mut data);
+    }
+}
+
+/// Puts data into a chunk of its own.
+fn frame(data: &mut Chain, out: &mut Chain) {
+    let w = out.writer_for(24);
+    write_hex_u64(w, data.len());
+    w.extend_from_slice(b"\r\n");
+    out.append(data);
+    out.write(b"\r\n");
+}

@@ -1,0 +1,380 @@
+//! The body of an upstream's response as a source for the client's: read ahead while the client is
+//! slow, as far as the buffers allow.
+
+use std::io;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::{now_ms, unix_secs};
+use bytes::Bytes;
+use event::Deadline;
+use mem::{Buf, Chain, Page};
+
+use super::conf::Conf;
+use super::exchange::{Link, client_gone, log_io, timed_out};
+use super::wire::{Either, either_if};
+use super::{Progress, Protocol, Sink};
+use crate::output::{Ahead, BodySource, Broken, NextPiece};
+use crate::place::FileError;
+use crate::request::Request;
+use crate::server::HttpMain;
+use crate::temp_file::{Keep, TempFile};
+
+/// Why a body ends before its end.
+enum Fail {
+    Text(&'static str),
+    Io(io::Error),
+    TimedOut,
+    Premature,
+    File(FileError),
+}
+
+/// What did not fit in memory: a file, and how much of it was given out.
+struct Spill {
+    file: TempFile,
+    given: u64,
+}
+
+impl Spill {
+    fn left(&self) -> u64 {
+        self.file.len() - self.given
+    }
+
+    /// The next piece of the file.
+    fn take(&mut self, most: u64) -> Chain {
+        let mut out = Chain::new();
+        let end = self.given + self.left().min(most);
+        out.push_file(self.file.handle().clone(), self.given, end);
+        self.given = end;
+        out
+    }
+}
+
+/// How much of a file is given to the client at once.
+const FILE_PIECE: u64 = 1 << 20;
+
+/// See the module's documentation.
+pub(super) struct Source {
+    conf: Rc<Conf>,
+    protocol: Box<dyn Protocol>,
+    link: Link,
+    main: Rc<HttpMain>,
+    sink: Sink,
+    buffering: bool,
+    /// All of the request was sent: without that the connection cannot be used again.
+    sent_all: bool,
+    ended: bool,
+    failed: Option<Fail>,
+    /// Comes before what is in `sink`.
+    spill: Option<Spill>,
+    /// A file was made that the log does not tell of yet.
+    made_file: bool,
+    /// Bytes received that the request's state does not know of yet.
+    fresh: u64,
+    /// Bytes of the body received in all, for the limit of the rate.
+    total: u64,
+    rate: u64,
+    start_secs: u64,
+}
+
+impl Source {
+    pub fn new(
+        r: &mut Request,
+        conf: Rc<Conf>,
+        protocol: Box<dyn Protocol>,
+        link: Link,
+        buffering: bool,
+        sent_all: bool,
+    ) -> Source {
+        let rate = match &conf.limit_rate {
+            Some(t) if buffering => conf::value::parse_size(&t.eval(r)).unwrap_or(0) as u64,
+            _ => 0,
+        };
+        Source {
+            conf,
+            protocol,
+            link,
+            main: r.main.clone(),
+            sink: Sink::default(),
+            buffering,
+            sent_all,
+            ended: false,
+            failed: None,
+            spill: None,
+            made_file: false,
+            fresh: 0,
+            total: 0,
+            rate,
+            start_secs: unix_secs(),
+        }
+    }
+
+    /// Takes what was read together with the head.
+    pub fn first(&mut self, r: &mut Request, rest: Bytes, progress: Progress) {
+        r.upstream_mut().now().response_length += rest.len() as u64;
+        self.total = rest.len() as u64;
+        let extra = progress == Progress::Done && !rest.is_empty();
+        if !rest.is_empty() {
+            self.feed(Buf::Mem(rest));
+        }
+        if progress == Progress::Done {
+            self.sink.out.clear();
+            self.failed = None;
+            self.ended = true;
+            self.release(!extra);
+        }
+    }
+
+    /// The body, where all of it is here.
+    pub fn whole(&mut self, r: &mut Request) -> Option<Chain> {
+        if !self.ended || self.failed.is_some() {
+            return None;
+        }
+        self.sync(r);
+        self.finish(r);
+        Some(self.sink.out.take())
+    }
+
+    fn feed(&mut self, input: Buf) {
+        match self.protocol.body(input, &mut self.sink) {
+            Ok(Progress::More) => {}
+            Ok(Progress::Done) => {
+                self.ended = true;
+                self.release(true);
+            }
+            Err(m) => self.failed = Some(Fail::Text(m)),
+        }
+    }
+
+    /// Gives server and connection back.
+    fn release(&mut self, clean: bool) {
+        let reusable = clean && self.sent_all && self.protocol.reusable();
+        self.link.finish(reusable, &self.main.gate);
+    }
+
+    fn over(&self) -> bool {
+        self.ended || self.failed.is_some()
+    }
+
+    /// Takes what the socket has; false when it has nothing.
+    fn pull(&mut self) -> bool {
+        let Some(conn) = &self.link.conn else {
+            self.failed = Some(Fail::Premature);
+            return true;
+        };
+        let mut page = Page::new();
+        match conn.sock.try_recv_into(&mut page) {
+            Ok(None) => return false,
+            Ok(Some(0)) if self.protocol.ends_with_connection() => {
+                self.ended = true;
+                self.release(false);
+            }
+            Ok(Some(0)) => self.failed = Some(Fail::Premature),
+            Ok(Some(n)) => {
+                self.fresh += n as u64;
+                self.total += n as u64;
+                self.feed(Buf::Page(page));
+            }
+            Err(e) => self.failed = Some(Fail::Io(e)),
+        }
+        true
+    }
+
+    /// How long the limit of the rate asks to wait, milliseconds.
+    fn pause(&self) -> u64 {
+        if self.rate == 0 {
+            return 0;
+        }
+        let secs = unix_secs().saturating_sub(self.start_secs) + 1;
+        let allowed = self.rate.saturating_mul(secs);
+        match self.total.checked_sub(allowed) {
+            Some(over) => over.saturating_mul(1000) / self.rate + 1,
+            None => 0,
+        }
+    }
+
+    /// Waits for the socket, or for the rate.
+    async fn readable(&self) -> io::Result<()> {
+        let pause = self.pause();
+        if pause > 0 {
+            event::sleep(pause).await;
+            return Ok(());
+        }
+        match &self.link.conn {
+            Some(c) => c.sock.readable(Deadline::in_ms(self.conf.read_timeout)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn waited(&mut self, done: io::Result<()>) {
+        match done {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => self.failed = Some(Fail::TimedOut),
+            Err(e) => self.failed = Some(Fail::Io(e)),
+        }
+    }
+
+    async fn piece(&mut self, r: &mut Request) -> Result<Option<Chain>, Broken> {
+        loop {
+            if let Some(s) = &mut self.spill
+                && s.left() > 0
+            {
+                let piece = s.take(FILE_PIECE);
+                self.sync(r);
+                if self.is_over() {
+                    self.finish(r);
+                }
+                return Ok(Some(piece));
+            }
+            let most = self.conf.busy as u64;
+            while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {
+                if !self.buffering {
+                    break;
+                }
+            }
+            self.sync(r);
+            if !self.sink.out.is_empty() {
+                if self.ended {
+                    self.finish(r);
+                }
+                return Ok(Some(self.sink.out.take()));
+            }
+            if let Some(fail) = self.failed.take() {
+                self.fail(r, fail);
+                return Err(Broken);
+            }
+            if self.ended {
+                self.finish(r);
+                return Ok(None);
+            }
+            let client = (!self.conf.ignore_client_abort).then(|| r.c().clone());
+            let gone = client.as_ref().map(|c| c.sock.closed_by_peer());
+            match either_if(self.readable(), gone).await {
+                Either::First(done) => self.waited(done),
+                Either::Second(_) => {
+                    client_gone(r);
+                    self.finish(r);
+                    return Err(Broken);
+                }
+            }
+        }
+    }
+
+    /// Reads while the client takes what it was given; never ready.
+    async fn read_ahead(&mut self) {
+        loop {
+            let to_file = self.spill.as_ref().is_some_and(|s| s.left() > 0);
+            let most = if to_file { self.conf.temp_file_write } else { self.conf.read_ahead };
+            if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
+                std::future::pending::<()>().await;
+            }
+            if self.pause() == 0 && self.pull() {
+                continue;
+            }
+            let done = self.readable().await;
+            self.waited(done);
+        }
+    }
+
+    /// Moves what is in memory to a file; false where that is not to be.
+    fn spill(&mut self) -> bool {
+        let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
+        let most = self.conf.max_temp_file;
+        if in_file + self.sink.out.len() > most || self.failed.is_some() {
+            return false;
+        }
+        if let Err(e) = self.write_file() {
+            self.failed = Some(Fail::File(e));
+        }
+        self.failed.is_none()
+    }
+
+    fn write_file(&mut self) -> Result<(), FileError> {
+        let s = match &mut self.spill {
+            Some(s) => s,
+            None => {
+                let file = TempFile::create(&self.conf.temp_path, Keep::Nameless, 0o600)?;
+                self.made_file = true;
+                self.spill.insert(Spill { file, given: 0 })
+            }
+        };
+        s.file.append(&mut self.sink.out)
+    }
+
+    /// Brings the request's state up to date.
+    fn sync(&mut self, r: &mut Request) {
+        let a = r.upstream_mut().now();
+        a.received += self.fresh;
+        a.response_length += self.fresh;
+        self.fresh = 0;
+        if let Some(m) = self.sink.warning.take() {
+            r.log(Level::Warn, format_args!("{m} while reading upstream"));
+        }
+        if let Some(s) = &self.spill {
+            if std::mem::take(&mut self.made_file) {
+                let m = "an upstream response is buffered to a temporary file";
+                let path = s.file.path().display();
+                r.log(Level::Warn, format_args!("{m} {path} while reading upstream"));
+            }
+            if s.left() == 0 && s.file.len() >= self.conf.max_temp_file {
+                // Another one begins where it is needed.
+                self.spill = None;
+            }
+        }
+    }
+
+    fn finish(&mut self, r: &mut Request) {
+        let trailers = self.protocol.trailers();
+        let u = r.upstream_mut();
+        let a = u.now();
+        a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
+        u.peer = None;
+        if trailers.is_empty() {
+            return;
+        }
+        if self.conf.pass_trailers {
+            for (name, value) in &trailers {
+                let id = proto::h1::FieldId::lookup(name);
+                if !self.conf.hidden.has(id, name) {
+                    r.out.trailers.push((name.clone(), value.clone()));
+                }
+            }
+        }
+        r.upstream_mut().trailers = trailers;
+    }
+
+    #[cold]
+    fn fail(&mut self, r: &mut Request, fail: Fail) {
+        match fail {
+            Fail::Text(m) => r.log(Level::Error, format_args!("{m} while reading upstream")),
+            Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
+            Fail::File(e) => r.log(Level::Crit, format_args!("{e} while reading upstream")),
+            Fail::TimedOut => drop(timed_out(r, "reading upstream")),
+            Fail::Premature => {
+                let m = "upstream prematurely closed connection while reading upstream";
+                r.log(Level::Error, format_args!("{m}"));
+            }
+        }
+        self.finish(r);
+    }
+}
+
+impl BodySource for Source {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        Box::pin(self.piece(r))
+    }
+
+    fn ahead<'a>(&'a mut self) -> Option<Ahead<'a>> {
+        if self.buffering && !self.over() { Some(Box::pin(self.read_ahead())) } else { None }
+    }
+
+    fn is_over(&self) -> bool {
+        let file = self.spill.as_ref().map_or(0, Spill::left);
+        self.ended && self.failed.is_none() && self.sink.out.is_empty() && file == 0
+    }
+
+    fn abandoned(&mut self, r: &mut Request) {
+        self.sync(r);
+        self.finish(r);
+    }
+}
