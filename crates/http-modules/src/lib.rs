@@ -16,6 +16,7 @@ pub mod rewrite;
 pub mod split_clients;
 pub mod static_file;
 pub mod stub_status;
+pub mod try_files;
 pub mod welcome;
 
 use http::build::Modules;
@@ -28,6 +29,7 @@ pub static MODULES: Modules = &[
     &split_clients::MODULE,
     &stub_status::MODULE,
     &empty_gif::MODULE,
+    &try_files::MODULE,
     &index::MODULE,
     &dav::MODULE,
     &static_file::MODULE,

@@ -347,6 +347,7 @@ impl Request {
         }
         self.clear_ctx();
         self.flags.internal = true;
+        self.flags.uri_below_alias = false;
         self.flags.valid_location = true;
         self.flags.valid_unparsed_uri = false;
         self.flags.uri_changed = false;
@@ -374,6 +375,7 @@ impl Request {
             return Verdict::Status(500);
         };
         self.flags.internal = true;
+        self.flags.uri_below_alias = false;
         self.flags.uri_changed = false;
         self.flags.named = true;
         self.clear_ctx();

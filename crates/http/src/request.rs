@@ -59,6 +59,9 @@ pub struct Flags {
     pub pipelined: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.
     pub without_uri: bool,
+    /// `alias` of a location with a regular expression names a folder, not a file: `try_files` found
+    /// the file below it that the URI now names.
+    pub uri_below_alias: bool,
     /// The folder that `root` names is there: a file below it was opened.
     pub root_tested: bool,
     /// Set by a module whose filter runs after `r` failed half-way: close without more output.

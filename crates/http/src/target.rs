@@ -140,7 +140,8 @@ impl Request {
     /// What of a URI follows the root or alias in its file's path.
     fn below_root<'a>(&self, uri: &'a [u8]) -> &'a [u8] {
         match &self.loc.core.root {
-            Some(root) if root.alias && root.whole => b"",
+            Some(root) if root.alias && root.whole && !self.flags.uri_below_alias => b"",
+            Some(root) if root.alias && root.whole => uri,
             Some(root) if root.alias => self.behind_alias(uri, root.name_len),
             _ => uri,
         }
