@@ -37,6 +37,20 @@ fn value_of(byte: u8) -> Option<u32> {
     })
 }
 
+/// Appends the base64 text of `bytes` (RFC 4648 section 4), padded.
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for chunk in bytes.chunks(3) {
+        let mut three = [0u8; 4];
+        three[1..=chunk.len()].copy_from_slice(chunk);
+        let n = u32::from_be_bytes(three);
+        for i in 0..4 {
+            let digit = DIGITS[(n >> (18 - 6 * i) & 63) as usize];
+            out.push(if i <= chunk.len() { digit } else { b'=' });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::decode;
@@ -70,6 +84,25 @@ mod tests {
     fn what_is_no_base64_is_refused() {
         for text in ["Z", "Zm9vY", "Zm9v Zm9v", "Zm-_", "Zm9\n", "Zm9vYmF\0"] {
             assert_eq!(decoded(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn encoding_is_the_inverse() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            let (mut out, mut back) = (Vec::new(), Vec::new());
+            super::encode(bytes.as_bytes(), &mut out);
+            assert_eq!(out, text.as_bytes());
+            assert!(super::decode(&out, &mut back));
+            assert_eq!(back, bytes.as_bytes());
         }
     }
 }

@@ -3,6 +3,8 @@
 //! This list is the order: of handlers within a phase, and of header filters within a response.
 #![forbid(unsafe_code)]
 
+pub mod access;
+pub mod auth_basic;
 pub mod dav;
 pub mod empty_gif;
 pub mod headers;
@@ -29,6 +31,8 @@ pub static MODULES: Modules = &[
     &split_clients::MODULE,
     &stub_status::MODULE,
     &empty_gif::MODULE,
+    &access::MODULE,
+    &auth_basic::MODULE,
     &try_files::MODULE,
     &index::MODULE,
     &dav::MODULE,

@@ -157,6 +157,19 @@ pub fn try_open(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, OpenError
     if let Some(conf) = r.loc.core.open_file_cache {
         return cache::open(r, &conf, path, links);
     }
+    open_with(r, path, links)
+}
+
+/// As [`try_open`] without the location's settings, for files that are not served (passwords).
+pub fn try_open_plain(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, OpenError>> {
+    open_with(r, path, links::Links::Follow)
+}
+
+fn open_with(
+    r: &mut Request,
+    path: &[u8],
+    links: links::Links,
+) -> Poll<Result<OpenFile, OpenError>> {
     if links.follow() {
         let main = r.main.clone();
         let held = main.files.contents.get(path);

@@ -1,0 +1,279 @@
+//! `auth_basic`: names and passwords of the Basic scheme, from a file.
+
+mod crypt;
+mod des;
+mod verified;
+
+use std::task::{Poll, ready};
+
+use base::log::{Level, lossy};
+use bytes::Bytes;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::template::Template;
+use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::files::{self, FilePath, OpenFile};
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use proto::h1::Method;
+
+use crate::static_file::ENOENT;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "auth_basic",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<AuthConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "auth_basic",
+        HSL.or(C::LIMIT_EXCEPT),
+        Args::T1,
+        "off",
+        "The realm that a name and password are asked for.",
+        |cx, n| {
+            let realm = once(cx, n, |c| c.realm.is_some())?;
+            cx.loc::<AuthConf>().realm = Some(realm);
+            Ok(())
+        },
+    ),
+    directive(
+        "auth_basic_user_file",
+        HSL.or(C::LIMIT_EXCEPT),
+        Args::T1,
+        "",
+        "The file with names and hashes of passwords.",
+        |cx, n| {
+            let file = once(cx, n, |c| c.file.is_some())?;
+            let prefix = Bytes::copy_from_slice(path_bytes(&cx.env.conf_path(b"")));
+            cx.loc::<AuthConf>().file = Some((file, prefix));
+            Ok(())
+        },
+    ),
+];
+
+#[derive(Default)]
+struct AuthConf {
+    realm: Option<Template>,
+    /// The file, and the folder that a relative name starts from.
+    file: Option<(Template, Bytes)>,
+}
+
+impl Conf for AuthConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.realm.is_none() {
+            self.realm.clone_from(&prev.realm);
+        }
+        if self.file.is_none() {
+            self.file.clone_from(&prev.file);
+        }
+        Ok(())
+    }
+}
+
+fn path_bytes(path: &std::path::Path) -> &[u8] {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes()
+}
+
+fn once(cx: &mut Cx, n: &Node, set: fn(&AuthConf) -> bool) -> Result<Template, ConfError> {
+    if set(cx.loc::<AuthConf>()) {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    cx.template(&n.args[0])
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<AuthConf>();
+    if let (Some(realm), Some((file, prefix))) = (&conf.realm, &conf.file)
+        && realm.as_const().is_none_or(|r| r != "off")
+    {
+        let (realm, file, prefix) = (realm.clone(), file.clone(), prefix.clone());
+        p.access.push(Box::new(Handler { realm, file, prefix }));
+    }
+    Ok(())
+}
+
+struct Handler {
+    realm: Template,
+    file: Template,
+    prefix: Bytes,
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let realm = r.eval(&self.realm);
+        if realm == "off" {
+            return Step::Now(Verdict::Next);
+        }
+        if r.basic_credentials().is_none() {
+            let m = "no user/password was provided for basic authentication";
+            r.log(Level::Info, format_args!("{m}"));
+            return Step::Now(ask(r, &realm));
+        }
+        files::step(r, move |r| self.check(r, &realm))
+    }
+}
+
+impl Handler {
+    fn check(&self, r: &mut Request, realm: &Bytes) -> Poll<Verdict> {
+        let mut path = FilePath::new();
+        self.file.eval_into(r, &mut path);
+        if path.first() != Some(&b'/') {
+            let mut full = FilePath::new();
+            full.extend_from_slice(&self.prefix);
+            if full.last() != Some(&b'/') {
+                full.push(b'/');
+            }
+            full.extend_from_slice(&path);
+            path = full;
+        }
+        let hash = match ready!(files::try_open_plain(r, &path)) {
+            Ok(file) => find(r, &path, &file),
+            Err(e) => {
+                let missing = e.errno() == Some(ENOENT);
+                let level = if missing { Level::Error } else { Level::Crit };
+                r.log_os(level, format_args!("{} \"{}\"", e.what, lossy(&path)), &e.error);
+                Err(Verdict::Status(if missing { 403 } else { 500 }))
+            }
+        };
+        Poll::Ready(match hash {
+            Ok(Some(hash)) => verify(r, realm, &hash),
+            Ok(None) => {
+                if let Some(c) = r.basic_credentials() {
+                    let (user, path) = (lossy(c.user()), lossy(&path));
+                    r.log(
+                        Level::Error,
+                        format_args!("user \"{user}\" was not found in \"{path}\""),
+                    );
+                }
+                ask(r, realm)
+            }
+            Err(v) => v,
+        })
+    }
+}
+
+/// Checks the password. Costly hashes are made here, on the worker's own thread, as nginx does: what
+/// was right is remembered for a moment, so that this is once a user and minute rather than once a
+/// request.
+fn verify(r: &mut Request, realm: &Bytes, hash: &[u8]) -> Verdict {
+    let Some(c) = r.basic_credentials() else { return ask(r, realm) };
+    let (user, password) = (c.user(), c.password());
+    let costly = crypt::is_costly(hash);
+    if costly && verified::holds(user, hash, password) {
+        return Verdict::Ok;
+    }
+    match crypt::verify(password, hash) {
+        Some(true) => {
+            if costly {
+                verified::remember(user, hash, password);
+            }
+            Verdict::Ok
+        }
+        Some(false) => {
+            r.log(Level::Error, format_args!("user \"{}\": password mismatch", lossy(user)));
+            ask(r, realm)
+        }
+        None => {
+            let m =
+                "crypt() failed (22: Invalid argument): the hash is of no known form or too costly";
+            r.log(Level::Crit, format_args!("{m}, user \"{}\"", lossy(user)));
+            Verdict::Status(500)
+        }
+    }
+}
+
+/// Asks for a name and password.
+fn ask(r: &mut Request, realm: &Bytes) -> Verdict {
+    let value = Bytes::from([b"Basic realm=\"", &realm[..], b"\""].concat());
+    if r.method == Method::Connect {
+        r.out.add("Proxy-Authenticate", value);
+        return Verdict::Status(407);
+    }
+    r.out.add("WWW-Authenticate", value);
+    Verdict::Status(401)
+}
+
+/// The hash that the file has for the user, if it has one.
+fn find(r: &Request, path: &[u8], file: &OpenFile) -> Result<Option<Vec<u8>>, Verdict> {
+    const CHUNK: usize = 64 << 10;
+    let Some(c) = r.basic_credentials() else { return Ok(None) };
+    if let Some(content) = &file.content {
+        return Ok(find_in(content, c.user()).map(<[u8]>::to_vec));
+    }
+    // A long file is read in pieces; what is left of the last line goes before the next piece.
+    let (mut held, mut at) = (Vec::new(), 0);
+    let failed = |e: std::io::Error| {
+        r.log_os(Level::Crit, format_args!("read() \"{}\"", lossy(path)), &e);
+        Verdict::Status(500)
+    };
+    let Some(fd) = &file.fd else {
+        const EISDIR: i32 = 21;
+        return Err(failed(std::io::Error::from_raw_os_error(EISDIR)));
+    };
+    loop {
+        let from = held.len();
+        held.resize(from + CHUNK, 0);
+        let n = os::file::read_at(fd.as_ref(), &mut held[from..], at).map_err(failed)?;
+        held.truncate(from + n);
+        at += n as u64;
+        let whole = match (n, memchr::memrchr(b'\n', &held)) {
+            (0, _) => held.len(),
+            (_, Some(end)) => end + 1,
+            (_, None) => 0,
+        };
+        if let Some(hash) = find_in(&held[..whole], c.user()) {
+            return Ok(Some(hash.to_vec()));
+        }
+        if n == 0 {
+            return Ok(None);
+        }
+        held.drain(..whole);
+    }
+}
+
+/// The hash of a user in lines of `NAME:HASH[:COMMENT]`; the first line of the name counts.
+fn find_in<'a>(text: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
+    let mut at = 0;
+    while let Some(found) = memchr::memmem::find(&text[at..], user).map(|i| at + i) {
+        let begins = found == 0 || text[found - 1] == b'\n';
+        let hash = &text[found + user.len()..];
+        if begins
+            && text[found] != b'#'
+            && let Some(hash) = hash.strip_prefix(b":")
+        {
+            let end = hash.iter().position(|b| matches!(b, b'\n' | b'\r' | b':'));
+            return Some(&hash[..end.unwrap_or(hash.len())]);
+        }
+        at = found + 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_in;
+
+    #[test]
+    fn users_in_files() {
+        let text = b"# comment\n#x:h0\nab:h1\nb:h2:comment\r\nc:h3\r\nb:h4\n\nab:\nlast:h5";
+        let of = |user: &str| {
+            find_in(text, user.as_bytes()).map(|h| String::from_utf8_lossy(h).into_owned())
+        };
+        assert_eq!(of("ab").as_deref(), Some("h1"));
+        assert_eq!(of("b").as_deref(), Some("h2"));
+        assert_eq!(of("c").as_deref(), Some("h3"));
+        assert_eq!(of("last").as_deref(), Some("h5"));
+        for nobody in ["a", "x", "#x", "las", "ast", "h5", "comment"] {
+            assert_eq!(of(nobody), None, "{nobody}");
+        }
+        assert_eq!(find_in(b"", b"a"), None);
+        assert_eq!(find_in(b"a:", b"a"), Some(&b""[..]));
+    }
+}

@@ -1,0 +1,146 @@
+//! Who may: by address, by name and password, by either.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Site, Weir, built_binary, each_driver};
+
+fn site(driver: testkit::Driver) -> Weir {
+    let long: String = (0..5000).map(|i| format!("filler{i}:{{PLAIN}}secret{i}\n")).collect();
+    Site::new(built_binary(), driver)
+        .file("html/a.txt", "hello")
+        .file(
+            "conf/passwords",
+            "# users\nplain:{PLAIN}secret\nsha:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n\
+               bcrypt:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\nodd:$y$x\n",
+        )
+        .file("conf/long", format!("{long}last:{{PLAIN}}secret"))
+        .allow("crypt() failed")
+        .allow("read() \"")
+        .http(
+            "auth_basic_user_file passwords;
+             server {
+                 listen 127.0.0.1:%PORT0%;
+                 location /ok/ { alias html/; allow 127.0.0.0/8; deny all; }
+                 location /no/ { alias html/; allow 10.0.0.0/8; allow ::1; allow unix:; deny all; }
+                 location /no/inner/ { alias html/; }
+                 location /user/ { alias html/; auth_basic 'the \"realm\"'; }
+                 location /user/open/ { alias html/; auth_basic off; }
+                 location /long/ { alias html/; auth_basic long; auth_basic_user_file long; }
+                 location /file/ { alias html/; auth_basic $arg_r; auth_basic_user_file $arg_f; }
+                 location /any/ { alias html/; satisfy any; deny all; auth_basic any; }
+                 location /both/ { alias html/; allow all; auth_basic both; }
+                 location /either/ { alias html/; satisfy any; allow 127.0.0.1; deny all;
+                                     auth_basic either; }
+                 location /late/ { alias html/; auth_basic late; auth_delay 500ms; }
+                 location /except/ { alias html/; limit_except GET { deny all; } }
+             }",
+        )
+        .start()
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let mut n = [0u8; 4];
+        n[1..=chunk.len()].copy_from_slice(chunk);
+        let n = u32::from_be_bytes(n);
+        for i in 0..=chunk.len() {
+            out.push(DIGITS[(n >> (18 - 6 * i) & 63) as usize] as char);
+        }
+    }
+    out
+}
+
+fn status(weir: &Weir, path: &str, credentials: &str) -> u16 {
+    let lines = match credentials {
+        "" => String::new(),
+        c => format!("Authorization: Basic {}\r\n", base64(c)),
+    };
+    weir.request("GET", path, &lines).status
+}
+
+#[test]
+fn by_address() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        assert_eq!(weir.get("/ok/a.txt").status, 200);
+        assert_eq!(weir.get("/no/a.txt").status, 403);
+        assert_eq!(weir.get("/no/inner/a.txt").status, 200);
+        weir.wait_for_log("error.log", "access forbidden by rule, client: 127.0.0.1");
+        assert_eq!(weir.request("GET", "/except/a.txt", "").status, 200);
+        assert_eq!(weir.request("HEAD", "/except/a.txt", "").status, 200);
+        assert_eq!(weir.request("POST", "/except/a.txt", "").status, 403);
+    });
+}
+
+#[test]
+fn by_name_and_password() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let asked = weir.get("/user/a.txt");
+        assert_eq!(asked.status, 401);
+        assert_eq!(asked.header("www-authenticate"), Some("Basic realm=\"the \"realm\"\""));
+        for (credentials, want) in [
+            ("plain:secret", 200),
+            ("plain:secre", 401),
+            ("plain:", 401),
+            ("sha:password", 200),
+            ("bcrypt:password", 200),
+            ("bcrypt:password", 200),
+            ("bcrypt:Password", 401),
+            ("nobody:secret", 401),
+            ("# users:x", 401),
+            ("odd:x", 500),
+        ] {
+            assert_eq!(status(&weir, "/user/a.txt", credentials), want, "{credentials}");
+        }
+        weir.wait_for_log("error.log", "user \"plain\": password mismatch");
+        weir.wait_for_log("error.log", "user \"nobody\" was not found in \"");
+        let m = "no user/password was provided for basic authentication";
+        weir.wait_for_log("error.log", m);
+        assert_eq!(status(&weir, "/user/open/a.txt", ""), 200);
+        assert_eq!(status(&weir, "/long/a.txt", "last:secret"), 200);
+        assert_eq!(status(&weir, "/long/a.txt", "filler4321:secret4321"), 200);
+        assert_eq!(status(&weir, "/long/a.txt", "filler4321:secret432"), 401);
+        assert_eq!(status(&weir, "/file/a.txt?r=off", ""), 200);
+        assert_eq!(status(&weir, "/file/a.txt?r=x&f=passwords", "plain:secret"), 200);
+        assert_eq!(status(&weir, "/file/a.txt?r=x&f=nope", "plain:secret"), 403);
+        assert_eq!(status(&weir, "/file/a.txt?r=x", "plain:secret"), 500);
+        // A new password holds at once.
+        weir.write("conf/passwords", "plain:{PLAIN}other\n");
+        assert_eq!(status(&weir, "/user/a.txt", "plain:secret"), 401);
+        assert_eq!(status(&weir, "/user/a.txt", "plain:other"), 200);
+        assert_eq!(status(&weir, "/user/a.txt", "bcrypt:password"), 401);
+    });
+}
+
+#[test]
+fn by_either() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        assert_eq!(status(&weir, "/any/a.txt", ""), 401);
+        let granted = weir.request(
+            "GET",
+            "/any/a.txt",
+            &format!("Authorization: Basic {}\r\n", base64("plain:secret")),
+        );
+        assert_eq!((granted.status, granted.header("www-authenticate")), (200, None));
+        assert_eq!(status(&weir, "/either/a.txt", ""), 200);
+        assert_eq!(status(&weir, "/both/a.txt", ""), 401);
+        assert_eq!(status(&weir, "/both/a.txt", "plain:secret"), 200);
+    });
+}
+
+#[test]
+fn refusals_take_their_time() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let began = Instant::now();
+        assert_eq!(status(&weir, "/late/a.txt", "plain:wrong"), 401);
+        assert!(began.elapsed() >= Duration::from_millis(495));
+        let began = Instant::now();
+        assert_eq!(status(&weir, "/late/a.txt", "plain:secret"), 200);
+        assert!(began.elapsed() < Duration::from_millis(495));
+    });
+}
