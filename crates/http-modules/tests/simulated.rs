@@ -143,15 +143,14 @@ async fn client(addr: SockAddr, seed: u64, steady: bool) -> Option<()> {
     let sock = Rc::new(sock);
     let writer = sock.clone();
     let pieces = Chance(chance.below(u64::MAX - 1) + 1);
-    let sending = event::spawn(async move {
+    let _sending = Ending(event::spawn(async move {
         let _ = send_pieces(&writer, &bytes, pieces).await;
-    });
+    }));
     let mut got = Vec::new();
     let mut answered = 0;
     while answered < asks.len() {
         let page = sock.recv(1, Deadline::in_ms(60_000)).await.ok()?;
         if page.is_empty() {
-            event::task::cancel(sending);
             return None;
         }
         got.extend_from_slice(&page);
@@ -165,6 +164,15 @@ async fn client(addr: SockAddr, seed: u64, steady: bool) -> Option<()> {
     let end = sock.recv(1, Deadline::in_ms(60_000)).await.ok()?;
     assert!(end.is_empty(), "the connection was to be closed");
     Some(())
+}
+
+/// A task that goes with whoever started it.
+struct Ending(event::TaskId);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        event::task::cancel(self.0);
+    }
 }
 
 async fn send_pieces(sock: &Sock, bytes: &[u8], mut chance: Chance) -> Option<()> {
