@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod fd;
 pub mod file;
+pub mod futex;
 pub mod limits;
 pub mod map;
 pub mod privilege;

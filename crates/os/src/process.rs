@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::WaitOptions;
 
@@ -20,6 +21,28 @@ pub enum Fork {
     Child,
 }
 
+/// This process's id once it was asked for; 0 before.
+static ID: AtomicU32 = AtomicU32::new(0);
+
+/// This process's id, asked of the system once: locks in shared memory want it often.
+#[inline]
+pub fn id() -> u32 {
+    match ID.load(Ordering::Relaxed) {
+        0 => {
+            let id = std::process::id();
+            ID.store(id, Ordering::Relaxed);
+            id
+        }
+        id => id,
+    }
+}
+
+/// Whether a process of this id exists. One that has ended does until its parent has taken its status.
+pub fn exists(id: u32) -> bool {
+    let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
 /// Makes a copy of this process. Refused (`EBUSY`) when the process has more than one thread: the
 /// child would keep the locks that other threads held, and could wait for them for ever.
 pub fn fork() -> io::Result<Fork> {
@@ -30,7 +53,10 @@ pub fn fork() -> io::Result<Fork> {
     // finds every lock and all memory in the state this thread left them.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Fork::Child),
+        0 => {
+            ID.store(0, Ordering::Relaxed);
+            Ok(Fork::Child)
+        }
         pid => Ok(Fork::Parent(pid)),
     }
 }

@@ -28,6 +28,8 @@ pub struct LoadCx<'a> {
     pub connections: usize,
     /// What outlives configurations.
     pub lasting: &'a Lasting,
+    /// The shared zones of this configuration.
+    pub zones: &'a Rc<shm::Zones>,
 }
 
 /// What engines keep from one configuration to the next: made once by the master.
@@ -79,6 +81,7 @@ fn build_http(node: &Node, cx: &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError>
         workers: cx.workers,
         connections: cx.connections,
         stats: cx.lasting.http_stats.clone(),
+        zones: cx.zones.clone(),
     };
     let main = http::build::build(node, env, http_modules::MODULES)?;
     Ok(Rc::new(HttpEngine::new(main)))

@@ -15,6 +15,7 @@ use net::engine::Engine;
 use net::listeners::OpenEnv;
 use net::logs::{LogFile, LogFiles};
 use net::{Inherited, Listeners};
+use shm::Zones;
 
 use crate::directives::TABLE;
 use crate::draft::Draft;
@@ -41,6 +42,8 @@ pub struct Parsed {
     pub settings: Settings,
     /// The engines' blocks.
     pub engines: Vec<Rc<dyn Engine>>,
+    /// Its shared zones.
+    zones: Rc<Zones>,
     /// Its log files.
     pub logs: Rc<LogFiles>,
     /// Where its error log's lines go.
@@ -56,6 +59,8 @@ pub struct Cycle {
     pub settings: Settings,
     /// The engines.
     pub engines: Vec<Rc<dyn Engine>>,
+    /// Its shared zones, mapped.
+    pub zones: Rc<Zones>,
     /// Its log files, open.
     pub logs: Rc<LogFiles>,
     /// Its error log.
@@ -85,17 +90,25 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Reads the configuration. `syntax_ok` is called when its text is understood and before the
-    /// settings are weighed against each other and the system.
-    pub fn parse(&self, log: &Log, syntax_ok: impl FnOnce()) -> Result<Parsed, Refused> {
+    /// Reads the configuration. `running` is the one it is to take the place of: shared zones that both
+    /// have are kept. `syntax_ok` is called when its text is understood and before the settings are
+    /// weighed against each other and the system.
+    pub fn parse(
+        &self,
+        running: Option<&Cycle>,
+        log: &Log,
+        syntax_ok: impl FnOnce(),
+    ) -> Result<Parsed, Refused> {
         log::set_default(log.clone());
         let mut files = Vec::new();
-        let parsed = self.try_parse(log, &mut files, syntax_ok);
+        let zones = Rc::new(running.map_or_else(Zones::default, |cycle| Zones::after(&cycle.zones)));
+        let parsed = self.try_parse(zones, log, &mut files, syntax_ok);
         parsed.map_err(|error| report(log, &error, &files))
     }
 
     fn try_parse(
         &self,
+        zones: Rc<Zones>,
         log: &Log,
         files: &mut Vec<SourceFile>,
         syntax_ok: impl FnOnce(),
@@ -124,12 +137,12 @@ impl Loader {
         });
         let sinks = std::mem::take(&mut draft.error_logs);
         let (sinks, error_log_file) = self.sinks(sinks, &draft);
-        let engines = self.engines(&tree.nodes[..applied], &draft, &sinks)?;
+        let engines = self.engines(&tree.nodes[..applied], &draft, &sinks, &zones)?;
         outcome?;
         syntax_ok();
         let settings = Settings::new(draft, &self.paths, log)?;
         let files = std::mem::take(files);
-        Ok(Parsed { settings, engines, logs, sinks, error_log_file, files })
+        Ok(Parsed { settings, engines, zones, logs, sinks, error_log_file, files })
     }
 
     /// Where the error log goes: to the default file when no file is named.
@@ -151,6 +164,7 @@ impl Loader {
         nodes: &[Node],
         draft: &Draft,
         sinks: &[Rc<dyn Sink>],
+        zones: &Rc<Zones>,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
         let events = draft.events.as_ref();
         let cx = LoadCx {
@@ -160,6 +174,7 @@ impl Loader {
             workers: draft.worker_processes.unwrap_or(1),
             connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
             lasting: &self.lasting,
+            zones,
         };
         let mut built = Vec::new();
         for node in nodes {
@@ -179,7 +194,7 @@ impl Loader {
         inherited: &mut Inherited,
         log: &Log,
     ) -> Result<Cycle, Refused> {
-        let Parsed { settings, engines, logs, sinks, error_log_file, .. } = parsed;
+        let Parsed { settings, engines, zones, logs, sinks, error_log_file, .. } = parsed;
         let say = |error: ConfError| report(log, &error, &[]);
         if purpose == Purpose::Test {
             pidfile::test(&settings.pid).map_err(say)?;

@@ -310,6 +310,7 @@ impl Master {
         ended.tell(&self.cycle.log);
         let pid = ended.child.pid;
         self.lock.free_of(pid.unsigned_abs());
+        self.cycle.zones.free_of(pid.unsigned_abs());
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let index = match ended.child.kind {
             Kind::NewBinary => return self.new_binary_ended(),
@@ -393,7 +394,7 @@ impl Master {
     fn reload(&mut self) -> Flow {
         let log = self.cycle.log.clone();
         log!(log, Level::Notice, None, "reconfiguring");
-        let loaded = self.loader.parse(&log, || {}).and_then(|parsed| {
+        let loaded = self.loader.parse(Some(&self.cycle), &log, || {}).and_then(|parsed| {
             let mut none = Inherited::default();
             self.loader.open(parsed, Purpose::Reload, Some(&self.cycle), &mut none, &log)
         });

@@ -114,7 +114,7 @@ impl Single {
     fn reload(&self, running: &Rc<Cycle>) {
         let log = &running.log;
         log!(log, Level::Notice, None, "reconfiguring");
-        let loaded = self.loader.parse(log, || {}).and_then(|parsed| {
+        let loaded = self.loader.parse(Some(running), log, || {}).and_then(|parsed| {
             let mut none = Inherited::default();
             self.loader.open(parsed, Purpose::Reload, Some(running), &mut none, log)
         });

@@ -53,7 +53,7 @@ pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
         test(typed, &loader, &log)
     } else if let Some(signal) = typed.signal {
         loader
-            .parse(&log, || {})
+            .parse(None, &log, || {})
             .and_then(|p| signals::send(&log, &p.settings.pid, signal).then_some(()).ok_or(Refused))
     } else {
         return serve(loader, &log, args, environ);
@@ -70,7 +70,7 @@ fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
         }
     };
     let tested = loader
-        .parse(log, || say(&format!("the configuration file {conf_file} syntax is ok")))
+        .parse(None, log, || say(&format!("the configuration file {conf_file} syntax is ok")))
         .and_then(|parsed| {
             let files = parsed.files.clone();
             let mut none = Inherited::default();
@@ -113,7 +113,7 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
     let predecessor =
         os::process::getppid().map(|pid| pid.as_raw_nonzero().get()).filter(|_| is_successor);
     let loaded = loader
-        .parse(log, || {})
+        .parse(None, log, || {})
         .and_then(|parsed: Parsed| loader.open(parsed, Purpose::Start, None, &mut inherited, log));
     let Ok(mut cycle) = loaded else { return ExitCode::FAILURE };
     inherited.close_rest(&cycle.log);

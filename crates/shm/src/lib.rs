@@ -1,13 +1,20 @@
-//! Memory shared by the master and its workers: counters, and locks that outlive a dead worker.
+//! Memory shared by the master and its workers: counters, tables, and locks that
+//! outlive a dead worker.
 //!
 //! Everything here is made by the master before it forks and lies in anonymous shared mappings.
 //! What a worker may find in such memory after another died in the middle of a change is part of
-//! each type's contract: counters are whole at any moment, and a lock knows its owner.
+//! each type's contract: counters are whole at any moment, a lock knows its owner, a
+//! table is put in order by who takes its lock next.
 
 mod counters;
 mod lock;
+mod mutex;
+mod table;
 mod zone;
+mod zones;
 
 pub use counters::{Counters, LINE_FIELDS, Line};
 pub use lock::ShmLock;
+pub use table::{Entry, Full, KEY_MAX, Key, Locked, Record, Table};
 pub use zone::Zone;
+pub use zones::{ZoneConflict, ZoneState, Zones};

@@ -1,7 +1,7 @@
 //! A shared region, seen as atomic words.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use os::map::SharedMap;
 
@@ -26,6 +26,8 @@ pub(crate) unsafe trait Shared: Sync {}
 
 // SAFETY: an atomic integer takes any bits and is meant to change under a shared reference.
 unsafe impl Shared for AtomicU64 {}
+// SAFETY: as above.
+unsafe impl Shared for AtomicU32 {}
 
 impl Zone {
     /// A zone of at least `bytes` bytes, all zero.

@@ -1,0 +1,145 @@
+//! A lock between processes that waits for its turn, and outlives an owner that died with it.
+//!
+//! The word is that of the kernel's robust futexes: the owner's process id, a bit that says that somebody
+//! sleeps, and a bit that says that an owner died. Whoever takes the lock after a death is told, because what
+//! the lock guards may be half changed.
+//!
+//! ```text
+//!            take                      sleep
+//!   free ───────────▶ owner ──────────────────────▶ owner + SLEEPERS
+//!    ▲                  │ release (wakes one)              │
+//!    └──────────────────┴──────────────────────────────────┤
+//!            take: "abandoned"                             │ the owner is dead
+//!   owner ◀──────────────────── ABANDONED ◀────────────────┘ (the master says so, or a waiter looks)
+//! ```
+
+use std::hint;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use os::futex;
+
+/// Somebody sleeps until the lock is free.
+const SLEEPERS: u32 = 1 << 31;
+/// An owner died with the lock, and nobody has taken it since.
+const ABANDONED: u32 = 1 << 30;
+/// The owner's process id; Linux has none above 2²².
+const OWNER: u32 = ABANDONED - 1;
+
+/// How often to look before sleeping: what the lock guards takes well under a microsecond.
+const SPINS: u32 = 200;
+
+/// How long to sleep before asking whether the owner lives. The master tells sooner, if there is one.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// Takes the lock, waiting as long as it takes. True when an owner died with it.
+///
+/// A process takes a lock once at a time: one that finds itself the owner has the id of a process that died.
+#[inline]
+pub(crate) fn lock(word: &AtomicU32) -> bool {
+    let me = os::process::id();
+    match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => false,
+        Err(_) => contended(word, me),
+    }
+}
+
+#[cold]
+fn contended(word: &AtomicU32, me: u32) -> bool {
+    for _ in 0..SPINS {
+        if let Some(abandoned) = try_take(word, me, 0) {
+            return abandoned;
+        }
+        hint::spin_loop();
+    }
+    loop {
+        // Who has slept cannot know whether others still do, and wakes one more than needed at worst.
+        if let Some(abandoned) = try_take(word, me, SLEEPERS) {
+            return abandoned;
+        }
+        let seen = word.load(Ordering::Relaxed);
+        let asleep = seen | SLEEPERS;
+        if seen & OWNER == 0
+            || seen != asleep
+                && word.compare_exchange(seen, asleep, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            continue;
+        }
+        futex::wait(word, asleep, DOUBT);
+        let owner = seen & OWNER;
+        if word.load(Ordering::Relaxed) & OWNER == owner && !os::process::exists(owner) {
+            free_of(word, owner);
+        }
+    }
+}
+
+/// Takes the lock if it is free or its owner bears this very process's id; says whether an owner died.
+fn try_take(word: &AtomicU32, me: u32, flags: u32) -> Option<bool> {
+    let seen = word.load(Ordering::Relaxed);
+    let owner = seen & OWNER;
+    if owner != 0 && owner != me {
+        return None;
+    }
+    let new = me | seen & SLEEPERS | flags;
+    word.compare_exchange(seen, new, Ordering::Acquire, Ordering::Relaxed).ok()?;
+    Some(owner == me || seen & ABANDONED != 0)
+}
+
+/// Gives the lock back. `whole` is false when what it guards may be half changed.
+#[inline]
+pub(crate) fn unlock(word: &AtomicU32, whole: bool) {
+    let seen = word.swap(if whole { 0 } else { ABANDONED }, Ordering::Release);
+    if seen & SLEEPERS != 0 {
+        futex::wake_one(word);
+    }
+}
+
+/// Takes the lock away from a process that is dead. True when it had it.
+pub(crate) fn free_of(word: &AtomicU32, dead: u32) -> bool {
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        if dead == 0 || seen & OWNER != dead {
+            return false;
+        }
+        let new = ABANDONED | seen & SLEEPERS;
+        if word.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            futex::wake_one(word);
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_and_given_back() {
+        let word = AtomicU32::new(0);
+        assert!(!lock(&word));
+        assert_eq!(word.load(Ordering::Relaxed), os::process::id());
+        unlock(&word, true);
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_comes_after_a_death_is_told() {
+        // No process has this id: Linux gives none above 2²².
+        let dead = OWNER - 1;
+        let word = AtomicU32::new(dead);
+        assert!(!free_of(&word, dead - 1));
+        assert!(!free_of(&word, 0));
+        assert!(free_of(&word, dead));
+        assert!(lock(&word));
+        unlock(&word, true);
+        assert!(!lock(&word));
+        unlock(&word, false);
+        assert!(lock(&word));
+    }
+
+    #[test]
+    fn a_waiter_finds_out_by_itself() {
+        let word = AtomicU32::new(OWNER - 1);
+        assert!(lock(&word));
+    }
+}

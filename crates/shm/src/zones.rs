@@ -1,0 +1,195 @@
+//! The shared zones of a configuration by name, and which of them outlive it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+/// What lies in a zone.
+pub trait ZoneState: Any {
+    /// In the master: that process is dead; locks that it held are free.
+    fn free_of(&self, dead: u32);
+}
+
+struct Zone {
+    name: Vec<u8>,
+    /// What the zone is for.
+    user: &'static str,
+    /// 0 until a directive says it.
+    bytes: usize,
+    state: Option<Rc<dyn ZoneState>>,
+}
+
+/// The zones of one configuration; those of the one before, too, while it is being loaded.
+#[derive(Default)]
+pub struct Zones {
+    declared: RefCell<Vec<Zone>>,
+    before: RefCell<Vec<Zone>>,
+}
+
+/// Why a zone cannot be declared, in nginx's words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ZoneConflict {
+    /// Another directive has taken the name for something else.
+    OtherUse(Vec<u8>),
+    /// It was given another size before.
+    OtherSize {
+        /// The zone's name.
+        name: Vec<u8>,
+        /// The size asked for, in bytes.
+        asked: usize,
+        /// The size that it has.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for ZoneConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ZoneConflict::OtherUse(name) => {
+                let name = String::from_utf8_lossy(name);
+                write!(f, "the shared memory zone \"{name}\" is already declared for a different use")
+            }
+            ZoneConflict::OtherSize { name, asked, bytes } => {
+                let name = String::from_utf8_lossy(name);
+                write!(
+                    f,
+                    "the size {asked} of shared memory zone \"{name}\" conflicts with already declared size {bytes}"
+                )
+            }
+        }
+    }
+}
+
+impl Zones {
+    /// The registry for a configuration that takes the place of the one with `running`.
+    pub fn after(running: &Zones) -> Zones {
+        let running = running.declared.borrow();
+        let kept = running.iter().map(|zone| Zone {
+            name: zone.name.clone(),
+            user: zone.user,
+            bytes: zone.bytes,
+            state: zone.state.clone(),
+        });
+        Zones { declared: RefCell::default(), before: RefCell::new(kept.collect()) }
+    }
+
+    /// Declares a zone with its size in bytes, or refers to one whose size is told elsewhere (`None`).
+    ///
+    /// # Errors
+    /// The name is another user's, or the size is another.
+    pub fn declare(
+        &self,
+        name: &[u8],
+        bytes: Option<usize>,
+        user: &'static str,
+    ) -> Result<(), ZoneConflict> {
+        let mut declared = self.declared.borrow_mut();
+        let Some(zone) = declared.iter_mut().find(|zone| zone.name == name) else {
+            let bytes = bytes.unwrap_or(0);
+            declared.push(Zone { name: name.to_vec(), user, bytes, state: None });
+            return Ok(());
+        };
+        if zone.user != user {
+            return Err(ZoneConflict::OtherUse(name.to_vec()));
+        }
+        match bytes {
+            Some(asked) if zone.bytes == 0 => zone.bytes = asked,
+            Some(asked) if zone.bytes != asked => {
+                let (name, bytes) = (name.to_vec(), zone.bytes);
+                return Err(ZoneConflict::OtherSize { name, asked, bytes });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What lies in the zone of that name in the configuration before, if user, size and type are the same.
+    pub fn kept<T: ZoneState>(&self, name: &[u8]) -> Option<Rc<T>> {
+        let declared = self.declared.borrow();
+        let zone = declared.iter().find(|zone| zone.name == name)?;
+        let before = self.before.borrow();
+        let old = before
+            .iter()
+            .find(|old| old.name == name && old.user == zone.user && old.bytes == zone.bytes)?;
+        let state: Rc<dyn Any> = old.state.clone()?;
+        state.downcast().ok()
+    }
+
+    /// Says what lies in a declared zone.
+    pub fn put<T: ZoneState>(&self, name: &[u8], state: Rc<T>) {
+        let mut declared = self.declared.borrow_mut();
+        if let Some(zone) = declared.iter_mut().find(|zone| zone.name == name) {
+            zone.state = Some(state);
+        }
+    }
+
+    /// The configuration is loaded: lets go of zones that only the one before has.
+    pub fn settle(&self) {
+        self.before.borrow_mut().clear();
+    }
+
+    /// In the master: a process is dead; locks that it held are free.
+    pub fn free_of(&self, dead: u32) {
+        let declared = self.declared.borrow();
+        declared.iter().filter_map(|zone| zone.state.as_ref()).for_each(|state| state.free_of(dead));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Text(&'static str);
+
+    impl ZoneState for Text {
+        fn free_of(&self, _: u32) {}
+    }
+
+    #[test]
+    fn conflicts_in_nginx_s_words() {
+        let zones = Zones::default();
+        zones.declare(b"a", None, "limit_req").unwrap();
+        zones.declare(b"a", Some(65536), "limit_req").unwrap();
+        zones.declare(b"a", None, "limit_req").unwrap();
+        let size = zones.declare(b"a", Some(99), "limit_req").unwrap_err();
+        let message = "the size 99 of shared memory zone \"a\" conflicts with already declared size 65536";
+        assert_eq!(size.to_string(), message);
+        let user = zones.declare(b"a", None, "limit_conn").unwrap_err();
+        let message = "the shared memory zone \"a\" is already declared for a different use";
+        assert_eq!(user.to_string(), message);
+    }
+
+    #[test]
+    fn what_agrees_is_kept_for_one_generation() {
+        let first = Zones::default();
+        first.declare(b"a", Some(1), "x").unwrap();
+        assert!(first.kept::<Text>(b"a").is_none());
+        first.put(b"a", Rc::new(Text("old")));
+        let next = |bytes, user| {
+            let next = Zones::after(&first);
+            next.declare(b"a", Some(bytes), user).unwrap();
+            next.kept::<Text>(b"a").map(|text| text.0)
+        };
+        assert_eq!(next(1, "x"), Some("old"));
+        assert_eq!(next(2, "x"), None);
+        assert_eq!(next(1, "y"), None);
+        let without = Zones::after(&first);
+        let third = Zones::after(&without);
+        third.declare(b"a", Some(1), "x").unwrap();
+        assert!(third.kept::<Text>(b"a").is_none());
+    }
+
+    #[test]
+    fn settling_lets_go() {
+        let first = Zones::default();
+        first.declare(b"a", Some(1), "x").unwrap();
+        let text = Rc::new(Text("old"));
+        first.put(b"a", text.clone());
+        let next = Zones::after(&first);
+        drop(first);
+        assert_eq!(Rc::strong_count(&text), 2);
+        next.settle();
+        assert_eq!(Rc::strong_count(&text), 1);
+    }
+}
