@@ -9,6 +9,7 @@ pub mod dav;
 pub mod empty_gif;
 pub mod headers;
 pub mod index;
+pub mod limits;
 pub mod log;
 pub mod map;
 pub mod not_modified;
@@ -34,6 +35,8 @@ pub static MODULES: Modules = &[
     &access::MODULE,
     &auth_basic::MODULE,
     &try_files::MODULE,
+    &limits::req::MODULE,
+    &limits::conn::MODULE,
     &index::MODULE,
     &dav::MODULE,
     &static_file::MODULE,

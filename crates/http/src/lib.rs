@@ -21,6 +21,7 @@ pub mod location;
 pub mod module;
 mod names;
 pub mod output;
+mod pause;
 mod phases;
 pub mod place;
 mod proxy_header;
@@ -34,6 +35,7 @@ pub mod temp_file;
 pub mod types;
 pub mod upstream;
 pub mod vars;
+pub mod zones;
 
 pub use cx::{Cx, LoadEnv};
 pub use module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Step, Verdict};

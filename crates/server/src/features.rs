@@ -28,8 +28,6 @@ pub const WITHOUT: &[&str] = &[
     "--without-http_scgi_module",
     "--without-http_grpc_module",
     "--without-http_memcached_module",
-    "--without-http_limit_conn_module",
-    "--without-http_limit_req_module",
     "--without-http_browser_module",
     "--without-http_upstream_hash_module",
     "--without-http_upstream_ip_hash_module",

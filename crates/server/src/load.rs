@@ -101,7 +101,8 @@ impl Loader {
     ) -> Result<Parsed, Refused> {
         log::set_default(log.clone());
         let mut files = Vec::new();
-        let zones = Rc::new(running.map_or_else(Zones::default, |cycle| Zones::after(&cycle.zones)));
+        let zones =
+            Rc::new(running.map_or_else(Zones::default, |cycle| Zones::after(&cycle.zones)));
         let parsed = self.try_parse(zones, log, &mut files, syntax_ok);
         parsed.map_err(|error| report(log, &error, &files))
     }
@@ -220,7 +221,7 @@ impl Loader {
         let env = OpenEnv { workers, test: purpose == Purpose::Test, log: &log };
         let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(|_| Refused)?;
         let listeners = RefCell::new(listeners);
-        let cycle = Cycle { settings, engines, logs, log, error_log_file, sinks, listeners };
+        let cycle = Cycle { settings, engines, zones, logs, log, error_log_file, sinks, listeners };
         if let Some(running) = running
             && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
         {
@@ -238,6 +239,7 @@ impl Loader {
 impl Cycle {
     /// The last steps, which cannot fail.
     fn commit(&self, running: Option<&Cycle>) {
+        self.zones.settle();
         self.listeners.borrow().configure(&self.log);
         if let Some(running) = running
             && running.settings.lock_file != self.settings.lock_file

@@ -61,7 +61,9 @@ fn contended(word: &AtomicU32, me: u32) -> bool {
         let asleep = seen | SLEEPERS;
         if seen & OWNER == 0
             || seen != asleep
-                && word.compare_exchange(seen, asleep, Ordering::Relaxed, Ordering::Relaxed).is_err()
+                && word
+                    .compare_exchange(seen, asleep, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_err()
         {
             continue;
         }

@@ -168,6 +168,11 @@ impl<R: Record> Table<R> {
         self.cells as usize
     }
 
+    /// Whether an empty table has room for a key of that length.
+    pub fn fits(&self, key_len: usize) -> bool {
+        Self::cells_more(key_len) < self.cells
+    }
+
     /// Prepares a key; done before the lock is taken.
     ///
     /// # Panics

@@ -48,7 +48,10 @@ impl fmt::Display for ZoneConflict {
         match self {
             ZoneConflict::OtherUse(name) => {
                 let name = String::from_utf8_lossy(name);
-                write!(f, "the shared memory zone \"{name}\" is already declared for a different use")
+                write!(
+                    f,
+                    "the shared memory zone \"{name}\" is already declared for a different use"
+                )
             }
             ZoneConflict::OtherSize { name, asked, bytes } => {
                 let name = String::from_utf8_lossy(name);
@@ -132,7 +135,10 @@ impl Zones {
     /// In the master: a process is dead; locks that it held are free.
     pub fn free_of(&self, dead: u32) {
         let declared = self.declared.borrow();
-        declared.iter().filter_map(|zone| zone.state.as_ref()).for_each(|state| state.free_of(dead));
+        declared
+            .iter()
+            .filter_map(|zone| zone.state.as_ref())
+            .for_each(|state| state.free_of(dead));
     }
 }
 
@@ -153,7 +159,8 @@ mod tests {
         zones.declare(b"a", Some(65536), "limit_req").unwrap();
         zones.declare(b"a", None, "limit_req").unwrap();
         let size = zones.declare(b"a", Some(99), "limit_req").unwrap_err();
-        let message = "the size 99 of shared memory zone \"a\" conflicts with already declared size 65536";
+        let message =
+            "the size 99 of shared memory zone \"a\" conflicts with already declared size 65536";
         assert_eq!(size.to_string(), message);
         let user = zones.declare(b"a", None, "limit_conn").unwrap_err();
         let message = "the shared memory zone \"a\" is already declared for a different use";

@@ -1,0 +1,228 @@
+//! `limit_req` and `limit_conn`: how often and how many at once, counted by a key over all workers.
+
+pub mod conn;
+pub mod req;
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node, Word};
+use http::cx::Cx;
+use http::module::Conf;
+use http::request::Request;
+use http::zones::name_and_size;
+use shm::{Record, Table, ZoneState};
+
+/// What a kind of limit keeps by key.
+trait Counted: Record + 'static {
+    /// The directive, and with `_zone` behind it the one that defines a zone.
+    const NAME: &'static str;
+    /// Longest key in bytes.
+    const KEY_MAX: usize;
+}
+
+/// What all workers share of a zone.
+struct Shared<R> {
+    /// The key as it was written: another key's counts are of no use.
+    key: Bytes,
+    table: Table<R>,
+}
+
+impl<R: Counted> ZoneState for Shared<R> {
+    fn free_of(&self, dead: u32) {
+        self.table.free_of(dead);
+    }
+}
+
+/// A zone: named by limits, defined by one directive somewhere in the block.
+struct Zone<R> {
+    name: Bytes,
+    /// Where it is first named.
+    at: Word,
+    bytes: Cell<usize>,
+    key: OnceCell<Template>,
+    key_text: OnceCell<Bytes>,
+    /// `limit_req_zone`: thousandths of a request a second.
+    rate: Cell<i64>,
+    shared: OnceCell<Rc<Shared<R>>>,
+}
+
+impl<R: Counted> Zone<R> {
+    fn shown(&self) -> String {
+        base::log::lossy(&self.name).into_owned()
+    }
+
+    fn key_shown(&self) -> String {
+        base::log::lossy(self.key_text.get().map_or(b"", |text| text)).into_owned()
+    }
+
+    /// Appends the request's key. False where the zone does not count the request.
+    fn key(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        if let Some(key) = self.key.get() {
+            key.eval_into(r, out);
+        }
+        if out.len() > R::KEY_MAX {
+            let (key, value) = (self.key_shown(), base::log::lossy(out).into_owned());
+            let max = R::KEY_MAX;
+            r.log(
+                Level::Error,
+                format_args!(
+                    "the value of the \"{key}\" key is more than {max} bytes: \"{value}\""
+                ),
+            );
+            return false;
+        }
+        !out.is_empty()
+    }
+
+    /// Attaches the memory: that of the configuration before, if it counts the same.
+    fn map(&self, cx: &Cx) -> Result<(), ConfError> {
+        let (name, shown) = (R::NAME, self.shown());
+        let Some(key) = self.key_text.get() else {
+            return Err(ConfError::at(
+                &self.at,
+                format!("zero size shared memory zone \"{shown}\""),
+            ));
+        };
+        let shared = match cx.env.zones.kept::<Shared<R>>(&self.name) {
+            Some(kept) if kept.key == key => kept,
+            Some(kept) => {
+                let (key, old) = (self.key_shown(), base::log::lossy(&kept.key));
+                let message = format!(
+                    "{name} \"{shown}\" uses the \"{key}\" key while previously it used the \"{old}\" key"
+                );
+                return Err(ConfError::at(&self.at, message));
+            }
+            None => {
+                let table = Table::new(self.bytes.get()).map_err(|e| {
+                    let (bytes, e) = (self.bytes.get(), base::log::os_error(&e));
+                    ConfError::at(
+                        &self.at,
+                        format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"),
+                    )
+                })?;
+                Rc::new(Shared { key: key.clone(), table })
+            }
+        };
+        cx.env.zones.put(&self.name, shared.clone());
+        let _ = self.shared.set(shared);
+        Ok(())
+    }
+}
+
+/// All zones of one kind.
+struct Zones<R>(Vec<Rc<Zone<R>>>);
+
+impl<R> Default for Zones<R> {
+    fn default() -> Self {
+        Zones(Vec::new())
+    }
+}
+
+impl<R: Counted> Conf for Zones<R> {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+/// The zone of that name, made at its first mention.
+fn refer<R: Counted>(
+    cx: &mut Cx,
+    word: &Word,
+    name: &[u8],
+    bytes: Option<usize>,
+) -> Result<Rc<Zone<R>>, ConfError> {
+    cx.declare_zone(word, name, bytes, R::NAME)?;
+    let zones = &mut cx.main::<Zones<R>>().0;
+    if let Some(zone) = zones.iter().find(|zone| zone.name == name) {
+        return Ok(zone.clone());
+    }
+    let zone = Rc::new(Zone {
+        name: Bytes::copy_from_slice(name),
+        at: word.clone(),
+        bytes: Cell::new(0),
+        key: OnceCell::new(),
+        key_text: OnceCell::new(),
+        rate: Cell::new(0),
+        shared: OnceCell::new(),
+    });
+    zones.push(zone.clone());
+    Ok(zone)
+}
+
+/// `limit_…_zone KEY zone=NAME:SIZE …`; `other` reads the parameters that are the directive's own.
+fn define<R: Counted>(
+    cx: &mut Cx,
+    n: &Node,
+    mut other: impl FnMut(&Word) -> Result<bool, ConfError>,
+) -> Result<Rc<Zone<R>>, ConfError> {
+    let key_word = n.arg(0)?;
+    let key = cx.template(key_word)?;
+    let mut named = None;
+    for word in &n.args[1..] {
+        if let Some(text) = word.bytes().strip_prefix(b"zone=") {
+            named = Some((word, name_and_size(word, text)?));
+        } else if !other(word)? {
+            return Err(ConfError::at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        }
+    }
+    let directive = n.name.lossy();
+    let Some((word, (name, bytes))) = named.filter(|(_, (name, _))| !name.is_empty()) else {
+        return Err(ConfError::at(
+            &n.name,
+            format!("\"{directive}\" must have \"zone\" parameter"),
+        ));
+    };
+    let zone = refer::<R>(cx, word, &name, Some(bytes))?;
+    if zone.key.get().is_some() {
+        let (name, key) = (zone.shown(), zone.key_shown());
+        let message = format!("{directive} \"{name}\" is already bound to key \"{key}\"");
+        return Err(ConfError::at(word, message));
+    }
+    let _ = zone.key.set(key);
+    let _ = zone.key_text.set(key_word.text.clone());
+    zone.bytes.set(bytes);
+    Ok(zone)
+}
+
+/// All directives are read: every zone that is named gets its memory.
+fn map_zones<R: Counted>(cx: &mut Cx) -> Result<(), ConfError> {
+    let zones: Vec<_> = cx.main::<Zones<R>>().0.clone();
+    zones.iter().try_for_each(|zone| zone.map(cx))
+}
+
+/// `limit_…_log_level`
+static LEVELS: &[(&str, Level)] = &[
+    ("info", Level::Info),
+    ("notice", Level::Notice),
+    ("warn", Level::Warn),
+    ("error", Level::Error),
+];
+
+/// Where keys are put together: kept from request to request.
+#[derive(Default)]
+struct Scratch(Cell<Vec<u8>>);
+
+impl Scratch {
+    /// Larger ones are not kept.
+    const KEEP: usize = 4096;
+
+    fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+
+    fn give(&self, text: Vec<u8>) {
+        if text.capacity() <= Self::KEEP {
+            self.0.set(text);
+        }
+    }
+}
+
+/// A number that directives want positive, as nginx reads it.
+fn positive(text: &[u8]) -> Option<i64> {
+    base::ascii::parse_i63(text).filter(|n| *n > 0)
+}

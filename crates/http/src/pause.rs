@@ -1,0 +1,25 @@
+//! Holding a request back.
+
+use base::log::Level;
+use event::Either;
+
+use crate::module::Verdict;
+use crate::request::Request;
+
+impl Request {
+    /// Waits, but not longer than the client does.
+    ///
+    /// # Errors
+    /// The verdict that ends the request (499 in logs), when the client has closed the connection.
+    pub async fn pause(&mut self, ms: u64) -> Result<(), Verdict> {
+        let c = self.c().clone();
+        match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
+            Either::Second(()) => Ok(()),
+            Either::First(_) => {
+                self.log(Level::Info, format_args!("client prematurely closed connection"));
+                self.err_status = 499;
+                Err(Verdict::Close)
+            }
+        }
+    }
+}
