@@ -4,6 +4,7 @@
 //! which wins at once if it is `^~`; else regular expressions in order of appearance, innermost
 //! prefix first; else that prefix.
 
+use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -44,6 +45,18 @@ pub struct LocationInfo {
     /// Redirect to the name with a slash added, when a request lacks just that (set by modules that
     /// pass requests on).
     pub auto_redirect: bool,
+}
+
+impl fmt::Display for LocationInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.kind {
+            LocKind::Exact => "=",
+            LocKind::PrefixNoRegex => "^~",
+            LocKind::Regex => "~",
+            _ => "",
+        };
+        write!(f, "{sign}{}", base::log::lossy(&self.name))
+    }
 }
 
 /// A location, compiled.

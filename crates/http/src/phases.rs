@@ -285,6 +285,7 @@ impl Request {
                 self.loc = inner.clone();
             }
         }
+        self.debug(format_args!("using configuration \"{}\"", self.loc.info));
         let core = &self.loc.core;
         if self.flags.keepalive {
             let c = self.c();

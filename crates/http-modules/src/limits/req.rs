@@ -126,6 +126,7 @@ impl Bucket {
 }
 
 /// What a zone says to a request.
+#[derive(Clone, Copy, Debug)]
 enum Answer {
     /// Too many: so much more than the rate.
     Over(i64),
@@ -387,7 +388,9 @@ impl LimitReq {
             }
             let key = shared.table.key(text);
             let fits = shared.table.fits(text.len());
-            match ask(&mut shared.table.lock(), key, fits, limit, now, i == last) {
+            let answer = ask(&mut shared.table.lock(), key, fits, limit, now, i == last);
+            r.debug(format_args!("limit_req[{i}]: {answer:?}"));
+            match answer {
                 Answer::Over(excess) => {
                     return Decision::Refuse { excess: Some(excess), limit: i };
                 }
