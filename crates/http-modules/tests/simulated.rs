@@ -52,6 +52,7 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
         workers: 1,
         connections: 512,
         stats: Rc::new(http::stats::Stats::new(1).unwrap()),
+        zones: Rc::default(),
     };
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
     let engine = HttpEngine::new(main);
