@@ -6,7 +6,9 @@ use crate::{Findings, run};
 /// Runs the benchmarks with the arguments as they are.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
-    run::run(ws, "cargo", &["build", "--release", "--quiet", "--bin", "weir"]).map_err(one)?;
+    let mut build = vec!["build", "--release", "--quiet", "--bins"];
+    build.extend(["--package", "weir-server", "--package", "weir-bench"]);
+    run::run(ws, "cargo", &build).map_err(one)?;
     let mut command = vec!["run", "--release", "--quiet", "--package", "weir-bench", "--bin"];
     command.extend(["bench", "--"]);
     command.extend(args.iter().map(String::as_str));
