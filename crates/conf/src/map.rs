@@ -137,8 +137,9 @@ impl<R> Map<R> {
         })
     }
 
-    /// The value for `text`. `matches` says whether a regular expression does, and may take note of its
-    /// groups for the value's sake; one that fails ends the search without a value but the default.
+    /// The value for `text`. `matches` says whether a regular expression does, and may take note of
+    /// its groups for the value's sake; one that fails ends the search without a value but the
+    /// default.
     pub fn find<E>(
         &self,
         text: &[u8],

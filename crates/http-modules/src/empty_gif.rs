@@ -39,7 +39,8 @@ impl Conf for EmptyGif {
     }
 }
 
-/// GIF 89a: a screen of 1×1 with two colours, of which the second is transparent, and one pixel of it.
+/// GIF 89a: a screen of 1×1 with two colours, of which the second is transparent, and one pixel of
+/// it.
 static GIF: [u8; 43] = *b"GIF89a\x01\0\x01\0\x80\x01\0\0\0\0\xff\xff\xff\
     !\xf9\x04\x01\0\0\x01\0,\0\0\0\0\x01\0\x01\0\0\x02\x02L\x01\0;";
 

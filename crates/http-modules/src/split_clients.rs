@@ -1,4 +1,5 @@
-//! `split_clients`: a variable that divides requests into shares, the same key always into the same.
+//! `split_clients`: a variable that divides requests into shares, the same key always into the
+//! same.
 
 use std::rc::Rc;
 

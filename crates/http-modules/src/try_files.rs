@@ -175,7 +175,8 @@ fn found(r: &mut Request, name: &[u8], folder: bool) {
             r.uri.truncate(len);
             r.uri.extend_from_slice(name);
         }
-        // The alias of a location with a regular expression names a file; from now on the URI follows.
+        // The alias of a location with a regular expression names a file; from now on the URI
+        // follows.
         None if whole => {
             if !folder {
                 set(&mut r.uri, name);

@@ -1,4 +1,5 @@
-//! `limit_req` and `limit_conn`: counts shared by workers, kept by reloads, given back by who leaves.
+//! `limit_req` and `limit_conn`: counts shared by workers, kept by reloads, given back by who
+//! leaves.
 
 use std::time::Duration;
 

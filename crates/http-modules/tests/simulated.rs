@@ -1,6 +1,6 @@
-//! The connection code itself, on every driver: the kernel's, and simulations with faults. Clients send
-//! pipelined requests in pieces of chance, or go away half-way; what they get must be what they asked
-//! for, in order, and nothing may be left behind.
+//! The connection code itself, on every driver: the kernel's, and simulations with faults. Clients
+//! send pipelined requests in pieces of chance, or go away half-way; what they get must be what
+//! they asked for, in order, and nothing may be left behind.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -263,8 +263,8 @@ fn nothing_is_left_behind_when_connections_break() {
     }
 }
 
-/// A file that is cut short while it is being sent: the response cannot be finished, so that nothing may
-/// follow it on the connection.
+/// A file that is cut short while it is being sent: the response cannot be finished, so that
+/// nothing may follow it on the connection.
 async fn truncated(dir: PathBuf, extra: &'static str) {
     let (engine, addr) = start(&dir, extra);
     let path = dir.join("large.bin");

@@ -59,8 +59,8 @@ pub struct Flags {
     pub pipelined: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.
     pub without_uri: bool,
-    /// `alias` of a location with a regular expression names a folder, not a file: `try_files` found
-    /// the file below it that the URI now names.
+    /// `alias` of a location with a regular expression names a folder, not a file: `try_files`
+    /// found the file below it that the URI now names.
     pub uri_below_alias: bool,
     /// The folder that `root` names is there: a file below it was opened.
     pub root_tested: bool,
@@ -376,8 +376,8 @@ impl Request {
         self.log(level, format_args!("{what} failed {}", base::log::os_error(e)));
     }
 
-    /// Writes a line for who looks for a fault (`error_log … debug`, `debug_connection`), without the
-    /// request's context, as nginx does.
+    /// Writes a line for who looks for a fault (`error_log … debug`, `debug_connection`), without
+    /// the request's context, as nginx does.
     #[inline]
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         let (c, log) = (self.c(), self.error_log());

@@ -27,8 +27,8 @@ const READ_CHUNK: u64 = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct SendFailed;
 
-/// Sends the prepared response, which header filters have seen. With `more` (another request waits in the buffer) small output
-/// stays in the wire chain, to go with the next.
+/// Sends the prepared response, which header filters have seen. With `more` (another request waits
+/// in the buffer) small output stays in the wire chain, to go with the next.
 pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     let framing = head::framing(r);
     if r.head.version >= proto::h1::Version::HTTP_10 {

@@ -37,7 +37,8 @@ pub fn id() -> u32 {
     }
 }
 
-/// Whether a process of this id exists. One that has ended does until its parent has taken its status.
+/// Whether a process of this id exists. One that has ended does until its parent has taken its
+/// status.
 pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))

@@ -90,9 +90,9 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Reads the configuration. `running` is the one it is to take the place of: shared zones that both
-    /// have are kept. `syntax_ok` is called when its text is understood and before the settings are
-    /// weighed against each other and the system.
+    /// Reads the configuration. `running` is the one it is to take the place of: shared zones that
+    /// both have are kept. `syntax_ok` is called when its text is understood and before the
+    /// settings are weighed against each other and the system.
     pub fn parse(
         &self,
         running: Option<&Cycle>,

@@ -1,8 +1,8 @@
 //! A lock between processes that waits for its turn, and outlives an owner that died with it.
 //!
-//! The word is that of the kernel's robust futexes: the owner's process id, a bit that says that somebody
-//! sleeps, and a bit that says that an owner died. Whoever takes the lock after a death is told, because what
-//! the lock guards may be half changed.
+//! The word is that of the kernel's robust futexes: the owner's process id, a bit that says that
+//! somebody sleeps, and a bit that says that an owner died. Whoever takes the lock after a death is
+//! told, because what the lock guards may be half changed.
 //!
 //! ```text
 //!            take                      sleep
@@ -29,12 +29,14 @@ const OWNER: u32 = ABANDONED - 1;
 /// How often to look before sleeping: what the lock guards takes well under a microsecond.
 const SPINS: u32 = 200;
 
-/// How long to sleep before asking whether the owner lives. The master tells sooner, if there is one.
+/// How long to sleep before asking whether the owner lives. The master tells sooner, if there is
+/// one.
 const DOUBT: Duration = Duration::from_millis(20);
 
 /// Takes the lock, waiting as long as it takes. True when an owner died with it.
 ///
-/// A process takes a lock once at a time: one that finds itself the owner has the id of a process that died.
+/// A process takes a lock once at a time: one that finds itself the owner has the id of a process
+/// that died.
 #[inline]
 pub(crate) fn lock(word: &AtomicU32) -> bool {
     let me = os::process::id();
@@ -53,7 +55,8 @@ fn contended(word: &AtomicU32, me: u32) -> bool {
         hint::spin_loop();
     }
     loop {
-        // Who has slept cannot know whether others still do, and wakes one more than needed at worst.
+        // Who has slept cannot know whether others still do, and wakes one more than needed at
+        // worst.
         if let Some(abandoned) = try_take(word, me, SLEEPERS) {
             return abandoned;
         }
@@ -75,7 +78,8 @@ fn contended(word: &AtomicU32, me: u32) -> bool {
     }
 }
 
-/// Takes the lock if it is free or its owner bears this very process's id; says whether an owner died.
+/// Takes the lock if it is free or its owner bears this very process's id; says whether an owner
+/// died.
 fn try_take(word: &AtomicU32, me: u32, flags: u32) -> Option<bool> {
     let seen = word.load(Ordering::Relaxed);
     let owner = seen & OWNER;

@@ -1,7 +1,7 @@
 //! A table of keys and values that processes share: rate limits, connection counts, sessions.
 //!
-//! The zone is a row of cells of one cache line each. Cells are named by their number, never by an address,
-//! so it does not matter where a process sees the zone.
+//! The zone is a row of cells of one cache line each. Cells are named by their number, never by an
+//! address, so it does not matter where a process sees the zone.
 //!
 //! ```text
 //!  ┌──────┬───────────┬──────┬──────┬──────┬──────┬─ ─ ─
@@ -12,9 +12,9 @@
 //!    free ──▶ next ──▶ next                                cells that were used before
 //! ```
 //!
-//! All of it is atomics, so that whatever a process left behind when it died, every word is a value; a number
-//! that leads out of the zone leads nowhere. The table is put in order again by the next process that takes
-//! the lock: entries that were whole stay, chains are made anew.
+//! All of it is atomics, so that whatever a process left behind when it died, every word is a
+//! value; a number that leads out of the zone leads nowhere. The table is put in order again by the
+//! next process that takes the lock: entries that were whole stay, chains are made anew.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -59,7 +59,8 @@ struct Head {
     /// Cells that were given back.
     free: AtomicU32,
     free_count: AtomicU32,
-    /// The first cell that was never used, as a number of cells from the first: memory is touched late.
+    /// The first cell that was never used, as a number of cells from the first: memory is touched
+    /// late.
     fresh: AtomicU32,
     entries: AtomicU32,
     rest: [AtomicU32; 9],
@@ -88,8 +89,8 @@ impl Tag {
         Tag { kind, generation, key_len: u16::from_le_bytes([a, b]) }
     }
 
-    /// Written last by who makes an entry and first by who takes it away: until then, and from then on, the
-    /// cell is free to a process that puts the table in order.
+    /// Written last by who makes an entry and first by who takes it away: until then, and from then
+    /// on, the cell is free to a process that puts the table in order.
     fn put(self, cell: &Cell) {
         let [a, b] = self.key_len.to_le_bytes();
         fence(Ordering::Release);
@@ -98,8 +99,8 @@ impl Tag {
     }
 }
 
-/// A value in a table: a few words. A process may die after it wrote some of them, so any mix of an old
-/// and a new value has to be one too.
+/// A value in a table: a few words. A process may die after it wrote some of them, so any mix of an
+/// old and a new value has to be one too.
 pub trait Record: Copy {
     /// How many words of a cell it takes, 1 to 4.
     const WORDS: usize;
@@ -485,8 +486,8 @@ impl<'a, R: Record> Locked<'a, R> {
         set(&head.free_count, get(&head.free_count) + 1);
     }
 
-    /// Makes all chains anew after a process died in the middle of a change. Entries that were whole stay;
-    /// their order of use is lost.
+    /// Makes all chains anew after a process died in the middle of a change. Entries that were
+    /// whole stay; their order of use is lost.
     #[cold]
     fn put_in_order(&mut self) {
         self.whole = false;
@@ -524,8 +525,8 @@ impl<'a, R: Record> Locked<'a, R> {
         self.whole = true;
     }
 
-    /// Whether all cells of an entry's key are there and no other entry's, and hold a key of its hash; they
-    /// are its own from then on.
+    /// Whether all cells of an entry's key are there and no other entry's, and hold a key of its
+    /// hash; they are its own from then on.
     fn claim(&mut self, entry: u32, cell: &Cell, tag: Tag) -> bool {
         let mut key = Vec::with_capacity(usize::from(tag.key_len) + CACHE_LINE);
         read(&cell.data[Table::<R>::KEY_AT..], &mut key);

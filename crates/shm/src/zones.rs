@@ -77,7 +77,8 @@ impl Zones {
         Zones { declared: RefCell::default(), before: RefCell::new(kept.collect()) }
     }
 
-    /// Declares a zone with its size in bytes, or refers to one whose size is told elsewhere (`None`).
+    /// Declares a zone with its size in bytes, or refers to one whose size is told elsewhere
+    /// (`None`).
     ///
     /// # Errors
     /// The name is another user's, or the size is another.
@@ -107,7 +108,8 @@ impl Zones {
         Ok(())
     }
 
-    /// What lies in the zone of that name in the configuration before, if user, size and type are the same.
+    /// What lies in the zone of that name in the configuration before, if user, size and type are
+    /// the same.
     pub fn kept<T: ZoneState>(&self, name: &[u8]) -> Option<Rc<T>> {
         let declared = self.declared.borrow();
         let zone = declared.iter().find(|zone| zone.name == name)?;

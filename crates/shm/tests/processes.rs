@@ -1,4 +1,5 @@
-//! A table under several processes, one of which is killed again and again, mostly with the lock in its hand.
+//! A table under several processes, one of which is killed again and again, mostly with the lock in
+//! its hand.
 //!
 //! Without the test harness: it has threads, beside which no process can be forked.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]

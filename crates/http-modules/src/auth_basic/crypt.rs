@@ -8,14 +8,15 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::des;
 
-/// bcrypt's cost is the exponent of its time: this one takes seconds, in which a worker serves nobody.
+/// bcrypt's cost is the exponent of its time: this one takes seconds, in which a worker serves
+/// nobody.
 const BCRYPT_COST_MAX: u32 = 14;
 
 /// The same for the SHA hashes, whose rounds are counted.
 const SHA_ROUNDS_MAX: u64 = 5_000_000;
 
-/// Whether the password is the one that `hash` was made of; `None` where the form of the hash is not
-/// known, or it would take too long.
+/// Whether the password is the one that `hash` was made of; `None` where the form of the hash is
+/// not known, or it would take too long.
 ///
 /// Takes up to seconds, by what the hash says: the caller decides where that may be spent.
 pub(super) fn verify(password: &[u8], hash: &[u8]) -> Option<bool> {

@@ -1,5 +1,5 @@
-//! crypt(3)'s oldest form: DES with two digits of salt. Slow by design once, weak today; files in use
-//! still hold it. Written for size, bit by bit.
+//! crypt(3)'s oldest form: DES with two digits of salt. Slow by design once, weak today; files in
+//! use still hold it. Written for size, bit by bit.
 
 use super::crypt::DIGITS;
 
@@ -127,8 +127,8 @@ fn encrypt(block: &Bits<64>, keys: &[Bits<48>; 16], expansion: &Bits<48>) -> Bit
     permute(&out, &FP)
 }
 
-/// The hash of a password under the salt in the first two digits of `setting`; `None` where those are
-/// no digits.
+/// The hash of a password under the salt in the first two digits of `setting`; `None` where those
+/// are no digits.
 pub(super) fn crypt(password: &[u8], setting: &[u8]) -> Option<Vec<u8>> {
     let &[a, b, ..] = setting else { return None };
     let mut expansion = E;

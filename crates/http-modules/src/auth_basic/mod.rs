@@ -159,9 +159,9 @@ impl Handler {
     }
 }
 
-/// Checks the password. Costly hashes are made here, on the worker's own thread, as nginx does: what
-/// was right is remembered for a moment, so that this is once a user and minute rather than once a
-/// request.
+/// Checks the password. Costly hashes are made here, on the worker's own thread, as nginx does:
+/// what was right is remembered for a moment, so that this is once a user and minute rather than
+/// once a request.
 fn verify(r: &mut Request, realm: &Bytes, hash: &[u8]) -> Verdict {
     let Some(c) = r.basic_credentials() else { return ask(r, realm) };
     let (user, password) = (c.user(), c.password());

@@ -95,7 +95,8 @@ impl Counted for Bucket {
     const KEY_MAX: usize = 65535;
 }
 
-/// Clocks may differ by a little between processes; after this they have nothing to do with each other.
+/// Clocks may differ by a little between processes; after this they have nothing to do with each
+/// other.
 const CLOCK_JUMP_MS: i64 = 60_000;
 
 impl Bucket {

@@ -1,5 +1,5 @@
-//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a server made to fit
-//! our own names and paths.
+//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a server made to
+//! fit our own names and paths.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! `proxy_redirect`: a server's own addresses in `Location` and `Refresh` become ours. The same rules
-//! change attributes of cookies.
+//! `proxy_redirect`: a server's own addresses in `Location` and `Refresh` become ours. The same
+//! rules change attributes of cookies.
 
 use std::rc::Rc;
 

@@ -43,7 +43,8 @@ enum FileTest {
 /// An answer.
 pub(super) enum Answer {
     Known(bool),
-    /// The file system has to be waited for: ask it of this path, then go on with [`Test::of_file`].
+    /// The file system has to be waited for: ask it of this path, then go on with
+    /// [`Test::of_file`].
     Wait(Bytes),
 }
 

@@ -1,8 +1,9 @@
 //! `rewrite`: `rewrite`, `return`, `set`, `if`, `break`.
 //!
-//! The directives of a server or location are one program, in the order in which they stand there; an
-//! `if` block's are part of it, skipped where the condition fails. What else stands in an `if` block of
-//! a location is configuration, and the request enters it, for what comes after the program.
+//! The directives of a server or location are one program, in the order in which they stand there;
+//! an `if` block's are part of it, skipped where the condition fails. What else stands in an `if`
+//! block of a location is configuration, and the request enters it, for what comes after the
+//! program.
 
 mod condition;
 mod replace;

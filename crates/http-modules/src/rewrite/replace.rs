@@ -169,8 +169,8 @@ impl Rewrite {
     }
 }
 
-/// Sets `Location`. Control characters, which only a decoded part of the request can have brought, are
-/// escaped again: a line feed would end the field.
+/// Sets `Location`. Control characters, which only a decoded part of the request can have brought,
+/// are escaped again: a line feed would end the field.
 pub(super) fn set_location(r: &mut Request, to: Bytes) {
     let control = |b: &u8| *b < 0x20 || *b == 0x7f;
     if !to.iter().any(control) {

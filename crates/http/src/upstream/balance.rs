@@ -189,8 +189,9 @@ impl RoundRobinPicker {
         }
     }
 
-    /// Smooth weighted round robin: each server gains its weight, the richest is chosen and pays the
-    /// sum of all. A server's effective weight sinks with failures and grows back by one a round.
+    /// Smooth weighted round robin: each server gains its weight, the richest is chosen and pays
+    /// the sum of all. A server's effective weight sinks with failures and grows back by one a
+    /// round.
     fn choose(&mut self) -> Option<Rc<Peer>> {
         let now = time::unix_secs() as i64;
         let list = if self.on_backup { &self.groups.backup } else { &self.groups.main };

@@ -1,10 +1,10 @@
 //! Passing requests to other servers.
 //!
-//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: what the request looks like on the
-//! wire and how the response is read, without any input or output of its own. The engine chooses a
-//! server ([`balance`]), takes or makes a connection ([`pool`]), carries one exchange, tries the next
-//! server where that is safe, and gives the response's body as a source that reads ahead of the
-//! client.
+//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: what the request looks like on
+//! the wire and how the response is read, without any input or output of its own. The engine
+//! chooses a server ([`balance`]), takes or makes a connection ([`pool`]), carries one exchange,
+//! tries the next server where that is safe, and gives the response's body as a source that reads
+//! ahead of the client.
 //!
 //! ```text
 //!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done

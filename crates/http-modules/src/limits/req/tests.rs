@@ -115,7 +115,8 @@ fn a_full_zone_forgets_the_oldest() {
     assert_eq!(table.lock().len(), table.capacity());
     assert_eq!(request(&table, &limit, &(count - 1).to_le_bytes(), t0), Err(Some(1000)));
     assert_eq!(request(&table, &limit, &0u64.to_le_bytes(), t0), Ok(0));
-    // A key that needs many cells drives out as many entries as it must, and no zone for one it cannot hold.
+    // A key that needs many cells drives out as many entries as it must, and no zone for one it
+    // cannot hold.
     assert_eq!(request(&table, &limit, &[7; 400], t0), Ok(0));
     assert!(table.lock().len() > 20);
     let before = table.lock().len();
