@@ -7,6 +7,7 @@ pub mod access;
 pub mod auth_basic;
 pub mod dav;
 pub mod empty_gif;
+pub mod geo;
 pub mod headers;
 pub mod index;
 pub mod limits;
@@ -15,6 +16,7 @@ pub mod map;
 pub mod not_modified;
 pub mod proxy;
 pub mod range;
+pub mod referer;
 pub mod rewrite;
 pub mod split_clients;
 pub mod static_file;
@@ -29,6 +31,8 @@ pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
+    &geo::MODULE,
+    &referer::MODULE,
     &split_clients::MODULE,
     &stub_status::MODULE,
     &empty_gif::MODULE,

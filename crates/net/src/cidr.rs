@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use os::SockAddr;
 
+use crate::forwarded::parse_ip;
+
 /// A network: an address with the number of leading bits that count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Cidr {
@@ -13,6 +15,11 @@ pub struct Cidr {
 }
 
 impl Cidr {
+    /// Every IPv4 address.
+    pub const ALL_IPV4: Cidr = Cidr { net: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 };
+    /// Every IPv6 address.
+    pub const ALL_IPV6: Cidr = Cidr { net: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 };
+
     /// The range of the addresses that share the first `bits` bits with `ip`; `None` when there are
     /// not that many.
     pub fn new(ip: IpAddr, bits: u8) -> Option<Cidr> {
@@ -35,11 +42,11 @@ impl Cidr {
     /// address has bits set that the range does not look at, which nginx warns of: "low address
     /// bits of X are meaningless".
     pub fn parse(text: &[u8]) -> Option<(Cidr, bool)> {
-        let text = std::str::from_utf8(text).ok()?;
-        let Some((ip, bits)) = text.split_once('/') else {
-            return Some((Cidr::host(text.parse().ok()?), false));
+        let Some(slash) = memchr::memchr(b'/', text) else {
+            return Some((Cidr::host(parse_ip(text)?), false));
         };
-        let ip: IpAddr = ip.parse().ok()?;
+        let ip = parse_ip(&text[..slash])?;
+        let bits = std::str::from_utf8(&text[slash + 1..]).ok()?;
         let digits = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
         let bits = match ip {
             _ if digits => bits.parse().ok()?,

@@ -4,6 +4,8 @@
 pub mod addr;
 pub mod cidr;
 pub mod engine;
+pub mod forwarded;
+pub mod geo;
 pub mod inherit;
 pub mod listen;
 pub mod listeners;
