@@ -62,6 +62,9 @@ pub async fn yield_now() {
     .await;
 }
 
+/// A waker's word that names no task, of any loop: it ends a wait and wakes nobody.
+pub(crate) const NO_TASK: u64 = NONE as u64;
+
 const LIVE: u8 = 1;
 const QUEUED: u8 = 2;
 const CANCELLED: u8 = 4;

@@ -107,6 +107,26 @@ impl SignalSet {
     }
 }
 
+/// Runs `f` with every signal held back but those that a fault of the thread itself raises. Threads
+/// that it starts begin so, and never take a signal that is meant for the process.
+pub fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
+    let mut all = std::mem::MaybeUninit::uninit();
+    let mut before = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigfillset initialises the set that the calls after it use; pthread_sigmask fills
+    // `before`, and fails only for a wrong first argument.
+    let before = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in [libc::SIGILL, libc::SIGFPE, libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        SignalSet(before.assume_init())
+    };
+    let result = f();
+    before.mask(libc::SIG_SETMASK);
+    result
+}
+
 /// Waits for one of the blocked signals of `set`. `None` when the time is over. Without a limit it
 /// waits for as long as it takes.
 pub fn wait(set: &SignalSet, limit: Option<Duration>) -> Option<Received> {

@@ -1,0 +1,361 @@
+//! Pools of threads, for what makes the caller wait: disks, and libraries that block.
+//!
+//! ```text
+//!   the loop's thread                     threads of the pool (started when there is work)
+//!   pool.run(task) ── queue ───────────────▶ the task runs, its value goes into the Outcome
+//!        │                                                     │
+//!   Run (a future) ◀── remote queue, eventfd (one for many) ── wake
+//! ```
+//!
+//! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
+//! before a fork; the threads come one by one, as tasks find none idle, and stay.
+//!
+//! A task owns all that it works on: dropping its future gives up the result and never the work,
+//! and nothing that a thread uses goes away with a request or a connection. On the simulated
+//! driver there are no threads: tasks run on the loop, after delays of chance.
+//!
+//! Modules that have blocking code of their own use [`run_blocking`].
+
+mod outcome;
+mod simulated;
+mod threads;
+
+use std::cell::{OnceCell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base::log::{Level, debug};
+
+use self::outcome::{Notice, Outcome};
+use self::simulated::Virtual;
+use self::threads::Shared;
+use crate::driver::Driver;
+use crate::turn::{try_with, with};
+
+/// The name of the pool that is used where none is named.
+pub const DEFAULT_NAME: &str = "default";
+/// Threads of the default pool, when the configuration does not say.
+pub const DEFAULT_THREADS: usize = 32;
+/// Tasks that may wait for a thread, where the configuration does not say.
+pub const DEFAULT_QUEUE: usize = 65536;
+
+type Job = Box<dyn FnOnce() -> Notice + Send>;
+
+/// Why a task has no value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TaskError {
+    /// As many tasks wait as may. The task was not run.
+    QueueFull,
+    /// No thread could be started. The task was not run.
+    NoThread,
+    /// The task panicked, with this text.
+    Panicked(String),
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskError::QueueFull => f.write_str("the queue of the thread pool is full"),
+            TaskError::NoThread => f.write_str("the thread pool has no thread"),
+            TaskError::Panicked(text) => write!(f, "panic in a thread pool's task: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+impl From<TaskError> for std::io::Error {
+    fn from(error: TaskError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
+
+/// What a pool has done, and has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Tasks that wait for a thread.
+    pub queued: usize,
+    /// Tasks that run.
+    pub running: usize,
+    /// Tasks that ended, with a value or by a panic.
+    pub done: u64,
+    /// Tasks that were refused.
+    pub refused: u64,
+    /// The longest time that a task has waited for a thread, in microseconds.
+    pub longest_wait_us: u64,
+}
+
+/// A pool of threads. Clones are the same pool; it ends with the last of them, when its tasks are
+/// done.
+#[derive(Clone)]
+pub struct Pool(Rc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    threads: usize,
+    max_queue: usize,
+    engine: OnceCell<Engine>,
+}
+
+enum Engine {
+    Threads(Arc<Shared>),
+    Virtual(Rc<Virtual>),
+}
+
+thread_local! {
+    static DEFAULT: RefCell<Option<Pool>> = const { RefCell::new(None) };
+    /// The pools of this thread that have begun to work.
+    static STARTED: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pool {
+    /// A pool of at most `threads` threads (one at least), for which at most `max_queue` tasks may
+    /// wait when all of them are busy. Starts nothing.
+    pub fn new(name: &str, threads: usize, max_queue: usize) -> Pool {
+        let threads = threads.max(1);
+        Pool(Rc::new(Inner { name: name.into(), threads, max_queue, engine: OnceCell::new() }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// How many threads it may have.
+    pub fn threads(&self) -> usize {
+        self.0.threads
+    }
+
+    /// How many tasks may wait while all threads are busy.
+    pub fn max_queue(&self) -> usize {
+        self.0.max_queue
+    }
+
+    /// What it has done, and has to do.
+    pub fn counters(&self) -> Counters {
+        match self.0.engine.get() {
+            None => Counters::default(),
+            Some(Engine::Threads(shared)) => shared.counters(),
+            Some(Engine::Virtual(virt)) => virt.counters(),
+        }
+    }
+
+    /// Gives `task` to a thread, now; the future has its value. Dropping the future gives up the
+    /// value, which is then dropped in the pool, and not the task, which runs in any case.
+    ///
+    /// Never borrow from a request or connection in a task: it outlives them.
+    ///
+    /// # Errors
+    /// The future's: see [`TaskError`]. A full queue is logged.
+    ///
+    /// # Panics
+    /// When this thread has no loop.
+    pub fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Run<T> {
+        let outcome = Outcome::new(with(|inner| inner.core.tasks.loop_id()));
+        let of_task = outcome.clone();
+        let job: Job = Box::new(move || of_task.fill(task));
+        let posted = match self.engine() {
+            Engine::Threads(shared) => shared.post(job),
+            Engine::Virtual(virt) => virt.post(job),
+        };
+        let outcome = match posted {
+            Ok(()) => Ok(outcome),
+            Err(refused) => Err(self.refused(refused)),
+        };
+        Run { pool: self.clone(), outcome: Some(outcome) }
+    }
+
+    /// Gives `task` to a thread and forgets it.
+    ///
+    /// # Errors
+    /// When it is not run: see [`TaskError`].
+    pub fn detach(&self, task: impl FnOnce() + Send + 'static) -> Result<(), TaskError> {
+        match self.run(task).outcome.take() {
+            Some(Err(error)) => Err(error),
+            Some(Ok(outcome)) => {
+                outcome.give_up();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn engine(&self) -> &Engine {
+        self.0.engine.get_or_init(|| {
+            STARTED.with(|started| {
+                let mut started = started.borrow_mut();
+                started.retain(|pool| pool.strong_count() > 0);
+                started.push(Rc::downgrade(&self.0));
+            });
+            let Inner { name, threads, max_queue, .. } = &*self.0;
+            if with(|inner| matches!(inner.driver, Driver::Sim(_))) {
+                return Engine::Virtual(Virtual::new(*threads, *max_queue));
+            }
+            let log = base::log::default();
+            base::debug!(log, debug::CORE, None, "thread pool \"{name}\" started");
+            Engine::Threads(Shared::new(name, *threads, *max_queue))
+        })
+    }
+
+    #[cold]
+    fn refused(&self, refused: Refused) -> TaskError {
+        let (log, name) = (base::log::default(), self.name());
+        match refused {
+            Refused::Full(waiting) => {
+                base::log!(
+                    log,
+                    Level::Error,
+                    None,
+                    "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
+                );
+                TaskError::QueueFull
+            }
+            Refused::NoThread(error) => {
+                let error = base::log::os_error(&error);
+                base::log!(log, Level::Alert, None, "pthread_create() failed {error}");
+                TaskError::NoThread
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { name, threads, max_queue, .. } = &*self.0;
+        write!(f, "thread_pool {name} threads={threads} max_queue={max_queue}")
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(Engine::Threads(shared)) = self.engine.get() {
+            shared.close();
+        }
+    }
+}
+
+/// Why a task was not taken.
+enum Refused {
+    /// So many wait.
+    Full(usize),
+    NoThread(std::io::Error),
+}
+
+/// The future of [`Pool::run`].
+#[must_use = "without its future a task's value is dropped; use Pool::detach for that"]
+pub struct Run<T: Send + 'static> {
+    pool: Pool,
+    /// `None` once it was told.
+    outcome: Option<Result<Arc<Outcome<T>>, TaskError>>,
+}
+
+impl<T: Send + 'static> Future for Run<T> {
+    type Output = Result<T, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, TaskError>> {
+        let value = match self.outcome.take() {
+            Some(Ok(outcome)) => match outcome.poll(cx.waker()) {
+                Some(value) => value,
+                None => {
+                    self.outcome = Some(Ok(outcome));
+                    return Poll::Pending;
+                }
+            },
+            Some(Err(error)) => Err(error),
+            // Polled after its end: it has nothing to say any more.
+            None => return Poll::Pending,
+        };
+        if let Err(error @ TaskError::Panicked(_)) = &value {
+            base::log!(base::log::default(), Level::Alert, None, "{error}");
+        }
+        Poll::Ready(value)
+    }
+}
+
+impl<T: Send + 'static> Unpin for Run<T> {}
+
+impl<T: Send + 'static> Drop for Run<T> {
+    fn drop(&mut self) {
+        if let Some(Ok(outcome)) = self.outcome.take()
+            && let Some(value) = outcome.give_up()
+            && std::mem::needs_drop::<T>()
+        {
+            // A value that came in this very moment goes where it came from: to close a file, say,
+            // may wait for a disk. Where the loop or the pool has gone, it goes here.
+            if try_with(|_| ()).is_some() {
+                let _ = self.pool.detach(move || drop(value));
+            }
+        }
+    }
+}
+
+/// The pool that is used where none is named: the one that the configuration calls `default`, or
+/// one of 32 threads.
+pub fn default() -> Pool {
+    DEFAULT.with(|default| {
+        default
+            .borrow_mut()
+            .get_or_insert_with(|| Pool::new(DEFAULT_NAME, DEFAULT_THREADS, DEFAULT_QUEUE))
+            .clone()
+    })
+}
+
+/// Makes `pool` the one that [`default()`] gives on this thread.
+pub fn set_default(pool: Pool) {
+    // The old one goes after the borrow has ended.
+    let _old = DEFAULT.with(|default| default.replace(Some(pool)));
+}
+
+/// Runs code that blocks (a database's client, a name lookup, a hash, an image) on a thread of the
+/// default pool and gives its value. This is the one way for modules to run such code; those with
+/// a pool of their own call [`Pool::run`].
+///
+/// The task owns what it works on, and runs to its end even if nobody waits for it any more. It
+/// must not use the loop, a request, or anything else of the loop's thread; `Send` keeps it from
+/// most of that.
+///
+/// ```
+/// # let mut event_loop = event::Loop::new(event::Options::default())?;
+/// # let answer = event_loop.block_on(async {
+/// // In a content handler: Step::Wait(Box::pin(async move { … }))
+/// let user = String::from("alice");
+/// let found = event::run_blocking(move || {
+///     // A library that blocks. Other requests are answered meanwhile.
+///     std::fs::read_to_string("/etc/hostname").map(|name| format!("{user} at {name}"))
+/// });
+/// match found.await {
+///     Ok(Ok(text)) => 200 + text.is_empty() as u16,
+///     Ok(Err(_disk)) => 404,
+///     // The queue was full, or the library panicked.
+///     Err(_task) => 503,
+/// }
+/// # })?;
+/// # assert!(matches!(answer, 200 | 404));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Pool::run`].
+pub async fn run_blocking<T: Send + 'static>(
+    task: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, TaskError> {
+    default().run(task).await
+}
+
+/// Whether no pool of this thread has anything to do. What was begun and is not waited for by
+/// anybody is seen to its end when a worker leaves gracefully.
+pub fn all_idle() -> bool {
+    started().iter().all(|pool| {
+        let counters = pool.counters();
+        counters.queued == 0 && counters.running == 0
+    })
+}
+
+/// The pools of this thread that have begun to work.
+pub fn started() -> Vec<Pool> {
+    STARTED.with(|started| started.borrow().iter().filter_map(Weak::upgrade).map(Pool).collect())
+}

@@ -1,0 +1,98 @@
+//! A pool without threads, for the simulated driver: tasks wait, and then run on the loop, after
+//! times of chance. So every order in which threads may end is met, and met again with the same
+//! seed.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::{Counters, Job, Refused};
+use crate::deadline::sleep;
+use crate::driver::Driver;
+use crate::task::{self, yield_now};
+use crate::turn::with;
+
+pub(super) struct Virtual {
+    threads: usize,
+    max_queue: usize,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Tasks with the time at which they came.
+    jobs: VecDeque<(Job, u64)>,
+    counters: Counters,
+    /// Simulated threads, which live while there is work.
+    threads: usize,
+}
+
+impl Virtual {
+    pub(super) fn new(threads: usize, max_queue: usize) -> Rc<Virtual> {
+        Rc::new(Virtual { threads, max_queue, state: RefCell::default() })
+    }
+
+    pub(super) fn post(self: &Rc<Self>, job: Job) -> Result<(), Refused> {
+        let mut state = self.state.borrow_mut();
+        let busy = state.jobs.len() + state.counters.running;
+        if busy >= self.threads.saturating_add(self.max_queue) {
+            state.counters.refused += 1;
+            return Err(Refused::Full(busy - self.threads));
+        }
+        state.jobs.push_back((job, base::time::now_ms()));
+        if busy >= state.threads && state.threads < self.threads {
+            state.threads += 1;
+            task::spawn(self.clone().thread());
+        }
+        Ok(())
+    }
+
+    async fn thread(self: Rc<Self>) {
+        // Even the quickest thread answers no earlier than the next round.
+        yield_now().await;
+        loop {
+            let taken = {
+                let state = &mut *self.state.borrow_mut();
+                let taken = state.jobs.pop_front();
+                match &taken {
+                    None => state.threads -= 1,
+                    Some((_, came)) => {
+                        state.counters.running += 1;
+                        let waited_us = (base::time::now_ms() - came) * 1000;
+                        let longest = &mut state.counters.longest_wait_us;
+                        *longest = waited_us.max(*longest);
+                    }
+                }
+                taken
+            };
+            let Some((job, _)) = taken else { return };
+            match delay_ms() {
+                0 => {}
+                ms => sleep(ms).await,
+            }
+            let notice = job();
+            {
+                let counters = &mut self.state.borrow_mut().counters;
+                counters.running -= 1;
+                counters.done += 1;
+            }
+            notice.give();
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let state = self.state.borrow();
+        Counters { queued: state.jobs.len(), ..state.counters }
+    }
+}
+
+/// How long a task takes: as long as a segment may be on its way.
+fn delay_ms() -> u64 {
+    with(|inner| match &mut inner.driver {
+        Driver::Sim(sim) => {
+            let most = sim.plan().faults.latency_ms;
+            sim.net.chance(most)
+        }
+        _ => 0,
+    })
+}

@@ -1,0 +1,117 @@
+//! The threads of a pool and their queue.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::{Counters, Job, Refused};
+
+/// What a pool and its threads share.
+pub(super) struct Shared {
+    queue: Mutex<Queue>,
+    /// Told when there is a task for an idle thread, and when the pool ends.
+    work: Condvar,
+    name: String,
+    threads: usize,
+    max_queue: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(Job, Instant)>,
+    started: usize,
+    running: usize,
+    done: u64,
+    refused: u64,
+    longest_wait_us: u64,
+    closed: bool,
+}
+
+impl Shared {
+    pub(super) fn new(name: &str, threads: usize, max_queue: usize) -> Arc<Shared> {
+        // The kernel keeps 15 bytes of a thread's name.
+        let name: String = format!("pool {name}").chars().filter(|c| *c != '\0').collect();
+        let (queue, work) = (Mutex::default(), Condvar::new());
+        Arc::new(Shared { queue, work, name, threads, max_queue })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No task runs under the lock; nothing is left half changed.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn post(self: &Arc<Self>, job: Job) -> Result<(), Refused> {
+        let mut queue = self.lock();
+        let busy = queue.jobs.len() + queue.running;
+        if busy >= self.threads.saturating_add(self.max_queue) {
+            queue.refused += 1;
+            return Err(Refused::Full(busy - self.threads));
+        }
+        if busy >= queue.started && queue.started < self.threads {
+            match self.start_thread() {
+                Ok(()) => queue.started += 1,
+                // Fewer threads than wished for do the work as well.
+                Err(_) if queue.started > 0 => {}
+                Err(error) => {
+                    queue.refused += 1;
+                    return Err(Refused::NoThread(error));
+                }
+            }
+        }
+        queue.jobs.push_back((job, Instant::now()));
+        drop(queue);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+        let own = self.clone();
+        let builder = thread::Builder::new().name(self.name.clone());
+        // A thread begins with the signals blocked that its maker has blocked.
+        os::signal::with_all_blocked(|| builder.spawn(move || own.work())).map(drop)
+    }
+
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            let Some((job, posted)) = queue.jobs.pop_front() else {
+                if queue.closed {
+                    return;
+                }
+                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.running += 1;
+            let waited_us = posted.elapsed().as_micros() as u64;
+            queue.longest_wait_us = queue.longest_wait_us.max(waited_us);
+            drop(queue);
+            let notice = job();
+            queue = self.lock();
+            queue.running -= 1;
+            queue.done += 1;
+            drop(queue);
+            // After the counting: whoever is told may look at the counters.
+            notice.give();
+            queue = self.lock();
+        }
+    }
+
+    /// The pool ends when what is queued is done.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let queue = self.lock();
+        Counters {
+            queued: queue.jobs.len(),
+            running: queue.running,
+            done: queue.done,
+            refused: queue.refused,
+            longest_wait_us: queue.longest_wait_us,
+        }
+    }
+}
