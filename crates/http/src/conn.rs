@@ -362,6 +362,10 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
     // An absolute target without a path is passed on with one.
     r.flags.valid_unparsed_uri = r.unparsed_uri().first() == Some(&b'/');
     r.body.begin(&r.head);
+    if r.logs(Level::Debug) {
+        let line = base::log::lossy(r.request_line()).into_owned();
+        r.log(Level::Debug, format_args!("http request line: \"{line}\""));
+    }
     let outcome = match crate::target::prepare(r) {
         Ok(()) => phases::run(r).await,
         Err(status) => {

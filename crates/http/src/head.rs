@@ -32,6 +32,10 @@ pub(crate) fn framing(r: &mut Request) -> Framing {
         if status != 304 || r.out.content_length == Some(0) {
             r.out.content_length = None;
         }
+        if status == 204 && r.out.status_text.is_none() {
+            r.out.content_type = None;
+            r.out.last_modified = None;
+        }
         return Framing::None;
     }
     if r.flags.header_only {

@@ -145,6 +145,12 @@ impl ReqBody {
         self.stage == Stage::Refused
     }
 
+    /// Takes what was got piece by piece as the whole body, read: it came whole without waiting.
+    pub(crate) fn keep(&mut self, pieces: Chain) {
+        self.mem = pieces;
+        self.stage = Stage::Read;
+    }
+
     /// Bytes of it that came so far, without framing.
     pub fn len(&self) -> u64 {
         self.len

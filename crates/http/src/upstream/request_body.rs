@@ -57,25 +57,27 @@ impl RequestBody {
         Ok(RequestBody::None)
     }
 
-    /// Takes what is there already: a chunked body that came whole is sent with its length.
+    /// Takes what is there already. A body that came whole is like one that was read before.
     async fn stream(r: &mut Request) -> Result<RequestBody, Verdict> {
         let mut pending = Chain::new();
-        let mut over = false;
-        while let Some(piece) = ready_now(r.next_body_piece()).await {
-            match piece? {
-                Some(page) => pending.push(page.into()),
-                None => {
-                    over = true;
-                    break;
-                }
+        let most = r.loc.core.client_body_buffer_size as u64;
+        while !r.body.is_finished() && pending.len() < most {
+            match ready_now(r.next_body_piece()).await {
+                Some(piece) => match piece? {
+                    Some(page) => pending.push(page.into()),
+                    None => break,
+                },
+                None => break,
             }
         }
-        let chunked = r.head.chunked && !over;
-        let length = match (r.head.chunked, over) {
-            (true, true) => Some(pending.len()),
-            (true, false) => None,
-            (false, _) => r.head.content_length,
-        };
+        let chunked = r.head.chunked;
+        if r.body.is_finished() {
+            r.body.keep(pending);
+            let length = r.body.len();
+            r.upstream_mut().body_length = Some(length);
+            return Ok(if length == 0 { RequestBody::None } else { RequestBody::Whole });
+        }
+        let length = if chunked { None } else { r.head.content_length };
         let u = r.upstream_mut();
         u.body_length = length;
         u.body_chunked = chunked;
@@ -83,7 +85,7 @@ impl RequestBody {
             let mut data = std::mem::take(&mut pending);
             frame(&mut data, &mut pending);
         }
-        Ok(RequestBody::Streamed { chunked, pending, over })
+        Ok(RequestBody::Streamed { chunked, pending, over: false })
     }
 
     /// Appends what can be sent at once.
