@@ -69,10 +69,12 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
     let status = r.status();
     status_line(r, status, out);
     match &r.out.server {
+        Some(s) if s.is_empty() => {}
         Some(s) => field(out, b"Server: ", s),
         None => field(out, b"Server: ", server_token(r.loc.core.server_tokens).as_bytes()),
     }
     match &r.out.date {
+        Some(d) if d.is_empty() => {}
         Some(d) => field(out, b"Date: ", d),
         None => field(out, b"Date: ", &time::http_date()),
     }

@@ -117,9 +117,9 @@ pub struct Response {
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer where it starts with a slash.
     pub location: Option<Bytes>,
-    /// `Server` instead of our own.
+    /// `Server` instead of our own; empty: none at all.
     pub server: Option<Bytes>,
-    /// `Date` instead of our own.
+    /// `Date` instead of our own; empty: none at all.
     pub date: Option<Bytes>,
     /// Other fields, in order.
     pub headers: Vec<(Bytes, Bytes)>,

@@ -74,6 +74,13 @@ pub(super) fn copy(
     if redirect {
         return Accepted::Redirect;
     }
+    // Passed on, these are the upstream's to say, or not to say.
+    if !head.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
+        r.out.server = Some(Bytes::new());
+    }
+    if !head.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
+        r.out.date = Some(Bytes::new());
+    }
     r.out.status = head.status;
     let line = head.status_line.of(&text);
     if !(head.status == 200 && line == b"200 OK") && line.len() > 3 {
