@@ -20,6 +20,8 @@ pub struct Source {
 pub struct Function {
     /// Its name, without the type it belongs to.
     pub name: String,
+    /// The offset of its `fn`.
+    pub at: usize,
     /// The line of its `fn`, from 1.
     pub line: usize,
     /// Lines from `fn` to the closing brace, both counted.
@@ -80,7 +82,8 @@ impl Source {
             }
             let Some(body) = self.item_body(at) else { continue };
             let line = self.line_of(at);
-            found.push(Function { name, line, lines: self.line_of(body.end - 1) + 1 - line });
+            let lines = self.line_of(body.end - 1) + 1 - line;
+            found.push(Function { name, at, line, lines });
         }
         found
     }
