@@ -154,9 +154,16 @@ async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     {
         let log = &c.listen.default.root.core.error_log;
         if c.log_enabled(log, Level::Info) {
-            c.log_write(log, Level::Info, format_args!(
-                "client timed out (110: Connection timed out) while waiting for request, client: {}, server: {}",
-                c.peer.host(), c.listen.addr));
+            c.log_write(
+                log,
+                Level::Info,
+                format_args!(
+                    "client timed out (110: Connection timed out) while waiting for request, \
+                 client: {}, server: {}",
+                    c.peer.host(),
+                    c.listen.addr
+                ),
+            );
         }
     }
     matches!(woken, Ok(true))

@@ -162,7 +162,8 @@ pub(crate) fn types(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             let mime = line.name.text.clone();
             if let Some(old) = types.insert(ext.bytes(), mime) {
                 let m = format!(
-                    "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
+                    "duplicate extension \"{}\", content type: \"{}\", \
+                     previous content type: \"{}\"",
                     ext.lossy(),
                     line.name.lossy(),
                     String::from_utf8_lossy(&old)

@@ -37,12 +37,14 @@ pub const fn directive(
 
 /// One-value settings: which draft, which field, which reader.
 macro_rules! simple {
-    ($name:ident, $cx:expr, $args:expr, $default:literal, loc.$field:ident = $set:ident, $doc:literal) => {
+    ($name:ident, $cx:expr, $args:expr, $default:literal,
+     loc.$field:ident = $set:ident, $doc:literal) => {
         directive(stringify!($name), $cx, $args, $default, $doc, |cx, n| {
             $set(&mut cx.loc::<CoreLocDraft>().$field, n)
         })
     };
-    ($name:ident, $cx:expr, $args:expr, $default:literal, srv.$field:ident = $set:ident, $doc:literal) => {
+    ($name:ident, $cx:expr, $args:expr, $default:literal,
+     srv.$field:ident = $set:ident, $doc:literal) => {
         directive(stringify!($name), $cx, $args, $default, $doc, |cx, n| {
             $set(&mut cx.srv::<CoreSrvDraft>().$field, n)
         })
