@@ -2,47 +2,57 @@
 
 use testkit::{Conn, Driver, Site, built_binary, each_driver};
 
+const GEO: &str = r#"
+geo $client { default none; 127.0.0.0/8 loopback; 255.255.255.255 unix; }
+geo $arg_ip $network {
+    default none;
+    10.0.0.0/8 ten;
+    10.1.0.0/16 ten-one;
+    2001:db8::/32 six;
+    include more.conf;
+    delete 10.0.0.0/8;
+}
+geo $arg_ip $range {
+    ranges;
+    default none;
+    10.0.0.0-10.0.0.255 whole;
+    10.0.0.10-10.0.0.20 part;
+}
+geo $proxied {
+    default none;
+    proxy 127.0.0.1;
+    192.0.2.0/24 test;
+    127.0.0.0/8 proxy;
+}
+geo $deep {
+    proxy_recursive;
+    default none;
+    proxy 127.0.0.1;
+    192.0.2.0/24 test;
+    127.0.0.0/8 proxy;
+}
+geo $arg_ip $fresh { volatile; 10.0.0.1 one; 10.0.0.2 two; }
+server {
+    listen 127.0.0.1:%PORT0%;
+    listen unix:%PREFIX%/socket;
+    location /client { return 200 $client; }
+    location /network { return 200 $network; }
+    location /range { return 200 $range; }
+    location /proxied { return 200 "$proxied $deep"; }
+    location /fresh {
+        set $a $fresh;
+        set $args ip=10.0.0.2;
+        return 200 "$a $fresh";
+    }
+}
+"#;
+
 #[test]
 fn addresses() {
     each_driver(|driver| {
         let weir = Site::new(built_binary(), driver)
             .file("conf/more.conf", b"192.0.2.0/24 included;")
-            .http(
-                r#"
-                geo $client { default none; 127.0.0.0/8 loopback; 255.255.255.255 unix; }
-                geo $arg_ip $network {
-                    default none;
-                    10.0.0.0/8 ten;
-                    10.1.0.0/16 ten-one;
-                    2001:db8::/32 six;
-                    include more.conf;
-                    delete 10.0.0.0/8;
-                }
-                geo $arg_ip $range {
-                    ranges;
-                    default none;
-                    10.0.0.0-10.0.0.255 whole;
-                    10.0.0.10-10.0.0.20 part;
-                }
-                geo $proxied { default none; proxy 127.0.0.1; 192.0.2.0/24 test; 127.0.0.0/8 proxy; }
-                geo $deep {
-                    proxy_recursive;
-                    default none;
-                    proxy 127.0.0.1;
-                    192.0.2.0/24 test;
-                    127.0.0.0/8 proxy;
-                }
-                geo $arg_ip $fresh { volatile; 10.0.0.1 one; 10.0.0.2 two; }
-                server {
-                    listen 127.0.0.1:%PORT0%;
-                    listen unix:%PREFIX%/socket;
-                    location /client { return 200 $client; }
-                    location /network { return 200 $network; }
-                    location /range { return 200 $range; }
-                    location /proxied { return 200 "$proxied $deep"; }
-                    location /fresh { set $a $fresh; set $args ip=10.0.0.2; return 200 "$a $fresh"; }
-                }"#,
-            )
+            .http(GEO)
             .start();
         for (uri, want) in [
             ("/client", "loopback"),

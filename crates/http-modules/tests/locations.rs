@@ -1,4 +1,5 @@
-//! Locations, server names, URIs, error pages, and the small content modules, over real connections.
+//! Locations, server names, URIs, error pages, and the small content modules, over real
+//! connections.
 
 use testkit::{Driver, Site, Weir, built_binary, each_driver};
 
@@ -83,18 +84,19 @@ fn servers_by_name() {
     each_driver(|driver| {
         let weir = Site::new(built_binary(), driver)
             .http(
-                r#"
-                server { listen 127.0.0.1:%PORT0%; server_name first; return 200 "$server_name"; }
-                server { listen 127.0.0.1:%PORT0%; server_name ""; return 200 "empty"; }
-                server { listen 127.0.0.1:%PORT0%; server_name a.test B.Test; return 200 "$server_name"; }
-                server { listen 127.0.0.1:%PORT0%; server_name *.wild.test; return 200 "$server_name"; }
-                server { listen 127.0.0.1:%PORT0%; server_name wild.*; return 200 "$server_name"; }
-                server { listen 127.0.0.1:%PORT0%; server_name .dot.test; return 200 "$server_name"; }
+                &r#"
+                server { %L% server_name first; return 200 "$server_name"; }
+                server { %L% server_name ""; return 200 "empty"; }
+                server { %L% server_name a.test B.Test; return 200 "$server_name"; }
+                server { %L% server_name *.wild.test; return 200 "$server_name"; }
+                server { %L% server_name wild.*; return 200 "$server_name"; }
+                server { %L% server_name .dot.test; return 200 "$server_name"; }
                 server {
                     listen 127.0.0.1:%PORT0%;
                     server_name ~^(?<user>[a-z]+)\Q.users.test\E$;
                     return 200 "$user $server_name";
-                }"#,
+                }"#
+                .replace("%L%", "listen 127.0.0.1:%PORT0%;"),
             )
             .start();
         for (host, want) in [

@@ -143,46 +143,46 @@ fn rewrites() {
     });
 }
 
+const CONDITIONS: &str = r#"server {
+    listen 127.0.0.1:%PORT0%;
+    if ($arg_server) { return 200 "server"; }
+    location /eq { if ($arg_a = "b c") { return 200 y; } return 200 n; }
+    location /ne { if ($arg_a != $arg_b) { return 200 y; } return 200 n; }
+    location /re { if ($arg_a ~ "^(.)(.)") { return 200 "$2$1"; } return 200 "n$1"; }
+    location /any { if ( $arg_a ~* ^b ) { return 200 y; } return 200 n; }
+    location /not { if ($arg_a !~ ^b) { return 200 y; } return 200 n; }
+    location /f { if (-f $document_root$uri) { return 200 y; } return 200 n; }
+    location /folder { if (-d $document_root$uri) { return 200 y; } return 200 n; }
+    location /exists { if (!-e $document_root$arg_a) { return 200 n; } return 200 y; }
+    location /x { if (-x $document_root$arg_a) { return 200 y; } return 200 n; }
+    location /last { if ($uri ~ ^/last(.*)) { rewrite ^ /eq$1 last; } }
+    location /order {
+        set $a 1;
+        if ($arg_a) { set $a "$a 2"; }
+        set $a "$a 3";
+        if ($arg_b) { set $a "$a 4"; break; }
+        return 200 $a;
+    }
+    location /enter {
+        add_header X-Kind outer;
+        if ($arg_a) { add_header X-Kind inner; }
+        if ($arg_b) { set $unused 1; }
+        return 200 x;
+    }
+    location /both {
+        if ($arg_a) { add_header X-Kind a; }
+        if ($arg_b) { add_header X-Kind b; }
+        return 200 x;
+    }
+    location /escaped { if ($uri ~ ^(.*)$) { set $x $1; } return 200 $x; }
+    location /plain { rewrite ^(.*)$ $1; set $x $1; return 200 $x; }
+}
+"#;
+
 #[test]
 fn conditions() {
     each_driver(|driver| {
-        let weir = site(
-            driver,
-            r#"server {
-                listen 127.0.0.1:%PORT0%;
-                if ($arg_server) { return 200 "server"; }
-                location /eq { if ($arg_a = "b c") { return 200 y; } return 200 n; }
-                location /ne { if ($arg_a != $arg_b) { return 200 y; } return 200 n; }
-                location /re { if ($arg_a ~ "^(.)(.)") { return 200 "$2$1"; } return 200 "n$1"; }
-                location /any { if ( $arg_a ~* ^b ) { return 200 y; } return 200 n; }
-                location /not { if ($arg_a !~ ^b) { return 200 y; } return 200 n; }
-                location /f { if (-f $document_root$uri) { return 200 y; } return 200 n; }
-                location /folder { if (-d $document_root$uri) { return 200 y; } return 200 n; }
-                location /exists { if (!-e $document_root$arg_a) { return 200 n; } return 200 y; }
-                location /x { if (-x $document_root$arg_a) { return 200 y; } return 200 n; }
-                location /last { if ($uri ~ ^/last(.*)) { rewrite ^ /eq$1 last; } }
-                location /order {
-                    set $a 1;
-                    if ($arg_a) { set $a "$a 2"; }
-                    set $a "$a 3";
-                    if ($arg_b) { set $a "$a 4"; break; }
-                    return 200 $a;
-                }
-                location /enter {
-                    add_header X-Kind outer;
-                    if ($arg_a) { add_header X-Kind inner; }
-                    if ($arg_b) { set $unused 1; }
-                    return 200 x;
-                }
-                location /both {
-                    if ($arg_a) { add_header X-Kind a; }
-                    if ($arg_b) { add_header X-Kind b; }
-                    return 200 x;
-                }
-                location /escaped { if ($uri ~ ^(.*)$) { set $x $1; } return 200 $x; }
-                location /plain { rewrite ^(.*)$ $1; set $x $1; return 200 $x; }
-            }"#,
-        );
+        let weir = site(driver, CONDITIONS);
         check(
             &weir,
             &[
@@ -239,10 +239,17 @@ fn variables() {
                 location /quiet { uninitialized_variable_warn off; return 200 "[$silent]"; }
                 location /other2 { set $silent 1; }
                 location /family { return 200 "$arg_x $http_host"; }
-                location /store { set $arg_x stored; set $http_host here; return 200 "$arg_x $http_host"; }
+                location /store {
+                    set $arg_x stored;
+                    set $http_host here;
+                    return 200 "$arg_x $http_host";
+                }
                 location /args { set $args a=b; return 200 "$args $arg_a"; }
                 location /braces { if ($uri ~ (.).$) { return 200 "${1}x"; } }
-                location /group { if ($arg_a ~ (?<g>x)) { return 200 "$g"; } return 200 "none[$g]"; }
+                location /group {
+                    if ($arg_a ~ (?<g>x)) { return 200 "$g"; }
+                    return 200 "none[$g]";
+                }
                 location /map { set $mapped stored; return 200 $mapped; }
                 location /maps { return 200 $mapped; }
             }"#,

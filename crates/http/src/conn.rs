@@ -11,8 +11,8 @@
 //!   └───────────────────────────────────┘ buffer empty, connection kept
 //! ```
 //!
-//! Parked, a connection is its socket, this task's small future and a timer. The future that serves is
-//! boxed apart and goes when the buffer is empty, with the request and its buffers.
+//! Parked, a connection is its socket, this task's small future and a timer. The future that serves
+//! is boxed apart and goes when the buffer is empty, with the request and its buffers.
 
 use std::cell::{Cell, OnceCell};
 use std::io;
@@ -31,8 +31,8 @@ use crate::send;
 use crate::server::{Address, HttpMain};
 use crate::stats::Field;
 
-/// How long, at least, a worker that is leaving goes on serving kept connections, so that none is cut
-/// under a request that is on its way: milliseconds.
+/// How long, at least, a worker that is leaving goes on serving kept connections, so that none is
+/// cut under a request that is on its way: milliseconds.
 const LEAVE_MS: u64 = 2_000;
 
 /// A connection; shared by its task and the request that it serves.
@@ -154,16 +154,9 @@ async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     {
         let log = &c.listen.default.root.core.error_log;
         if c.log_enabled(log, Level::Info) {
-            c.log_write(
-                log,
-                Level::Info,
-                format_args!(
-                    "client timed out (110: Connection timed out) while waiting for request, \
-                 client: {}, server: {}",
-                    c.peer.host(),
-                    c.listen.addr
-                ),
-            );
+            let (peer, own) = (c.peer.host(), &c.listen.addr);
+            let m = "client timed out (110: Connection timed out) while waiting for request";
+            c.log_write(log, Level::Info, format_args!("{m}, client: {peer}, server: {own}"));
         }
     }
     matches!(woken, Ok(true))
@@ -174,7 +167,8 @@ async fn wait(c: &Conn, gate: &Gate, patience_ms: u64, kept: bool) -> io::Result
         Wake::Ready => Ok(true),
         Wake::Reclaim => Ok(false),
         Wake::Gate => {
-            // The worker is leaving: a request may be on its way. It is answered, and told to be the last.
+            // The worker is leaving: a request may be on its way. It is answered, and told to be
+            // the last.
             let min = c.listen.default.root.core.keepalive_min_timeout;
             let ms = if kept { LEAVE_MS.max(min) } else { patience_ms };
             c.sock.readable(Deadline::in_ms(ms.min(patience_ms))).await?;
@@ -266,8 +260,8 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
     }
 }
 
-/// Reads on in the head. Once the host is known, its virtual server's limits hold, where servers of the
-/// address differ in them.
+/// Reads on in the head. Once the host is known, its virtual server's limits hold, where servers of
+/// the address differ in them.
 #[inline]
 fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
     if !c.listen.limits_differ {

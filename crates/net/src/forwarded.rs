@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use os::SockAddr;
 
-/// An IPv4 address as nginx reads it: four numbers up to 255, of which zeros at the front do not count.
+/// An IPv4 address as nginx reads it: four numbers up to 255, of which zeros at the front do not
+/// count.
 pub fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split(|b| *b == b'.');
@@ -26,8 +27,8 @@ pub fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok().map(IpAddr::V6)
 }
 
-/// An address with or without a port: `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. The port is 0
-/// where none is written.
+/// An address with or without a port: `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. The port
+/// is 0 where none is written.
 pub fn parse_ip_port(text: &[u8]) -> Option<(IpAddr, u16)> {
     if let Some(ip) = parse_ip(text) {
         return Some((ip, 0));
@@ -50,8 +51,8 @@ pub fn parse_ip_port(text: &[u8]) -> Option<(IpAddr, u16)> {
     }
 }
 
-/// The client behind trusted proxies. `peer` sent the request; `fields` are the field's values in the
-/// order of the request, each a list of addresses, the nearest last.
+/// The client behind trusted proxies. `peer` sent the request; `fields` are the field's values in
+/// the order of the request, each a list of addresses, the nearest last.
 ///
 /// While the address at hand is trusted, the one before it in the lists takes its place; once only,
 /// unless `recursive`. `None` where the peer itself is not trusted, or told nothing usable.

@@ -1,7 +1,7 @@
 //! `geo` blocks: a value by an address, from networks or from ranges.
 //!
-//! Networks nest; the longest that an address lies in counts. Ranges cut into one another. Both become
-//! one sorted list of where values change, which a look-up halves.
+//! Networks nest; the longest that an address lies in counts. Ranges cut into one another. Both
+//! become one sorted list of where values change, which a look-up halves.
 
 mod flat;
 mod ranges;

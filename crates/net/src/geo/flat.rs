@@ -53,11 +53,13 @@ impl<T: Number> Flat<T> {
         Flat { starts: vec![T::ZERO], values: vec![value], index: Vec::new() }
     }
 
-    /// From networks with their numbers of bits and values, each once; 0 is the value outside of all.
+    /// From networks with their numbers of bits and values, each once; 0 is the value outside of
+    /// all.
     pub fn of_networks(mut networks: Vec<(T, u8, u32)>) -> Self {
         networks.sort_unstable();
         let mut flat = Flat::new(0);
-        // The networks around the place that was reached, the innermost last: their ends and values.
+        // The networks around the place that was reached, the innermost last: their ends and
+        // values.
         let mut around: Vec<(T, u32)> = Vec::new();
         for (start, bits, value) in networks {
             while let Some(&(end, _)) = around.last()

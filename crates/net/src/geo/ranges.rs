@@ -1,7 +1,7 @@
 //! Ranges of IPv4 addresses, while a block is read.
 //!
-//! nginx keeps ranges in blocks of 65536 addresses, and what may cut into what is decided in each block
-//! by itself; so it is here, for the same files to be right and wrong.
+//! nginx keeps ranges in blocks of 65536 addresses, and what may cut into what is decided in each
+//! block by itself; so it is here, for the same files to be right and wrong.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,8 +101,8 @@ impl Ranges {
     }
 }
 
-/// Adds a piece to a block: beside the others, in place of an equal one, or inside of one. The error
-/// is the piece that it would cut in another way.
+/// Adds a piece to a block: beside the others, in place of an equal one, or inside of one. The
+/// error is the piece that it would cut in another way.
 fn add_piece(pieces: &mut Vec<Piece>, new: Piece) -> Result<Option<u32>, Piece> {
     let at = pieces.partition_point(|p| p.end < new.start);
     let Some(&old) = pieces.get(at).filter(|p| p.start <= new.end) else {
