@@ -367,7 +367,11 @@ impl Handler {
                 }
             }
             match &log.target {
-                Target::File(file) => file.line(|out| log.format.write(r, out)),
+                Target::File(file) => {
+                    // Who sees the connection end finds the request in the log, as with nginx.
+                    let last = !r.flags.keepalive;
+                    file.line(last, |out| log.format.write(r, out));
+                }
                 Target::Syslog(syslog) => {
                     let mut line = FilePath::new();
                     log.format.write(r, &mut line);

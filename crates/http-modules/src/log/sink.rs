@@ -64,8 +64,9 @@ impl FileLog {
         old.is_none_or(|old| old == buffer)
     }
 
-    /// Adds the line that `write` appends; the line feed is added here.
-    pub fn line(self: &Rc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds the line that `write` appends; the line feed is added here. `now`: it is not held back
+    /// unless there is a `buffer=`.
+    pub fn line(self: &Rc<Self>, now: bool, write: impl FnOnce(&mut Vec<u8>)) {
         if self.full_at.get() == base::time::unix_secs() {
             return;
         }
@@ -87,7 +88,9 @@ impl FileLog {
         }
         let first = !held.is_empty() && (before == 0 || held.len() < before);
         self.held.replace(held);
-        if first && buffer.is_none_or(|b| b.flush_ms > 0) {
+        if now && buffer.is_none() {
+            self.write_out();
+        } else if first && buffer.is_none_or(|b| b.flush_ms > 0) {
             self.wake();
         }
     }
@@ -208,7 +211,7 @@ mod tests {
     }
 
     fn put(log: &Rc<FileLog>, line: &str) {
-        log.line(|out| out.extend_from_slice(line.as_bytes()));
+        log.line(false, |out| out.extend_from_slice(line.as_bytes()));
     }
 
     #[test]
