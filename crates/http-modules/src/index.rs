@@ -126,7 +126,7 @@ impl Index {
 }
 
 /// Goes to the file that was chosen, with the request's own arguments.
-fn redirect(r: &mut Request, uri: &[u8]) -> Verdict {
+pub(crate) fn redirect(r: &mut Request, uri: &[u8]) -> Verdict {
     let args = std::mem::take(&mut r.args);
     let verdict = r.internal_redirect(uri, b"");
     r.args = args;

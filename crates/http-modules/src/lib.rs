@@ -5,9 +5,11 @@
 
 pub mod access;
 pub mod auth_basic;
+pub mod autoindex;
 pub mod dav;
 pub mod empty_gif;
 pub mod geo;
+mod escape;
 pub mod headers;
 pub mod index;
 pub mod limits;
@@ -15,6 +17,7 @@ pub mod log;
 pub mod map;
 pub mod not_modified;
 pub mod proxy;
+pub mod random_index;
 pub mod range;
 pub mod referer;
 pub mod rewrite;
@@ -41,7 +44,9 @@ pub static MODULES: Modules = &[
     &try_files::MODULE,
     &limits::req::MODULE,
     &limits::conn::MODULE,
+    &random_index::MODULE,
     &index::MODULE,
+    &autoindex::MODULE,
     &dav::MODULE,
     &static_file::MODULE,
     &log::MODULE,

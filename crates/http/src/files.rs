@@ -25,7 +25,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use mem::{Chain, FileHandle, Page};
-use os::file::FileMeta;
+use os::file::{FileKind, FileMeta};
 
 use crate::module::{Step, Verdict};
 use crate::request::Request;
@@ -87,6 +87,26 @@ impl OpenFile {
             chain.push_file(fd.clone(), start, end);
         }
     }
+}
+
+/// An entry of a folder.
+#[derive(Debug)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it is, links followed where they lead somewhere.
+    pub kind: FileKind,
+    /// The facts about it, where they were asked for.
+    pub meta: Option<FileMeta>,
+}
+
+/// What a folder holds, hidden names left out, in the folder's order.
+#[derive(Default, Debug)]
+pub struct Listing {
+    /// The entries.
+    pub entries: Vec<DirEntry>,
+    /// Names about which nothing could be found out (`stat()` failed).
+    pub failed: Vec<(Vec<u8>, io::Error)>,
 }
 
 /// The path could not be opened.
@@ -209,6 +229,23 @@ pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError
         Some(conf) => cache::open(r, &conf, path, links).map_ok(|f| f.facts.meta),
         None => ask_stat(r, path, links),
     }
+}
+
+/// Reads a folder, with the `facts` of every entry or only as much of them as tells what it is.
+/// `Pending`: the answer has to be waited for, see [`step`].
+pub fn try_list(r: &mut Request, path: &[u8], facts: bool) -> Poll<Result<Listing, OpenError>> {
+    let (kind, links) = (Kind::List(facts), links::Links::Follow);
+    let asked = &mut r.asked;
+    if let Some(i) = position(asked, kind, path, links)
+        && let (_, Answer::List(answer)) = asked.got.swap_remove(i)
+    {
+        return Poll::Ready(answer);
+    }
+    let answer = door::try_list(path, facts);
+    if answer.is_pending() {
+        asked.wanted = Some(Job::new(kind, path, links));
+    }
+    answer
 }
 
 /// Opens a file for appending, made when absent, with the location's `disable_symlinks`.

@@ -6,6 +6,8 @@ use conf::{ConfError, Node, Word};
 use http::cx::Cx;
 use http::request::Request;
 
+use crate::escape::upper_hex;
+
 /// What `combined` stands for.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
                         $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
@@ -160,33 +162,17 @@ fn is_special(escape: Escape, b: u8) -> bool {
 fn escape_from(escape: Escape, out: &mut Vec<u8>, from: usize) {
     let Some(first) = out[from..].iter().position(|b| is_special(escape, *b)) else { return };
     let tail = out.split_off(from + first);
-    for b in tail {
-        if !is_special(escape, b) {
-            out.push(b);
-            continue;
-        }
-        match (escape, b) {
-            (Escape::Default, _) => {
+    match escape {
+        Escape::Default => tail.iter().for_each(|b| match is_special(escape, *b) {
+            true => {
                 out.extend_from_slice(b"\\x");
-                upper_hex(out, b);
+                upper_hex(out, *b);
             }
-            (_, b'"' | b'\\') => out.extend_from_slice(&[b'\\', b]),
-            (_, b'\n') => out.extend_from_slice(b"\\n"),
-            (_, b'\r') => out.extend_from_slice(b"\\r"),
-            (_, b'\t') => out.extend_from_slice(b"\\t"),
-            (_, 0x08) => out.extend_from_slice(b"\\b"),
-            (_, 0x0c) => out.extend_from_slice(b"\\f"),
-            _ => {
-                out.extend_from_slice(b"\\u00");
-                upper_hex(out, b);
-            }
-        }
+            false => out.push(*b),
+        }),
+        Escape::Json => crate::escape::json(&tail, out),
+        Escape::None => {}
     }
-}
-
-fn upper_hex(out: &mut Vec<u8>, b: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
 }
 
 #[cfg(test)]

@@ -12,7 +12,14 @@ use crate::request::Request;
 
 /// `$arg_NAME`: the first argument of that name, in any case, as it was sent.
 pub(super) fn arg(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    write_some(out, find_arg(&r.args, name))
+    write_some(out, r.arg(name))
+}
+
+impl Request {
+    /// The first argument of a name, in any case, as it was sent.
+    pub fn arg(&self, name: &[u8]) -> Option<&[u8]> {
+        find_arg(&self.args, name)
+    }
 }
 
 fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {

@@ -1,13 +1,14 @@
 //! The one place where serving touches the file system, in two shapes: at once, or by waiting.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::task::Poll;
 
-use os::file::FileMeta;
+use os::file::{FileKind, FileMeta};
 
 use super::links::{self, Links};
-use super::{CONTENT_MAX, OpenError};
+use super::{CONTENT_MAX, DirEntry, Listing, OpenError};
 
 /// How long a file must have been left alone before what was read of it stands for it: a change
 /// right after the reading could fall into the same tick of the file system's clock. Two seconds is
@@ -48,6 +49,8 @@ pub(super) fn settled(meta: &FileMeta) -> bool {
 pub(super) enum Kind {
     Stat,
     Load,
+    /// With the facts of every entry, or only where the folder does not tell their kind.
+    List(bool),
 }
 
 /// A question to the file system that can be carried elsewhere.
@@ -61,6 +64,7 @@ pub(super) struct Job {
 pub(super) enum Answer {
     Stat(Result<FileMeta, OpenError>),
     Load(Result<Loaded, OpenError>),
+    List(Result<Listing, OpenError>),
 }
 
 impl Job {
@@ -76,6 +80,7 @@ impl Job {
         match self.kind {
             Kind::Stat => Answer::Stat(stat(&self.path, self.links)),
             Kind::Load => Answer::Load(load(&self.path, self.links)),
+            Kind::List(facts) => Answer::List(list(&self.path, facts)),
         }
     }
 }
@@ -98,6 +103,15 @@ pub(super) fn try_load(path: &[u8], links: Links) -> Poll<Result<Loaded, OpenErr
         return Poll::Pending;
     }
     Poll::Ready(load(path, links))
+}
+
+/// Reads a folder; `Pending` where that has to be waited for.
+pub(super) fn try_list(path: &[u8], facts: bool) -> Poll<Result<Listing, OpenError>> {
+    #[cfg(test)]
+    if tests::COLD.get() {
+        return Poll::Pending;
+    }
+    Poll::Ready(list(path, facts))
 }
 
 /// Answers a question for which a `try_*` was `Pending`.
@@ -128,6 +142,42 @@ fn load(path: &[u8], links: Links) -> Result<Loaded, OpenError> {
     let content = read_small(&fd, &meta);
     Ok(Loaded { meta, fd: Some(fd), content })
 }
+
+fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
+    let open = |e| OpenError::new("opendir()", e);
+    let mut listing = Listing::default();
+    for entry in std::fs::read_dir(path_of(path)).map_err(open)? {
+        let entry = entry.map_err(|e| OpenError::new("readdir()", e))?;
+        let name = entry.file_name().into_vec();
+        if name.first() == Some(&b'.') {
+            continue;
+        }
+        let kind = entry.file_type().ok().and_then(|t| match t {
+            t if t.is_file() => Some(FileKind::File),
+            t if t.is_dir() => Some(FileKind::Dir),
+            t if t.is_symlink() => None,
+            _ => Some(FileKind::Other),
+        });
+        if let (Some(kind), false) = (kind, facts) {
+            listing.entries.push(DirEntry { name, kind, meta: None });
+            continue;
+        }
+        let path = entry.path();
+        let meta = match os::file::stat(&path) {
+            // A link that leads nowhere is shown as the link that it is.
+            Err(e) if matches!(e.raw_os_error(), Some(ENOENT | ELOOP)) => os::file::lstat(&path),
+            m => m,
+        };
+        match meta {
+            Ok(m) => listing.entries.push(DirEntry { name, kind: m.kind, meta: Some(m) }),
+            Err(e) => listing.failed.push((name, e)),
+        }
+    }
+    Ok(listing)
+}
+
+const ENOENT: i32 = 2;
+const ELOOP: i32 = 40;
 
 /// The content of a small regular file, if it is as long as its facts say.
 pub(super) fn read_small(fd: &OwnedFd, meta: &FileMeta) -> Option<Vec<u8>> {

@@ -1,0 +1,421 @@
+//! `autoindex`: lists of folders, as HTML, JSON, JSONP or XML.
+
+use std::io::Write as _;
+use std::task::{Poll, ready};
+
+use base::ascii::write_u64;
+use base::log::{Level, lossy};
+use base::time::{Civil, format_http_date, unix_secs, zone_offset};
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::{ConfError, value};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::files::{self, DirEntry, Listing, OpenError};
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::output::{Body, BodySource, NextPiece};
+use http::request::Request;
+use mem::Chain;
+use os::file::FileKind;
+use proto::h1::Method;
+use proto::uri::{Escape, escape, escape_html};
+
+use crate::escape::json;
+use crate::static_file::{EACCES, ENAMETOOLONG, ENOENT, ENOTDIR};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "autoindex",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<AutoindexConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "autoindex",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether folders without an index are listed.",
+        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().on, n),
+    ),
+    directive("autoindex_format", HSL, Args::T1, "html", "What lists are written in.", |cx, n| {
+        let formats = &[
+            ("html", Format::Html),
+            ("json", Format::Json),
+            ("jsonp", Format::Jsonp),
+            ("xml", Format::Xml),
+        ];
+        value::set_enum(&mut cx.loc::<AutoindexConf>().format, n, formats)
+    }),
+    directive(
+        "autoindex_localtime",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether times in HTML lists are local.",
+        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().localtime, n),
+    ),
+    directive(
+        "autoindex_exact_size",
+        HSL,
+        Args::FLAG,
+        "on",
+        "Whether sizes in HTML lists are told to the byte.",
+        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().exact_size, n),
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Html,
+    Json,
+    Jsonp,
+    Xml,
+}
+
+#[derive(Default)]
+struct AutoindexConf {
+    on: Option<bool>,
+    format: Option<Format>,
+    localtime: Option<bool>,
+    exact_size: Option<bool>,
+}
+
+impl Conf for AutoindexConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.on = self.on.or(prev.on);
+        self.format = self.format.or(prev.format);
+        self.localtime = self.localtime.or(prev.localtime);
+        self.exact_size = self.exact_size.or(prev.exact_size);
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<AutoindexConf>();
+    if conf.on == Some(true) {
+        p.content.push(Box::new(Autoindex {
+            format: conf.format.unwrap_or(Format::Html),
+            style: Style {
+                localtime: conf.localtime.unwrap_or(false),
+                exact_size: conf.exact_size.unwrap_or(true),
+            },
+        }));
+    }
+    Ok(())
+}
+
+struct Autoindex {
+    format: Format,
+    style: Style,
+}
+
+/// How HTML lists show times and sizes.
+#[derive(Clone, Copy)]
+struct Style {
+    localtime: bool,
+    exact_size: bool,
+}
+
+impl PhaseHandler for Autoindex {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head]) {
+            return Step::Now(Verdict::Next);
+        }
+        files::step(r, |r| self.list(r))
+    }
+}
+
+impl Autoindex {
+    fn list(&self, r: &mut Request) -> Poll<Verdict> {
+        let mut format = self.format;
+        let mut callback = None;
+        if format == Format::Jsonp {
+            callback = match callback_of(r) {
+                Ok(name) => name,
+                Err(v) => return Poll::Ready(v),
+            };
+            if callback.is_none() {
+                format = Format::Json;
+            }
+        }
+        let mut path = r.map_path();
+        if path.len() > 1 {
+            path.pop();
+        }
+        let listing = match ready!(files::try_list(r, &path, true)) {
+            Ok(l) => l,
+            Err(e) => return Poll::Ready(not_listed(r, &path, &e)),
+        };
+        for (name, e) in &listing.failed {
+            let (path, name) = (lossy(&path), lossy(name));
+            r.log_os(Level::Crit, format_args!("stat() \"{path}/{name}\""), e);
+            if e.raw_os_error() != Some(EACCES) {
+                return Poll::Ready(Verdict::Status(500));
+            }
+        }
+        r.out.status = 200;
+        r.out.content_type = Some(Bytes::from_static(match format {
+            Format::Html => b"text/html",
+            Format::Json => b"application/json",
+            Format::Jsonp => b"application/javascript",
+            Format::Xml => b"text/xml",
+        }));
+        if format == Format::Xml {
+            r.out.charset = Some(Bytes::from_static(b"utf-8"));
+        }
+        let list = List { listing: Some(listing), format, callback, style: self.style };
+        r.out.body = Body::Stream(Box::new(list));
+        Poll::Ready(Verdict::Done)
+    }
+}
+
+/// `callback` of the arguments: a name that may stand in a script.
+fn callback_of(r: &Request) -> Result<Option<Vec<u8>>, Verdict> {
+    const LEN_MAX: usize = 128;
+    let Some(name) = r.arg(b"callback").filter(|n| !n.is_empty()) else { return Ok(None) };
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
+    let wrong = match name {
+        n if n.len() > LEN_MAX => "too long",
+        n if !n.iter().all(fits) => "invalid",
+        n => return Ok(Some(n.to_vec())),
+    };
+    let name = lossy(name);
+    r.log(Level::Info, format_args!("client sent {wrong} callback name: \"{name}\""));
+    Err(Verdict::Status(400))
+}
+
+/// The status for a folder that could not be read, logged as nginx does.
+pub(crate) fn not_listed(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
+    let (level, status) = match e.errno() {
+        _ if e.what != "opendir()" => (Level::Crit, 500),
+        Some(ENOENT | ENOTDIR | ENAMETOOLONG) => (Level::Error, 404),
+        Some(EACCES) => (Level::Error, 403),
+        _ => (Level::Crit, 500),
+    };
+    r.log_os(level, format_args!("{} \"{}\"", e.what, lossy(path)), &e.error);
+    Verdict::Status(status)
+}
+
+/// The list is written when it is sent: only then is it known in which charset.
+struct List {
+    listing: Option<Listing>,
+    format: Format,
+    callback: Option<Vec<u8>>,
+    style: Style,
+}
+
+impl BodySource for List {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        let listing = self.listing.take();
+        let piece = listing.map(|listing| {
+            let mut entries = listing.entries;
+            // Folders first.
+            let is_file = |e: &DirEntry| e.kind != FileKind::Dir;
+            entries.sort_by(|a, b| (is_file(a), &a.name).cmp(&(is_file(b), &b.name)));
+            let mut out = Vec::with_capacity(256 + entries.len() * 160);
+            match self.format {
+                Format::Html => {
+                    let charset = r.out.charset.as_deref();
+                    let utf8 = charset.is_some_and(|c| c.eq_ignore_ascii_case(b"utf-8"));
+                    html(&mut out, &r.uri, &entries, self.style, utf8);
+                }
+                Format::Xml => xml(&mut out, &entries),
+                Format::Json | Format::Jsonp => {
+                    json_list(&mut out, &entries, self.callback.as_deref());
+                }
+            }
+            let mut chain = Chain::new();
+            chain.push_bytes(Bytes::from(out));
+            chain
+        });
+        Box::pin(std::future::ready(Ok(piece)))
+    }
+}
+
+/// How wide names are in HTML lists, in characters.
+const NAME_WIDTH: usize = 50;
+
+fn mtime(e: &DirEntry) -> i64 {
+    e.meta.map_or(0, |m| m.mtime_sec)
+}
+
+fn size(e: &DirEntry) -> u64 {
+    e.meta.map_or(0, |m| m.size)
+}
+
+fn html(out: &mut Vec<u8>, uri: &[u8], entries: &[DirEntry], style: Style, utf8: bool) {
+    out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
+    escape_html(uri, out);
+    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
+    escape_html(uri, out);
+    out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
+    let zone = match style.localtime {
+        true => i64::from(zone_offset(unix_secs() as i64)),
+        false => 0,
+    };
+    for e in entries {
+        let dir = e.kind == FileKind::Dir;
+        out.extend_from_slice(b"<a href=\"");
+        escape(&e.name, Escape::UriComponent, out);
+        out.extend_from_slice(if dir { b"/\">" } else { b"\">" });
+        html_name(out, &e.name, dir, utf8);
+        let t = Civil::from_unix(mtime(e) + zone);
+        let (day, month, year, hour, min) = (t.day, t.month_name(), t.year, t.hour, t.min);
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, " {day:02}-{month}-{year} {hour:02}:{min:02} ");
+        match (dir, style.exact_size) {
+            (true, true) => out.extend_from_slice(b"                  -"),
+            (true, false) => out.extend_from_slice(b"      -"),
+            (false, true) => drop(write!(out, "{:>19}", size(e))),
+            (false, false) => rounded_size(out, size(e)),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+}
+
+/// A name in its column: cut and marked where it is too long, filled with spaces behind the link.
+fn html_name(out: &mut Vec<u8>, name: &[u8], dir: bool, utf8: bool) {
+    let text = if utf8 { std::str::from_utf8(name).ok() } else { None };
+    let len = text.map_or(name.len(), |t| t.chars().count());
+    if len > NAME_WIDTH {
+        let kept = NAME_WIDTH - 3;
+        let end = text.and_then(|t| t.char_indices().nth(kept)).map_or(kept, |(i, _)| i);
+        escape_html(&name[..end], out);
+        out.extend_from_slice(b"..&gt;</a>");
+        return;
+    }
+    escape_html(name, out);
+    let mut width = len;
+    if dir && width < NAME_WIDTH {
+        out.push(b'/');
+        width += 1;
+    }
+    out.extend_from_slice(b"</a>");
+    out.resize(out.len() + NAME_WIDTH - width, b' ');
+}
+
+/// A size to the unit that it is told in, rounded to the nearest.
+fn rounded_size(out: &mut Vec<u8>, size: u64) {
+    let (unit, letter) = match size {
+        0..=9_999 => {
+            // Writing to a Vec cannot fail.
+            let _ = write!(out, " {size:>6}");
+            return;
+        }
+        10_000..0x10_0000 => (1 << 10, 'K'),
+        0x10_0000..0x4000_0000 => (1 << 20, 'M'),
+        _ => (1 << 30, 'G'),
+    };
+    let rounded = size / unit + u64::from(size % unit > unit / 2 - 1);
+    let _ = write!(out, "{rounded:>6}{letter}");
+}
+
+fn kind_name(e: &DirEntry) -> &'static [u8] {
+    match e.kind {
+        FileKind::Dir => b"directory",
+        FileKind::File => b"file",
+        _ => b"other",
+    }
+}
+
+fn json_list(out: &mut Vec<u8>, entries: &[DirEntry], callback: Option<&[u8]>) {
+    if let Some(name) = callback {
+        out.extend_from_slice(b"/* callback */\r\n");
+        out.extend_from_slice(name);
+        out.push(b'(');
+    }
+    out.push(b'[');
+    for (i, e) in entries.iter().enumerate() {
+        out.extend_from_slice(if i > 0 { b",\r\n{ \"name\":\"" } else { b"\r\n{ \"name\":\"" });
+        json(&e.name, out);
+        out.extend_from_slice(b"\", \"type\":\"");
+        out.extend_from_slice(kind_name(e));
+        out.extend_from_slice(b"\", \"mtime\":\"");
+        out.extend_from_slice(&format_http_date(mtime(e)));
+        out.push(b'"');
+        if e.kind == FileKind::File {
+            out.extend_from_slice(b", \"size\":");
+            write_u64(out, size(e));
+        }
+        out.extend_from_slice(b" }");
+    }
+    out.extend_from_slice(b"\r\n]");
+    if callback.is_some() {
+        out.extend_from_slice(b");");
+    }
+}
+
+fn xml(out: &mut Vec<u8>, entries: &[DirEntry]) {
+    out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
+    for e in entries {
+        let kind = kind_name(e);
+        out.push(b'<');
+        out.extend_from_slice(kind);
+        let t = Civil::from_unix(mtime(e));
+        // Writing to a Vec cannot fail.
+        let _ = write!(
+            out,
+            " mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"",
+            t.year, t.month, t.day, t.hour, t.min, t.sec
+        );
+        if e.kind == FileKind::File {
+            let _ = write!(out, " size=\"{}\"", size(e));
+        }
+        out.push(b'>');
+        escape_html(&e.name, out);
+        out.extend_from_slice(b"</");
+        out.extend_from_slice(kind);
+        out.extend_from_slice(b">\r\n");
+    }
+    out.extend_from_slice(b"</list>\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str, dir: bool, utf8: bool) -> String {
+        let mut out = Vec::new();
+        html_name(&mut out, text.as_bytes(), dir, utf8);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn names_fill_their_column() {
+        assert_eq!(name("a", false, false), format!("a</a>{}", " ".repeat(49)));
+        assert_eq!(name("a", true, false), format!("a/</a>{}", " ".repeat(48)));
+        let fifty = "0".repeat(50);
+        assert_eq!(name(&fifty, true, false), format!("{fifty}</a>"));
+        let longer = "0".repeat(51);
+        assert_eq!(name(&longer, true, false), format!("{}..&gt;</a>", "0".repeat(47)));
+        assert_eq!(name("<&>", false, false), format!("&lt;&amp;&gt;</a>{}", " ".repeat(47)));
+        assert_eq!(name("фф", false, true), format!("фф</a>{}", " ".repeat(48)));
+        assert_eq!(name("фф", false, false), format!("фф</a>{}", " ".repeat(46)));
+        assert_eq!(name(&"ф".repeat(51), false, true), format!("{}..&gt;</a>", "ф".repeat(47)));
+    }
+
+    #[test]
+    fn sizes_are_rounded() {
+        for (size, want) in [
+            (0, "      0"),
+            (9_999, "   9999"),
+            (10_000, "    10K"),
+            (10_751, "    10K"),
+            (10_752, "    11K"),
+            ((1 << 20) - 1, "  1024K"),
+            (1 << 20, "     1M"),
+            ((1 << 20) + (1 << 19), "     2M"),
+            (1 << 30, "     1G"),
+            (5 << 40, "  5120G"),
+        ] {
+            let mut out = Vec::new();
+            rounded_size(&mut out, size);
+            assert_eq!(String::from_utf8(out).unwrap(), want, "{size}");
+        }
+    }
+}
