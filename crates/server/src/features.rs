@@ -12,8 +12,12 @@ pub const NGINX_VERSION: &str = "1.31.5";
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What is built in beyond what nginx builds by default.
-pub const WITH: &[&str] =
-    &["--with-debug", "--with-http_dav_module", "--with-http_stub_status_module"];
+pub const WITH: &[&str] = &[
+    "--with-debug",
+    "--with-http_dav_module",
+    "--with-http_random_index_module",
+    "--with-http_stub_status_module",
+];
 
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
