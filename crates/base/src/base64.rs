@@ -3,6 +3,21 @@
 /// Decodes `text` and appends the bytes to `out`. Padding may be missing, and what follows it is
 /// not looked at. False, with nothing appended, for other characters and impossible lengths.
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> bool {
+    decode_with(text, out, value_of)
+}
+
+/// The same for the alphabet of RFC 4648 section 5, which has `-` and `_` in the place of `+` and `/`.
+pub fn decode_url(text: &[u8], out: &mut Vec<u8>) -> bool {
+    decode_with(text, out, |byte| match byte {
+        b'-' => Some(62),
+        b'_' => Some(63),
+        b'+' | b'/' => None,
+        byte => value_of(byte),
+    })
+}
+
+#[inline]
+fn decode_with(text: &[u8], out: &mut Vec<u8>, value_of: impl Fn(u8) -> Option<u32>) -> bool {
     let text = text.split(|byte| *byte == b'=').next().unwrap_or_default();
     if text.len() % 4 == 1 {
         return false;

@@ -21,6 +21,7 @@ pub mod random_index;
 pub mod range;
 pub mod referer;
 pub mod rewrite;
+pub mod secure_link;
 pub mod split_clients;
 pub mod static_file;
 pub mod stub_status;
@@ -42,6 +43,7 @@ pub static MODULES: Modules = &[
     &access::MODULE,
     &auth_basic::MODULE,
     &try_files::MODULE,
+    &secure_link::MODULE,
     &limits::req::MODULE,
     &limits::conn::MODULE,
     &random_index::MODULE,

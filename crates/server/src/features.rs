@@ -16,6 +16,7 @@ pub const WITH: &[&str] = &[
     "--with-debug",
     "--with-http_dav_module",
     "--with-http_random_index_module",
+    "--with-http_secure_link_module",
     "--with-http_stub_status_module",
 ];
 
