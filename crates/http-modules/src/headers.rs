@@ -383,6 +383,10 @@ impl BodyFilter for Trailers {
         }
         FilterStep::Go
     }
+
+    fn takes_files(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

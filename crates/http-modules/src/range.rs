@@ -199,6 +199,10 @@ impl BodyFilter for Cut {
         input.clear();
         FilterStep::Go
     }
+
+    fn takes_files(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

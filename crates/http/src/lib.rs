@@ -16,6 +16,7 @@ mod core_vars;
 pub mod cx;
 pub mod engine;
 pub mod files;
+mod filter;
 mod head;
 pub mod location;
 pub mod module;

@@ -78,6 +78,9 @@ pub trait Tunnel {
 pub enum FilterStep {
     /// Took all of the input; `out` has what came of it.
     Go,
+    /// `out` has enough for now: call again, with what is left of the input, when that has gone down
+    /// the row (a filter that makes much of little).
+    More,
     /// Wait for this, then call again with no new input (a subrequest, work in a thread pool).
     Wait(Pin<Box<dyn Future<Output = Result<(), Broken>>>>),
     /// The body cannot be finished.
@@ -94,6 +97,12 @@ pub trait BodyFilter {
         last: bool,
         out: &mut Chain,
     ) -> FilterStep;
+
+    /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece of a
+    /// file at a time.
+    fn takes_files(&self) -> bool {
+        false
+    }
 }
 
 /// A response in the making.
@@ -129,6 +138,8 @@ pub struct Response {
     pub expect_trailers: bool,
     /// `Vary: Accept-Encoding` is due.
     pub vary_encoding: bool,
+    /// Pieces of the body are for the client as soon as they come: filters hold nothing back.
+    pub flush: bool,
     /// Ranges may be taken from the body.
     pub allow_ranges: bool,
     /// The range filter did its work already.

@@ -9,19 +9,20 @@ use base::log::Level;
 use event::Deadline;
 use mem::{Buf, Chain};
 
+use crate::filter::filtered;
 use crate::head::{self, Framing};
 use crate::module::Verdict;
-use crate::output::{Body, BodySource, FilterStep};
+use crate::output::{Body, BodySource};
 use crate::request::Request;
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
-const GATHER_MAX: u64 = 64 << 10;
+pub(crate) const GATHER_MAX: u64 = 64 << 10;
 
 /// Bodies up to this size are copied behind their head.
 const COPY_MAX: usize = 4096;
 
 /// How much of a file is read at once where sendfile is off.
-const READ_CHUNK: u64 = 32 << 10;
+pub(crate) const READ_CHUNK: u64 = 32 << 10;
 
 /// The response could not be sent whole: the connection is of no more use.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         }
         Body::Empty => {
             if framing == Framing::Chunked {
-                last_chunk(r);
+                crate::filter::last_chunk(r);
             }
         }
         Body::Chain(chain) if r.body_filters.is_empty() => whole(r, chain, framing).await?,
@@ -173,107 +174,51 @@ async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<()
 }
 
 /// File ranges read piece by piece, for `sendfile off`.
-async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
+pub(crate) async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
+    while !chain.is_empty() {
+        let mut piece = in_memory(r, &mut chain)?;
+        r.bytes_sent += piece.len();
+        r.wire.append(&mut piece);
+        if r.wire.len() >= if chain.is_empty() { GATHER_MAX } else { READ_CHUNK } {
+            flush(r).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes from the front of a chain what lies in memory, or a piece of the file that is in front.
+pub(crate) fn in_memory(r: &Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
+    let mut piece = Chain::new();
     while let Some(buf) = chain.pop_front() {
-        let Buf::File { file, mut pos, end } = buf else {
-            r.bytes_sent += buf.len();
-            r.wire.push(buf);
+        let Buf::File { file, pos, end } = buf else {
+            piece.push(buf);
             continue;
         };
-        while pos < end {
-            let want = (end - pos).min(READ_CHUNK);
-            match crate::files::read_page(&file, pos, want as usize) {
-                Ok(page) if !page.filled().is_empty() => {
-                    pos += page.filled().len() as u64;
-                    r.bytes_sent += page.filled().len() as u64;
-                    r.wire.push(page.into());
-                }
-                Ok(_) => {
-                    let m = "file was truncated while it was being sent";
-                    r.log(Level::Alert, format_args!("{m}"));
-                    return Err(SendFailed);
-                }
-                Err(e) => {
-                    r.log_os(Level::Crit, format_args!("pread()"), &e);
-                    return Err(SendFailed);
-                }
+        if !piece.is_empty() {
+            chain.push_front(Buf::File { file, pos, end });
+            break;
+        }
+        let want = (end - pos).min(READ_CHUNK);
+        let page = match crate::files::read_page(&file, pos, want as usize) {
+            Ok(page) if page.filled().is_empty() && want > 0 => {
+                let m = "file was truncated while it was being sent";
+                r.log(Level::Alert, format_args!("{m}"));
+                return Err(SendFailed);
             }
-            if pos < end || r.wire.len() >= GATHER_MAX {
-                flush(r).await?;
+            Ok(page) => page,
+            Err(e) => {
+                r.log_os(Level::Crit, format_args!("pread()"), &e);
+                return Err(SendFailed);
             }
+        };
+        let pos = pos + page.filled().len() as u64;
+        piece.push(page.into());
+        if pos < end {
+            chain.push_front(Buf::File { file, pos, end });
         }
+        break;
     }
-    Ok(())
-}
-
-/// A piece of the body through the body filters, framed, to the wire.
-async fn filtered(
-    r: &mut Request,
-    input: &mut Chain,
-    last: bool,
-    framing: Framing,
-) -> Result<(), SendFailed> {
-    let mut piece = input.take();
-    let mut list = std::mem::take(&mut r.body_filters);
-    for f in &mut list {
-        let mut out = Chain::new();
-        loop {
-            match f.filter(r, &mut piece, last, &mut out) {
-                FilterStep::Go => break,
-                FilterStep::Wait(until) => {
-                    if until.await.is_err() {
-                        return Err(SendFailed);
-                    }
-                }
-                FilterStep::Fail => return Err(SendFailed),
-            }
-        }
-        piece = out;
-    }
-    // Filters that the filters themselves added come behind them.
-    list.append(&mut r.body_filters);
-    r.body_filters = list;
-    let len = piece.len();
-    if len > 0 {
-        let chunked = framing == Framing::Chunked;
-        if chunked {
-            let before = r.wire.len();
-            let w = r.wire.writer_for(24);
-            base::ascii::write_hex_u64(w, len);
-            w.extend_from_slice(b"\r\n");
-            r.bytes_sent += r.wire.len() - before;
-        }
-        if !r.loc.core.sendfile && piece.iter().any(|b| matches!(b, Buf::File { .. })) {
-            through_memory(r, piece).await?;
-        } else {
-            r.bytes_sent += len;
-            r.wire.append(&mut piece);
-        }
-        if chunked {
-            r.wire.write(b"\r\n");
-            r.bytes_sent += 2;
-        }
-    }
-    if last && framing == Framing::Chunked {
-        last_chunk(r);
-    }
-    Ok(())
-}
-
-fn last_chunk(r: &mut Request) {
-    let before = r.wire.len();
-    r.wire.write(b"0\r\n");
-    let trailers = std::mem::take(&mut r.out.trailers);
-    let w = r.wire.writer();
-    for (name, value) in &trailers {
-        w.extend_from_slice(name);
-        w.extend_from_slice(b": ");
-        w.extend_from_slice(value);
-        w.extend_from_slice(b"\r\n");
-    }
-    w.extend_from_slice(b"\r\n");
-    r.out.trailers = trailers;
-    r.bytes_sent += r.wire.len() - before;
+    Ok(piece)
 }
 
 /// Sends all that is in the wire chain.

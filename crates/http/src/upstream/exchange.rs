@@ -569,6 +569,7 @@ impl Exchange {
             }
             Accepted::Response { buffering } => buffering,
         };
+        r.out.flush = !buffering;
         let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
         source.first(r, rest, progress);
         r.out.body = match source.whole(r) {
