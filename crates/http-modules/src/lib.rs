@@ -19,6 +19,7 @@ pub mod not_modified;
 pub mod proxy;
 pub mod random_index;
 pub mod range;
+pub mod realip;
 pub mod referer;
 pub mod rewrite;
 pub mod secure_link;
@@ -33,6 +34,7 @@ use http::build::Modules;
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
+    &realip::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
     &geo::MODULE,

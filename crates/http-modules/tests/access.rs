@@ -144,3 +144,51 @@ fn refusals_take_their_time() {
         assert!(began.elapsed() < Duration::from_millis(495));
     });
 }
+
+#[test]
+fn by_the_address_that_a_proxy_tells() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .file("html/a.txt", "hello")
+            .http(
+                "add_header X-Is '$remote_addr $remote_port $realip_remote_addr';
+                 set_real_ip_from 127.0.0.1; set_real_ip_from 10.0.0.0/8;
+                 server {
+                     listen 127.0.0.1:%PORT0%;
+                     location /own/ { alias html/; real_ip_header X-Client; }
+                     location /list/ { alias html/; real_ip_header X-Forwarded-For;
+                                       allow 192.0.2.0/24; deny all; }
+                     location /all/ { alias html/; real_ip_header X-Forwarded-For;
+                                      real_ip_recursive on; }
+                 }
+                 server {
+                     listen 127.0.0.1:%PORT1% proxy_protocol;
+                     real_ip_header proxy_protocol;
+                 }",
+            )
+            .start();
+        let is = |path: &str, lines: &str| {
+            let r = weir.request("GET", path, lines);
+            (r.status, r.header("x-is").unwrap_or("").to_owned())
+        };
+        let told = |addr: &str| (200, format!("{addr} 127.0.0.1"));
+        assert_eq!(is("/a.txt", "X-Real-IP: 192.0.2.1\r\n"), told("192.0.2.1 "));
+        assert_eq!(is("/a.txt", "X-Real-IP: [2001:db8::1]:80\r\n"), told("2001:db8::1 80"));
+        assert_eq!(is("/own/a.txt", "x-client: 192.0.2.1:8\r\n"), told("192.0.2.1 8"));
+        assert_eq!(is("/list/a.txt", "X-Forwarded-For: 1.1.1.1, 192.0.2.7\r\n").0, 200);
+        assert_eq!(is("/list/a.txt", "X-Forwarded-For: 192.0.2.7, 1.1.1.1\r\n").0, 403);
+        let list = "X-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nX-Forwarded-For: 10.1.1.1\r\n";
+        assert_eq!(is("/all/a.txt", list), told("2.2.2.2 "));
+        for (path, lines) in [
+            ("/a.txt", ""),
+            ("/a.txt", "X-Real-IP: somebody\r\n"),
+            ("/own/a.txt", "X-Forwarded-For: 192.0.2.1\r\n"),
+        ] {
+            assert!(is(path, lines).1.starts_with("127.0.0.1 "), "{path} {lines}");
+        }
+        let mut c = testkit::Conn::tcp(weir.port(1));
+        c.send("PROXY TCP4 192.0.2.9 192.0.2.8 1234 80\r\n");
+        c.send("GET /a.txt HTTP/1.0\r\n\r\n");
+        assert_eq!(c.response().header("x-is"), Some("192.0.2.9 1234 127.0.0.1"));
+    });
+}
