@@ -24,7 +24,7 @@ mod timer;
 mod turn;
 
 pub use deadline::{Deadline, Elapsed, sleep, timeout};
-pub use driver::DriverKind;
+pub use driver::{DriverKind, SELECT_MAX};
 pub use fd::Fd;
 pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener};

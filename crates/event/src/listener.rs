@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -237,8 +237,8 @@ impl Listener {
 
 fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match &mut inner.driver {
-        Driver::Epoll(_) => os::socket::accept(shared.sock.fd()),
         Driver::Sim(sim) => sim.net.accept(shared.sock.key),
+        _ => os::socket::accept(shared.sock.fd()),
     }
 }
 
@@ -269,6 +269,12 @@ fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
         let log = base::log::default();
         base::log!(log, Level::Alert, None, "{max} worker_connections are not enough");
         with(|inner| inner.driver.refused(fd.as_fd()));
+        return None;
+    }
+    if !with(|inner| inner.driver.takes(fd.as_fd())) {
+        let (log, number) = (base::log::default(), fd.as_raw_fd());
+        let max = crate::SELECT_MAX;
+        base::log!(log, Level::Alert, None, "descriptor {number} is not below select's {max}");
         return None;
     }
     Some(Accepted { sock: Sock::from_fd(fd), addr })

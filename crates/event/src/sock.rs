@@ -214,7 +214,7 @@ impl Drop for Registered {
             if inner.core.socks.get(self.key).is_some_and(|entry| entry.flights > 0) {
                 return Err(());
             }
-            inner.driver.closing(self.key);
+            inner.driver.closing(self.key, fd.as_fd());
             inner.core.socks.remove(self.key);
             Ok(())
         });

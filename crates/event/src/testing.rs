@@ -13,13 +13,18 @@ use crate::{Deadline, ListenOpts, Listener, Loop, Options, Sock};
 /// Simulations that [`each_driver`] runs with faults, each with a seed of its own.
 const SEEDS: u64 = 12;
 
+/// The drivers over real sockets.
+pub fn real_drivers() -> Vec<DriverKind> {
+    vec![DriverKind::Epoll, DriverKind::Poll, DriverKind::Select]
+}
+
 /// Every driver: the kernel's, a simulation without faults, and simulations with those faults
 /// that do not break connections.
 pub fn drivers() -> Vec<DriverKind> {
     let calm = Plan::new(0, Faults::NONE);
     let rough = (1..=SEEDS).map(|seed| Plan::new(seed, Faults::ROUGH));
     let simulated = std::iter::once(calm).chain(rough).flat_map(|plan| [plan, plan.completing()]);
-    std::iter::once(DriverKind::Epoll).chain(simulated.map(DriverKind::Sim)).collect()
+    real_drivers().into_iter().chain(simulated.map(DriverKind::Sim)).collect()
 }
 
 /// Runs the test that `body` makes on every driver.

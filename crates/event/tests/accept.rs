@@ -13,9 +13,13 @@ use event::testing::listen;
 use event::{AcceptLock, ListenOpts, Listener, Loop, Options};
 use os::SockAddr;
 
-fn run(options: Options, future: impl Future<Output = ()> + 'static) {
-    let mut event_loop = Loop::new(options).expect("a loop");
-    event_loop.block_on(future).expect("the loop runs");
+/// Runs the test on every driver over real sockets.
+fn run<F: Future<Output = ()> + 'static>(options: impl Fn() -> Options, body: impl Fn() -> F) {
+    for driver in event::testing::real_drivers() {
+        eprintln!("driver: {}", driver.name());
+        let mut event_loop = Loop::new(Options { driver, ..options() }).expect("a loop");
+        event_loop.block_on(body()).expect("the loop runs");
+    }
 }
 
 fn clients(addr: &SockAddr, count: usize) -> Vec<TcpStream> {
@@ -35,7 +39,7 @@ async fn accept_turns(listener: &Listener) -> Vec<u64> {
 
 #[test]
 fn one_connection_for_each_report() {
-    run(Options::default(), async {
+    run(Options::default, || async {
         let (listener, addr) = listen().expect("a listener");
         let clients = clients(&addr, 40);
         let mut turns = accept_turns(&listener).await;
@@ -47,36 +51,42 @@ fn one_connection_for_each_report() {
 
 #[test]
 fn multi_accept_takes_all_at_once() {
-    run(Options { multi_accept: true, ..Options::default() }, async {
-        let (listener, addr) = listen().expect("a listener");
-        let clients = clients(&addr, 40);
-        let mut turns = accept_turns(&listener).await;
-        assert_eq!(turns.len(), clients.len());
-        turns.dedup();
-        assert_eq!(turns.len(), 1);
-    });
+    run(
+        || Options { multi_accept: true, ..Options::default() },
+        || async {
+            let (listener, addr) = listen().expect("a listener");
+            let clients = clients(&addr, 40);
+            let mut turns = accept_turns(&listener).await;
+            assert_eq!(turns.len(), clients.len());
+            turns.dedup();
+            assert_eq!(turns.len(), 1);
+        },
+    );
 }
 
 #[test]
 fn connections_beyond_the_limit_are_closed() {
     let (log, lines) = base::log::capture(Level::Alert);
     base::log::set_default(log);
-    run(Options { connections: 3, ..Options::default() }, async {
-        let (listener, addr) = listen().expect("a listener");
-        let _clients = clients(&addr, 5);
-        let mut kept = Vec::new();
-        while let Ok(accepted) = event::timeout(50, listener.accept()).await {
-            kept.push(accepted.expect("accepted"));
-        }
-        assert_eq!((kept.len(), event::connections_in_use()), (3, 3));
-        assert_eq!(event::stats().accepted, 5);
-    });
+    run(
+        || Options { connections: 3, ..Options::default() },
+        || async {
+            let (listener, addr) = listen().expect("a listener");
+            let _clients = clients(&addr, 5);
+            let mut kept = Vec::new();
+            while let Ok(accepted) = event::timeout(50, listener.accept()).await {
+                kept.push(accepted.expect("accepted"));
+            }
+            assert_eq!((kept.len(), event::connections_in_use()), (3, 3));
+            assert_eq!(event::stats().accepted, 5);
+        },
+    );
     assert!(lines.take().contains("3 worker_connections are not enough"));
 }
 
 #[test]
 fn a_listener_that_nobody_asks_is_left_alone() {
-    run(Options::default(), async {
+    run(Options::default, || async {
         let (listener, addr) = listen().expect("a listener");
         let early = clients(&addr, 1);
         listener.accept().await.expect("accepted");
@@ -113,9 +123,11 @@ impl AcceptLock for Lock {
 #[test]
 fn the_accept_lock_is_taken_before_a_wait_and_given_back_before_other_work() {
     let lock = Lock::default();
-    let accept_mutex: Option<Box<dyn AcceptLock>> = Some(Box::new(lock.clone()));
-    let options = Options { accept_mutex, accept_mutex_delay_ms: 20, ..Options::default() };
-    run(options, async move {
+    let options = || {
+        let accept_mutex: Option<Box<dyn AcceptLock>> = Some(Box::new(lock.clone()));
+        Options { accept_mutex, accept_mutex_delay_ms: 20, ..Options::default() }
+    };
+    let body = async |lock: Lock| {
         let (listener, addr) = listen().expect("a listener");
         lock.taken.set(true);
         let _clients = clients(&addr, 2);
@@ -138,7 +150,8 @@ fn the_accept_lock_is_taken_before_a_wait_and_given_back_before_other_work() {
         for pair in calls.chunks(2) {
             assert!(matches!(pair, ["lock", "unlock"] | ["lock"]), "{calls:?}");
         }
-    });
+    };
+    run(options, || body(lock.clone()));
 }
 
 /// A worker on a thread of its own; returns how many connections it accepted.

@@ -13,13 +13,17 @@ use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, W
 use mem::{Chain, Page};
 use os::SockAddr;
 
-fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
-    run_with(Options::default(), future)
+/// Runs the test on every driver over real sockets.
+fn run<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
+    run_with(Options::default, body);
 }
 
-fn run_with<T: 'static>(options: Options, future: impl Future<Output = T> + 'static) -> T {
-    let mut event_loop = Loop::new(options).expect("a loop");
-    event_loop.block_on(future).expect("the loop runs")
+fn run_with<F: Future<Output = ()> + 'static>(options: impl Fn() -> Options, body: impl Fn() -> F) {
+    for driver in event::testing::real_drivers() {
+        eprintln!("driver: {}", driver.name());
+        let mut event_loop = Loop::new(Options { driver, ..options() }).expect("a loop");
+        event_loop.block_on(body()).expect("the loop runs");
+    }
 }
 
 fn listen() -> (Listener, SockAddr) {
@@ -69,7 +73,7 @@ async fn echo(sock: Sock) {
 
 #[test]
 fn echo_over_tcp() {
-    run(async {
+    run(|| async {
         let (listener, addr) = listen();
         event::spawn(async move {
             while let Ok(accepted) = listener.accept().await {
@@ -91,7 +95,7 @@ fn echo_over_tcp() {
 
 #[test]
 fn deadlines_end_operations() {
-    run(async {
+    run(|| async {
         let (sock, peer) = pair();
         let start = Instant::now();
         let error = sock.recv(1, Deadline::in_ms(30)).await.expect_err("nothing came");
@@ -113,7 +117,7 @@ fn deadlines_end_operations() {
 
 #[test]
 fn a_slow_reader_gets_everything() {
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         let reader = std::thread::spawn(move || {
             let (mut all, mut part) = (0, vec![0; 65536]);
@@ -147,7 +151,7 @@ fn tempfile(len: u64) -> OwnedFd {
 
 #[test]
 fn a_truncated_file_is_an_error() {
-    run(async {
+    run(|| async {
         let (sock, _peer) = pair();
         let mut chain = Chain::new();
         chain.push_file(Rc::new(tempfile(10)), 0, 20);
@@ -160,7 +164,7 @@ fn a_truncated_file_is_an_error() {
 
 #[test]
 fn send_some_keeps_to_its_limit() {
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         let mut chain = Chain::new();
         chain.write(b"abc");
@@ -176,7 +180,7 @@ fn send_some_keeps_to_its_limit() {
 
 #[test]
 fn known_to_be_empty_costs_no_call() {
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         peer.write_all(b"x").expect("write");
         assert_eq!(&*sock.try_recv().expect("no error").expect("a byte"), b"x");
@@ -195,7 +199,7 @@ fn known_to_be_empty_costs_no_call() {
 
 #[test]
 fn end_of_stream_behind_data_is_seen() {
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         sock.try_recv().expect("nothing yet");
         event::spawn(async move {
@@ -208,8 +212,8 @@ fn end_of_stream_behind_data_is_seen() {
 
 #[test]
 fn parked_connections_wake_for_data_gate_and_want() {
-    let options = Options { connections: 20, ..Options::default() };
-    run_with(options, async {
+    let options = || Options { connections: 20, ..Options::default() };
+    run_with(options, || async {
         let gate = Gate::new();
         let woken = Rc::new(RefCell::new(Vec::new()));
         let mut peers = Vec::new();
@@ -241,7 +245,7 @@ fn parked_connections_wake_for_data_gate_and_want() {
 
 #[test]
 fn dropped_operations_leave_nothing() {
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         let sock = Rc::new(sock);
         let before = event::stats().waiting;
@@ -268,7 +272,7 @@ fn dropped_operations_leave_nothing() {
 fn a_panic_costs_its_task_alone() {
     let (log, lines) = base::log::capture(base::log::Level::Alert);
     base::log::set_default(log);
-    run(async {
+    run(|| async {
         let (sock, mut peer) = pair();
         event::spawn(async move {
             let _sock = sock;
@@ -282,7 +286,7 @@ fn a_panic_costs_its_task_alone() {
 
 #[test]
 fn other_threads_wake_tasks() {
-    run(async {
+    run(|| async {
         let (to_thread, wakers) = std::sync::mpsc::channel::<std::task::Waker>();
         let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = done.clone();
@@ -309,7 +313,7 @@ fn other_threads_wake_tasks() {
 
 #[test]
 fn notify_passes_words_on() {
-    run(async {
+    run(|| async {
         let notify = Rc::new(Notify::new());
         notify.notify_one();
         notify.notified().await;
@@ -337,7 +341,7 @@ fn notify_passes_words_on() {
 
 #[test]
 fn timeout_drops_what_takes_too_long() {
-    run(async {
+    run(|| async {
         assert_eq!(event::timeout(1000, async { 5 }).await, Ok(5));
         assert_eq!(event::timeout(10, std::future::pending::<()>()).await, Err(event::Elapsed));
         assert_eq!(event::stats().waiting, 0);
@@ -346,7 +350,7 @@ fn timeout_drops_what_takes_too_long() {
 
 #[test]
 fn refused_connections_say_so() {
-    run(async {
+    run(|| async {
         let (listener, addr) = listen();
         drop(listener);
         let fd = os::socket::socket(&addr, os::socket::Kind::Stream).expect("a socket");
@@ -358,7 +362,7 @@ fn refused_connections_say_so() {
 
 #[test]
 fn drain_takes_what_the_kernel_holds() {
-    run(async {
+    run(|| async {
         let (listener, addr) = listen();
         let SockAddr::V4(v4) = addr else { panic!("an IPv4 address") };
         listener.pause();
@@ -371,8 +375,8 @@ fn drain_takes_what_the_kernel_holds() {
 
 #[test]
 fn a_coarse_clock_moves_in_steps() {
-    let options = Options { timer_resolution_ms: 40, ..Options::default() };
-    run_with(options, async {
+    let options = || Options { timer_resolution_ms: 40, ..Options::default() };
+    run_with(options, || async {
         let before = base::time::now_ms();
         for _ in 0..5 {
             event::sleep(1).await;

@@ -8,11 +8,12 @@ use net::{Cidr, Origin};
 
 use crate::directives::TABLE;
 use crate::draft::{Draft, set_count};
+use crate::settings::CONNECTIONS;
 
 /// The drivers that `use` can choose.
-const DRIVERS: &[DriverKind] = &[DriverKind::Epoll];
+const DRIVERS: &[DriverKind] = &[DriverKind::Epoll, DriverKind::Poll, DriverKind::Select];
 /// Methods of nginx's that this program does not have.
-const OTHER_METHODS: &[&str] = &["select", "poll", "kqueue", "devpoll", "/dev/poll", "eventport"];
+const OTHER_METHODS: &[&str] = &["kqueue", "devpoll", "/dev/poll", "eventport"];
 
 /// What an `events` block says.
 #[derive(Default)]
@@ -88,7 +89,21 @@ fn block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(node, "is duplicate"));
     }
     draft.events = Some(EventsDraft::default());
-    TABLE.apply(draft, node.children(), Contexts::EVENTS)
+    TABLE.apply(draft, node.children(), Contexts::EVENTS)?;
+    draft.events.as_ref().map_or(Ok(()), |events| select_limit(events, node))
+}
+
+/// select cannot watch as many connections as the others can.
+fn select_limit(events: &EventsDraft, node: &Node) -> Result<(), ConfError> {
+    let connections = events.connections.unwrap_or(CONNECTIONS);
+    if events.driver != Some(DriverKind::Select) || connections <= event::SELECT_MAX as usize {
+        return Ok(());
+    }
+    let place = |name: &[u8]| node.children().iter().find(|n| n.name.bytes() == name);
+    let word = place(b"worker_connections").or(place(b"use")).unwrap_or(node);
+    let max = event::SELECT_MAX;
+    let message = format!("the maximum number of files supported by select() is {max}");
+    Err(ConfError::at(&word.name, message))
 }
 
 fn driver(node: &Node) -> Result<DriverKind, ConfError> {
@@ -151,6 +166,11 @@ mod tests {
     #[test]
     fn errors_in_nginx_s_words() {
         for (text, message) in [
+            ("use select; worker_connections 1024;", ""),
+            (
+                "use select; worker_connections 1025;",
+                "the maximum number of files supported by select() is 1024 in f:1",
+            ),
             ("use kqueue;", "invalid event type \"kqueue\" in f:1"),
             ("use epoll; use epoll;", "\"use\" directive is duplicate in f:1"),
             (
@@ -159,7 +179,8 @@ mod tests {
             ),
             ("worker_processes 1;", "\"worker_processes\" directive is not allowed here in f:1"),
         ] {
-            let said = read(&format!("events {{ {text} }}")).map(|_| ()).unwrap_err();
+            let said = read(&format!("events {{ {text} }}")).map(|_| String::new());
+            let said = said.unwrap_or_else(|error| error);
             assert_eq!(said, message);
         }
         let said = read("events {} events {}").map(|_| ()).unwrap_err();

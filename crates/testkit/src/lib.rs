@@ -41,24 +41,36 @@ pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 pub enum Driver {
     /// `use epoll;`
     Epoll,
+    /// `use poll;`
+    Poll,
+    /// `use select;`
+    Select,
 }
 
 impl Driver {
     /// The drivers that work on this machine.
-    pub const ALL: &'static [Self] = &[Self::Epoll];
+    pub const ALL: &'static [Self] = &[Self::Epoll, Self::Poll, Self::Select];
 
     /// Its name in the `use` directive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Epoll => "epoll",
+            Self::Poll => "poll",
+            Self::Select => "select",
         }
     }
 }
 
 /// Runs a test once for each driver. The driver's name is printed first, so that a failure's
-/// output tells which one it was.
+/// output tells which one it was. `WEIR_TEST_DRIVERS`, names with commas between, leaves the
+/// others out.
 pub fn each_driver(mut test: impl FnMut(Driver)) {
-    for &driver in Driver::ALL {
+    let chosen = std::env::var("WEIR_TEST_DRIVERS").ok();
+    let is_chosen = |driver: &Driver| match &chosen {
+        Some(names) => names.split(',').any(|name| name == driver.name()),
+        None => true,
+    };
+    for &driver in Driver::ALL.iter().filter(|driver| is_chosen(driver)) {
         eprintln!("driver: {}", driver.name());
         test(driver);
     }

@@ -11,14 +11,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use super::Phase;
+use super::ticker::{Ticker, limit};
 use crate::op::Direction;
 use crate::remote::{self, Mailbox};
 use crate::slot::NONE;
@@ -37,17 +34,14 @@ pub(crate) struct Epoll {
     events: Vec<Event>,
     posted: Vec<u64>,
     /// Ticks at `timer_resolution`, when that is set: then only its ticks move the clock.
-    tick: Option<OwnedFd>,
+    tick: Option<Ticker>,
 }
 
 impl Epoll {
     pub(crate) fn new(mailbox: Arc<Mailbox>, resolution_ms: u64) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, mailbox.event(), EventData::new_u64(remote::TOKEN), EventFlags::IN)?;
-        let tick = match resolution_ms {
-            0 => None,
-            ms => Some(ticker(ms)?),
-        };
+        let tick = Ticker::new(resolution_ms)?;
         if let Some(tick) = &tick {
             epoll::add(&epoll, tick, EventData::new_u64(TICK), EventFlags::IN)?;
         }
@@ -102,13 +96,7 @@ impl Epoll {
     }
 
     pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
-        // With a ticker the clock stands still between ticks: no wait may end by it.
-        let timeout_ms =
-            if self.tick.is_some() { timeout_ms.filter(|&ms| ms == 0) } else { timeout_ms };
-        let timeout = timeout_ms.map(|ms| Timespec {
-            tv_sec: (ms / 1000).min(i32::MAX as u64 / 1000) as i64,
-            tv_nsec: (ms % 1000 * 1_000_000) as i64,
-        });
+        let timeout = limit(self.tick.as_ref(), timeout_ms);
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) => (),
@@ -121,7 +109,7 @@ impl Epoll {
             Some(tick) => {
                 let ticked = self.events.iter().any(|event| event_token(event) == TICK);
                 if ticked {
-                    let _ = rustix::io::read(tick, &mut [0u8; 8]);
+                    tick.take();
                 }
                 ticked
             }
@@ -199,16 +187,4 @@ fn ready_bits(flags: EventFlags) -> u8 {
         ready |= bits::READ | bits::WRITE | bits::PEER_CLOSED;
     }
     ready
-}
-
-fn ticker(ms: u64) -> io::Result<OwnedFd> {
-    let tick =
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    let span = rustix::time::Timespec {
-        tv_sec: (ms / 1000) as i64,
-        tv_nsec: (ms % 1000 * 1_000_000) as i64,
-    };
-    let times = Itimerspec { it_interval: span, it_value: span };
-    timerfd_settime(&tick, TimerfdTimerFlags::empty(), &times)?;
-    Ok(tick)
 }

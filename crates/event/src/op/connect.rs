@@ -40,8 +40,8 @@ impl Sock {
     fn begin_connect(&self, addr: &SockAddr) -> io::Result<()> {
         with(|inner| {
             let connected = match &mut inner.driver {
-                Driver::Epoll(_) => os::socket::connect(self.fd(), addr),
                 Driver::Sim(sim) => sim.net.connect(self.0.key, addr),
+                _ => os::socket::connect(self.fd(), addr),
             };
             if connected.is_err()
                 && let Some(entry) = inner.core.socks.get(self.0.key)
@@ -67,8 +67,8 @@ impl Sock {
                 Poll::Ready(Ok(_)) => (),
             }
             let connected = match &mut inner.driver {
-                Driver::Epoll(_) => os::socket::take_error(self.fd()),
                 Driver::Sim(sim) => sim.net.take_error(self.0.key),
+                _ => os::socket::take_error(self.fd()),
             };
             Poll::Ready(connected)
         })

@@ -16,7 +16,7 @@
 //! is still there, that result counts.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use mem::{Chain, Page};
@@ -116,10 +116,10 @@ impl Inner {
     pub(crate) fn close_landed(&mut self) -> bool {
         let Inner { core, driver } = self;
         let before = core.flights.leaving.len();
-        core.flights.leaving.retain(|(key, _fd)| {
+        core.flights.leaving.retain(|(key, fd)| {
             let flying = core.socks.get(*key).is_some_and(|entry| entry.flights > 0);
             if !flying {
-                driver.closing(*key);
+                driver.closing(*key, fd.as_fd());
                 core.socks.remove(*key);
             }
             flying

@@ -40,8 +40,8 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     page.reserve(min);
     let room = page.spare();
     let received = page.append_with(|vec| match &mut inner.driver {
-        Driver::Epoll(_) => attempt(sock.fd(), vec),
         Driver::Sim(sim) => sim.net.recv(sock.key, vec),
+        _ => attempt(sock.fd(), vec),
     });
     match &received {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

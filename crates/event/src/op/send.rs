@@ -75,8 +75,8 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     if let Some((file, pos, end)) = chain.front_file() {
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
         let sent = match driver {
-            Driver::Epoll(_) => Calls::file(sock.fd(), file, pos, count)?,
             Driver::Sim(sim) => simulate(&mut sim.net, sock.key, chain, limit)?,
+            _ => Calls::file(sock.fd(), file, pos, count)?,
         };
         // Less than was asked for need not mean that the socket is full: the pipe between the
         // two has its own limits.
@@ -132,8 +132,8 @@ fn memory<const N: usize>(
     // What follows leaves with these bytes in one packet, unless the limit holds it back.
     let more = more && bytes < limit;
     let sent = match driver {
-        Driver::Epoll(_) => Calls::memory(sock.fd(), &slices[..count], more)?,
         Driver::Sim(sim) => sim.net.send(sock.key, &slices[..count])?,
+        _ => Calls::memory(sock.fd(), &slices[..count], more)?,
     };
     Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
 }
