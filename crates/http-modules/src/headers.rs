@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::template::Template;
-use conf::{ConfError, Node, value};
+use conf::{ConfError, Node, Word, value};
 use http::core_directives::{HSLI, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
@@ -39,7 +39,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "Adds a field to responses: of good statuses, or always.",
         |cx, n| {
             let line = line(cx, n)?;
-            cx.loc::<HeadersConf>().headers.get_or_insert_default().push(line);
+            let conf = cx.loc::<HeadersConf>();
+            conf.at.get_or_insert_with(|| n.name.clone());
+            conf.headers.get_or_insert_default().push(line);
             Ok(())
         },
     ),
@@ -125,6 +127,8 @@ struct HeadersConf {
     trailers: Option<Lines>,
     headers_inherit: Option<Inherit>,
     trailers_inherit: Option<Inherit>,
+    /// The first `add_header` of this very level.
+    at: Option<Word>,
 }
 
 impl Conf for HeadersConf {
@@ -134,9 +138,44 @@ impl Conf for HeadersConf {
         }
         self.headers_inherit = self.headers_inherit.or(prev.headers_inherit);
         self.trailers_inherit = self.trailers_inherit.or(prev.trailers_inherit);
+        self.warn_of_lost(prev);
         inherit(&mut self.headers, &prev.headers, self.headers_inherit);
         inherit(&mut self.trailers, &prev.trailers, self.trailers_inherit);
         Ok(())
+    }
+}
+
+/// Fields that protect the client, and that nobody means to take away by adding another one.
+const PROTECTIVE: [&str; 9] = [
+    "Content-Security-Policy",
+    "Cross-Origin-Embedder-Policy",
+    "Cross-Origin-Opener-Policy",
+    "Cross-Origin-Resource-Policy",
+    "Permissions-Policy",
+    "Referrer-Policy",
+    "Strict-Transport-Security",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+];
+
+impl HeadersConf {
+    /// A level with `add_header` of its own has none of the enclosing one's, which few expect.
+    fn warn_of_lost(&self, prev: &Self) {
+        let (Some(at), Some(own), Some(outer)) = (&self.at, &self.headers, &prev.headers) else {
+            return;
+        };
+        if self.headers_inherit.is_some() {
+            return;
+        }
+        let is = |line: &Line, name: &str| base::ascii::eq_ignore_case(&line.name, name.as_bytes());
+        let lost =
+            |name: &&&str| outer.iter().any(|l| is(l, name)) && !own.iter().any(|l| is(l, name));
+        let lost: Vec<&str> = PROTECTIVE.iter().filter(lost).copied().collect();
+        if !lost.is_empty() {
+            let m = "\"add_header\" here drops those of the level around";
+            let help = "repeat them, or set \"add_header_inherit merge\"";
+            conf::warn(at, format_args!("{m}, {} among them: {help}", lost.join(", ")));
+        }
     }
 }
 

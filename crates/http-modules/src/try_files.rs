@@ -94,6 +94,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     }
     if let Some((candidates, last)) = &l.conf::<TryConf>().0 {
         p.precontent.push(Box::new(Handler { candidates: candidates.clone(), last: last.clone() }));
+        p.not_in_if = Some("try_files");
     }
     Ok(())
 }

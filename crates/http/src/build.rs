@@ -20,6 +20,7 @@ use crate::location::{LocKind, Location, LocationInfo, Tree};
 use crate::module::{ConfSet, LocView, Module, Pipeline, Scope};
 use crate::names::{self, ServerName};
 use crate::server::{Address, HttpMain, Listen, Server};
+use crate::traps;
 use crate::vars::Registry;
 
 /// How deep locations may nest.
@@ -216,15 +217,22 @@ impl Merge {
     ) -> Result<Rc<Location>, ConfError> {
         let mut children = Vec::with_capacity(level.locations.len());
         for l in level.locations {
+            let at = l.at.clone();
             let child = self.child(l, merged, named, depth + 1)?;
             match child.info.kind {
                 LocKind::Named => drop(named.insert(child.info.name.clone(), child)),
-                _ => children.push(child),
+                _ => children.push((child, at)),
             }
         }
-        let mut ifs = Vec::with_capacity(level.ifs.len());
+        traps::shadowed(&merged.core, &children);
+        let (mut ifs, mut open_ifs) = (Vec::with_capacity(level.ifs.len()), Vec::new());
         for l in level.ifs {
-            ifs.push(self.child(l, merged, named, depth + 1)?);
+            let (at, ends) = (l.at.clone(), l.ends);
+            let block = self.child(l, merged, named, depth + 1)?;
+            if !ends {
+                open_ifs.push((block.clone(), at));
+            }
+            ifs.push(block);
         }
         let limit_except = match level.limit_except {
             Some((methods, l)) => Some((methods, self.child(*l, merged, named, depth + 1)?)),
@@ -237,6 +245,7 @@ impl Merge {
                 install(&view, &mut pipeline)?;
             }
         }
+        traps::lost_in_ifs(&pipeline, &open_ifs);
         let mut info = info;
         info.auto_redirect |= pipeline.auto_redirect && info.name.last() == Some(&b'/');
         Ok(Rc::new(Location {
@@ -245,7 +254,7 @@ impl Merge {
             pipeline,
             confs: merged.set.clone(),
             regex,
-            tree: Tree::new(children),
+            tree: Tree::new(children.into_iter().map(|(child, _)| child).collect()),
             ifs,
             limit_except,
         }))

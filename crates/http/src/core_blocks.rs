@@ -86,7 +86,7 @@ pub(crate) fn location(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     }
     let level = cx.block(n, C::LOCATION, Some((kind, name.clone())))?;
     let at = word.clone();
-    cx.top().locations.push(LocationDraft { kind, name, regex, level, at });
+    cx.top().locations.push(LocationDraft { kind, name, regex, level, at, ends: false });
     Ok(())
 }
 
@@ -139,7 +139,8 @@ pub(crate) fn limit_except(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let level = cx.block(n, C::LIMIT_EXCEPT, me.clone())?;
     let name = me.map(|m| m.1).unwrap_or_default();
     let at = n.name.clone();
-    let draft = LocationDraft { kind: LocKind::LimitExcept, name, regex: None, level, at };
+    let draft =
+        LocationDraft { kind: LocKind::LimitExcept, name, regex: None, level, at, ends: false };
     cx.top().limit_except = Some((methods, Box::new(draft)));
     Ok(())
 }

@@ -60,6 +60,8 @@ pub(crate) struct LocationDraft {
     pub regex: Option<Rc<Regex>>,
     pub level: Level,
     pub at: Word,
+    /// An `if` whose instructions end the request: its settings are for that answer.
+    pub ends: bool,
 }
 
 /// A server as it was written, before merging.
@@ -232,9 +234,17 @@ impl Cx {
             regex: None,
             level,
             at: node.name.clone(),
+            ends: false,
         };
         let ifs = &mut self.top().ifs;
         ifs.push(draft);
         Ok((inner, Some(ifs.len() - 1)))
+    }
+
+    /// Says that the `if` block of that index always ends the request itself.
+    pub fn if_ends(&mut self, index: usize) {
+        if let Some(block) = self.top().ifs.get_mut(index) {
+            block.ends = true;
+        }
     }
 }

@@ -33,6 +33,7 @@ pub mod server;
 pub mod stats;
 mod target;
 pub mod temp_file;
+mod traps;
 pub mod types;
 pub mod upstream;
 pub mod vars;

@@ -144,6 +144,10 @@ impl Tree {
         tree
     }
 
+    pub fn has_regexes(&self) -> bool {
+        !self.regexes.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
     }

@@ -135,6 +135,25 @@ impl Test {
         Some((what, negated))
     }
 
+    /// Whether both conditions never hold for one request, as far as can be told: they ask the same
+    /// variable for different values.
+    pub fn excludes(&self, other: &Test) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Equal(a, with), Kind::Equal(b, other_with)) if a == b => {
+                match (self.negated, other.negated, with.as_const(), other_with.as_const()) {
+                    (false, false, Some(x), Some(y)) => x != y,
+                    (true, false, Some(x), Some(y)) | (false, true, Some(x), Some(y)) => x == y,
+                    _ => false,
+                }
+            }
+            (Kind::True(a), Kind::Equal(b, with)) | (Kind::Equal(b, with), Kind::True(a)) => {
+                let empty = with.as_const().is_some_and(|v| v.is_empty() || v == &b"0"[..]);
+                a == b && empty && !self.negated && !other.negated
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the condition holds. `escape`: groups in its texts are escaped.
     pub fn ask(&self, r: &mut Request, escape: bool, log: bool) -> Result<Answer, MatchFailed> {
         let holds = match &self.kind {

@@ -106,6 +106,8 @@ struct If {
     len: usize,
     /// The block's other settings, by the number that the location knows them by.
     settings: Option<usize>,
+    /// No request gets past the block.
+    ends: bool,
 }
 
 enum Return {
@@ -188,11 +190,41 @@ fn if_(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let (block, settings) = cx.if_block::<RewriteConf>(n)?;
     // A server's settings are those of the location, which is not known yet.
     let settings = settings.filter(|_| in_location);
-    let len = block.program.len();
+    let ends = block.program.iter().any(|op| match op {
+        Op::Return(_) => true,
+        Op::Rewrite(rewrite) => rewrite.always_ends(),
+        _ => false,
+    });
+    let new = If { test, len: block.program.len(), settings, ends };
+    if let Some(index) = settings {
+        if ends {
+            cx.if_ends(index);
+        }
+        let outer = &cx.loc::<RewriteConf>().program;
+        warn_of_lost(n, &new, &block.program, outer);
+    }
     let program = &mut cx.loc::<RewriteConf>().program;
-    program.push(Op::If(Box::new(If { test, len, settings })));
+    program.push(Op::If(Box::new(new)));
     program.extend(block.program);
     Ok(())
+}
+
+/// Tells of settings in `if` blocks that certainly, or as soon as two conditions hold, do nothing.
+fn warn_of_lost(n: &Node, new: &If, inner: &[Op], outer: &[Op]) {
+    let leaves = |op: &Op| matches!(op, Op::Rewrite(rewrite) if rewrite.always_leaves());
+    if inner.iter().any(leaves) {
+        let m = "settings in this \"if\" are lost: its \"rewrite\" always leaves the location";
+        conf::warn(&n.name, m);
+    }
+    let rivals = |op: &Op| match op {
+        Op::If(old) => old.settings.is_some() && !old.ends && !old.test.excludes(&new.test),
+        _ => false,
+    };
+    if !new.ends && outer.iter().any(rivals) {
+        let m =
+            "where this \"if\" and an earlier one both hold, only the settings of this one apply";
+        conf::warn(&n.name, m);
+    }
 }
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {

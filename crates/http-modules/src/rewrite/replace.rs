@@ -88,7 +88,18 @@ impl Rewrite {
         Ok(Rewrite { regex, path, args, has_args: question.is_some(), keep_args, then })
     }
 
-    /// Whether groups are escaped in what follows a match, until the program's next one.
+    /// Whether the program, and what its location does, is over here for every request.
+    pub fn always_ends(&self) -> bool {
+        let any: [&[u8]; 7] = [b"^", b".*", b"^.*$", b"^(.*)$", b"(.*)", b"^/", b"^/(.*)$"];
+        matches!(self.then, Then::Last | Then::Redirect(_)) && any.contains(&&self.regex.text()[..])
+    }
+
+    /// The same, and the request goes on in another location.
+    pub fn always_leaves(&self) -> bool {
+        self.then == Then::Last && self.always_ends()
+    }
+
+    /// Runs on the request. `escape`: whether groups are escaped in what follows a match, until the program's next one.
     pub fn run(&self, r: &mut Request, escape: &mut bool, log: bool) -> Outcome {
         let uri = std::mem::take(&mut r.uri);
         let found = self.regex.exec(r, &uri);

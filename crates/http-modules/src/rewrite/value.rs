@@ -51,6 +51,10 @@ impl Value {
         Template::parse_slice(text, word, offset, &mut Names(&mut cx.vars)).map(Value)
     }
 
+    pub fn as_const(&self) -> Option<&Bytes> {
+        self.0.as_const()
+    }
+
     pub fn eval(&self, r: &mut Request, escape: bool) -> Bytes {
         self.0.eval(&mut Source { r, escape })
     }
