@@ -6,6 +6,7 @@
 pub mod access;
 pub mod auth_basic;
 pub mod autoindex;
+pub mod charset;
 pub mod dav;
 pub mod empty_gif;
 mod escape;
@@ -56,6 +57,7 @@ pub static MODULES: Modules = &[
     &log::MODULE,
     &not_modified::MODULE,
     &headers::MODULE,
+    &charset::MODULE,
     &range::MODULE,
     &http::upstream::group::MODULE,
     &proxy::MODULE,

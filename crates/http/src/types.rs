@@ -1,9 +1,12 @@
-//! `types`: MIME types by file name extension.
+//! `types`: MIME types by file name extension, and lists of types that filters work on.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::{ConfError, Node};
+
+use crate::output::Response;
 
 /// A table of MIME types.
 #[derive(Default, Debug)]
@@ -48,9 +51,90 @@ pub fn extension(path: &[u8]) -> &[u8] {
     proto::uri::extension(path).unwrap_or_default()
 }
 
+/// The types of the responses that a filter works on (`gzip_types`, `ssi_types` and the like).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeList {
+    /// `*`
+    Any,
+    /// These, in lower case.
+    These(Vec<Bytes>),
+}
+
+impl TypeList {
+    /// The list that holds where none is set.
+    pub fn of(types: &'static [&'static str]) -> TypeList {
+        TypeList::These(types.iter().map(|t| Bytes::from_static(t.as_bytes())).collect())
+    }
+
+    /// A directive's setter: its arguments join the list, which begins with `always` (what the
+    /// filter works on whatever the directive says).
+    ///
+    /// # Errors
+    /// None so far; a type that stands there twice is warned of.
+    pub fn set(
+        field: &mut Option<TypeList>,
+        node: &Node,
+        always: Option<&'static str>,
+    ) -> Result<(), ConfError> {
+        let first = || always.iter().map(|t| Bytes::from_static(t.as_bytes())).collect();
+        let list = match field.get_or_insert_with(|| TypeList::These(first())) {
+            TypeList::Any => return Ok(()),
+            TypeList::These(list) => list,
+        };
+        for word in &node.args {
+            if word.bytes() == b"*" {
+                *field = Some(TypeList::Any);
+                return Ok(());
+            }
+            let name = Bytes::from(word.bytes().to_ascii_lowercase());
+            if list.contains(&name) {
+                conf::warn(word, format!("duplicate MIME type \"{}\"", word.lossy()));
+            } else {
+                list.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the list has the type of a response. A response without one is on no list but `*`.
+    pub fn has(&self, response: &Response) -> bool {
+        match (self, &response.content_type) {
+            (TypeList::Any, _) => true,
+            (TypeList::These(_), None) => false,
+            (TypeList::These(list), Some(of)) => {
+                list.iter().any(|t| base::ascii::eq_ignore_case(t, of))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn directive(text: &'static str) -> Node {
+        let options = conf::parse::Options::default();
+        let name = std::path::Path::new("test.conf");
+        let bytes = Bytes::from_static(text.as_bytes());
+        conf::parse::parse_bytes(name, bytes, &options).unwrap().nodes.remove(0)
+    }
+
+    #[test]
+    fn lists_of_types() {
+        let of = |t: Option<&'static str>| Response {
+            content_type: t.map(|t| Bytes::from_static(t.as_bytes())),
+            ..Response::default()
+        };
+        let mut list = None;
+        TypeList::set(&mut list, &directive("x text/Foo;"), Some("text/html")).unwrap();
+        TypeList::set(&mut list, &directive("x text/bar;"), Some("text/html")).unwrap();
+        let has = |t| list.as_ref().unwrap().has(&of(t));
+        assert!(has(Some("text/foo")) && has(Some("Text/Bar")) && has(Some("text/html")));
+        assert!(!has(Some("text/plain")) && !has(None));
+        TypeList::set(&mut list, &directive("x a/b * c/d;"), None).unwrap();
+        assert_eq!(list, Some(TypeList::Any));
+        assert!(list.unwrap().has(&of(None)));
+    }
 
     #[test]
     fn extensions_of_paths() {
