@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Conn, Port, Response, wait_for};
+use testkit::{Conn, Port, Response, signal, wait_for};
 
 /// A running `weir serve`; killed if the test fails before it ends by itself.
 struct Served {
@@ -43,8 +43,7 @@ impl Served {
 
     /// Ctrl-C, as a person stops it.
     fn interrupt(mut self) {
-        let script = format!("kill -s INT {}", self.child.id());
-        Command::new("/bin/sh").args(["-c", &script]).status().expect("sh runs");
+        signal(self.child.id(), "INT");
         let child = &mut self.child;
         let status = wait_for("the end", || child.try_wait().expect("asked"));
         assert!(status.success(), "{status}");
@@ -74,8 +73,8 @@ fn without_a_folder_there_is_a_welcome_page() {
 }
 
 #[test]
-fn a_folder_is_served() {
-    let folder = std::env::temp_dir().join(format!("weir serve-{}", std::process::id()));
+fn a_folder_is_served_and_listed_when_asked() {
+    let folder = std::env::temp_dir().join(format!("weir $serve-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("a b.txt"), "hello").unwrap();
     let path = folder.to_string_lossy();
@@ -83,6 +82,12 @@ fn a_folder_is_served() {
     let served = Served::start(&[&path]);
     assert_eq!(served.get("/a%20b.txt").body, b"hello");
     assert_eq!(served.get("/").status, 403);
+    served.interrupt();
+
+    let served = Served::start(&[&path, "--browse"]);
+    let list = served.get("/");
+    assert_eq!(list.status, 200);
+    assert!(list.text().contains("a%20b.txt"), "{}", list.text());
     served.interrupt();
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -50,8 +50,7 @@ impl Service {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("/bin/kill").args(["-s", name, &pid]).status().unwrap().success());
+        testkit::signal(self.child.id(), name);
     }
 }
 

@@ -5,18 +5,12 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
 
 use common::{BINARY, SERVER, config, site};
-use testkit::{Conn, wait_for};
+use testkit::{Conn, signal, wait_for};
 
 fn read_pid(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn kill(pid: u32, name: &str) {
-    let status = Command::new("/bin/kill").args(["-s", name, &pid.to_string()]).status();
-    assert!(status.unwrap().success());
 }
 
 fn alive(pid: u32) -> bool {
@@ -53,7 +47,7 @@ impl Daemon {
     /// Asks for a new binary and gives its master.
     fn upgrade(&self) -> (u32, u32) {
         let old = self.pid();
-        kill(old, "USR2");
+        signal(old, "USR2");
         let new = wait_for("the new binary", || {
             read_pid(&self.pid_file).filter(|pid| *pid != old && self.old_file().exists())
         });
@@ -76,7 +70,7 @@ impl Drop for Daemon {
         for file in [self.pid_file.clone(), self.old_file()] {
             let Some(pid) = read_pid(&file) else { continue };
             if alive(pid) {
-                kill(pid, "TERM");
+                signal(pid, "TERM");
                 wait_for("the server's end", || (!alive(pid)).then_some(()));
             }
         }
@@ -94,7 +88,7 @@ fn the_new_binary_takes_over() {
     let (old, new) = daemon.upgrade();
     assert_eq!(read_pid(&daemon.old_file()), Some(old));
     assert_eq!(daemon.get(), b"hello");
-    kill(old, "QUIT");
+    signal(old, "QUIT");
     wait_for("the old master's end", || (!alive(old)).then_some(()));
     wait_for("its pid file's end", || (!daemon.old_file().exists()).then_some(()));
     assert_eq!(daemon.pid(), new);
@@ -108,7 +102,7 @@ fn the_new_binary_takes_over() {
     // Once more: the new binary is the old one now.
     let (old, _) = daemon.upgrade();
     assert_eq!(old, new);
-    kill(old, "QUIT");
+    signal(old, "QUIT");
     wait_for("the old master's end", || (!alive(old)).then_some(()));
     assert_eq!(daemon.get(), b"hello");
 }
@@ -117,7 +111,7 @@ fn the_new_binary_takes_over() {
 fn the_old_binary_comes_back() {
     let daemon = Daemon::start(SERVER);
     let (old, new) = daemon.upgrade();
-    kill(old, "WINCH");
+    signal(old, "WINCH");
     let workers = |master: u32| {
         let list = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
         let list = list.unwrap_or_default();
@@ -125,15 +119,15 @@ fn the_old_binary_comes_back() {
     };
     wait_for("the old workers' end", || (workers(old) == 0).then_some(()));
     assert_eq!(daemon.get(), b"hello");
-    kill(old, "HUP");
+    signal(old, "HUP");
     wait_for("the old workers' return", || (workers(old) == 2).then_some(()));
-    kill(new, "QUIT");
+    signal(new, "QUIT");
     wait_for("the new master's end", || (!alive(new)).then_some(()));
     wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
     assert!(!daemon.old_file().exists());
     assert_eq!(daemon.get(), b"hello");
     // The sockets are the old binary's to close again, and a reload is one again.
-    kill(old, "HUP");
+    signal(old, "HUP");
     wait_for("a reload", || (daemon.log().matches("reconfiguring").count() >= 3).then_some(()));
     wait_for("two workers", || (workers(old) == 2).then_some(()));
     assert_eq!(daemon.get(), b"hello");
@@ -143,8 +137,8 @@ fn the_old_binary_comes_back() {
 fn a_new_binary_that_ends_brings_the_workers_back() {
     let daemon = Daemon::start(SERVER);
     let (old, new) = daemon.upgrade();
-    kill(old, "WINCH");
-    kill(new, "TERM");
+    signal(old, "WINCH");
+    signal(new, "TERM");
     wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
     assert_eq!(daemon.get(), b"hello");
 }
@@ -155,13 +149,13 @@ fn two_upgrades_at_a_time_are_refused() {
     let (old, new) = daemon.upgrade();
     for pid in [old, new] {
         let before = daemon.log().matches("the changing binary signal is ignored").count();
-        kill(pid, "USR2");
+        signal(pid, "USR2");
         wait_for("a refusal", || {
             let now = daemon.log().matches("the changing binary signal is ignored").count();
             (now > before).then_some(())
         });
     }
-    kill(new, "TERM");
+    signal(new, "TERM");
     wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
 }
 
@@ -225,16 +219,16 @@ fn nginx_is_replaced_and_comes_back() {
     for (next, name) in [(Path::new(BINARY), "weir/"), (nginx, "nginx/")] {
         let old = pid();
         put(next);
-        kill(old, "USR2");
+        signal(old, "USR2");
         wait_for("the new binary", || {
             (old_file.exists() && read_pid(&pid_file).is_some_and(|pid| pid != old)).then_some(())
         });
-        kill(old, "QUIT");
+        signal(old, "QUIT");
         wait_for("the old master's end", || (!alive(old)).then_some(()));
         answers_as(name);
     }
     let last = pid();
-    kill(last, "QUIT");
+    signal(last, "QUIT");
     wait_for("the server's end", || (!alive(last)).then_some(()));
     std::fs::remove_dir_all(&folder).unwrap();
 }

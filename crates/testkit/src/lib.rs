@@ -31,7 +31,7 @@ pub use binary::built_binary;
 pub use client::{Conn, Response};
 pub use ports::Port;
 pub use site::Site;
-pub use weir::Weir;
+pub use weir::{Weir, signal};
 
 /// How long anything may take before a test gives up on it. Generous: test machines are busy.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -272,9 +272,10 @@ impl Drop for Weir {
     }
 }
 
-/// Signals one process, by the shell's own `kill`: the standard library has none.
-fn signal(pid: u32, name: &str) {
+/// Signals any process that a test has started, by a signal's name without `SIG`; one that is gone
+/// is no fault. By the shell's own `kill`: the standard library has none, and small systems have
+/// no program of that name.
+pub fn signal(pid: u32, name: &str) {
     let script = format!("kill -s {name} {pid}");
-    // The process may be gone already, which is no fault here.
     let _ = Command::new("/bin/sh").args(["-c", &script]).stderr(Stdio::null()).status();
 }
