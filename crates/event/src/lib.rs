@@ -30,7 +30,7 @@ pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener};
 pub use notify::Notify;
 pub use op::Wake;
-pub use pool::{Pool, TaskError, run_blocking};
+pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, race};
 pub use sock::Sock;
 pub use task::{TaskId, spawn};

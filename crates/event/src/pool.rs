@@ -238,6 +238,46 @@ impl Drop for Inner {
     }
 }
 
+/// The pools that a configuration names.
+#[derive(Default, Debug)]
+pub struct Pools(RefCell<Vec<Pool>>);
+
+impl Pools {
+    /// Adds a pool; gives it back when there is one of its name.
+    ///
+    /// # Errors
+    /// The pool, if its name is taken.
+    pub fn add(&self, pool: Pool) -> Result<(), Pool> {
+        let mut pools = self.0.borrow_mut();
+        if pools.iter().any(|p| p.name() == pool.name()) {
+            return Err(pool);
+        }
+        pools.push(pool);
+        Ok(())
+    }
+
+    /// The pool of that name. [`DEFAULT_NAME`] is always there: a pool of 32 threads, if it was
+    /// not added before.
+    pub fn get(&self, name: &[u8]) -> Option<Pool> {
+        let mut pools = self.0.borrow_mut();
+        if let Some(pool) = pools.iter().find(|p| p.name().as_bytes() == name) {
+            return Some(pool.clone());
+        }
+        (name == DEFAULT_NAME.as_bytes()).then(|| {
+            let pool = Pool::new(DEFAULT_NAME, DEFAULT_THREADS, DEFAULT_QUEUE);
+            pools.push(pool.clone());
+            pool
+        })
+    }
+
+    /// Makes their default pool the one of this thread; see [`default()`].
+    pub fn install(&self) {
+        if let Some(pool) = self.get(DEFAULT_NAME.as_bytes()) {
+            set_default(pool);
+        }
+    }
+}
+
 /// Why a task was not taken.
 enum Refused {
     /// So many wait.

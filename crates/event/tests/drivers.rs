@@ -81,7 +81,7 @@ fn files_and_memory_arrive_in_order() {
     let content = pattern(50_000, 3);
     let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
     assert_eq!(rustix::io::pwrite(&file, &content, 0).expect("written"), content.len());
-    let file = Rc::new(file);
+    let file = mem::FileHandle::from(file);
     each_driver(|| {
         let (content, file) = (content.clone(), file.clone());
         async move {

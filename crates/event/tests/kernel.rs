@@ -132,7 +132,7 @@ fn a_slow_reader_gets_everything() {
         let file = tempfile(300_000);
         let mut chain = Chain::new();
         chain.write(b"head");
-        chain.push_file(Rc::new(file), 1000, 300_000);
+        chain.push_file(file.into(), 1000, 300_000);
         for _ in 0..200 {
             chain.push_bytes(Bytes::from(vec![7; 5000]));
         }
@@ -154,7 +154,7 @@ fn a_truncated_file_is_an_error() {
     run(|| async {
         let (sock, _peer) = pair();
         let mut chain = Chain::new();
-        chain.push_file(Rc::new(tempfile(10)), 0, 20);
+        chain.push_file(tempfile(10).into(), 0, 20);
         let sent = sock.send_some(&mut chain, None, Deadline::NEVER).await;
         assert_eq!(sent.expect("the first part"), 10);
         let error = sock.send(&mut chain, Deadline::NEVER).await.expect_err("truncated");

@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(text(&out), want.as_bytes());
         }
         let file = std::fs::File::open("/dev/null").unwrap();
-        let file = Buf::File { file: std::rc::Rc::new(file.into()), pos: 100, end: 200 };
+        let file = Buf::File { file: std::os::fd::OwnedFd::from(file).into(), pos: 100, end: 200 };
         let mut out = Chain::new();
         copy_range(&[Buf::Mem(Bytes::from_static(b"abc")), file], 1..13, &mut out);
         assert_eq!(out.iter().next().and_then(Buf::memory), Some(&b"bc"[..]));

@@ -72,6 +72,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         confs: top.set.clone(),
         listens,
         stats: env.stats.clone(),
+        pools: env.pools.clone(),
         servers: built.into_iter().map(|b| b.server).collect(),
         gate: Gate::new(),
         active: Rc::new(Cell::new(0)),

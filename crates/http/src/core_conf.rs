@@ -9,6 +9,7 @@ use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 
+use crate::aio::Aio;
 use crate::module::Conf;
 use crate::types::Types;
 
@@ -230,6 +231,18 @@ settings! {
         sendfile: bool = false,
         /// `sendfile_max_chunk`, bytes; 0 is no limit.
         sendfile_max_chunk: usize = 2 << 20,
+        /// `aio`.
+        aio: Aio = Aio::Auto,
+        /// `aio_write`.
+        aio_write: bool = false,
+        /// `directio`: from which size on files are read past the page cache.
+        directio: Option<u64> = None,
+        /// `directio_alignment`, bytes.
+        directio_alignment: u64 = 512,
+        /// `output_buffers`: how many for one response, and bytes of each.
+        output_buffers: (usize, usize) = (2, 32 << 10),
+        /// `read_ahead`, bytes; 0 leaves it to the kernel.
+        read_ahead: usize = 0,
         /// `tcp_nopush`.
         tcp_nopush: bool = false,
         /// `tcp_nodelay`.

@@ -12,7 +12,7 @@ use crate::core_conf::{
 };
 use crate::cx::Cx;
 use crate::module::{ConfType, Module, Scope};
-use crate::{core_blocks, core_listen, core_pages, core_vars};
+use crate::{aio, core_blocks, core_listen, core_pages, core_vars};
 
 /// `http`, `server` and `location`.
 pub const HSL: C = C::HTTP.or(C::SERVER).or(C::LOCATION);
@@ -318,6 +318,54 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "2m",
         loc.sendfile_max_chunk = set_size,
         "How much one sendfile() call may send; 0 is no limit."
+    ),
+    directive(
+        "aio",
+        HSL,
+        Args::T1,
+        "auto",
+        "Who waits for the disk: the worker (off), or a thread of a pool, for what is not in memory.",
+        aio::aio,
+    ),
+    simple!(
+        aio_write,
+        HSL,
+        Args::FLAG,
+        "off",
+        loc.aio_write = set_flag,
+        "Whether temporary files are written by the threads of aio's pool."
+    ),
+    directive(
+        "directio",
+        HSL,
+        Args::T1,
+        "off",
+        "Files of this size or larger are read past the page cache.",
+        aio::directio,
+    ),
+    directive(
+        "directio_alignment",
+        HSL,
+        Args::T1,
+        "512",
+        "The alignment that the disk wants for directio.",
+        aio::directio_alignment,
+    ),
+    directive(
+        "output_buffers",
+        HSL,
+        Args::T2,
+        "2 32k",
+        "How many buffers, and how large, files are read with that do not go by sendfile().",
+        aio::output_buffers,
+    ),
+    simple!(
+        read_ahead,
+        HSL,
+        Args::T1,
+        "0",
+        loc.read_ahead = set_size,
+        "Tells the kernel that files are read from front to back, if it is not 0."
     ),
     simple!(
         tcp_nopush,

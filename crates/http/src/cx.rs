@@ -32,6 +32,8 @@ pub struct LoadEnv {
     pub connections: usize,
     /// Counters shared by all workers, made before the fork.
     pub stats: Rc<crate::stats::Stats>,
+    /// Pools of threads, by name.
+    pub pools: Rc<event::Pools>,
     /// The shared zones of this configuration, by name.
     pub zones: Rc<shm::Zones>,
 }

@@ -367,7 +367,7 @@ fn position(asked: &Asked, kind: Kind, path: &[u8], links: links::Links) -> Opti
 fn opened(loaded: Loaded) -> OpenFile {
     OpenFile {
         facts: Facts::new(loaded.meta),
-        fd: loaded.fd.map(Rc::new),
+        fd: loaded.fd.map(FileHandle::from),
         content: loaded.content.map(Bytes::from),
     }
 }
@@ -378,7 +378,7 @@ pub(crate) fn read_page(file: &FileHandle, pos: u64, len: usize) -> io::Result<P
     page.append_with(|v| {
         let at = v.len();
         v.resize(at + len, 0);
-        let n = os::file::read_at(file.as_ref(), &mut v[at..], pos);
+        let n = os::file::read_at(file, &mut v[at..], pos);
         v.truncate(at + n.as_ref().map_or(0, |n| *n));
         n.map(drop)
     })?;

@@ -3,6 +3,7 @@
 //! Modules are elsewhere; the engine knows them by their tables only ([`module::Module`]).
 #![forbid(unsafe_code)]
 
+pub mod aio;
 pub mod auth;
 pub mod body;
 pub mod build;

@@ -59,6 +59,8 @@ pub struct HttpMain {
     pub listens: Vec<Listen>,
     /// Counters shared by all workers.
     pub stats: Rc<Stats>,
+    /// Pools of threads, by name.
+    pub pools: Rc<event::Pools>,
     /// All servers, in order.
     pub servers: Vec<Rc<Server>>,
     /// Closed when the worker is to leave: parked connections wake, responses say `close`.

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use base::log::Level;
 use mem::{Buf, Chain, FileHandle};
@@ -113,7 +112,7 @@ impl TempFile {
 
     /// All of it, as a piece of output.
     pub fn as_buf(&self) -> Buf {
-        Buf::File { file: Rc::clone(&self.fd), pos: 0, end: self.len }
+        Buf::File { file: self.fd.clone(), pos: 0, end: self.len }
     }
 
     /// The name was given to another file, or the file another name: it is not ours to remove.

@@ -1,14 +1,8 @@
 //! One piece of output: memory of one kind or another, or a range of a file.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-
 use bytes::Bytes;
 
-use crate::Page;
-
-/// An open file that several responses share; it closes with the last of them.
-pub type FileHandle = Rc<OwnedFd>;
+use crate::{FileHandle, Page};
 
 /// A piece of output.
 #[derive(Debug)]
@@ -120,7 +114,7 @@ mod tests {
 
     fn file(pos: u64, end: u64) -> Buf {
         let fd = std::fs::File::open("/dev/null").expect("/dev/null opens");
-        Buf::File { file: Rc::new(fd.into()), pos, end }
+        Buf::File { file: std::os::fd::OwnedFd::from(fd).into(), pos, end }
     }
 
     #[test]

@@ -271,12 +271,11 @@ impl Extend<Buf> for Chain {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use super::*;
 
     fn file() -> FileHandle {
-        Rc::new(std::fs::File::open("/dev/null").expect("/dev/null opens").into())
+        std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null opens"))
+            .into()
     }
 
     fn text(chain: &Chain) -> Vec<u8> {

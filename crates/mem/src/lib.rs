@@ -1,6 +1,6 @@
 //! Memory of connections: recycled pages, chains of buffers, a generational slab.
 //!
-//! Everything here belongs to one thread. An idle connection holds none of it: a page goes back
+//! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it: a page goes back
 //! to the thread's free list when it is dropped, and so does the queue inside a [`Chain`] as soon
 //! as the chain is empty.
 
@@ -8,12 +8,14 @@
 
 mod buf;
 mod chain;
+mod file;
 mod lru;
 mod page;
 mod slab;
 
-pub use buf::{Buf, FileHandle};
+pub use buf::Buf;
 pub use chain::{Chain, IOV_MAX};
+pub use file::FileHandle;
 pub use lru::Lru;
 pub use page::{PAGE_SIZE, Page};
 pub use slab::{Key, Slab};

@@ -75,7 +75,7 @@ impl FileMeta {
     }
 }
 
-fn statx(dir: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<FileMeta> {
+pub(crate) fn statx(dir: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<FileMeta> {
     let st = rustix::fs::statx(dir, path, flags, StatxFlags::BASIC_STATS)?;
     let mode = u32::from(st.stx_mode);
     Ok(FileMeta {
@@ -250,6 +250,11 @@ pub fn unlock(fd: impl AsFd) -> io::Result<()> {
 /// Tells the kernel how much of a file will be read soon, so that it reads ahead (`read_ahead`).
 pub fn advise_sequential(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::Sequential)?)
+}
+
+/// Whether an open file is read past the page cache (`O_DIRECT`).
+pub fn is_direct(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
 /// Turns `O_DIRECT` on or off.

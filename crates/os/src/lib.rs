@@ -11,6 +11,7 @@ pub mod futex;
 pub mod limits;
 pub mod map;
 pub mod privilege;
+pub mod probe;
 pub mod process;
 pub mod signal;
 pub mod sockaddr;

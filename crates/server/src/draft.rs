@@ -65,6 +65,7 @@ pub struct Draft {
     pub(crate) timer_resolution_ms: Option<u64>,
     pub(crate) pcre_jit: Option<bool>,
     pub(crate) events: Option<EventsDraft>,
+    pub(crate) pools: Rc<event::Pools>,
     /// The names of the engines' blocks that were met.
     pub(crate) blocks: Vec<Bytes>,
 }
@@ -93,6 +94,7 @@ impl Draft {
             timer_resolution_ms: None,
             pcre_jit: None,
             events: None,
+            pools: Rc::default(),
             blocks: Vec::new(),
         }
     }
@@ -165,6 +167,13 @@ pub static DIRECTIVES: &[D] = &[
         set_str(&mut d.pid, n)
     }),
     main(
+        "thread_pool",
+        Args::T23,
+        "default threads=32 max_queue=65536",
+        "A pool of threads of each worker, for what would block it, and how many tasks may wait.",
+        thread_pool,
+    ),
+    main(
         "timer_resolution",
         Args::T1,
         "",
@@ -231,6 +240,45 @@ fn error_log(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     let logs = &draft.logs;
     draft.error_log_file.get_or_insert_with(|| logs.open(path));
     Ok(())
+}
+
+/// The most threads of a pool: far more than a worker can use, far fewer than break it.
+const THREADS_MAX: u64 = 1 << 16;
+
+fn thread_pool(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    let name = node.arg(0)?;
+    let (mut threads, mut max_queue) = (None, event::pool::DEFAULT_QUEUE);
+    for word in &node.args[1..] {
+        let text = word.bytes();
+        let number = |prefix: &str, text: &[u8]| {
+            let n = base::ascii::parse_u64(text).and_then(|n| usize::try_from(n).ok());
+            let what = prefix.trim_end_matches('=');
+            let message = format!("invalid {what} value \"{}\"", word.lossy());
+            n.ok_or_else(|| ConfError::at(word, message))
+        };
+        if let Some(text) = text.strip_prefix(b"threads=") {
+            let n = number("threads=", text)?;
+            if n == 0 || n as u64 > THREADS_MAX {
+                let message = format!("invalid threads value \"{}\"", word.lossy());
+                return Err(ConfError::at(word, message));
+            }
+            threads = Some(n);
+        } else if let Some(text) = text.strip_prefix(b"max_queue=") {
+            max_queue = number("max_queue=", text)?;
+        } else {
+            // nginx says nothing, and goes on.
+            conf::warn(word, format!("invalid parameter \"{}\", ignored", word.lossy()));
+        }
+    }
+    let Some(threads) = threads else {
+        let message = "\"thread_pool\" must have \"threads\" parameter";
+        return Err(ConfError::at(&node.name, message));
+    };
+    let pool = event::Pool::new(&name.lossy(), threads, max_queue);
+    draft
+        .pools
+        .add(pool)
+        .map_err(|pool| ConfError::at(name, format!("duplicate thread pool \"{}\"", pool.name())))
 }
 
 fn worker_processes(node: &Node) -> Result<usize, ConfError> {
@@ -366,6 +414,38 @@ pub(crate) mod tests {
 
     fn error(text: &str) -> String {
         read(text).map(|_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn thread_pools() {
+        let d = read("thread_pool a threads=2; thread_pool b max_queue=0 threads=1;").unwrap();
+        let of = |name: &str| d.pools.get(name.as_bytes()).map(|pool| format!("{pool:?}"));
+        assert_eq!(of("a").unwrap(), "thread_pool a threads=2 max_queue=65536");
+        assert_eq!(of("b").unwrap(), "thread_pool b threads=1 max_queue=0");
+        assert_eq!(of("default").unwrap(), "thread_pool default threads=32 max_queue=65536");
+        assert_eq!(of("c"), None);
+        let d = read("thread_pool default threads=3 max_queue=4;").unwrap();
+        assert_eq!(d.pools.get(b"default").unwrap().threads(), 3);
+        for (text, message) in [
+            ("thread_pool a threads=0;", "invalid threads value \"threads=0\" in f:1"),
+            ("thread_pool a threads=x;", "invalid threads value \"threads=x\" in f:1"),
+            ("thread_pool a threads=9999999;", "invalid threads value \"threads=9999999\" in f:1"),
+            (
+                "thread_pool a threads=1 max_queue=-1;",
+                "invalid max_queue value \"max_queue=-1\" in f:1",
+            ),
+            (
+                "thread_pool a max_queue=1;",
+                "\"thread_pool\" must have \"threads\" parameter in f:1",
+            ),
+            (
+                "thread_pool a threads=1;\nthread_pool a threads=1;",
+                "duplicate thread pool \"a\" in f:2",
+            ),
+            ("thread_pool a;", "invalid number of arguments in \"thread_pool\" directive in f:1"),
+        ] {
+            assert_eq!(error(text), message);
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct LoadCx<'a> {
     pub connections: usize,
     /// What outlives configurations.
     pub lasting: &'a Lasting,
+    /// The pools of threads.
+    pub pools: &'a Rc<event::Pools>,
     /// The shared zones of this configuration.
     pub zones: &'a Rc<shm::Zones>,
 }
@@ -81,6 +83,7 @@ fn build_http(node: &Node, cx: &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError>
         workers: cx.workers,
         connections: cx.connections,
         stats: cx.lasting.http_stats.clone(),
+        pools: cx.pools.clone(),
         zones: cx.zones.clone(),
     };
     let main = http::build::build(node, env, http_modules::MODULES)?;

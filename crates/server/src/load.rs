@@ -175,6 +175,7 @@ impl Loader {
             workers: draft.worker_processes.unwrap_or(1),
             connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
             lasting: &self.lasting,
+            pools: &draft.pools,
             zones,
         };
         let mut built = Vec::new();
@@ -249,6 +250,8 @@ impl Cycle {
         }
         let driver = self.settings.events.driver.name();
         log!(self.log, Level::Notice, None, "using the \"{driver}\" event method");
+        let probes = os::probe::Probes::here().describe();
+        log!(self.log, Level::Notice, None, "asking the page cache first with {probes}");
         self.settings.check_descriptors(&self.log);
     }
 

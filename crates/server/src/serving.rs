@@ -54,6 +54,7 @@ pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
 
 /// Starts the engines of a configuration on this process's own descriptors of its sockets.
 pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()> {
+    cycle.settings.pools.install();
     let seat = Seat {
         index,
         slot,

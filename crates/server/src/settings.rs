@@ -52,6 +52,8 @@ pub struct Settings {
     pub timer_resolution_ms: u64,
     /// The `events` block.
     pub events: Events,
+    /// The pools of threads.
+    pub pools: Rc<event::Pools>,
 }
 
 /// Settings of the `events` block.
@@ -135,6 +137,7 @@ impl Settings {
             debug_points: draft.debug_points.flatten(),
             timer_resolution_ms: draft.timer_resolution_ms.unwrap_or(0),
             events: Events::new(events),
+            pools: draft.pools,
         };
         Ok(settings)
     }

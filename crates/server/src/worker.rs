@@ -41,6 +41,8 @@ struct Worker {
     daemonized: bool,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
+    /// What is not done yet is given up.
+    forced: Cell<bool>,
     /// A graceful end was asked for by WINCH: nginx's way to make a worker stop at its debug point.
     debug_quit: Cell<bool>,
 }
@@ -79,6 +81,7 @@ pub fn run(
         daemonized,
         terminate: Cell::new(false),
         leaving: Cell::new(false),
+        forced: Cell::new(false),
         debug_quit: Cell::new(false),
     });
     let own = worker.clone();
@@ -102,7 +105,9 @@ pub fn run(
 
 impl Worker {
     fn done(&self) -> bool {
-        self.terminate.get() || self.leaving.get() && self.cycle.engines.iter().all(|e| e.idle())
+        let idle = || self.cycle.engines.iter().all(|e| e.idle());
+        self.terminate.get()
+            || self.leaving.get() && (self.forced.get() || idle() && event::pool::all_idle())
     }
 
     fn signal(self: &Rc<Self>, received: Received) {
@@ -145,6 +150,7 @@ impl Worker {
                 let log = &own.cycle.log;
                 base::debug!(log, log::debug::CORE, None, "shutdown timeout");
                 own.cycle.engines.iter().for_each(|engine| engine.force());
+                own.forced.set(true);
             });
         }
         self.cycle.engines.iter().for_each(|engine| engine.quit());

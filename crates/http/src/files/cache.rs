@@ -153,7 +153,7 @@ fn with_content(r: &Request, path: &[u8], mut file: OpenFile) -> OpenFile {
     }
     if let Some(fd) = &file.fd
         && door::settled(meta)
-        && os::file::fstat(fd.as_ref()).is_ok_and(|now| now.same_version(meta))
+        && os::file::fstat(fd).is_ok_and(|now| now.same_version(meta))
         && let Some(content) = door::read_small(fd, meta)
     {
         file.content = Some(Bytes::from(content));
@@ -242,7 +242,7 @@ mod tests {
     fn file() -> Held {
         let fd = os::file::open(Path::new("/proc/self/exe")).unwrap();
         let facts = Facts::new(os::file::fstat(&fd).unwrap());
-        Held::File(OpenFile { facts, fd: Some(Rc::new(fd)), content: None })
+        Held::File(OpenFile { facts, fd: Some(fd.into()), content: None })
     }
 
     fn store(c: &mut Cache, path: &[u8], held: Held, now: u64, min_uses: u64) -> usize {

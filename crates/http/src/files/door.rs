@@ -1,6 +1,6 @@
 //! The one place where serving touches the file system, in two shapes: at once, or by waiting.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::task::Poll;
@@ -180,7 +180,7 @@ const ENOENT: i32 = 2;
 const ELOOP: i32 = 40;
 
 /// The content of a small regular file, if it is as long as its facts say.
-pub(super) fn read_small(fd: &OwnedFd, meta: &FileMeta) -> Option<Vec<u8>> {
+pub(super) fn read_small(fd: impl AsFd, meta: &FileMeta) -> Option<Vec<u8>> {
     if !meta.is_file() || meta.size > CONTENT_MAX {
         return None;
     }

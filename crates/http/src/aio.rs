@@ -1,0 +1,139 @@
+//! `aio`: who waits for the disk. By default nobody who serves does: what the kernel has in memory
+//! is taken at once, and for the rest a thread of a pool waits.
+
+use base::log::Level;
+use conf::template::Template;
+use conf::{ConfError, Node};
+use event::Pool;
+
+use crate::core_conf::CoreLocDraft;
+use crate::cx::Cx;
+use crate::request::Request;
+
+/// `aio`.
+#[derive(Clone, Debug)]
+pub enum Aio {
+    /// `off`: the worker waits, as it is nginx's default.
+    Off,
+    /// `auto`, and nothing written: the default pool.
+    Auto,
+    /// `threads`, `threads=NAME`, and `on`.
+    Pool(Pool),
+    /// `threads=$NAME`: known when a request comes.
+    Named(Template),
+}
+
+/// The pool that a variable names does not exist; it was logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoPool;
+
+impl Request {
+    /// The pool that waits for this request's disks; `None` where the worker itself does.
+    ///
+    /// # Errors
+    /// The pool is named by variables, and there is none of that name.
+    pub fn pool(&mut self) -> Result<Option<Pool>, NoPool> {
+        match &self.loc.core.aio {
+            Aio::Off => Ok(None),
+            Aio::Auto => Ok(Some(event::pool::default())),
+            Aio::Pool(pool) => Ok(Some(pool.clone())),
+            Aio::Named(_) => self.named_pool().map(Some),
+        }
+    }
+
+    #[cold]
+    fn named_pool(&mut self) -> Result<Pool, NoPool> {
+        let loc = self.loc.clone();
+        let Aio::Named(name) = &loc.core.aio else { return Err(NoPool) };
+        let name = self.eval(name);
+        self.main.pools.get(&name).ok_or_else(|| {
+            let name = base::log::lossy(&name);
+            self.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
+            NoPool
+        })
+    }
+}
+
+pub(crate) fn aio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if cx.loc::<CoreLocDraft>().aio.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    let pool = |cx: &Cx, name: &[u8]| {
+        cx.env.pools.get(name).map(Aio::Pool).ok_or_else(|| {
+            let name = base::log::lossy(name);
+            ConfError::at(word, format!("unknown thread pool \"{name}\""))
+        })
+    };
+    let aio = match word.bytes() {
+        b"off" => Aio::Off,
+        b"auto" => Aio::Auto,
+        // nginx's way of `on` is the kernel's queue of direct reads; the pool does for all reads
+        // what that does for some.
+        b"on" | b"threads" => pool(cx, event::pool::DEFAULT_NAME.as_bytes())?,
+        text => {
+            let Some(name) = text.strip_prefix(b"threads=") else {
+                return Err(ConfError::directive(n, "invalid value"));
+            };
+            let mut of_name = word.clone();
+            of_name.text = word.text.slice_ref(name);
+            let template = cx.template(&of_name)?;
+            match template.as_const() {
+                Some(name) => pool(cx, name)?,
+                None => Aio::Named(template),
+            }
+        }
+    };
+    cx.loc::<CoreLocDraft>().aio = Some(aio);
+    Ok(())
+}
+
+pub(crate) fn directio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let directio = &mut cx.loc::<CoreLocDraft>().directio;
+    if directio.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let text = n.arg(0)?.bytes();
+    *directio = Some(match text {
+        b"off" => None,
+        _ => {
+            let from = conf::value::parse_offset(text);
+            Some(from.ok_or_else(|| ConfError::directive(n, "invalid value"))?)
+        }
+    });
+    Ok(())
+}
+
+/// The most that one buffer of `output_buffers` may have, and the coarsest `directio_alignment`:
+/// what a request may take is limited.
+const BUFFER_MAX: usize = 16 << 20;
+
+pub(crate) fn directio_alignment(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let alignment = &mut cx.loc::<CoreLocDraft>().directio_alignment;
+    conf::value::set_offset(alignment, n)?;
+    match alignment {
+        Some(a) if !a.is_power_of_two() || *a > BUFFER_MAX as u64 => {
+            let m = "\"directio_alignment\" must be a power of two, 16m at most";
+            Err(ConfError::at(n.arg(0)?, m))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn output_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let buffers = &mut cx.loc::<CoreLocDraft>().output_buffers;
+    if buffers.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let count = conf::value::number(n, 0)? as usize;
+    let size = conf::value::size(n, 1)? as usize;
+    if count == 0 || size == 0 {
+        return Err(ConfError::directive(n, "invalid value"));
+    }
+    if size > BUFFER_MAX || count > BUFFER_MAX / size {
+        let m = "\"output_buffers\" can have 16m at most in all";
+        return Err(ConfError::at(n.arg(1)?, m));
+    }
+    *buffers = Some((count, size));
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Open files that several responses, and tasks in other threads, share.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// An open file; it closes with the last handle. Counted across threads: a thread that reads for a
+/// response keeps the file open when the response is given up.
+#[derive(Clone, Debug)]
+pub struct FileHandle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Taken out at the end only.
+    fd: Option<OwnedFd>,
+    close: Option<fn(OwnedFd)>,
+}
+
+impl FileHandle {
+    /// A file of which `close` takes care in the end: on some file systems closing may wait, for a
+    /// server or for what was written.
+    pub fn closed_by(fd: OwnedFd, close: fn(OwnedFd)) -> FileHandle {
+        FileHandle(Arc::new(Inner { fd: Some(fd), close: Some(close) }))
+    }
+
+    /// Whether it is the same handle, or a clone of it.
+    pub fn same(&self, other: &FileHandle) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl From<OwnedFd> for FileHandle {
+    fn from(fd: OwnedFd) -> FileHandle {
+        FileHandle(Arc::new(Inner { fd: Some(fd), close: None }))
+    }
+}
+
+impl AsRef<OwnedFd> for FileHandle {
+    fn as_ref(&self) -> &OwnedFd {
+        let fd = self.0.fd.as_ref();
+        fd.expect("the descriptor is taken out when the last handle goes, and not before")
+    }
+}
+
+impl AsFd for FileHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.as_ref().as_fd()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let (Some(close), Some(fd)) = (self.close, self.fd.take()) {
+            close(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local!(static CLOSED: Cell<u32> = const { Cell::new(0) });
+
+    fn count(fd: OwnedFd) {
+        drop(fd);
+        CLOSED.with(|c| c.set(c.get() + 1));
+    }
+
+    #[test]
+    fn the_last_one_closes() {
+        let open = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null opens"));
+        let one = FileHandle::closed_by(open(), count);
+        let two = one.clone();
+        assert!(one.same(&two) && !one.same(&open().into()));
+        drop(one);
+        assert_eq!(CLOSED.with(Cell::get), 0);
+        drop(two);
+        assert_eq!(CLOSED.with(Cell::get), 1);
+    }
+}

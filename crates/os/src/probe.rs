@@ -1,0 +1,187 @@
+//! Asking the kernel first: what of a file is in memory, and what this kernel can tell of that.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+
+use crate::file::{self, FileMeta};
+
+/// Which questions this kernel answers (and a sandbox around us lets through).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probes {
+    /// `preadv2(RWF_NOWAIT)`: reads what is in memory or says that the disk is needed (Linux 4.14).
+    pub read: bool,
+    /// `cachestat(2)`: how much of a range is in memory (Linux 6.5).
+    pub cachestat: bool,
+    /// `openat2(RESOLVE_CACHED)`: opens if the path is in memory (Linux 5.12).
+    pub open: bool,
+}
+
+impl Probes {
+    /// Those of the running kernel, found out once.
+    pub fn here() -> Probes {
+        static HERE: OnceLock<Probes> = OnceLock::new();
+        *HERE.get_or_init(|| {
+            // Any answer but these comes from the call itself.
+            let answers = |result: io::Result<()>| match result {
+                Ok(()) => true,
+                Err(e) => !matches!(
+                    e.raw_os_error(),
+                    Some(libc::ENOSYS | libc::EINVAL | libc::EPERM | libc::EACCES)
+                ),
+            };
+            let exe = file::open(Path::new("/proc/self/exe"));
+            let on_exe = |ask: &dyn Fn(&OwnedFd) -> io::Result<()>| {
+                exe.as_ref().is_ok_and(|exe| answers(ask(exe)))
+            };
+            Probes {
+                read: on_exe(&|exe| file::read_cached_at(exe, &mut [0], 0).map(drop)),
+                cachestat: on_exe(&|exe| pages_cached(exe, 0, 1).map(drop)),
+                open: answers(file::open_cached(Path::new("/")).map(drop)),
+            }
+        })
+    }
+
+    /// What is said about them at the start.
+    pub fn describe(self) -> String {
+        let all = [
+            (self.read, "preadv2(RWF_NOWAIT)"),
+            (self.cachestat, "cachestat()"),
+            (self.open, "openat2(RESOLVE_CACHED)"),
+        ];
+        let list = |there: bool| {
+            let names: Vec<_> = all.iter().filter(|p| p.0 == there).map(|p| p.1).collect();
+            names.join(", ")
+        };
+        match (self.read || self.cachestat || self.open, list(false)) {
+            (true, missing) if missing.is_empty() => list(true),
+            (true, missing) => format!("{}; this kernel lacks {missing}", list(true)),
+            (false, _) => "nothing: this kernel cannot tell what is in memory".to_owned(),
+        }
+    }
+}
+
+/// How many of the pages that hold `pos..pos + len` are in memory, those included that are still
+/// being read. `ENOSYS` before Linux 6.5.
+pub fn pages_cached(fd: impl AsFd, pos: u64, len: u64) -> io::Result<u64> {
+    /// The same on every architecture but alpha.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    #[repr(C)]
+    struct Range {
+        off: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Counts {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let range = Range { off: pos, len };
+    let mut counts = Counts::default();
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: both structures have the kernel's layout and outlive the call, which reads one and
+    // writes the other.
+    let done = unsafe { libc::syscall(SYS_CACHESTAT, fd, &raw const range, &raw mut counts, 0) };
+    match done {
+        0 => Ok(counts.cached),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A page's bytes, which [`pages_cached`] counts in.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Finds `path` if all of it is in memory, for asking about it with [`facts`]: `WouldBlock` when
+/// the disk would have to be asked. What it gives cannot be read.
+pub fn find(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
+}
+
+/// The facts about an open file as they are in memory: a file system that lies elsewhere is not
+/// asked whether they still hold.
+pub fn facts(fd: impl AsFd) -> io::Result<FileMeta> {
+    file::statx(fd, Path::new(""), AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
+}
+
+/// Begins to read a range into memory; may wait. What comes of it is seen by reading.
+pub fn read_ahead(fd: impl AsFd, pos: u64, len: u64) -> io::Result<()> {
+    let len = std::num::NonZeroU64::new(len);
+    Ok(rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::WillNeed)?)
+}
+
+/// Whether an open file lies on a file system of this machine, which answers from memory what is in
+/// memory. Others (of the network, or made by a process) may have to ask even then. May wait.
+pub fn is_local(fd: impl AsFd) -> bool {
+    /// `f_type` of ext2-4, XFS, Btrfs, F2FS, tmpfs, ramfs, overlay, ZFS, bcachefs, EROFS, SquashFS,
+    /// ISO 9660, FAT, exFAT, NTFS, JFS, ReiserFS, NILFS, proc, sysfs, devices (which are tmpfs).
+    const LOCAL: [u32; 20] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0xf2f5_2010,
+        0x0102_1994,
+        0x8584_58f6,
+        0x794c_7630,
+        0x2fc1_2fc1,
+        0xca45_1a4e,
+        0xe0f5_e1e2,
+        0x7371_7368,
+        0x9660,
+        0x4d44,
+        0x2011_bab0,
+        0x7366_746e,
+        0x3153_464a,
+        0x5265_4973,
+        0x3434,
+        0x9fa0,
+        0x6265_6572,
+    ];
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| LOCAL.contains(&(fs.f_type as u32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_in_memory() {
+        let path = std::env::temp_dir().join(format!("weir-os-probe-{}", std::process::id()));
+        std::fs::write(&path, vec![b'x'; 300_000]).unwrap();
+        let fd = file::open(&path).unwrap();
+        let probes = Probes::here();
+        if probes.cachestat {
+            let pages = 300_000u64.div_ceil(page_size());
+            assert_eq!(pages_cached(&fd, 0, 300_000).unwrap(), pages);
+            assert_eq!(pages_cached(&fd, 10, 1).unwrap(), 1);
+            assert_eq!(pages_cached(&fd, 1 << 30, 1000).unwrap(), 0);
+        }
+        if probes.open {
+            let found = find(&path).unwrap();
+            assert_eq!(facts(&found).unwrap(), file::stat(&path).unwrap());
+            let missing = find(Path::new("/no/such/file")).unwrap_err();
+            assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
+        }
+        read_ahead(&fd, 0, 300_000).unwrap();
+        assert!(is_local(&fd));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let probes = Probes { read: true, cachestat: false, open: true };
+        let text = "preadv2(RWF_NOWAIT), openat2(RESOLVE_CACHED); this kernel lacks cachestat()";
+        assert_eq!(probes.describe(), text);
+        let none = Probes { read: false, cachestat: false, open: false };
+        assert!(none.describe().starts_with("nothing"));
+    }
+}
