@@ -1,5 +1,6 @@
 //! Sockets of the loop, and the table of what the driver knows about each.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -190,6 +191,8 @@ pub(crate) struct Registered {
     /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     pub(crate) key: SockKey,
+    /// See [`Sock::set_cork`].
+    pub(crate) cork: Cell<bool>,
 }
 
 impl Registered {
@@ -199,7 +202,7 @@ impl Registered {
             inner.driver.opened(key, fd.as_fd(), kind);
             key
         });
-        Registered { fd: Some(fd), key }
+        Registered { fd: Some(fd), key, cork: Cell::new(false) }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -258,6 +261,13 @@ impl Sock {
         self.0.fd()
     }
 
+    /// Whether memory waits for the file that follows it, so that packets are full (`MSG_MORE`; what
+    /// `tcp_nopush` asks for). Off at first: one packet less, but measured on the loopback the kernel
+    /// spends about a third more on a response of 100 KB.
+    pub fn set_cork(&self, on: bool) {
+        self.0.cork.set(on);
+    }
+
     /// Whether the peer is known to send no more (it closed its half, or the connection broke).
     /// Known only once the socket has waited for something; data may still be there to be read.
     pub fn peer_closed(&self) -> bool {
@@ -290,7 +300,7 @@ mod tests {
     #[test]
     fn what_a_connection_costs_in_the_table() {
         assert_eq!(size_of::<Entry>(), 16);
-        assert_eq!(size_of::<Sock>(), 12);
+        assert_eq!(size_of::<Sock>(), 16);
     }
 
     #[test]

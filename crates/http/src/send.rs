@@ -234,6 +234,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         paced(r, rate).await
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
+        c.sock.set_cork(r.loc.core.tcp_nopush);
         in_chunks(r, chunk, timeout).await
     } else {
         c.sock.send(&mut r.wire, Deadline::in_ms(timeout)).await

@@ -86,6 +86,7 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
         };
     }
     let (pieces, file_follows) = chain.leading_memory();
+    let file_follows = file_follows && sock.cork.get();
     if pieces <= 8 {
         memory::<8>(driver, sock, chain, limit, file_follows)
     } else {
