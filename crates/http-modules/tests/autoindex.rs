@@ -1,5 +1,7 @@
 //! Lists of folders, byte for byte, and a file at random.
 
+#![allow(clippy::unwrap_used)]
+
 use std::process::Command;
 
 use testkit::{Site, Weir, built_binary, each_driver};

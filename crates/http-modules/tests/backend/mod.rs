@@ -1,5 +1,7 @@
 //! A small server for tests: what it answers is in the path that it is asked for.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
