@@ -6,7 +6,8 @@ pub fn decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode_with(text, out, value_of)
 }
 
-/// The same for the alphabet of RFC 4648 section 5, which has `-` and `_` in the place of `+` and `/`.
+/// The same for the alphabet of RFC 4648 section 5, which has `-` and `_` in the place of `+` and
+/// `/`.
 pub fn decode_url(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode_with(text, out, |byte| match byte {
         b'-' => Some(62),

@@ -1,8 +1,8 @@
 //! A body's way through its filters, framed, to the wire.
 //!
-//! Filters stand in a row. What one gives out goes down the row before that filter is asked for more, so
-//! that a filter which makes much of little (or reads a large file) never has more than a few buffers of
-//! it in memory, however slow the client is.
+//! Filters stand in a row. What one gives out goes down the row before that filter is asked for
+//! more, so that a filter which makes much of little (or reads a large file) never has more than a
+//! few buffers of it in memory, however slow the client is.
 
 use mem::{Buf, Chain};
 
@@ -56,7 +56,8 @@ async fn run(
     Ok(())
 }
 
-/// Gives a piece to a filter: what comes of it, and what the filter did not take yet, are left to do.
+/// Gives a piece to a filter: what comes of it, and what the filter did not take yet, are left to
+/// do.
 async fn one(
     r: &mut Request,
     filter: &mut dyn BodyFilter,

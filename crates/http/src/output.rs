@@ -78,8 +78,8 @@ pub trait Tunnel {
 pub enum FilterStep {
     /// Took all of the input; `out` has what came of it.
     Go,
-    /// `out` has enough for now: call again, with what is left of the input, when that has gone down
-    /// the row (a filter that makes much of little).
+    /// `out` has enough for now: call again, with what is left of the input, when that has gone
+    /// down the row (a filter that makes much of little).
     More,
     /// Wait for this, then call again with no new input (a subrequest, work in a thread pool).
     Wait(Pin<Box<dyn Future<Output = Result<(), Broken>>>>),
@@ -98,8 +98,8 @@ pub trait BodyFilter {
         out: &mut Chain,
     ) -> FilterStep;
 
-    /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece of a
-    /// file at a time.
+    /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece
+    /// of a file at a time.
     fn takes_files(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
 //! Memory of connections: recycled pages, chains of buffers, a generational slab.
 //!
-//! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it: a page goes back
-//! to the thread's free list when it is dropped, and so does the queue inside a [`Chain`] as soon
-//! as the chain is empty.
+//! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
+//! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
+//! [`Chain`] as soon as the chain is empty.
 
 #![forbid(unsafe_code)]
 
