@@ -1,5 +1,7 @@
 //! Regular expressions in requests: the groups of the last match, and variables for named ones.
 
+use std::rc::Rc;
+
 use base::log::Level;
 use bytes::Bytes;
 use conf::pattern::{Pattern, Span};
@@ -12,7 +14,7 @@ use crate::vars::Registry;
 /// A compiled pattern with the variables that its named groups set.
 #[derive(Debug)]
 pub struct Regex {
-    pattern: Pattern,
+    pattern: Rc<Pattern>,
     names: Vec<(usize, VarId)>,
 }
 
@@ -53,7 +55,7 @@ impl Regex {
         caseless: bool,
         vars: &mut Registry,
     ) -> Result<Regex, ConfError> {
-        let pattern = Pattern::compile(word, pattern, caseless)?;
+        let pattern = vars.pattern(word, pattern, caseless)?;
         let mut names = Vec::new();
         for (group, name) in pattern.names() {
             names.push((group, vars.named_capture(name, word)?));

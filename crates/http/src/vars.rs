@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
+use conf::pattern::Pattern;
 use conf::template::{VarId, VarNames, VarSource};
 use conf::{ConfError, Word};
 
@@ -105,6 +106,9 @@ pub struct Registry {
     by_name: HashMap<Bytes, u32>,
     builtin: HashMap<&'static str, &'static VarDef>,
     prefixes: Vec<&'static VarDef>,
+    /// Patterns by text and whether their case matters: large configurations repeat the same few in
+    /// every server, and compiling one costs more than all else in its location.
+    patterns: HashMap<(Bytes, bool), Rc<Pattern>>,
 }
 
 impl Registry {
@@ -120,7 +124,24 @@ impl Registry {
                 }
             }
         }
-        Registry { vars: Vec::new(), by_name: HashMap::new(), builtin, prefixes }
+        let patterns = HashMap::new();
+        Registry { vars: Vec::new(), by_name: HashMap::new(), builtin, prefixes, patterns }
+    }
+
+    /// Compiles a pattern, once for all places where it stands.
+    pub(crate) fn pattern(
+        &mut self,
+        word: &Word,
+        text: &[u8],
+        caseless: bool,
+    ) -> Result<Rc<Pattern>, ConfError> {
+        let key = (Bytes::copy_from_slice(text), caseless);
+        if let Some(known) = self.patterns.get(&key) {
+            return Ok(known.clone());
+        }
+        let pattern = Rc::new(Pattern::compile(word, text, caseless)?);
+        self.patterns.insert(key, pattern.clone());
+        Ok(pattern)
     }
 
     fn id_of(&mut self, name: &[u8], at: Option<&Word>) -> VarId {
