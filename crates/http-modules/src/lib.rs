@@ -11,6 +11,7 @@ pub mod dav;
 pub mod empty_gif;
 mod escape;
 pub mod geo;
+pub mod gzip;
 pub mod headers;
 pub mod index;
 pub mod limits;
@@ -58,6 +59,8 @@ pub static MODULES: Modules = &[
     &not_modified::MODULE,
     &headers::MODULE,
     &charset::MODULE,
+    &gzip::negotiate::MODULE,
+    &gzip::MODULE,
     &range::MODULE,
     &http::upstream::group::MODULE,
     &proxy::MODULE,

@@ -479,6 +479,13 @@ async fn log_phase(r: &mut Request) {
     }
 }
 
+impl Request {
+    /// Whether the client is one of the old MSIE, which misread compressed responses.
+    pub fn is_msie6(&self) -> bool {
+        self.header(proto::h1::FieldId::UserAgent).is_some_and(is_msie6)
+    }
+}
+
 /// MSIE up to version 6.
 pub(crate) fn is_msie6(ua: &[u8]) -> bool {
     let Some(i) = memchr::memmem::find(ua, b"MSIE ") else { return false };

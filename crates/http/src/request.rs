@@ -66,8 +66,6 @@ pub struct Flags {
     pub root_tested: bool,
     /// Set by a module whose filter runs after `r` failed half-way: close without more output.
     pub aborted: bool,
-    /// The client is one of the old MSIE versions.
-    pub msie6: bool,
 }
 
 /// See the module's documentation.

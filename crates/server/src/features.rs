@@ -23,7 +23,6 @@ pub const WITH: &[&str] = &[
 
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
-    "--without-http_gzip_module",
     "--without-http_ssi_module",
     "--without-http_userid_module",
     "--without-http_mirror_module",

@@ -1,0 +1,310 @@
+//! Whether a client takes gzip: the directives that `gzip`, `gzip_static` and `gunzip` share.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::value::{set_bitmask, set_enum, set_flag};
+use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::regex::Regex;
+use http::request::Request;
+use proto::h1::{FieldId, Version};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "gzip_negotiation",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<AcceptConf>(Scope::Location)],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "gzip_vary",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Tells caches by `Vary: Accept-Encoding` that others may get the response otherwise.",
+        |cx, n| set_flag(&mut cx.loc::<AcceptConf>().vary, n),
+    ),
+    directive(
+        "gzip_http_version",
+        HSL,
+        Args::T1,
+        "1.1",
+        "The least version of requests that are answered with gzip.",
+        |cx, n| {
+            let versions = &[("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
+            set_enum(&mut cx.loc::<AcceptConf>().http_version, n, versions)
+        },
+    ),
+    directive(
+        "gzip_proxied",
+        HSL,
+        Args::ONE_MORE,
+        "off",
+        "Which responses proxies (requests with `Via`) may get with gzip.",
+        |cx, n| set_bitmask(&mut cx.loc::<AcceptConf>().proxied, n, PROXIED),
+    ),
+    directive(
+        "gzip_disable",
+        HSL,
+        Args::ONE_MORE,
+        "",
+        "Expressions for the `User-Agent` of clients that get no gzip; `msie6` stands for old MSIE.",
+        gzip_disable,
+    ),
+];
+
+const OFF: u64 = 1;
+const EXPIRED: u64 = 1 << 1;
+const NO_CACHE: u64 = 1 << 2;
+const NO_STORE: u64 = 1 << 3;
+const PRIVATE: u64 = 1 << 4;
+const NO_LAST_MODIFIED: u64 = 1 << 5;
+const NO_ETAG: u64 = 1 << 6;
+const AUTH: u64 = 1 << 7;
+const ANY: u64 = 1 << 8;
+
+static PROXIED: &[(&str, u64)] = &[
+    ("off", OFF),
+    ("expired", EXPIRED),
+    ("no-cache", NO_CACHE),
+    ("no-store", NO_STORE),
+    ("private", PRIVATE),
+    ("no_last_modified", NO_LAST_MODIFIED),
+    ("no_etag", NO_ETAG),
+    ("auth", AUTH),
+    ("any", ANY),
+];
+
+#[derive(Default)]
+struct AcceptConf {
+    vary: Option<bool>,
+    http_version: Option<Version>,
+    proxied: Option<u64>,
+    disable: Option<Vec<Rc<Regex>>>,
+    disable_msie6: Option<bool>,
+}
+
+impl Conf for AcceptConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.vary = self.vary.or(prev.vary);
+        self.http_version = self.http_version.or(prev.http_version);
+        self.proxied = self.proxied.or(prev.proxied);
+        if self.disable.is_none() {
+            self.disable.clone_from(&prev.disable);
+        }
+        self.disable_msie6 = self.disable_msie6.or(prev.disable_msie6);
+        Ok(())
+    }
+}
+
+fn gzip_disable(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    cx.loc::<AcceptConf>().disable.get_or_insert_default();
+    for word in &n.args {
+        if *word == *"msie6" {
+            cx.loc::<AcceptConf>().disable_msie6 = Some(true);
+            continue;
+        }
+        let regex = Regex::compile(word, &word.text, true, &mut cx.vars)?;
+        cx.loc::<AcceptConf>().disable.get_or_insert_default().push(Rc::new(regex));
+    }
+    Ok(())
+}
+
+/// The settings of one location, for a module's handler to keep.
+pub struct Accept {
+    /// `gzip_vary`
+    pub vary: bool,
+    http_version: Version,
+    proxied: u64,
+    disable: Vec<Rc<Regex>>,
+    disable_msie6: bool,
+}
+
+/// What was found for a request: modules that ask after another agree with it.
+#[derive(Default)]
+struct Tested(Cell<Option<bool>>);
+
+impl Accept {
+    /// The settings of a location.
+    pub fn of(l: &LocView<'_>) -> Accept {
+        let conf = l.conf::<AcceptConf>();
+        Accept {
+            vary: conf.vary.unwrap_or(false),
+            http_version: conf.http_version.unwrap_or(Version::HTTP_11),
+            proxied: conf.proxied.unwrap_or(OFF),
+            disable: conf.disable.clone().unwrap_or_default(),
+            disable_msie6: conf.disable_msie6.unwrap_or(false),
+        }
+    }
+
+    /// Whether the response in `r.out` may go to this client with gzip. Asked once a request.
+    pub fn takes_gzip(&self, r: &mut Request) -> bool {
+        if let Some(known) = r.ctx::<Tested>().and_then(|tested| tested.0.get()) {
+            return known;
+        }
+        let takes = self.test(r);
+        r.ctx_mut::<Tested>().0.set(Some(takes));
+        takes
+    }
+
+    fn test(&self, r: &Request) -> bool {
+        let Some(accept) = r.header(FieldId::AcceptEncoding) else { return false };
+        if !(accept.starts_with(b"gzip,") || names_gzip(accept)) {
+            return false;
+        }
+        if self.disable_msie6 && r.is_msie6() || r.version() < self.http_version {
+            return false;
+        }
+        if r.header(FieldId::Via).is_some() && !self.proxy_may_have(r) {
+            return false;
+        }
+        match r.header(FieldId::UserAgent) {
+            Some(agent) => !self.disable.iter().any(|re| re.is_match(r, agent).unwrap_or(true)),
+            None => true,
+        }
+    }
+
+    /// `gzip_proxied`
+    fn proxy_may_have(&self, r: &Request) -> bool {
+        let may = |bit: u64| self.proxied & bit != 0;
+        if may(OFF) {
+            return false;
+        }
+        if may(ANY) || may(AUTH) && r.header(FieldId::Authorization).is_some() {
+            return true;
+        }
+        if let Some(expires) = r.out.header(b"Expires") {
+            let date = match &r.out.date {
+                Some(date) => base::time::parse_http_date(date),
+                None => Some(base::time::unix_secs() as i64),
+            };
+            let expires = base::time::parse_http_date(expires);
+            return may(EXPIRED) && matches!((expires, date), (Some(e), Some(d)) if e < d);
+        }
+        if r.out.header(b"Cache-Control").is_some() {
+            return may(NO_CACHE) && says(&r.out.headers, b"no-cache")
+                || may(NO_STORE) && says(&r.out.headers, b"no-store")
+                || may(PRIVATE) && says(&r.out.headers, b"private");
+        }
+        !(may(NO_LAST_MODIFIED) && r.out.last_modified.is_some()
+            || may(NO_ETAG) && r.out.etag.is_some())
+    }
+}
+
+/// Whether any `Cache-Control` names a directive.
+fn says(headers: &[(Bytes, Bytes)], directive: &[u8]) -> bool {
+    let control = headers.iter().filter(|(n, _)| base::ascii::eq_ignore_case(n, b"Cache-Control"));
+    control.flat_map(|(_, value)| value.split(|b| matches!(b, b',' | b';'))).any(|item| {
+        let item = base::ascii::trim(item);
+        base::ascii::eq_ignore_case(item, directive)
+    })
+}
+
+/// Whether `Accept-Encoding` names gzip, and with a weight above zero where it has one.
+fn names_gzip(accept: &[u8]) -> bool {
+    let mut from = 0;
+    loop {
+        let Some(at) = accept[from..].windows(4).position(|w| w.eq_ignore_ascii_case(b"gzip"))
+        else {
+            return false;
+        };
+        let at = from + at;
+        from = at + 4;
+        if at == 0 || matches!(accept[at - 1], b',' | b' ') {
+            break;
+        }
+    }
+    let rest = trim_spaces(&accept[from..]);
+    match rest.first() {
+        None | Some(b',') => true,
+        Some(b';') => match trim_spaces(&rest[1..]) {
+            [] => true,
+            [b'q' | b'Q', b'=', weight @ ..] => is_above_zero(weight),
+            _ => false,
+        },
+        Some(_) => false,
+    }
+}
+
+fn trim_spaces(text: &[u8]) -> &[u8] {
+    let len = text.iter().take_while(|b| **b == b' ').count();
+    &text[len..]
+}
+
+/// A weight of RFC 9110 12.4.2, at the start of `text`: up to three digits behind the point, one at
+/// most. What is none counts as zero.
+fn is_above_zero(text: &[u8]) -> bool {
+    let end = text.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(text.len());
+    let (whole, digits) = match &text[..end] {
+        [whole @ (b'0' | b'1')] => (*whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', digits @ ..] => (*whole, digits),
+        _ => return false,
+    };
+    let any = digits.iter().any(|b| *b != b'0');
+    digits.len() <= 3
+        && digits.iter().all(u8::is_ascii_digit)
+        && if whole == b'1' { !any } else { any }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_encodings() {
+        for text in [
+            "gzip",
+            "GZIP",
+            "deflate, gzip",
+            "gzip, deflate",
+            "gzip;q=1",
+            "gzip; q=0.001",
+            "gzip;q=1.000",
+            "gzip ; Q=0.5, deflate",
+            "x-gzip, gzip",
+            "br;q=1.0,gzip;q=0.8",
+            "gzip;q=0.5 , br",
+            "gzip;",
+        ] {
+            assert!(names_gzip(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "",
+            "gz",
+            "x-gzip",
+            "gzipx",
+            "deflate",
+            "gzip;q=0",
+            "gzip;q=0.000",
+            "gzip; q=0.0",
+            "gzip;q=2",
+            "gzip;q=1.001",
+            "gzip;q=0.0001",
+            "gzip;q=",
+            "gzip;q=0.x",
+            "gzip;v=1",
+            "gzip=1",
+        ] {
+            assert!(!names_gzip(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn directives_of_caches() {
+        let line = |text: &'static str| {
+            (Bytes::from_static(b"cache-control"), Bytes::from_static(text.as_bytes()))
+        };
+        let headers = [line("max-age=5, No-Cache"), line("private;x")];
+        assert!(says(&headers, b"no-cache"));
+        assert!(says(&headers, b"private"));
+        assert!(!says(&headers, b"no-store"));
+        assert!(!says(&headers, b"max-age"));
+    }
+}
