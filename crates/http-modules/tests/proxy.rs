@@ -116,6 +116,11 @@ fn kept_connections() {
             assert_eq!(weir.get("/close-after").text(), "last one");
         }
         assert!(!weir.error_log().contains("[error]"));
+        // Ended just when it was used again: asked again over a new one, if that is safe.
+        assert_eq!(weir.get("/").status, 200);
+        assert_eq!(weir.get("/gone-if-kept").status, 200);
+        weir.wait_for_log("error.log", "upstream prematurely closed connection");
+        assert_eq!(weir.request("POST", "/gone-if-kept", "Content-Length: 0\r\n").status, 502);
     });
 }
 
@@ -191,6 +196,8 @@ fn what_goes_wrong() {
              location /unknown { proxy_pass http://$arg_name; }
              location /status { proxy_pass http://%UP%; proxy_intercept_errors on;
                                 error_page 404 = /a.txt; }
+             location /needs-name { proxy_pass http://%UP%; proxy_intercept_errors on;
+                                    error_page 401 /a.txt; }
              location /a.txt { }",
         );
         let status = |path: &str| weir.get(path).status;
@@ -227,6 +234,8 @@ fn what_goes_wrong() {
         let r = weir.get("/status?418");
         assert_eq!((r.status, r.status_line.contains("418 Chosen")), (418, true));
         assert_eq!(weir.get("/status?404").text(), "from the file");
+        let r = weir.get("/needs-name");
+        assert_eq!((r.status, r.header("WWW-Authenticate")), (401, Some("Basic realm=\"up\"")));
     });
 }
 

@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION.or(C::IF_LOCATION).or(C::LIMIT_EXCEPT),
         Args::T1,
         "",
-        "The server or group that requests are passed to, and the URI that replaces the location's name.",
+        "The server that requests are passed to, and the URI that replaces the location's name.",
         pass::set,
     ),
     directive(

@@ -112,8 +112,9 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if !replaceable && !vars.uri.is_empty() {
         return Err(ConfError::at(
             word,
-            "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside \
-             named location, or inside \"if\" statement, or inside \"limit_except\" block",
+            "\"proxy_pass\" cannot have URI part in location given by regular expression, \
+             or inside named location, or inside \"if\" statement, or inside \
+             \"limit_except\" block",
         ));
     }
     let location = if replaceable { name } else { Bytes::new() };

@@ -185,7 +185,8 @@ fn default_rule(cx: &mut Cx, at: &Word) -> Result<Rewrite, ConfError> {
     if pass.is_some_and(|p| p.template.is_some()) {
         return Err(ConfError::at(
             at,
-            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with \
+             variables",
         ));
     }
     match pass.and_then(|p| p.fixed.as_deref()) {

@@ -36,14 +36,14 @@ impl Asked {
 
 impl Backend {
     pub fn start() -> Backend {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
+        let port = listener.local_addr().expect("a test's socket").port();
         let connections = Arc::new(AtomicUsize::new(0));
         let c = connections.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let number = c.fetch_add(1, Ordering::Relaxed) + 1;
-                let stream = stream.unwrap();
+                let stream = stream.expect("a test's socket");
                 std::thread::spawn(move || serve(stream, number));
             }
         });
@@ -92,7 +92,7 @@ fn request(s: &mut TcpStream, buf: &mut Vec<u8>) -> Option<Asked> {
         loop {
             let line = until(s, buf, b"\r\n")?;
             let size = String::from_utf8_lossy(&line);
-            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            let size = usize::from_str_radix(size.trim(), 16).expect("a chunk's size");
             let chunk = exactly(s, buf, size + 2)?;
             asked.body.extend_from_slice(&chunk[..size]);
             if size == 0 {
@@ -100,7 +100,7 @@ fn request(s: &mut TcpStream, buf: &mut Vec<u8>) -> Option<Asked> {
             }
         }
     } else if let Some(len) = asked.field("Content-Length") {
-        let len = len.parse().unwrap();
+        let len = len.parse().expect("a length");
         asked.body = exactly(s, buf, len)?;
     }
     Some(asked)
@@ -108,7 +108,11 @@ fn request(s: &mut TcpStream, buf: &mut Vec<u8>) -> Option<Asked> {
 
 fn serve(mut s: TcpStream, number: usize) {
     let mut buf = Vec::new();
+    let mut kept = false;
     while let Some(asked) = request(&mut s, &mut buf) {
+        if std::mem::replace(&mut kept, true) && asked.path() == "/gone-if-kept" {
+            return;
+        }
         if !answer(&mut s, &asked, number) {
             return;
         }
@@ -126,7 +130,6 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
     let path = asked.path().to_owned();
     let arg = path.split_once('?').map(|(_, a)| a).unwrap_or_default();
     match path.split('?').next().unwrap_or_default() {
-        "/status" => with_body(s, &format!("{arg} Chosen\r\nX-Up: yes"), b"chosen"),
         "/chunked" => {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n";
             s.write_all(head.as_bytes()).is_ok()
@@ -159,18 +162,6 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
             let _ = s.write_all(early.as_bytes());
             with_body(s, "200 OK", b"after hints")
         }
-        "/redirect" => with_body(s, &format!("302 Found\r\nLocation: {arg}"), b""),
-        "/cookie" => with_body(s, "200 OK\r\nSet-Cookie: a=b; Path=/one/; Domain=up.example", b""),
-        "/accel" => with_body(
-            s,
-            &format!("200 OK\r\nX-Accel-Redirect: {arg}\r\nSet-Cookie: kept=1\r\nX-Lost: 1"),
-            b"not shown",
-        ),
-        "/big" => {
-            let n: usize = arg.parse().unwrap();
-            let body: Vec<u8> = (0..n).map(|i| (i % 251) as u8).collect();
-            with_body(s, "200 OK", &body)
-        }
         "/early-413" => {
             let _ = with_body(s, "413 Too Large\r\nConnection: close", b"too large");
             std::thread::sleep(std::time::Duration::from_millis(200));
@@ -191,6 +182,29 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
         "/close-after" => {
             let _ = with_body(s, "200 OK", b"last one");
             false
+        }
+        _ => answer_well(s, asked, number, arg),
+    }
+}
+
+/// Answers that are as they should be.
+fn answer_well(s: &mut TcpStream, asked: &Asked, number: usize, arg: &str) -> bool {
+    match asked.path().split('?').next().unwrap_or_default() {
+        "/status" => with_body(s, &format!("{arg} Chosen\r\nX-Up: yes"), b"chosen"),
+        "/redirect" => with_body(s, &format!("302 Found\r\nLocation: {arg}"), b""),
+        "/cookie" => with_body(s, "200 OK\r\nSet-Cookie: a=b; Path=/one/; Domain=up.example", b""),
+        "/needs-name" => {
+            with_body(s, "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"up\"", b"")
+        }
+        "/accel" => with_body(
+            s,
+            &format!("200 OK\r\nX-Accel-Redirect: {arg}\r\nSet-Cookie: kept=1\r\nX-Lost: 1"),
+            b"not shown",
+        ),
+        "/big" => {
+            let n: usize = arg.parse().expect("a number of bytes");
+            let body: Vec<u8> = (0..n).map(|i| (i % 251) as u8).collect();
+            with_body(s, "200 OK", &body)
         }
         // What was asked, and over which connection.
         _ if asked.head.starts_with("HEAD ") => {

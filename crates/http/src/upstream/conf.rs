@@ -271,30 +271,29 @@ pub struct Conf {
     pub bind: Bind,
 }
 
+struct Sizes {
+    buffer: usize,
+    bufs: Bufs,
+    busy: usize,
+    write: usize,
+    max_file: usize,
+}
+
 impl Draft {
-    /// The settings that hold, once all levels are merged. `prefix` is the directives' (`proxy`),
-    /// `hide` what the module hides by itself, `folder` where responses go that fit no buffer.
-    ///
-    /// # Errors
-    /// Sizes that do not fit together.
-    pub fn finish(
-        &self,
-        prefix: &str,
-        hide: &[&'static str],
-        folder: &TempPath,
-    ) -> Result<Rc<Conf>, ConfError> {
+    /// The sizes of buffers and files, which must fit together.
+    fn sizes(&self, prefix: &str) -> Result<Sizes, ConfError> {
         let page = os::limits::page_size();
-        let buffer_size = self.buffer_size.unwrap_or(page);
+        let buffer = self.buffer_size.unwrap_or(page);
         let bufs = self.buffers.unwrap_or(Bufs { num: 8, size: page });
         if bufs.num < 2 {
             return Err(ConfError::new(format!("there must be at least 2 \"{prefix}_buffers\"")));
         }
-        let size = buffer_size.max(bufs.size);
+        let size = buffer.max(bufs.size);
         let busy = self.busy_buffers_size.unwrap_or(2 * size);
         if busy < size {
             return Err(ConfError::new(format!(
-                "\"{prefix}_busy_buffers_size\" must be equal to or greater than the maximum of the \
-                 value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
+                "\"{prefix}_busy_buffers_size\" must be equal to or greater than the maximum of \
+                 the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
             )));
         }
         if busy > (bufs.num - 1).saturating_mul(bufs.size) {
@@ -318,6 +317,21 @@ impl Draft {
                  \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
             )));
         }
+        Ok(Sizes { buffer, bufs, busy, write, max_file })
+    }
+
+    /// The settings that hold, once all levels are merged. `prefix` is the directives' (`proxy`),
+    /// `hide` what the module hides by itself, `folder` where responses go that fit no buffer.
+    ///
+    /// # Errors
+    /// Sizes that do not fit together.
+    pub fn finish(
+        &self,
+        prefix: &str,
+        hide: &[&'static str],
+        folder: &TempPath,
+    ) -> Result<Rc<Conf>, ConfError> {
+        let Sizes { buffer, bufs, busy, write, max_file } = self.sizes(prefix)?;
         let temp_path = self.temp_path.clone().unwrap_or_else(|| folder.clone());
         let pass = self.pass_headers.as_deref().unwrap_or_default();
         let hide = hide.iter().map(|n| Bytes::from_static(n.as_bytes()));
@@ -339,7 +353,7 @@ impl Draft {
             connect_timeout: self.connect_timeout.unwrap_or(60_000),
             send_timeout: self.send_timeout.unwrap_or(60_000),
             read_timeout: self.read_timeout.unwrap_or(60_000),
-            buffer_size,
+            buffer_size: buffer,
             read_ahead: bufs.num.saturating_mul(bufs.size),
             busy,
             temp_path,

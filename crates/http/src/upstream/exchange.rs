@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use base::log::Level;
 use base::time::now_ms;
+use bytes::Bytes;
 use event::{Deadline, Sock};
-use mem::{Chain, PAGE_SIZE, Page};
+use mem::{Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
 
@@ -123,18 +124,25 @@ struct Exchange {
     protocol: Box<dyn Protocol>,
     pool: Option<Rc<Pool>>,
     lease: Option<Lease>,
-    name: bytes::Bytes,
+    name: Bytes,
     tries: u32,
     start_ms: u64,
     /// Something of the request went to a server.
     sent: bool,
+    /// The attempt uses a connection that was kept from an earlier request.
+    cached: bool,
+    /// Bytes of interim responses so far.
+    interim: usize,
     body: RequestBody,
 }
 
-/// The head of a response with what was read behind it.
+/// How many bytes of interim responses may come before the one that counts.
+const INTERIM_MAX: usize = 1 << 20;
+
+/// A response whose head is in the request's state.
 struct Answer {
-    page: Page,
-    head_len: usize,
+    /// What was read behind the head.
+    rest: Bytes,
     conn: UpConn,
     addr: SockAddr,
     /// All of the request was sent.
@@ -168,7 +176,19 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     }
     let lease = Some(Lease { picker, peer: None });
     let start_ms = now_ms();
-    let x = Exchange { conf, protocol, pool, lease, name, tries, start_ms, sent: false, body };
+    let x = Exchange {
+        conf,
+        protocol,
+        pool,
+        lease,
+        name,
+        tries,
+        start_ms,
+        sent: false,
+        cached: false,
+        interim: 0,
+        body,
+    };
     x.drive(r).await
 }
 
@@ -206,25 +226,22 @@ impl Exchange {
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             return Err(Stop::Next(next::NO_LIVE));
         };
+        self.cached = false;
         let mut conn = self.connect(r, &peer).await?;
         let a = r.upstream_mut().now();
         a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
         conn.requests += 1;
         self.body.append_to(r, &mut out);
-        let (page, head_len) = match self.converse(r, &conn, &mut out).await {
-            Ok(v) => v,
-            // A kept connection may have been closed as we wrote to it: that is no failure of the
-            // server's and does not count.
-            Err(Stop::Next(next::ERROR)) if conn.cached => {
-                self.tries += 1;
-                return Err(Stop::Next(next::ERROR));
-            }
-            Err(e) => return Err(e),
-        };
-        let a = r.upstream_mut().now();
+        self.cached = conn.cached;
+        let (page, head_len, whole) = self.converse(r, &conn, &mut out).await?;
+        let sent_all = whole && out.is_empty() && self.body.is_sent();
+        let all = page.freeze();
+        let u = r.upstream_mut();
+        u.text = all.slice(..head_len);
+        let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
-        let sent_all = out.is_empty() && self.body.is_sent();
-        Ok(Answer { page, head_len, conn, addr: peer.addr.clone(), sent_all })
+        let rest = all.slice(head_len..);
+        Ok(Answer { rest, conn, addr: peer.addr.clone(), sent_all })
     }
 
     /// A kept connection, or a new one.
@@ -316,52 +333,43 @@ impl Exchange {
     }
 
     /// Sends the request and reads the response's head, both at once: a server may answer before it
-    /// read all of a body.
+    /// read all of a body. Gives the page, the head's length, and whether sending never failed.
     async fn converse(
         &mut self,
         r: &mut Request,
         conn: &UpConn,
         out: &mut Chain,
-    ) -> Result<(Page, usize), Stop> {
+    ) -> Result<(Page, usize, bool), Stop> {
         let sock = &conn.sock;
         let watch = self.client(r);
         let mut page = Page::new();
-        let mut parsed = 0;
+        let mut broken = None;
         loop {
             if !out.is_empty() {
-                let n = match sock.try_send(out, None) {
-                    Ok(n) => n as u64,
-                    Err(e) => {
-                        log_io(r, "writev()", &e, "sending request to upstream");
-                        return Err(Stop::Next(next::ERROR));
+                match sock.try_send(out, None) {
+                    Ok(n) => {
+                        self.sent |= n > 0;
+                        r.upstream_mut().now().sent += n as u64;
                     }
-                };
-                self.sent |= n > 0;
-                r.upstream_mut().now().sent += n;
-            }
-            if self.conf.buffer_size > PAGE_SIZE {
-                page.reserve(1);
+                    // The server may have answered before it closed: RFC 9112 section 9.5.
+                    Err(e) => {
+                        out.clear();
+                        self.body.give_up();
+                        broken = Some(e);
+                    }
+                }
             }
             match sock.try_recv_into(&mut page) {
-                Ok(None) => {}
-                Ok(Some(0)) => {
-                    let m = "upstream prematurely closed connection while";
-                    r.log(Level::Error, format_args!("{m} reading response header from upstream"));
-                    return Err(Stop::Next(next::ERROR));
-                }
-                Ok(Some(n)) => {
+                Ok(None) if broken.is_none() => {}
+                Ok(Some(n)) if n > 0 => {
                     r.upstream_mut().now().received += n as u64;
-                    if let Some(len) = self.parse_head(r, &mut page)? {
-                        return Ok((page, len));
+                    match self.parse_head(r, &mut page)? {
+                        Some(len) => return Ok((page, len, broken.is_none())),
+                        None => continue,
                     }
-                    parsed += n;
-                    if page.len() >= self.conf.buffer_size.max(PAGE_SIZE) || parsed > (64 << 20) {
-                        return Err(too_big(r));
-                    }
-                    continue;
                 }
-                Err(e) => {
-                    log_io(r, "recv()", &e, "reading response header from upstream");
+                end => {
+                    no_answer(r, broken, end.err());
                     return Err(Stop::Next(next::ERROR));
                 }
             }
@@ -420,6 +428,10 @@ impl Exchange {
                 HeadStep::More if page.len() >= self.conf.buffer_size => Err(too_big(r)),
                 HeadStep::More => Ok(None),
                 HeadStep::Interim(len) => {
+                    self.interim += len;
+                    if self.interim > INTERIM_MAX {
+                        return Err(too_big(r));
+                    }
                     page.consume(len);
                     r.upstream_mut().forget_response();
                     if page.is_empty() {
@@ -520,6 +532,10 @@ impl Exchange {
                 true => 0,
                 false => self.tries.saturating_sub(1),
             };
+            // A kept connection may have been closed as we wrote to it: that does not count.
+            if self.cached && bit == next::ERROR {
+                self.tries += 1;
+            }
             if lease.done(outcome) {
                 let m = "upstream server temporarily disabled while";
                 let doing = match r.upstream_mut().now().connect_ms {
@@ -538,12 +554,8 @@ impl Exchange {
 
     /// A response to pass on: its head to `r.out`, its body as it stands.
     fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
-        let Answer { page, head_len, conn, addr, sent_all } = answer;
-        let all = page.freeze();
-        let u = r.upstream_mut();
-        u.text = all.slice(..head_len);
-        let rest = all.slice(head_len..);
-        let head = std::mem::take(&mut u.head);
+        let Answer { rest, conn, addr, sent_all } = answer;
+        let head = std::mem::take(&mut r.upstream_mut().head);
         let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref());
         let progress = self.protocol.begin_body(&head);
         r.upstream_mut().head = head;
@@ -592,6 +604,19 @@ fn level(e: &io::Error) -> Level {
 pub(super) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
     let os = base::log::os_error(e);
     r.log(level(e), format_args!("{call} failed {os} while {doing}"));
+}
+
+/// The connection ended, or broke, before there was a response.
+#[cold]
+fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Option<io::Error>) {
+    match (sending, receiving) {
+        (Some(e), _) => log_io(r, "writev()", &e, "sending request to upstream"),
+        (None, Some(e)) => log_io(r, "recv()", &e, "reading response header from upstream"),
+        (None, None) => {
+            let m = "upstream prematurely closed connection while";
+            r.log(Level::Error, format_args!("{m} reading response header from upstream"));
+        }
+    }
 }
 
 #[cold]

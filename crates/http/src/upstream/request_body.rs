@@ -102,6 +102,13 @@ impl RequestBody {
         !matches!(self, RequestBody::Streamed { over: false, .. })
     }
 
+    /// The server takes no more of it.
+    pub fn give_up(&mut self) {
+        if let RequestBody::Streamed { over, .. } = self {
+            *over = true;
+        }
+    }
+
     /// Whether it can be sent once only.
     pub fn is_streamed(&self) -> bool {
         matches!(self, RequestBody::Streamed { .. })
