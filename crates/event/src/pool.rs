@@ -386,6 +386,17 @@ pub async fn run_blocking<T: Send + 'static>(
     default().run(task).await
 }
 
+/// Runs `task` in the default pool where this thread has a loop that it would hold up, and at once
+/// where it has none. Nobody learns when it was done.
+pub fn elsewhere(task: impl FnOnce() + Send + 'static) {
+    if try_with(|_| ()).is_some() {
+        // Where the queue is full there is worse trouble than a task that was not run.
+        let _ = default().detach(task);
+    } else {
+        task();
+    }
+}
+
 /// Whether no pool of this thread has anything to do. What was begun and is not waited for by
 /// anybody is seen to its end when a worker leaves gracefully.
 pub fn all_idle() -> bool {

@@ -23,6 +23,13 @@ pub enum Aio {
     Named(Template),
 }
 
+impl Aio {
+    /// Whether the worker itself waits.
+    pub fn is_off(&self) -> bool {
+        matches!(self, Aio::Off)
+    }
+}
+
 /// The pool that a variable names does not exist; it was logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoPool;

@@ -16,6 +16,7 @@ mod cache;
 mod contents;
 mod door;
 mod links;
+pub(crate) mod near;
 mod path;
 
 use std::io;
@@ -23,8 +24,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
+use base::log::Level;
 use bytes::Bytes;
-use mem::{Chain, FileHandle, Page};
+use mem::{Chain, FileHandle};
 use os::file::{FileKind, FileMeta};
 
 use crate::module::{Step, Verdict};
@@ -32,7 +34,7 @@ use crate::request::Request;
 
 pub use path::FilePath;
 
-use self::door::{Answer, Job, Kind, Loaded};
+use self::door::{Answer, How, Job, Kind, Loaded};
 
 /// Files up to this size are held in memory and sent from there.
 pub const CONTENT_MAX: u64 = 32 << 10;
@@ -210,6 +212,10 @@ fn open_with(
         Ok(l) => l,
         Err(e) => return Poll::Ready(Err(e)),
     };
+    if let Some(e) = &loaded.not_direct {
+        let name = base::log::lossy(path);
+        r.log_os(Level::Alert, format_args!("fcntl(O_DIRECT) \"{name}\""), e);
+    }
     let settled = loaded.settled();
     let mut file = opened(loaded);
     if file.content.is_some() {
@@ -241,7 +247,7 @@ pub fn try_list(r: &mut Request, path: &[u8], facts: bool) -> Poll<Result<Listin
     {
         return Poll::Ready(answer);
     }
-    let answer = door::try_list(path, facts);
+    let answer = door::try_list(path, facts, r.loc.core.aio.is_off());
     if answer.is_pending() {
         asked.wanted = Some(Job::new(kind, path, links));
     }
@@ -303,7 +309,10 @@ pub fn step<'a>(
 /// Waits for the answer to the question that made a `try_*` give up.
 async fn fetch(r: &mut Request) {
     if let Some(job) = r.asked.wanted.take() {
-        let (job, answer) = door::wait(job).await;
+        let (job, answer) = match r.pool() {
+            Ok(pool) => door::wait(job, pool).await,
+            Err(_) => job.without_pool(),
+        };
         r.asked.got.push((job, answer));
     }
 }
@@ -327,7 +336,8 @@ fn ask_stat(
     {
         return Poll::Ready(answer.as_ref().map(|m| *m).map_err(OpenError::again));
     }
-    match door::try_stat(path, links) {
+    let off = r.loc.core.aio.is_off();
+    match door::try_stat(path, links, off) {
         Poll::Ready(answer) => {
             if let Ok(meta) = &answer
                 && links.follow()
@@ -346,16 +356,19 @@ fn ask_stat(
 }
 
 fn ask_load(r: &mut Request, path: &[u8], links: links::Links) -> Poll<Result<Loaded, OpenError>> {
+    let core = &r.loc.core;
+    let how = How { direct_from: core.directio, read_ahead: core.read_ahead > 0 };
+    let off = core.aio.is_off();
     let asked = &mut r.asked;
     // Taken out, since it holds a descriptor: whoever opens gets the file, and begins no more anew.
-    if let Some(i) = position(asked, Kind::Load, path, links)
+    if let Some(i) = position(asked, Kind::Load(how), path, links)
         && let (_, Answer::Load(answer)) = asked.got.swap_remove(i)
     {
         return Poll::Ready(answer);
     }
-    let answer = door::try_load(path, links);
+    let answer = door::try_load(path, links, how, off);
     if answer.is_pending() {
-        asked.wanted = Some(Job::new(Kind::Load, path, links));
+        asked.wanted = Some(Job::new(Kind::Load(how), path, links));
     }
     answer
 }
@@ -367,20 +380,15 @@ fn position(asked: &Asked, kind: Kind, path: &[u8], links: links::Links) -> Opti
 fn opened(loaded: Loaded) -> OpenFile {
     OpenFile {
         facts: Facts::new(loaded.meta),
-        fd: loaded.fd.map(FileHandle::from),
+        fd: loaded.fd.map(|fd| {
+            let close: Option<fn(OwnedFd)> = if loaded.local { None } else { Some(close) };
+            FileHandle::new(fd, loaded.direct, close)
+        }),
         content: loaded.content.map(Bytes::from),
     }
 }
 
-/// Reads up to `len` bytes at `pos`.
-pub(crate) fn read_page(file: &FileHandle, pos: u64, len: usize) -> io::Result<Page> {
-    let mut page = Page::get(len);
-    page.append_with(|v| {
-        let at = v.len();
-        v.resize(at + len, 0);
-        let n = os::file::read_at(file, &mut v[at..], pos);
-        v.truncate(at + n.as_ref().map_or(0, |n| *n));
-        n.map(drop)
-    })?;
-    Ok(page)
+/// Closes a file without waiting for it: that of a slow file system may have to ask its server.
+pub(crate) fn close(fd: OwnedFd) {
+    event::pool::elsewhere(move || drop(fd));
 }

@@ -9,7 +9,7 @@ use mem::{Buf, Chain};
 use crate::head::Framing;
 use crate::output::{BodyFilter, FilterStep};
 use crate::request::Request;
-use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, through_memory};
+use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, needs_memory, through_memory};
 
 /// A piece that waits to go into a filter, and whether the body ends with it.
 struct Todo {
@@ -68,7 +68,7 @@ async fn one(
     let mut rest = Chain::new();
     if !filter.takes_files() && has_file(&piece) {
         rest = piece.take();
-        piece = in_memory(r, &mut rest)?;
+        piece = in_memory(r, &mut rest).await?;
     }
     let ends = last && rest.is_empty();
     let mut out = Chain::new();
@@ -118,7 +118,7 @@ async fn output(
             w.extend_from_slice(b"\r\n");
             r.bytes_sent += r.wire.len() - before;
         }
-        if !r.loc.core.sendfile && has_file(&piece) {
+        if needs_memory(r, &piece) {
             through_memory(r, piece).await?;
         } else {
             r.bytes_sent += len;

@@ -27,6 +27,7 @@ mod pause;
 mod phases;
 pub mod place;
 mod proxy_header;
+mod reading;
 pub mod regex;
 pub mod request;
 mod send;

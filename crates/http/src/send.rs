@@ -13,6 +13,7 @@ use crate::filter::filtered;
 use crate::head::{self, Framing};
 use crate::module::Verdict;
 use crate::output::{Body, BodySource};
+use crate::reading;
 use crate::request::Request;
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
@@ -20,9 +21,6 @@ pub(crate) const GATHER_MAX: u64 = 64 << 10;
 
 /// Bodies up to this size are copied behind their head.
 const COPY_MAX: usize = 4096;
-
-/// How much of a file is read at once where sendfile is off.
-pub(crate) const READ_CHUNK: u64 = 32 << 10;
 
 /// The response could not be sent whole: the connection is of no more use.
 #[derive(Debug)]
@@ -159,7 +157,7 @@ async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<()
     if framing == Framing::Chunked {
         return filtered(r, &mut chain, true, framing).await;
     }
-    if !r.loc.core.sendfile && chain.iter().any(|b| matches!(b, Buf::File { .. })) {
+    if needs_memory(r, &chain) {
         return through_memory(r, chain).await;
     }
     r.bytes_sent += chain.len();
@@ -176,10 +174,11 @@ async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<()
 /// File ranges read piece by piece, for `sendfile off`.
 pub(crate) async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
     while !chain.is_empty() {
-        let mut piece = in_memory(r, &mut chain)?;
+        let mut piece = in_memory(r, &mut chain).await?;
         r.bytes_sent += piece.len();
         r.wire.append(&mut piece);
-        if r.wire.len() >= if chain.is_empty() { GATHER_MAX } else { READ_CHUNK } {
+        let (count, size) = r.loc.core.output_buffers;
+        if r.wire.len() >= if chain.is_empty() { GATHER_MAX } else { (count * size) as u64 } {
             flush(r).await?;
         }
     }
@@ -187,7 +186,7 @@ pub(crate) async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<
 }
 
 /// Takes from the front of a chain what lies in memory, or a piece of the file that is in front.
-pub(crate) fn in_memory(r: &Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
+pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
     let mut piece = Chain::new();
     while let Some(buf) = chain.pop_front() {
         let Buf::File { file, pos, end } = buf else {
@@ -198,27 +197,34 @@ pub(crate) fn in_memory(r: &Request, chain: &mut Chain) -> Result<Chain, SendFai
             chain.push_front(Buf::File { file, pos, end });
             break;
         }
-        let want = (end - pos).min(READ_CHUNK);
-        let page = match crate::files::read_page(&file, pos, want as usize) {
-            Ok(page) if page.filled().is_empty() && want > 0 => {
-                let m = "file was truncated while it was being sent";
-                r.log(Level::Alert, format_args!("{m}"));
-                return Err(SendFailed);
-            }
-            Ok(page) => page,
+        let want = (end - pos).min(r.loc.core.output_buffers.1 as u64);
+        if want == 0 {
+            continue;
+        }
+        let read = match reading::piece(r, &file, pos, want as usize).await {
+            Ok(read) => read,
             Err(e) => {
-                r.log_os(Level::Crit, format_args!("pread()"), &e);
+                reading::log_failure(r, &e);
                 return Err(SendFailed);
             }
         };
-        let pos = pos + page.filled().len() as u64;
-        piece.push(page.into());
+        let pos = pos + read.len();
+        piece.push(read);
         if pos < end {
             chain.push_front(Buf::File { file, pos, end });
         }
         break;
     }
     Ok(piece)
+}
+
+/// Whether files in a chain have to be read before they are sent.
+pub(crate) fn needs_memory(r: &Request, chain: &Chain) -> bool {
+    let sendfile = r.loc.core.sendfile;
+    chain.iter().any(|b| match b {
+        Buf::File { file, .. } => !sendfile || file.is_direct(),
+        _ => false,
+    })
 }
 
 /// Sends all that is in the wire chain.
@@ -248,16 +254,37 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     }
 }
 
+/// Sends something, and at most `limit` bytes.
+async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> {
+    let c = r.c().clone();
+    let file_waits = !r.loc.core.aio.is_off() && r.wire.iter().any(|b| b.memory().is_none());
+    if !file_waits {
+        return c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await;
+    }
+    loop {
+        let ready = reading::ready(r, limit).await?;
+        let n = c.sock.try_send(&mut r.wire, Some(ready))?;
+        if n > 0 || r.wire.is_empty() {
+            return Ok(n);
+        }
+        // While the client does not read, what was in memory may go from there: it is looked for
+        // again before each send.
+        c.sock.writable(Deadline::in_ms(timeout)).await?;
+    }
+}
+
 /// Files go in pieces of `sendfile_max_chunk`, so that a fast client does not hold the loop.
 async fn in_chunks(r: &mut Request, chunk: usize, timeout: u64) -> io::Result<()> {
-    let c = r.c().clone();
     let limit = if chunk == 0 { usize::MAX } else { chunk };
+    let mut sent = 0;
     loop {
-        let n = c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await?;
+        let n = some(r, limit - sent, timeout).await?;
         if r.wire.is_empty() {
             return Ok(());
         }
-        if n >= limit {
+        sent += n;
+        if sent >= limit {
+            sent = 0;
             event::task::yield_now().await;
         }
     }
@@ -280,7 +307,7 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
             continue;
         }
         let limit = usize::try_from(budget - sent).unwrap_or(usize::MAX);
-        let n = c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await?;
+        let n = some(r, limit, timeout).await?;
         if r.wire.is_empty() {
             return Ok(());
         }
@@ -314,7 +341,9 @@ fn rate(r: &mut Request) -> u64 {
 #[cold]
 fn failed(r: &mut Request, e: &io::Error) {
     r.flags.keepalive = false;
-    if e.kind() == io::ErrorKind::TimedOut {
+    if reading::is_of_file(e) {
+        reading::log_failure(r, e);
+    } else if e.kind() == io::ErrorKind::TimedOut {
         r.timed_out = true;
         r.log(
             Level::Info,

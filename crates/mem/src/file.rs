@@ -12,14 +12,26 @@ pub struct FileHandle(Arc<Inner>);
 struct Inner {
     /// Taken out at the end only.
     fd: Option<OwnedFd>,
+    direct: bool,
     close: Option<fn(OwnedFd)>,
 }
 
 impl FileHandle {
-    /// A file of which `close` takes care in the end: on some file systems closing may wait, for a
-    /// server or for what was written.
-    pub fn closed_by(fd: OwnedFd, close: fn(OwnedFd)) -> FileHandle {
-        FileHandle(Arc::new(Inner { fd: Some(fd), close: Some(close) }))
+    /// An open file. `direct`: it is read past the page cache (`O_DIRECT`). `close` takes care of
+    /// it in the end, where it lies on a slow file system: one of the network, or made by a process,
+    /// on which reading what is in memory, and closing, may wait all the same.
+    pub fn new(fd: OwnedFd, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
+        FileHandle(Arc::new(Inner { fd: Some(fd), direct, close }))
+    }
+
+    /// Whether it is read past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.0.direct
+    }
+
+    /// Whether it lies on a slow file system.
+    pub fn is_slow(&self) -> bool {
+        self.0.close.is_some()
     }
 
     /// Whether it is the same handle, or a clone of it.
@@ -30,7 +42,7 @@ impl FileHandle {
 
 impl From<OwnedFd> for FileHandle {
     fn from(fd: OwnedFd) -> FileHandle {
-        FileHandle(Arc::new(Inner { fd: Some(fd), close: None }))
+        FileHandle::new(fd, false, None)
     }
 }
 
@@ -70,9 +82,10 @@ mod tests {
     #[test]
     fn the_last_one_closes() {
         let open = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null opens"));
-        let one = FileHandle::closed_by(open(), count);
+        let one = FileHandle::new(open(), false, Some(count));
         let two = one.clone();
         assert!(one.same(&two) && !one.same(&open().into()));
+        assert!(one.is_slow() && !one.is_direct());
         drop(one);
         assert_eq!(CLOSED.with(Cell::get), 0);
         drop(two);

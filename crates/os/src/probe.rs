@@ -107,6 +107,11 @@ pub fn find(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
 }
 
+/// As [`find`], waiting for the disk where need be.
+pub fn find_waiting(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// The facts about an open file as they are in memory: a file system that lies elsewhere is not
 /// asked whether they still hold.
 pub fn facts(fd: impl AsFd) -> io::Result<FileMeta> {

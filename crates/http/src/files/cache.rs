@@ -153,8 +153,7 @@ fn with_content(r: &Request, path: &[u8], mut file: OpenFile) -> OpenFile {
     }
     if let Some(fd) = &file.fd
         && door::settled(meta)
-        && os::file::fstat(fd).is_ok_and(|now| now.same_version(meta))
-        && let Some(content) = door::read_small(fd, meta)
+        && let Some(content) = door::read_again(fd, meta, r.loc.core.aio.is_off())
     {
         file.content = Some(Bytes::from(content));
         keep(r, path, &file);

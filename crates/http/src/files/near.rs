@@ -1,0 +1,289 @@
+//! What can be answered from memory alone, and what has to be waited for.
+//!
+//! ```text
+//!  stat: walked just now ─▶ statx                    else: find (cached path) + facts ─▶ answer
+//!  load: folder on a local file system ─▶ open (cached path) + facts (+ read of cached pages)
+//!  each: not in memory, or on a file system that is not local ─▶ wait
+//! ```
+//!
+//! A path that this worker walked a moment ago is in the kernel's cache of names, whose oldest
+//! entries go first; so a file that is asked for again and again costs one `statx(2)`, as it does
+//! where nobody cares. File systems of the network, and those made by processes (FUSE), may have
+//! to ask their servers whatever is in memory: they are always waited for, the closing of files
+//! included.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use os::file::FileMeta;
+use os::probe::{self, Probes};
+
+/// How long a path that was walked counts as being in memory, milliseconds.
+const WALKED_MS: u64 = 1_000;
+
+/// How long a folder counts as lying where it was found, milliseconds. What was mounted over it
+/// since makes requests wait for its disk until then.
+const FOLDER_MS: u64 = 30_000;
+
+/// Paths and folders remembered, each. A newer one takes the place of one with the same hash.
+const PLACES: usize = 1024;
+
+/// What is known of a device stands for so long: the numbers of file systems without a disk are
+/// given anew when one is gone.
+const DEVICE_LIFE: Duration = Duration::from_secs(60);
+
+/// The devices met, with whether they are local; shared with the threads of the pools, which find
+/// out.
+static DEVICES: Mutex<Vec<(u64, bool, Instant)>> = Mutex::new(Vec::new());
+
+struct Near {
+    hasher: RandomState,
+    walked: Times,
+    folders: Times,
+}
+
+/// When what was last met, by hash.
+#[derive(Default)]
+struct Times(Box<[(u64, u64)]>);
+
+impl Times {
+    fn is_recent(&self, hash: u64, within_ms: u64) -> bool {
+        match self.0.get(hash as usize % PLACES) {
+            Some(&(h, at)) => h == hash && at + within_ms > base::time::now_ms(),
+            None => false,
+        }
+    }
+
+    fn note(&mut self, hash: u64) {
+        if self.0.is_empty() {
+            self.0 = vec![(0, 0); PLACES].into();
+        }
+        self.0[hash as usize % PLACES] = (hash, base::time::now_ms());
+    }
+
+    fn forget(&mut self, hash: u64) {
+        if let Some(place) = self.0.get_mut(hash as usize % PLACES) {
+            *place = (0, 0);
+        }
+    }
+}
+
+thread_local! {
+    static NEAR: RefCell<Near> = RefCell::new(Near {
+        hasher: RandomState::new(),
+        walked: Times::default(),
+        folders: Times::default(),
+    });
+}
+
+impl Near {
+    fn hash(&self, path: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(path);
+        hasher.finish()
+    }
+}
+
+fn with<R>(f: impl FnOnce(&mut Near) -> R) -> R {
+    NEAR.with(|near| f(&mut near.borrow_mut()))
+}
+
+fn folder_of(path: &[u8]) -> &[u8] {
+    let end = memchr::memrchr(b'/', path).unwrap_or(0);
+    &path[..end]
+}
+
+fn device(dev: u64) -> Option<bool> {
+    let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = devices.iter().find(|d| d.0 == dev)?;
+    (known.2.elapsed() < DEVICE_LIFE).then_some(known.1)
+}
+
+/// Whether the device of an open file is local; found out if need be, which may wait.
+pub(super) fn learn(dev: u64, fd: impl AsFd) -> bool {
+    device(dev).unwrap_or_else(|| {
+        let local = probe::is_local(fd);
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|d| d.0 != dev && d.2.elapsed() < DEVICE_LIFE);
+        devices.push((dev, local, Instant::now()));
+        local
+    })
+}
+
+/// As [`learn`], for what a path leads to.
+pub(super) fn learn_by_path(dev: u64, path: &Path) {
+    if device(dev).is_none()
+        && let Ok(fd) = probe::find_waiting(path)
+    {
+        learn(dev, fd);
+    }
+}
+
+/// Whether a device is known to be local.
+pub(super) fn device_is_local(dev: u64) -> bool {
+    device(dev) == Some(true)
+}
+
+/// Whether `path` was walked a moment ago, on a local file system.
+pub(super) fn was_walked(path: &[u8]) -> bool {
+    with(|near| {
+        let hash = near.hash(path);
+        let recent = near.walked.is_recent(hash, WALKED_MS);
+        if recent {
+            // It is about to be walked again.
+            near.walked.note(hash);
+        }
+        recent
+    })
+}
+
+/// `path` was walked, and leads to a local file system.
+pub(super) fn walked(path: &[u8]) {
+    with(|near| {
+        let hash = near.hash(path);
+        near.walked.note(hash);
+        let folder = near.hash(folder_of(path));
+        near.folders.note(folder);
+    });
+}
+
+fn in_local_folder(path: &[u8]) -> bool {
+    with(|near| {
+        let folder = near.hash(folder_of(path));
+        near.folders.is_recent(folder, FOLDER_MS)
+    })
+}
+
+fn is_elsewhere(path: &[u8]) {
+    with(|near| {
+        let (hash, folder) = (near.hash(path), near.hash(folder_of(path)));
+        near.walked.forget(hash);
+        near.folders.forget(folder);
+    });
+}
+
+/// An answer, or that it has to be waited for.
+fn answer<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
+    match result {
+        Err(e) if must_wait(&e) => Poll::Pending,
+        result => Poll::Ready(result),
+    }
+}
+
+/// Whether an error says no more than that the question cannot be answered from memory.
+pub(crate) fn must_wait(e: &io::Error) -> bool {
+    const EINVAL: i32 = 22;
+    const ENOSYS: i32 = 38;
+    const EOPNOTSUPP: i32 = 95;
+    e.kind() == io::ErrorKind::WouldBlock
+        || matches!(e.raw_os_error(), Some(EINVAL | ENOSYS | EOPNOTSUPP))
+}
+
+/// The facts about what `path` leads to, if they are in memory.
+pub(super) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
+    let at = super::door::path_of(path);
+    if was_walked(path) {
+        return Poll::Ready(os::file::stat(at));
+    }
+    let Some(meta) = find(at)? else { return Poll::Pending };
+    if device(meta.dev) != Some(true) {
+        return Poll::Pending;
+    }
+    walked(path);
+    Poll::Ready(Ok(meta))
+}
+
+/// `None`: it has to be waited for. Nothing of the file system itself is called here that could
+/// wait, whichever it is.
+fn find(path: &Path) -> Result<Option<FileMeta>, io::Error> {
+    if !Probes::here().open {
+        return Ok(None);
+    }
+    match probe::find(path).and_then(probe::facts) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(e) if must_wait(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens a file for reading, with its facts, if that can be done from memory.
+pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
+    let at = super::door::path_of(path);
+    if !Probes::here().open {
+        // What was walked just now opens from memory, whatever the kernel can tell.
+        return match was_walked(path) {
+            true => Poll::Ready(os::file::open(at).and_then(with_facts)),
+            false => Poll::Pending,
+        };
+    }
+    if !in_local_folder(path) {
+        let Some(meta) = find(at)? else { return Poll::Pending };
+        if device(meta.dev) != Some(true) {
+            return Poll::Pending;
+        }
+        walked(path);
+    }
+    let (fd, meta) = match answer(os::file::open_cached(at).and_then(with_facts)) {
+        Poll::Ready(opened) => opened?,
+        Poll::Pending => return Poll::Pending,
+    };
+    if device(meta.dev) != Some(true) {
+        // A link, or something mounted, led out of the folder's file system.
+        is_elsewhere(path);
+        super::close(fd);
+        return Poll::Pending;
+    }
+    walked(path);
+    Poll::Ready(Ok((fd, meta)))
+}
+
+fn with_facts(fd: OwnedFd) -> io::Result<(OwnedFd, FileMeta)> {
+    let meta = probe::facts(&fd)?;
+    Ok((fd, meta))
+}
+
+/// The first `len` bytes of a file, if they are in memory.
+pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
+    let mut content = vec![0; len];
+    if len == 0 {
+        return Poll::Ready(content);
+    }
+    match os::file::read_cached_at(fd, &mut content, 0) {
+        Ok(n) if n == len => Poll::Ready(content),
+        // Part of it is in memory, the file has become shorter, or there is an error: who waits
+        // will see.
+        _ => Poll::Pending,
+    }
+}
+
+/// Whether `pos..pos + len` of a file can be sent without waiting.
+///
+/// `cachestat(2)` counts pages that are being read with those that are there; one-byte reads at
+/// both ends tell those: what is read at once, by anybody, is read in one piece and in order.
+pub(crate) fn is_cached(fd: impl AsFd, pos: u64, len: u64) -> bool {
+    let probes = Probes::here();
+    if len == 0 {
+        return true;
+    }
+    if probes.cachestat {
+        let page = probe::page_size();
+        let pages = (pos + len).div_ceil(page) - pos / page;
+        match probe::pages_cached(&fd, pos, len) {
+            Ok(n) if n < pages => return false,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+    let there = |at: u64| match os::file::read_cached_at(&fd, &mut [0], at) {
+        Ok(n) => n == 1,
+        // The count stands alone where reads cannot be asked first (tmpfs).
+        Err(e) => probes.cachestat && e.kind() != io::ErrorKind::WouldBlock && must_wait(&e),
+    };
+    there(pos + len - 1) && (len <= probe::page_size() || there(pos))
+}
