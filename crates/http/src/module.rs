@@ -235,8 +235,8 @@ pub struct Pipeline {
     /// A request that lacks only the slash at the end of this location's name is redirected to it
     /// (for modules that pass requests on).
     pub auto_redirect: bool,
-    /// The directive here whose handler `if` blocks of this location do without, which surprises: where
-    /// one enters such a block, it is warned of.
+    /// The directive here whose handler `if` blocks of this location do without, which surprises:
+    /// where one enters such a block, it is warned of.
     pub not_in_if: Option<&'static str>,
     /// Header filters in the order in which they run.
     pub header_filters: Vec<Box<dyn HeaderFilter>>,

@@ -10,8 +10,8 @@ use crate::core_conf::{CoreLoc, Root};
 use crate::location::{LocKind, Location};
 use crate::module::Pipeline;
 
-/// A location whose files a regular expression beside it takes away: it tests for extensions alone, so
-/// it wins over the prefix, but has not the prefix's `root` or `alias`.
+/// A location whose files a regular expression beside it takes away: it tests for extensions alone,
+/// so it wins over the prefix, but has not the prefix's `root` or `alias`.
 pub(crate) fn shadowed(around: &CoreLoc, locations: &[(Rc<Location>, Word)]) {
     for (regex, at) in locations {
         if !serves_files(regex)

@@ -99,7 +99,8 @@ impl Rewrite {
         self.then == Then::Last && self.always_ends()
     }
 
-    /// Runs on the request. `escape`: whether groups are escaped in what follows a match, until the program's next one.
+    /// Runs on the request. `escape`: whether groups are escaped in what follows a match, until the
+    /// program's next one.
     pub fn run(&self, r: &mut Request, escape: &mut bool, log: bool) -> Outcome {
         let uri = std::mem::take(&mut r.uri);
         let found = self.regex.exec(r, &uri);
