@@ -301,7 +301,12 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "text/plain",
         "The MIME type of files whose extension tells none.",
-        |cx, n| value::set_str(&mut cx.loc::<CoreLocDraft>().default_type, n),
+        |cx, n| {
+            let mime = &mut cx.loc::<CoreLocDraft>().default_type;
+            value::set_str(mime, n)?;
+            *mime = mime.take().map(crate::types::static_type);
+            Ok(())
+        },
     ),
     simple!(
         sendfile,

@@ -55,12 +55,13 @@ pub(crate) fn framing(r: &mut Request) -> Framing {
 
 /// Writes the head to the wire chain.
 pub(crate) fn write(r: &mut Request, framing: Framing) {
-    let before = r.wire.len();
     let mut wire = std::mem::take(&mut r.wire);
-    lines(r, framing, wire.writer_for(1024));
+    let out = wire.writer_for(1024);
+    let before = out.len();
+    lines(r, framing, out);
+    r.header_bytes = (out.len() - before) as u64;
     r.wire = wire;
     r.flags.chunked = framing == Framing::Chunked;
-    r.header_bytes = r.wire.len() - before;
     r.bytes_sent += r.header_bytes;
     r.flags.header_sent = true;
 }

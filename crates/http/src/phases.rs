@@ -93,19 +93,25 @@ fn settle_plain(r: &mut Request, status: u16) -> Result<From, Outcome> {
     Ok(From::Response)
 }
 
+/// Runs one phase's handlers, where there are any, and returns the verdict that ends the stretch.
+macro_rules! phase {
+    ($r:expr, $list:ident) => {
+        if !$r.loc.pipeline.$list.is_empty() {
+            match phase($r, |p| &p.$list).await {
+                Verdict::Next | Verdict::Ok => {}
+                v => return v,
+            }
+        }
+    };
+}
+
 /// Runs the phases from `from` until a verdict ends them.
 async fn stretch(r: &mut Request, from: From) -> Verdict {
     if from == From::PostRead {
-        match phase(r, |p| &p.post_read).await {
-            Verdict::Next | Verdict::Ok => {}
-            v => return v,
-        }
+        phase!(r, post_read);
     }
     if matches!(from, From::PostRead | From::ServerRewrite) {
-        match phase(r, |p| &p.server_rewrite).await {
-            Verdict::Next | Verdict::Ok => {}
-            v => return v,
-        }
+        phase!(r, server_rewrite);
     }
     let mut find = from != From::Rewrite;
     loop {
@@ -113,10 +119,7 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
             return v;
         }
         find = true;
-        match phase(r, |p| &p.rewrite).await {
-            Verdict::Next | Verdict::Ok => {}
-            v => return v,
-        }
+        phase!(r, rewrite);
         if !r.flags.uri_changed {
             break;
         }
@@ -126,18 +129,14 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
         let root = r.server.root.clone();
         r.enter(root);
     }
-    match phase(r, |p| &p.preaccess).await {
-        Verdict::Next | Verdict::Ok => {}
-        v => return v,
+    phase!(r, preaccess);
+    if !r.loc.pipeline.access.is_empty() {
+        match access(r).await {
+            Verdict::Next | Verdict::Ok => {}
+            v => return v,
+        }
     }
-    match access(r).await {
-        Verdict::Next | Verdict::Ok => {}
-        v => return v,
-    }
-    match phase(r, |p| &p.precontent).await {
-        Verdict::Next | Verdict::Ok => {}
-        v => return v,
-    }
+    phase!(r, precontent);
     content(r).await
 }
 
@@ -145,9 +144,6 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
 /// start: a handler that switches locations ends the phase or goes on with the old list, as in
 /// nginx.
 async fn phase(r: &mut Request, of: Handlers) -> Verdict {
-    if of(&r.loc.pipeline).is_empty() {
-        return Verdict::Next;
-    }
     let loc = r.loc.clone();
     for h in of(&loc.pipeline) {
         match step(h.as_ref(), r).await {
@@ -167,9 +163,6 @@ async fn step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
 }
 
 async fn access(r: &mut Request) -> Verdict {
-    if r.loc.pipeline.access.is_empty() {
-        return Verdict::Next;
-    }
     let loc = r.loc.clone();
     let any = loc.core.satisfy == Satisfy::Any;
     r.access_code = 0;

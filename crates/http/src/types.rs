@@ -26,11 +26,14 @@ impl Types {
 
     /// Adds an extension; the old type where there was one.
     pub fn insert(&mut self, extension: &[u8], mime: Bytes) -> Option<Bytes> {
-        self.map.insert(Bytes::from(extension.to_ascii_lowercase()), mime)
+        self.map.insert(Bytes::from(extension.to_ascii_lowercase()), static_type(mime))
     }
 
     /// The type for an extension (without the dot), whatever its case.
     pub fn get(&self, extension: &[u8]) -> Option<&Bytes> {
+        if extension.is_empty() {
+            return None;
+        }
         if let Some(t) = self.map.get(extension) {
             return Some(t);
         }
@@ -42,6 +45,42 @@ impl Types {
         low.copy_from_slice(extension);
         low.make_ascii_lowercase();
         self.map.get(&*low)
+    }
+}
+
+/// Types that most sites serve.
+static COMMON: &[&str] = &[
+    "application/javascript",
+    "application/json",
+    "application/octet-stream",
+    "application/pdf",
+    "application/wasm",
+    "application/xhtml+xml",
+    "application/xml",
+    "application/zip",
+    "font/woff",
+    "font/woff2",
+    "image/avif",
+    "image/gif",
+    "image/jpeg",
+    "image/png",
+    "image/svg+xml",
+    "image/webp",
+    "image/x-icon",
+    "text/css",
+    "text/html",
+    "text/javascript",
+    "text/plain",
+    "text/xml",
+    "video/mp4",
+    "video/webm",
+];
+
+/// The same type, without a counter where it is a common one: each response takes a copy.
+pub(crate) fn static_type(mime: Bytes) -> Bytes {
+    match COMMON.binary_search_by(|known| known.as_bytes().cmp(&mime)) {
+        Ok(i) => Bytes::from_static(COMMON[i].as_bytes()),
+        Err(_) => mime,
     }
 }
 
@@ -142,6 +181,14 @@ mod tests {
         assert_eq!(extension(b"/a.b/c"), b"");
         assert_eq!(extension(b"/a/.profile"), b"");
         assert_eq!(extension(b""), b"");
+    }
+
+    #[test]
+    fn common_types_stay_what_they_are() {
+        assert!(COMMON.is_sorted());
+        for text in ["text/plain", "text/plain2", "a", "", "video/webm", "video/x"] {
+            assert_eq!(static_type(Bytes::from(text.to_owned())), text);
+        }
     }
 
     #[test]
