@@ -41,6 +41,7 @@ fn site(driver: Driver, workers: usize) -> Weir {
         .file("html/a.txt", b"hello")
         .file("html/big.bin", vec![b'x'; 16 << 20])
         .allow("while previously it used")
+        .allow("exited on signal 9")
         .config(&config(workers, LIMITS))
         .start()
 }
@@ -125,6 +126,17 @@ fn connections_are_given_back() {
         drop(conn);
         wait_for("the place of who left", || {
             (status(&weir, "/two/a.txt?c=1") == 200).then_some(())
+        });
+
+        // So it is when the worker is killed that serves it.
+        let conn = hold(&weir, 3);
+        assert_eq!(status(&weir, "/two/a.txt?c=3"), 503);
+        let worker = weir.workers()[0];
+        weir.signal_to(worker, "KILL");
+        wait_for("another worker", || (!weir.workers().contains(&worker)).then_some(()));
+        drop(conn);
+        wait_for("the place of the dead", || {
+            (weir.workers().len() == 1 && status(&weir, "/two/a.txt?c=3") == 200).then_some(())
         });
 
         // Redirects inside the server do not count twice, and the request's end gives back all.

@@ -84,15 +84,18 @@ async fn one(
             FilterStep::Fail => return Err(SendFailed),
         }
     };
-    if more {
+    let left = more || !rest.is_empty();
+    if left {
         piece.append(&mut rest);
         todo.push(Todo { at, piece, last });
-    } else if !rest.is_empty() {
-        todo.push(Todo { at, piece: rest, last });
     }
     let last = ends && !more;
     if last || !out.is_empty() {
         todo.push(Todo { at: at + 1, piece: out, last });
+    }
+    if left {
+        // A long body and a fast client: others get their turn between the pieces.
+        event::task::yield_now().await;
     }
     Ok(())
 }

@@ -57,6 +57,11 @@ impl Stats {
         self.counters.clear(slot, &UNDER_WAY);
     }
 
+    /// The line that this process writes: its slot among the master's processes.
+    pub fn slot(&self) -> usize {
+        self.slot.get()
+    }
+
     /// Clears what a dead worker left under way.
     pub fn worker_died(&self, slot: usize) {
         self.counters.clear(slot, &UNDER_WAY);

@@ -310,7 +310,7 @@ impl Master {
         ended.tell(&self.cycle.log);
         let pid = ended.child.pid;
         self.lock.free_of(pid.unsigned_abs());
-        self.cycle.zones.free_of(pid.unsigned_abs());
+        self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let index = match ended.child.kind {
             Kind::NewBinary => return self.new_binary_ended(),

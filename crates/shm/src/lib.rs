@@ -7,6 +7,7 @@
 //! table is put in order by who takes its lock next.
 
 mod counters;
+mod journal;
 mod lock;
 mod mutex;
 mod table;
@@ -14,6 +15,7 @@ mod zone;
 mod zones;
 
 pub use counters::{Counters, LINE_FIELDS, Line};
+pub use journal::{Journal, Place};
 pub use lock::ShmLock;
 pub use table::{Entry, Full, KEY_MAX, Key, Locked, Record, Table};
 pub use zone::Zone;

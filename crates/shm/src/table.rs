@@ -135,6 +135,19 @@ pub struct Entry {
     generation: u8,
 }
 
+impl Entry {
+    /// The name as a word, never 0.
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.cell)
+    }
+
+    /// The name that is a word; 0 is none.
+    pub(crate) fn from_word(word: u64) -> Option<Entry> {
+        let entry = Entry { cell: word as u32, generation: (word >> 32) as u8 };
+        (entry.cell != NONE).then_some(entry)
+    }
+}
+
 /// There is not enough room for the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;

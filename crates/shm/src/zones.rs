@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 /// What lies in a zone.
 pub trait ZoneState: Any {
-    /// In the master: that process is dead; locks that it held are free.
-    fn free_of(&self, dead: u32);
+    /// In the master: the process of that id and slot is dead. Its locks are free, and what it
+    /// held is given back.
+    fn died(&self, pid: u32, slot: usize);
 }
 
 struct Zone {
@@ -134,13 +135,11 @@ impl Zones {
         self.before.borrow_mut().clear();
     }
 
-    /// In the master: a process is dead; locks that it held are free.
-    pub fn free_of(&self, dead: u32) {
+    /// In the master: a process is dead; see [`ZoneState::died`].
+    pub fn died(&self, pid: u32, slot: usize) {
         let declared = self.declared.borrow();
-        declared
-            .iter()
-            .filter_map(|zone| zone.state.as_ref())
-            .for_each(|state| state.free_of(dead));
+        let states = declared.iter().filter_map(|zone| zone.state.as_ref());
+        states.for_each(|state| state.died(pid, slot));
     }
 }
 
@@ -151,7 +150,7 @@ mod tests {
     struct Text(&'static str);
 
     impl ZoneState for Text {
-        fn free_of(&self, _: u32) {}
+        fn died(&self, _: u32, _: usize) {}
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
-use shm::{Entry, Record};
+use shm::{Entry, Locked, Place, Record};
 
 use super::{Counted, LEVELS, Scratch, Shared, Zone, Zones, define, map_zones, positive, refer};
 
@@ -87,22 +87,32 @@ impl Record for Count {
 impl Counted for Count {
     const NAME: &'static str = "limit_conn";
     const KEY_MAX: usize = 255;
+    const HELD: bool = true;
+
+    fn give_back(t: &mut Locked<'_, Count>, entry: Entry) {
+        match t.value(entry) {
+            Some(Count(0 | 1)) => t.remove(entry),
+            Some(Count(n)) => t.set(entry, Count(n - 1)),
+            None => {}
+        }
+    }
 }
 
 /// One connection counted; given back when dropped, in whatever way the request ends.
 struct Hold {
     shared: Rc<Shared<Count>>,
     entry: Entry,
+    /// Where the journal has it, for the case of this process's sudden death.
+    place: Option<Place>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut t = self.shared.table.lock();
-        match t.value(self.entry) {
-            Some(Count(0 | 1)) => t.remove(self.entry),
-            Some(Count(n)) => t.set(self.entry, Count(n - 1)),
-            None => {}
+        if let (Some(journal), Some(place)) = (&self.shared.journal, self.place) {
+            journal.forget(place);
         }
+        Count::give_back(&mut t, self.entry);
     }
 }
 
@@ -113,7 +123,12 @@ enum Refusal {
 }
 
 impl Hold {
-    fn take(shared: &Rc<Shared<Count>>, key: &[u8], limit: u64) -> Result<Hold, Refusal> {
+    fn take(
+        shared: &Rc<Shared<Count>>,
+        key: &[u8],
+        limit: u64,
+        slot: usize,
+    ) -> Result<Hold, Refusal> {
         let key = shared.table.key(key);
         let mut t = shared.table.lock();
         let entry = match t.find(key) {
@@ -127,8 +142,9 @@ impl Hold {
                 entry
             }
         };
+        let place = shared.journal.as_ref().and_then(|journal| journal.note(slot, entry));
         drop(t);
-        Ok(Hold { shared: shared.clone(), entry })
+        Ok(Hold { shared: shared.clone(), entry, place })
     }
 }
 
@@ -231,7 +247,7 @@ impl LimitConn {
             if !limit.zone.key(r, key) {
                 continue;
             }
-            match Hold::take(shared, key, limit.connections) {
+            match Hold::take(shared, key, limit.connections, r.main.stats.slot()) {
                 Ok(hold) => {
                     let outcome = r.lasting_mut::<Outcome>();
                     outcome.status = Some("PASSED");
@@ -277,7 +293,12 @@ impl LimitConn {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use shm::Table;
+    use shm::{Journal, Table, ZoneState};
+
+    fn shared(bytes: usize) -> Rc<Shared<Count>> {
+        let journal = Some(Journal::new(2, 32).unwrap());
+        Rc::new(Shared { key: Bytes::new(), table: Table::new(bytes).unwrap(), journal })
+    }
 
     fn count(shared: &Shared<Count>, key: &[u8]) -> Option<u64> {
         let t = shared.table.lock();
@@ -287,12 +308,11 @@ mod tests {
 
     #[test]
     fn holds_count_and_give_back() {
-        let table = Table::new(1 << 16).unwrap();
-        let shared = Rc::new(Shared { key: Bytes::new(), table });
-        let first = Hold::take(&shared, b"a", 2).ok().unwrap();
-        let second = Hold::take(&shared, b"a", 2).ok().unwrap();
-        assert!(matches!(Hold::take(&shared, b"a", 2), Err(Refusal::Limit)));
-        let other = Hold::take(&shared, b"b", 2).ok().unwrap();
+        let shared = shared(1 << 16);
+        let first = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
+        let second = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
+        assert!(matches!(Hold::take(&shared, b"a", 2, 0), Err(Refusal::Limit)));
+        let other = Hold::take(&shared, b"b", 2, 0).ok().unwrap();
         assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(2), Some(1)));
         drop(first);
         assert_eq!(count(&shared, b"a"), Some(1));
@@ -302,12 +322,26 @@ mod tests {
     }
 
     #[test]
+    fn the_dead_hold_nothing() {
+        let shared = shared(1 << 16);
+        let mine = Hold::take(&shared, b"a", 9, 0).ok().unwrap();
+        for key in [b"a", b"a", b"b"] {
+            // What a process holds that is killed is never dropped.
+            std::mem::forget(Hold::take(&shared, key, 9, 1).ok().unwrap());
+        }
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(3), Some(1)));
+        shared.died(0, 1);
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(1), None));
+        drop(mine);
+        assert_eq!(count(&shared, b"a"), None);
+    }
+
+    #[test]
     fn a_full_zone_refuses_and_keeps_what_it_has() {
-        let table = Table::new(4096).unwrap();
-        let shared = Rc::new(Shared { key: Bytes::new(), table });
+        let shared = shared(4096);
         let mut holds = Vec::new();
         let refusal = loop {
-            match Hold::take(&shared, &holds.len().to_le_bytes(), 1) {
+            match Hold::take(&shared, &holds.len().to_le_bytes(), 1, 0) {
                 Ok(hold) => holds.push(hold),
                 Err(refusal) => break refusal,
             }
@@ -315,6 +349,6 @@ mod tests {
         assert!(matches!(refusal, Refusal::NoRoom));
         assert_eq!(holds.len(), shared.table.capacity());
         holds.pop();
-        assert!(Hold::take(&shared, b"new", 1).is_ok());
+        assert!(Hold::take(&shared, b"new", 1, 0).is_ok());
     }
 }

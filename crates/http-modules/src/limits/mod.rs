@@ -4,17 +4,18 @@ pub mod conn;
 pub mod req;
 
 use std::cell::{Cell, OnceCell};
+use std::io;
 use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node, Word};
-use http::cx::Cx;
+use http::cx::{Cx, LoadEnv};
 use http::module::Conf;
 use http::request::Request;
 use http::zones::name_and_size;
-use shm::{Record, Table, ZoneState};
+use shm::{Entry, Journal, Locked, Record, Table, ZoneState};
 
 /// What a kind of limit keeps by key.
 trait Counted: Record + 'static {
@@ -22,6 +23,11 @@ trait Counted: Record + 'static {
     const NAME: &'static str;
     /// Longest key in bytes.
     const KEY_MAX: usize;
+    /// Whether requests hold entries, and give them back by [`Counted::give_back`].
+    const HELD: bool;
+
+    /// A request that held the entry is over.
+    fn give_back(t: &mut Locked<'_, Self>, entry: Entry);
 }
 
 /// What all workers share of a zone.
@@ -29,11 +35,30 @@ struct Shared<R> {
     /// The key as it was written: another key's counts are of no use.
     key: Bytes,
     table: Table<R>,
+    /// Which worker holds what, where something is held.
+    journal: Option<Journal>,
+}
+
+/// A worker with more connections than this may leave some of them counted when it dies.
+const JOURNAL_PLACES: usize = 16 << 10;
+
+impl<R: Counted> Shared<R> {
+    fn new(key: Bytes, bytes: usize, env: &LoadEnv) -> io::Result<Shared<R>> {
+        // Workers that leave after a reload have slots, too.
+        let slots = env.workers.saturating_mul(4).saturating_add(16).min(net::engine::SLOTS);
+        let journal = match R::HELD {
+            true => Some(Journal::new(slots, env.connections.min(JOURNAL_PLACES))?),
+            false => None,
+        };
+        Ok(Shared { key, table: Table::new(bytes)?, journal })
+    }
 }
 
 impl<R: Counted> ZoneState for Shared<R> {
-    fn free_of(&self, dead: u32) {
-        self.table.free_of(dead);
+    fn died(&self, pid: u32, slot: usize) {
+        self.table.free_of(pid);
+        let held = self.journal.iter().flat_map(|journal| journal.take(slot));
+        held.for_each(|entry| R::give_back(&mut self.table.lock(), entry));
     }
 }
 
@@ -98,14 +123,13 @@ impl<R: Counted> Zone<R> {
                 return Err(ConfError::at(&self.at, message));
             }
             None => {
-                let table = Table::new(self.bytes.get()).map_err(|e| {
-                    let (bytes, e) = (self.bytes.get(), base::log::os_error(&e));
-                    ConfError::at(
-                        &self.at,
-                        format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"),
-                    )
+                let bytes = self.bytes.get();
+                let shared = Shared::new(key.clone(), bytes, &cx.env).map_err(|e| {
+                    let e = base::log::os_error(&e);
+                    let message = format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}");
+                    ConfError::at(&self.at, message)
                 })?;
-                Rc::new(Shared { key: key.clone(), table })
+                Rc::new(shared)
             }
         };
         cx.env.zones.put(&self.name, shared.clone());

@@ -93,6 +93,9 @@ impl Record for Bucket {
 impl Counted for Bucket {
     const NAME: &'static str = "limit_req";
     const KEY_MAX: usize = 65535;
+    const HELD: bool = false;
+
+    fn give_back(_: &mut Locked<'_, Bucket>, _: Entry) {}
 }
 
 /// Clocks may differ by a little between processes; after this they have nothing to do with each
