@@ -111,11 +111,11 @@ fn kept_connections() {
         assert_eq!(used("/few/", 5), 3);
         assert_eq!(used("/none/", 3), 3);
         assert_eq!(used("/direct/", 3), 3);
+        assert!(!weir.error_log().contains("[error]"));
         // Ended by the server when it was idle: noticed, or found out and asked again.
         for _ in 0..5 {
             assert_eq!(weir.get("/close-after").text(), "last one");
         }
-        assert!(!weir.error_log().contains("[error]"));
         // Ended just when it was used again: asked again over a new one, if that is safe.
         assert_eq!(weir.get("/").status, 200);
         assert_eq!(weir.get("/gone-if-kept").status, 200);

@@ -90,6 +90,11 @@ impl TempFile {
         Ok(())
     }
 
+    /// So many bytes were written behind what was there, through the descriptor.
+    pub(crate) fn grew(&mut self, bytes: u64) {
+        self.len += bytes;
+    }
+
     /// Its name. A [`Keep::Nameless`] one has lost it already.
     pub fn path(&self) -> &Path {
         &self.path

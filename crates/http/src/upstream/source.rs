@@ -1,8 +1,12 @@
 //! The body of an upstream's response as a source for the client's: read ahead while the client is
 //! slow, as far as the buffers allow.
 
+use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
@@ -33,6 +37,8 @@ enum Fail {
 struct Spill {
     file: TempFile,
     given: u64,
+    /// The same file for threads of the pool.
+    shared: Arc<OwnedFd>,
 }
 
 impl Spill {
@@ -49,6 +55,9 @@ impl Spill {
         out
     }
 }
+
+/// A write to a file in a thread of the pool: how many bytes it wrote.
+type Writing = Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 
 /// How much of a file is given to the client at once.
 const FILE_PIECE: u64 = 1 << 20;
@@ -67,6 +76,8 @@ pub(super) struct Source {
     failed: Option<Fail>,
     /// Comes before what is in `sink`.
     spill: Option<Spill>,
+    /// Bytes on their way to the file; they come before what is in `sink`.
+    writing: Option<Writing>,
     /// A file was made that the log does not tell of yet.
     made_file: bool,
     /// Bytes received that the request's state does not know of yet.
@@ -101,6 +112,7 @@ impl Source {
             ended: false,
             failed: None,
             spill: None,
+            writing: None,
             made_file: false,
             fresh: 0,
             total: 0,
@@ -226,6 +238,10 @@ impl Source {
                 }
                 return Ok(Some(piece));
             }
+            if self.writing.is_some() {
+                self.written().await;
+                continue;
+            }
             let most = self.conf.busy as u64;
             while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {
                 if !self.buffering {
@@ -263,6 +279,10 @@ impl Source {
     /// Reads while the client takes what it was given; never ready.
     async fn read_ahead(&mut self) {
         loop {
+            if self.writing.is_some() {
+                self.written().await;
+                continue;
+            }
             let to_file = self.spill.as_ref().is_some_and(|s| s.left() > 0);
             let most = if to_file { self.conf.temp_file_write } else { self.conf.read_ahead };
             if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
@@ -289,16 +309,42 @@ impl Source {
         self.failed.is_none()
     }
 
+    /// Gives what is in memory to a thread that writes it behind what is in the file.
     fn write_file(&mut self) -> Result<(), FileError> {
         let s = match &mut self.spill {
             Some(s) => s,
             None => {
                 let file = TempFile::create(&self.conf.temp_path, Keep::Nameless, 0o600)?;
+                let fd = os::fd::dup(file.handle())
+                    .map_err(|e| FileError::new("dup()", file.path(), e))?;
                 self.made_file = true;
-                self.spill.insert(Spill { file, given: 0 })
+                self.spill.insert(Spill { file, given: 0, shared: Arc::new(fd) })
             }
         };
-        s.file.append(&mut self.sink.out)
+        let mut pieces = Vec::new();
+        while let Some(buf) = self.sink.out.pop_front() {
+            pieces.extend(buf.into_bytes());
+        }
+        let (fd, at) = (s.shared.clone(), s.file.len());
+        let task = event::run_blocking(move || write_all(&fd, &pieces, at));
+        self.writing = Some(Box::pin(async move { task.await? }));
+        Ok(())
+    }
+
+    /// Waits for what is on its way to the file. May be given up and begun again.
+    async fn written(&mut self) {
+        let Some(writing) = &mut self.writing else { return };
+        let done = writing.as_mut().await;
+        self.writing = None;
+        let Some(s) = &mut self.spill else { return };
+        match done {
+            Ok(n) => s.file.grew(n),
+            Err(e) => {
+                // What came later must not take the place of what is lost.
+                self.sink.out.clear();
+                self.failed = Some(Fail::File(FileError::new("pwrite()", s.file.path(), e)));
+            }
+        }
     }
 
     /// Brings the request's state up to date.
@@ -316,7 +362,7 @@ impl Source {
                 let path = s.file.path().display();
                 r.log(Level::Warn, format_args!("{m} {path} while reading upstream"));
             }
-            if s.left() == 0 && s.file.len() >= self.conf.max_temp_file {
+            if self.writing.is_none() && s.left() == 0 && s.file.len() >= self.conf.max_temp_file {
                 // Another one begins where it is needed.
                 self.spill = None;
             }
@@ -359,18 +405,42 @@ impl Source {
     }
 }
 
+/// Runs in a thread of the pool.
+fn write_all(fd: &OwnedFd, pieces: &[Bytes], mut at: u64) -> io::Result<u64> {
+    let from = at;
+    for piece in pieces {
+        let mut rest: &[u8] = piece;
+        while !rest.is_empty() {
+            match os::file::write_at(fd, rest, at) {
+                Ok(n) => {
+                    at += n as u64;
+                    rest = &rest[n..];
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(at - from)
+}
+
 impl BodySource for Source {
     fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
         Box::pin(self.piece(r))
     }
 
     fn ahead<'a>(&'a mut self) -> Option<Ahead<'a>> {
-        if self.buffering && !self.over() { Some(Box::pin(self.read_ahead())) } else { None }
+        if self.buffering && (!self.over() || self.writing.is_some()) {
+            Some(Box::pin(self.read_ahead()))
+        } else {
+            None
+        }
     }
 
     fn is_over(&self) -> bool {
         let file = self.spill.as_ref().map_or(0, Spill::left);
-        self.ended && self.failed.is_none() && self.sink.out.is_empty() && file == 0
+        let waits = file > 0 || self.writing.is_some();
+        self.ended && self.failed.is_none() && self.sink.out.is_empty() && !waits
     }
 
     fn abandoned(&mut self, r: &mut Request) {
