@@ -10,7 +10,7 @@ use testkit::{Site, Weir, built_binary, each_driver};
 /// A server in front of `b`: each test's locations behind what all share.
 fn site(driver: testkit::Driver, b: &Backend, http: &str, locations: &str) -> Weir {
     let port = b.port.to_string();
-    let text = format!("{http} server {{ listen 127.0.0.1:%PORT0%; {locations} }}");
+    let text = format!("{http} server {{ listen 127.0.0.1:%PORT0% sndbuf=32k; {locations} }}");
     Site::new(built_binary(), driver)
         .file("html/a.txt", "from the file")
         .http(&text.replace("%UP%", &format!("127.0.0.1:{port}")))
@@ -273,17 +273,22 @@ fn bodies_of_responses() {
             weir.raw("GET /trailers/chunked HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert!(raw.ends_with(b"0\r\nX-T: end\r\n\r\n"), "{}", String::from_utf8_lossy(&raw));
         let n = 12 << 20;
+        let filed = "an upstream response is buffered to a temporary file";
         let want: Vec<u8> = (0..n).map(|i| (i % 251) as u8).collect();
         for path in ["/big", "/now/big", "/memory/big"] {
             assert!(weir.get(&format!("{path}?1000")).body == want[..1000], "{path}");
             // A client that waits before it reads: the rest is held in memory, a file, or back.
             let mut c = weir.connect();
             c.send(format!("GET {path}?{n} HTTP/1.1\r\nHost: a\r\n\r\n"));
-            std::thread::sleep(Duration::from_millis(300));
+            if path == "/big" {
+                weir.wait_for_log("error.log", filed);
+            } else {
+                std::thread::sleep(Duration::from_millis(100));
+            }
             assert!(c.response().body == want, "{path}");
         }
         let log = weir.error_log();
-        let files = log.matches("an upstream response is buffered to a temporary file").count();
+        let files = log.matches(filed).count();
         assert_eq!(files, 1, "{log}");
         assert!(weir.prefix().join("proxy_temp").is_dir());
     });
