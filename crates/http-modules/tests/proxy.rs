@@ -394,3 +394,66 @@ fn unix_sockets_and_bad_configurations() {
         }
     });
 }
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+#[test]
+fn responses_are_never_mixed() {
+    each_driver(|driver| {
+        let b = Backend::start();
+        let weir = site(
+            driver,
+            &b,
+            "upstream kept { server %UP%; keepalive 3; }",
+            "location / { proxy_pass http://kept; }",
+        );
+        std::thread::scope(|scope| {
+            for t in 0..4 {
+                let weir = &weir;
+                scope.spawn(move || one_client(weir, t));
+            }
+        });
+        assert!(b.connections() < 4 * 150, "connections are used again");
+    });
+}
+
+/// Asks for what nobody else asks for, and goes away half-way now and then.
+fn one_client(weir: &Weir, t: u64) {
+    let mut dice = Dice(t + 1);
+    let mut c = weir.connect();
+    for n in 0..150 {
+        let tag = format!("/tag-{t}-{n}-{}", "x".repeat(dice.below(3000) as usize));
+        let body = "b".repeat(dice.below(20_000) as usize);
+        let len = body.len();
+        c.send(format!("PUT {tag} HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n"));
+        match dice.below(6) {
+            0 => c = weir.connect(),
+            1 => {
+                c.send(&body[..len / 2]);
+                c = weir.connect();
+            }
+            2 => {
+                c.send(&body);
+                c.read_exact(20);
+                c = weir.connect();
+            }
+            _ => {
+                c.send(&body);
+                let r = c.response();
+                let text = r.text();
+                assert_eq!(r.status, 200, "{text}");
+                assert!(text.starts_with(&format!("PUT {tag} HTTP/1.1\r\n")), "{text}");
+                assert!(text.ends_with(&format!("\r\n\r\n{body}")));
+            }
+        }
+    }
+}

@@ -204,3 +204,41 @@ fn chunks(
 fn url_in_refresh(value: &[u8]) -> Option<usize> {
     value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|i| i + 4)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fed(
+        pieces: &[&'static str],
+    ) -> (Result<Progress, &'static str>, Vec<u8>, Option<&'static str>) {
+        let mut decoder = Decoder::new(Trailers::Discard, 4096);
+        let mut sink = Sink::default();
+        let mut last = Ok(Progress::More);
+        let mut warning = None;
+        for p in pieces {
+            let piece = Buf::Mem(Bytes::from_static(p.as_bytes()));
+            last = chunks(&mut decoder, piece, &mut sink).map(|(progress, extra)| {
+                warning = extra.then_some("extra");
+                progress
+            });
+        }
+        let text = sink.out.iter().filter_map(Buf::memory).collect::<Vec<_>>().concat();
+        (last, text, warning)
+    }
+
+    #[test]
+    fn chunks_in_pieces() {
+        let (done, text, extra) = fed(&["3\r\nab", "c\r\n2;x=y\r\nde\r", "\n0\r\n", "\r\n"]);
+        assert_eq!((done, &text[..], extra), (Ok(Progress::Done), &b"abcde"[..], None));
+        let (done, text, extra) = fed(&["1\r\na\r\n0\r\n\r\nHTTP/1.1"]);
+        assert_eq!((done, &text[..], extra), (Ok(Progress::Done), &b"a"[..], Some("extra")));
+        assert!(fed(&["zz\r\n"]).0.is_err());
+    }
+
+    #[test]
+    fn where_a_refresh_points() {
+        assert_eq!(url_in_refresh(b"5; URL=http://a/"), Some(7));
+        assert_eq!(url_in_refresh(b"5"), None);
+    }
+}

@@ -1,6 +1,7 @@
 //! `proxy_redirect`: a server's own addresses in `Location` and `Refresh` become ours. The same
 //! rules change attributes of cookies.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -103,34 +104,28 @@ impl Rewrite {
     /// The new value, where the rule fits what stands in `value` from `skip` on.
     fn apply(&self, r: &mut Request, value: &[u8], skip: usize) -> Option<Bytes> {
         let rest = value.get(skip..)?;
-        let (from, len) = match &self.pattern {
-            Pattern::Prefix(t) => {
-                let prefix = t.eval(r);
-                if !rest.starts_with(&prefix) {
-                    return None;
-                }
-                (skip, prefix.len())
-            }
-            Pattern::Domain(t) => {
-                let domain = t.eval(r);
-                let dot = usize::from(rest.first() == Some(&b'.'));
-                if !rest[dot..].eq_ignore_ascii_case(&domain) {
-                    return None;
-                }
-                (skip + dot, domain.len())
-            }
-            Pattern::Regex(re) => {
-                if !re.exec(r, rest).unwrap_or(false) {
-                    return None;
-                }
-                (skip, rest.len())
-            }
+        let span = match &self.pattern {
+            Pattern::Prefix(t) => prefix(rest, &t.eval(r))?,
+            Pattern::Domain(t) => domain(rest, &t.eval(r))?,
+            Pattern::Regex(re) if re.exec(r, rest).unwrap_or(false) => 0..rest.len(),
+            Pattern::Regex(_) => return None,
         };
-        let mut new = value[..from].to_vec();
+        let mut new = value[..skip + span.start].to_vec();
         self.replacement.eval_into(r, &mut new);
-        new.extend_from_slice(&value[from + len..]);
+        new.extend_from_slice(&rest[span.end..]);
         Some(Bytes::from(new))
     }
+}
+
+/// What a prefix takes of a value.
+fn prefix(value: &[u8], prefix: &[u8]) -> Option<Range<usize>> {
+    value.starts_with(prefix).then_some(0..prefix.len())
+}
+
+/// What a domain takes of a value: all of it, but for a dot at the front.
+fn domain(value: &[u8], domain: &[u8]) -> Option<Range<usize>> {
+    let dot = usize::from(value.first() == Some(&b'.'));
+    value[dot..].eq_ignore_ascii_case(domain).then_some(dot..value.len())
 }
 
 /// Compiles a regular expression given behind a mark.
@@ -195,5 +190,21 @@ fn default_rule(cx: &mut Cx, at: &Word) -> Result<Rewrite, ConfError> {
             at,
             "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rules_take() {
+        assert_eq!(prefix(b"http://a/x", b"http://a/"), Some(0..9));
+        assert_eq!(prefix(b"http://a", b"http://a/"), None);
+        assert_eq!(prefix(b"HTTP://a/", b"http://a/"), None);
+        assert_eq!(domain(b"Up.Example", b"up.example"), Some(0..10));
+        assert_eq!(domain(b".up.example", b"up.example"), Some(1..11));
+        assert_eq!(domain(b"x.up.example", b"up.example"), None);
+        assert_eq!(domain(b"", b""), Some(0..0));
     }
 }
