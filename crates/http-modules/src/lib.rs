@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod addition;
 pub mod auth_basic;
+pub mod auth_request;
 pub mod autoindex;
 pub mod charset;
 pub mod dav;
@@ -17,6 +19,7 @@ pub mod index;
 pub mod limits;
 pub mod log;
 pub mod map;
+pub mod mirror;
 pub mod not_modified;
 pub mod proxy;
 pub mod random_index;
@@ -46,7 +49,9 @@ pub static MODULES: Modules = &[
     &empty_gif::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,
+    &auth_request::MODULE,
     &try_files::MODULE,
+    &mirror::MODULE,
     &secure_link::MODULE,
     &limits::req::MODULE,
     &limits::conn::MODULE,
@@ -58,6 +63,7 @@ pub static MODULES: Modules = &[
     &log::MODULE,
     &not_modified::MODULE,
     &headers::MODULE,
+    &addition::MODULE,
     &charset::MODULE,
     &gzip::negotiate::MODULE,
     &gzip::MODULE,

@@ -467,7 +467,7 @@ async fn linger(c: &Conn) {
 }
 
 /// Runs the log phase of the location that the request ended in.
-async fn log_phase(r: &mut Request) {
+pub(crate) async fn log_phase(r: &mut Request) {
     if r.loc.pipeline.log.is_empty() {
         return;
     }
@@ -539,23 +539,42 @@ pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, new: NewConn) {
 
 async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
     let _counted = Counted::new(&main);
+    let left = Rc::downgrade(&c);
     run(c, main.clone()).await;
+    if let Some(c) = left.upgrade() {
+        // A subrequest that nobody waits for still goes on; the client need not wait for its end.
+        let _ = c.sock.shutdown_write();
+    }
 }
 
 /// Counts a connection as active while it lives, whatever way it ends.
-struct Counted(Rc<crate::stats::Stats>, Rc<Cell<usize>>);
+struct Counted(Rc<crate::stats::Stats>, #[allow(dead_code, reason = "kept for its drop")] Hold);
 
 impl Counted {
     fn new(main: &HttpMain) -> Counted {
         main.stats.add(Field::Active, 1);
-        main.active.set(main.active.get() + 1);
-        Counted(main.stats.clone(), main.active.clone())
+        Counted(main.stats.clone(), Hold::new(main))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.sub(Field::Active, 1);
-        self.1.set(self.1.get().saturating_sub(1));
+    }
+}
+
+/// Keeps a worker that is leaving from leaving.
+pub(crate) struct Hold(Rc<Cell<usize>>);
+
+impl Hold {
+    pub fn new(main: &HttpMain) -> Hold {
+        main.active.set(main.active.get() + 1);
+        Hold(main.active.clone())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }

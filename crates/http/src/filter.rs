@@ -1,23 +1,62 @@
 //! A body's way through its filters, framed, to the wire.
 //!
-//! Filters stand in a row. What one gives out goes down the row before that filter is asked for
-//! more, so that a filter which makes much of little (or reads a large file) never has more than a
-//! few buffers of it in memory, however slow the client is.
+//! Filters stand in a row. What one gives out goes down the row before that filter is asked for more, so
+//! that a filter which makes much of little (or reads a large file) never has more than a few buffers of
+//! it in memory, however slow the client is.
+//!
+//! ```text
+//!  source ─▶ filter ─▶ filter ─▶ queue ─▶ coding ─▶ wire (or the pipe to the parent)
+//!                                  ▲
+//!                          bodies of subrequests
+//! ```
+//!
+//! Filters may put subrequests between the bytes that they give out. These run at once and side by side,
+//! while the row goes on; the queue keeps the order. Codings (`gzip`) stand behind it: they see the whole
+//! body. A subrequest's body has been through the filters of its own location, and goes through none of
+//! its parent's but the codings.
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use base::log::Level;
 use mem::{Buf, Chain};
 
 use crate::head::Framing;
-use crate::output::{BodyFilter, FilterStep};
+use crate::output::{BodyFilter, FilterStep, Until};
 use crate::request::Request;
 use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, needs_memory, through_memory};
+use crate::subrequest::{Handle, Pipe};
 
-/// A piece that waits to go into a filter, and whether the body ends with it.
-struct Todo {
-    /// The number of the filter; behind the last one is the wire.
-    at: usize,
-    piece: Chain,
-    last: bool,
+/// Bytes of a request's own that may wait behind subrequests before it makes no more.
+const QUEUE_BYTES: u64 = 64 << 10;
+
+/// Pieces and subrequests that may wait in a queue.
+const QUEUE_MAX: usize = 48;
+
+type Filters = [Box<dyn BodyFilter>];
+
+/// What is left to do, the next on top.
+enum Todo {
+    /// A piece goes into a filter, by the number of that; behind the last one is the queue, or the
+    /// wire. The body may end with it.
+    Piece { at: usize, piece: Chain, last: bool },
+    /// A subrequest's place in the body.
+    Subrequest(Handle),
+    /// Nothing goes on before this has come.
+    Wait(Until),
 }
+
+/// What waits to be put out.
+pub(crate) enum Queued {
+    Bytes { piece: Chain, last: bool },
+    Subrequest(Handle),
+}
+
+/// What waits to be put out, in the order of the page.
+pub(crate) type Queue = VecDeque<Queued>;
 
 /// Takes a piece of the body through the body filters to the wire.
 pub(crate) async fn filtered(
@@ -31,7 +70,10 @@ pub(crate) async fn filtered(
         return output(r, piece, last, framing).await;
     }
     let mut list = std::mem::take(&mut r.body_filters);
-    let done = run(r, &mut list, piece, last, framing).await;
+    let filters = list.iter().position(|f| f.is_coding()).unwrap_or(list.len());
+    let (filters, codings) = list.split_at_mut(filters);
+    let mut end = End { codings, framing };
+    let done = run(r, filters, &mut end, piece, last).await;
     // Filters that the filters themselves added come behind them.
     list.append(&mut r.body_filters);
     r.body_filters = list;
@@ -40,20 +82,30 @@ pub(crate) async fn filtered(
 
 async fn run(
     r: &mut Request,
-    list: &mut [Box<dyn BodyFilter>],
+    filters: &mut Filters,
+    end: &mut End<'_>,
     piece: Chain,
     last: bool,
-    framing: Framing,
 ) -> Result<(), SendFailed> {
-    // What is farthest down the row is on top.
-    let mut todo = vec![Todo { at: 0, piece, last }];
+    let mut todo = vec![Todo::Piece { at: 0, piece, last }];
     while let Some(next) = todo.pop() {
-        match list.get_mut(next.at) {
-            Some(filter) => one(r, filter.as_mut(), next, &mut todo).await?,
-            None => output(r, next.piece, next.last, framing).await?,
+        match next {
+            Todo::Piece { at, piece, last } => match filters.get_mut(at) {
+                Some(filter) => one(r, filter.as_mut(), (at, piece, last), &mut todo).await?,
+                None if r.queue.is_empty() => end.coded(r, piece, last).await?,
+                None => enqueue(&mut r.queue, piece, last),
+            },
+            Todo::Subrequest(handle) => r.queue.push_back(Queued::Subrequest(handle)),
+            Todo::Wait(until) => end.pump(r, Goal::Until(until)).await?,
+        }
+        if !has_room(r) {
+            end.pump(r, Goal::Room).await?;
         }
     }
-    Ok(())
+    if r.queue.is_empty() {
+        return Ok(());
+    }
+    end.pump(r, if last { Goal::Empty } else { Goal::Room }).await
 }
 
 /// Gives a piece to a filter: what comes of it, and what the filter did not take yet, are left to
@@ -61,10 +113,9 @@ async fn run(
 async fn one(
     r: &mut Request,
     filter: &mut dyn BodyFilter,
-    next: Todo,
+    (at, mut piece, last): (usize, Chain, bool),
     todo: &mut Vec<Todo>,
 ) -> Result<(), SendFailed> {
-    let Todo { at, mut piece, last } = next;
     let mut rest = Chain::new();
     if !filter.takes_files() && has_file(&piece) {
         rest = piece.take();
@@ -72,30 +123,189 @@ async fn one(
     }
     let ends = last && rest.is_empty();
     let mut out = Chain::new();
-    let more = loop {
-        match filter.filter(r, &mut piece, ends, &mut out) {
-            FilterStep::Go => break false,
-            FilterStep::More => break true,
-            FilterStep::Wait(until) => {
-                if until.await.is_err() {
-                    return Err(SendFailed);
-                }
-            }
-            FilterStep::Fail => return Err(SendFailed),
-        }
-    };
+    let step = filter.filter(r, &mut piece, ends, &mut out);
+    let more = !matches!(step, FilterStep::Go);
     let left = more || !rest.is_empty();
     if left {
         piece.append(&mut rest);
-        todo.push(Todo { at, piece, last });
+        todo.push(Todo::Piece { at, piece, last });
+    }
+    match step {
+        FilterStep::Go | FilterStep::More => {}
+        FilterStep::Include(handle) => todo.push(Todo::Subrequest(handle)),
+        FilterStep::Wait(until) => todo.push(Todo::Wait(until)),
+        FilterStep::Fail => return Err(SendFailed),
     }
     let last = ends && !more;
     if last || !out.is_empty() {
-        todo.push(Todo { at: at + 1, piece: out, last });
+        todo.push(Todo::Piece { at: at + 1, piece: out, last });
     }
     if left {
         // A long body and a fast client: others get their turn between the pieces.
         event::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn enqueue(queue: &mut Queue, mut piece: Chain, last: bool) {
+    if let Some(Queued::Bytes { piece: before, last: end }) = queue.back_mut() {
+        before.append(&mut piece);
+        *end = last;
+    } else {
+        queue.push_back(Queued::Bytes { piece, last });
+    }
+}
+
+/// Whether more may be made while the front of the queue is not there yet.
+fn has_room(r: &Request) -> bool {
+    if r.queue.is_empty() {
+        return true;
+    }
+    let bytes = r.queue.iter().map(|q| match q {
+        Queued::Bytes { piece, .. } => piece.len(),
+        Queued::Subrequest(_) => 0,
+    });
+    r.queue.len() < QUEUE_MAX
+        && bytes.sum::<u64>() < QUEUE_BYTES
+        && r.family.as_ref().is_none_or(|f| !f.is_crowded())
+}
+
+/// How far the queue is to be put out.
+enum Goal {
+    /// So far that more may be made.
+    Room,
+    /// All of it.
+    Empty,
+    /// As far as it goes until this has come.
+    Until(Until),
+}
+
+/// What is at the front of a queue.
+enum Front {
+    Nothing,
+    Piece(Chain, bool),
+    /// A subrequest that has nothing yet.
+    Busy(Rc<Pipe>),
+}
+
+fn front(r: &mut Request) -> Result<Front, SendFailed> {
+    loop {
+        let pipe = match r.queue.front() {
+            None => return Ok(Front::Nothing),
+            Some(Queued::Subrequest(handle)) => handle.pipe(),
+            Some(Queued::Bytes { .. }) => match r.queue.pop_front() {
+                Some(Queued::Bytes { piece, last }) => return Ok(Front::Piece(piece, last)),
+                _ => return Ok(Front::Nothing),
+            },
+        };
+        if !pipe.is_empty() {
+            return Ok(Front::Piece(pipe.take(), false));
+        }
+        match pipe.result() {
+            None => return Ok(Front::Busy(pipe.clone())),
+            Some(Ok(())) => drop(r.queue.pop_front()),
+            // Half a page is not to be taken for a whole one.
+            Some(Err(_)) => return Err(SendFailed),
+        }
+    }
+}
+
+/// What is behind the queue.
+struct End<'a> {
+    codings: &'a mut Filters,
+    framing: Framing,
+}
+
+impl End<'_> {
+    /// Puts out the queue.
+    async fn pump(&mut self, r: &mut Request, mut goal: Goal) -> Result<(), SendFailed> {
+        loop {
+            if let Goal::Until(until) = &mut goal
+                && let Some(done) = poll_fn(|cx| Poll::Ready(now(until.as_mut().poll(cx)))).await
+            {
+                return done.map_err(|_| SendFailed);
+            }
+            let front = match front(r) {
+                Ok(front) => front,
+                Err(e) => {
+                    // What came before is whole.
+                    let _ = flush(r).await;
+                    return Err(e);
+                }
+            };
+            let busy = match (front, &goal) {
+                (Front::Piece(piece, last), _) => {
+                    self.coded(r, piece, last).await?;
+                    continue;
+                }
+                (Front::Nothing, Goal::Room | Goal::Empty) => return Ok(()),
+                (Front::Busy(_), Goal::Room) if has_room(r) => return Ok(()),
+                (Front::Nothing, Goal::Until(_)) => None,
+                (Front::Busy(pipe), _) => Some(pipe),
+            };
+            flush(r).await?;
+            news(r, busy, &mut goal).await?;
+        }
+    }
+
+    /// Takes a piece through the codings to the wire.
+    async fn coded(&mut self, r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
+        let mut todo = vec![Todo::Piece { at: 0, piece, last }];
+        while let Some(next) = todo.pop() {
+            match next {
+                Todo::Piece { at, piece, last } => match self.codings.get_mut(at) {
+                    Some(coding) => one(r, coding.as_mut(), (at, piece, last), &mut todo).await?,
+                    None => output(r, piece, last, self.framing).await?,
+                },
+                Todo::Wait(until) => until.await.map_err(|_| SendFailed)?,
+                // The order was settled before.
+                Todo::Subrequest(_) => return Err(SendFailed),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn now<T>(polled: Poll<T>) -> Option<T> {
+    match polled {
+        Poll::Ready(v) => Some(v),
+        Poll::Pending => None,
+    }
+}
+
+/// Waits for a subrequest, or for what the goal is, but not longer than the client does. What was
+/// waited for is looked at again by the caller.
+async fn news(r: &mut Request, busy: Option<Rc<Pipe>>, goal: &mut Goal) -> Result<(), SendFailed> {
+    let gone = {
+        let mut gone = pin!(r.client_gone());
+        let mut changed = pin!(async {
+            match &busy {
+                Some(pipe) => pipe.changed().await,
+                None => std::future::pending().await,
+            }
+        });
+        let mut until = match goal {
+            Goal::Until(until) => Some(until),
+            _ => None,
+        };
+        poll_fn(move |cx| {
+            if let Some(u) = &mut until
+                && let Poll::Ready(done) = u.as_mut().poll(cx)
+            {
+                // A future must not be polled again behind its end: the caller sees it at once.
+                **u = Box::pin(std::future::ready(done));
+                return Poll::Ready(false);
+            }
+            if changed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(false);
+            }
+            gone.as_mut().poll(cx).map(|()| true)
+        })
+        .await
+    };
+    if gone {
+        r.log(Level::Info, format_args!("client prematurely closed connection"));
+        return Err(SendFailed);
     }
     Ok(())
 }
@@ -111,6 +321,9 @@ async fn output(
     last: bool,
     framing: Framing,
 ) -> Result<(), SendFailed> {
+    if r.is_subrequest() {
+        return crate::subrequest::give(r, piece).await;
+    }
     let len = piece.len();
     if len > 0 {
         let chunked = framing == Framing::Chunked;

@@ -33,6 +33,7 @@ pub mod request;
 mod send;
 pub mod server;
 pub mod stats;
+pub mod subrequest;
 mod target;
 pub mod temp_file;
 mod traps;

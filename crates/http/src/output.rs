@@ -8,6 +8,7 @@ use bytes::Bytes;
 use mem::Chain;
 
 use crate::request::Request;
+use crate::subrequest::Handle;
 
 /// A response's body.
 #[derive(Default)]
@@ -74,6 +75,9 @@ pub trait Tunnel {
     fn run<'a>(self: Box<Self>, r: &'a mut Request) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }
 
+/// See [`FilterStep::Wait`].
+pub type Until = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;
+
 /// What a body filter wants before it can go on.
 pub enum FilterStep {
     /// Took all of the input; `out` has what came of it.
@@ -81,8 +85,12 @@ pub enum FilterStep {
     /// `out` has enough for now: call again, with what is left of the input, when that has gone
     /// down the row (a filter that makes much of little).
     More,
-    /// Wait for this, then call again with no new input (a subrequest, work in a thread pool).
-    Wait(Pin<Box<dyn Future<Output = Result<(), Broken>>>>),
+    /// Behind what is in `out` comes the body of this subrequest; call again with what is left of the
+    /// input, which may go on at once.
+    Include(Handle),
+    /// Wait for this, then call again with what is left of the input (work in a thread pool, the end of
+    /// a subrequest). What is in `out` goes down the row meanwhile.
+    Wait(Until),
     /// The body cannot be finished.
     Fail,
 }
@@ -101,6 +109,12 @@ pub trait BodyFilter {
     /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece
     /// of a file at a time.
     fn takes_files(&self) -> bool {
+        false
+    }
+
+    /// Whether it works on the whole body, with those of subrequests in their places (`gzip`). Such
+    /// filters stand behind all others.
+    fn is_coding(&self) -> bool {
         false
     }
 }

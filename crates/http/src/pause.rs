@@ -12,8 +12,7 @@ impl Request {
     /// # Errors
     /// The verdict that ends the request (499 in logs), when the client has closed the connection.
     pub async fn pause(&mut self, ms: u64) -> Result<(), Verdict> {
-        let c = self.c().clone();
-        match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
+        match event::race(self.client_gone(), event::sleep(ms)).await {
             Either::Second(()) => Ok(()),
             Either::First(_) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));

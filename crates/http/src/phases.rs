@@ -45,6 +45,13 @@ pub(crate) async fn run(r: &mut Request) -> Outcome {
     drive(r, From::PostRead).await
 }
 
+/// Runs the phases of a subrequest, which begins where an internal redirect does.
+pub(crate) async fn run_inside(r: &mut Request) -> Outcome {
+    let root = r.server.root.clone();
+    r.enter(root);
+    drive(r, From::ServerRewrite).await
+}
+
 /// Answers `status` as a handler's verdict would (for errors found outside the phases).
 pub(crate) async fn refuse(r: &mut Request, status: u16) -> Outcome {
     match settle(r, Verdict::Status(status)) {
@@ -73,6 +80,7 @@ fn settle(r: &mut Request, verdict: Verdict) -> Result<From, Outcome> {
         Verdict::Close | Verdict::Status(444) => Err(Outcome::Close),
         Verdict::Redirected if std::mem::take(&mut r.flags.named) => Ok(From::Rewrite),
         Verdict::Redirected => Ok(From::ServerRewrite),
+        Verdict::Status(_) if r.stands_in() => Ok(From::Response),
         Verdict::Status(s) => {
             let next = special(r, s);
             match next {
@@ -130,7 +138,8 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
         r.enter(root);
     }
     phase!(r, preaccess);
-    if !r.loc.pipeline.access.is_empty() {
+    // Whoever may have the page may have its parts.
+    if !r.loc.pipeline.access.is_empty() && !r.is_subrequest() {
         match access(r).await {
             Verdict::Next | Verdict::Ok => {}
             v => return v,

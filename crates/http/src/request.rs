@@ -129,6 +129,12 @@ pub struct Request {
     pub(crate) timed_out: bool,
     /// Questions to the file system.
     pub(crate) asked: crate::files::Asked,
+    /// Output that waits for subrequests before it.
+    pub(crate) queue: crate::filter::Queue,
+    /// What it has beyond others where it is a subrequest.
+    pub(crate) sub: Option<Box<crate::subrequest::Sub>>,
+    /// What it has in common with its subrequests, or with the request that it is one of.
+    pub(crate) family: Option<Rc<crate::subrequest::Family>>,
     /// What is known of the upstreams that it was passed to; the box is kept for reuse.
     pub(crate) upstream: Option<Box<crate::upstream::state::State>>,
 }
@@ -187,6 +193,9 @@ impl Request {
                 err_status: 0,
                 wire: mem::Chain::new(),
                 timed_out: false,
+                queue: crate::filter::Queue::new(),
+                sub: None,
+                family: None,
                 upstream: None,
                 asked: crate::files::Asked::default(),
             }),
@@ -229,6 +238,9 @@ impl Request {
         self.access_code = 0;
         self.err_status = 0;
         self.timed_out = false;
+        self.queue.clear();
+        self.sub = None;
+        self.family = None;
         if let Some(u) = &mut self.upstream {
             u.clear();
         }
@@ -434,6 +446,9 @@ impl fmt::Display for Context<'_> {
         let line = r.request_line();
         if !line.is_empty() {
             write!(f, ", request: \"{}\"", text(line))?;
+        }
+        if r.is_subrequest() {
+            write!(f, ", subrequest: \"{}\"", text(&r.uri))?;
         }
         if let Some(u) = r.upstream()
             && let Some(peer) = &u.peer

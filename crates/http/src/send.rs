@@ -70,7 +70,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
 }
 
 /// A body that comes piece by piece: while the client takes one, the source may go on.
-async fn stream(
+pub(crate) async fn stream(
     r: &mut Request,
     source: &mut dyn BodySource,
     framing: Framing,
@@ -135,6 +135,9 @@ pub(crate) fn filters(r: &mut Request) -> Option<u16> {
     let loc = r.loc.clone();
     let prepared = r.out.headers.len();
     for f in &loc.pipeline.header_filters {
+        if r.is_subrequest() && !f.in_subrequests() {
+            continue;
+        }
         let before = r.out.headers.len();
         if let Verdict::Status(status) = f.run(r) {
             let len = r.out.headers.len();

@@ -1,5 +1,6 @@
 //! Variables: the registry built at load, and their evaluation in a request.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -288,11 +289,14 @@ pub(crate) enum Slot {
     Value(Bytes),
 }
 
-/// The values of one request, by variable; recycled with it.
+/// The values of one request, by variable; recycled with it. Subrequests have them in common with
+/// the request that made them.
 #[derive(Default)]
 pub(crate) struct Values {
     slots: Vec<Slot>,
     touched: bool,
+    /// Instead of `slots`, from the first subrequest on.
+    common: Option<Rc<RefCell<Vec<Slot>>>>,
 }
 
 impl Values {
@@ -301,35 +305,57 @@ impl Values {
             self.slots.clear();
             self.touched = false;
         }
+        self.common = None;
     }
 
-    pub fn slot(&mut self, id: VarId) -> &mut Slot {
-        self.touched = true;
-        let i = id.0 as usize;
-        if i >= self.slots.len() {
-            self.slots.resize_with(i + 1, Slot::default);
+    /// The same values for another request.
+    pub fn share(&mut self) -> Values {
+        let own = &mut self.slots;
+        let common = self.common.get_or_insert_with(|| Rc::new(RefCell::new(std::mem::take(own))));
+        Values { slots: Vec::new(), touched: false, common: Some(common.clone()) }
+    }
+
+    fn set(&mut self, id: VarId, value: Slot) {
+        let put = |slots: &mut Vec<Slot>| {
+            let i = id.0 as usize;
+            if i >= slots.len() {
+                slots.resize_with(i + 1, Slot::default);
+            }
+            slots[i] = value;
+        };
+        match &self.common {
+            None => {
+                self.touched = true;
+                put(&mut self.slots);
+            }
+            Some(common) => put(&mut common.borrow_mut()),
         }
-        &mut self.slots[i]
     }
 
-    fn peek(&self, id: VarId) -> &Slot {
-        self.slots.get(id.0 as usize).unwrap_or(&Slot::Unset)
+    /// Looks at a value; `look` must not touch others.
+    fn with<T>(&self, id: VarId, look: impl FnOnce(&Slot) -> T) -> T {
+        let of = |slots: &[Slot]| look(slots.get(id.0 as usize).unwrap_or(&Slot::Unset));
+        match &self.common {
+            None => of(&self.slots),
+            Some(common) => of(&common.borrow()),
+        }
     }
 }
 
 impl Request {
     /// Stores a value, as `set` and named captures do.
     pub fn set_var(&mut self, id: VarId, value: Option<Bytes>) {
-        *self.values.slot(id) = match value {
+        let slot = match value {
             Some(v) => Slot::Value(v),
             None => Slot::NotFound,
         };
+        self.values.set(id, slot);
     }
 
     /// The value of a variable; `None` where it has none.
     pub fn var(&mut self, id: VarId) -> Option<Bytes> {
-        match self.values.peek(id) {
-            Slot::Value(v) => return Some(v.clone()),
+        match self.values.with(id, Slot::clone) {
+            Slot::Value(v) => return Some(v),
             Slot::NotFound => return None,
             Slot::Busy => return self.cycle(id),
             Slot::Unset => {}
@@ -337,15 +363,15 @@ impl Request {
         let main = self.main.clone();
         match &main.vars[id.0 as usize].kind {
             Kind::Value(f) => {
-                *self.values.slot(id) = Slot::Busy;
+                self.values.set(id, Slot::Busy);
                 let v = f(self);
                 self.set_var(id, v.clone());
                 v
             }
             Kind::Volatile(f) => {
-                *self.values.slot(id) = Slot::Busy;
+                self.values.set(id, Slot::Busy);
                 let v = f(self);
-                *self.values.slot(id) = Slot::Unset;
+                self.values.set(id, Slot::Unset);
                 v
             }
             Kind::Kept(f) => {
@@ -364,14 +390,20 @@ impl Request {
 
     /// Appends a variable's value to `out`; `false` where it has none.
     pub fn write_var(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
-        match self.values.peek(id) {
+        let stored = self.values.with(id, |slot| match slot {
             Slot::Value(v) => {
                 out.extend_from_slice(v);
-                return true;
+                Some(true)
             }
-            Slot::NotFound => return false,
-            Slot::Busy => return self.cycle(id).is_some(),
-            Slot::Unset => {}
+            Slot::NotFound => Some(false),
+            Slot::Busy | Slot::Unset => None,
+        });
+        match stored {
+            Some(found) => return found,
+            None if self.values.with(id, |slot| matches!(slot, Slot::Busy)) => {
+                return self.cycle(id).is_some();
+            }
+            None => {}
         }
         let main = self.main.clone();
         match &main.vars[id.0 as usize].kind {
@@ -411,7 +443,7 @@ impl Request {
             let name = String::from_utf8_lossy(&name);
             self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
         }
-        *self.values.slot(id) = Slot::Value(Bytes::new());
+        self.values.set(id, Slot::Value(Bytes::new()));
         true
     }
 }

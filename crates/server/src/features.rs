@@ -14,6 +14,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What is built in beyond what nginx builds by default.
 pub const WITH: &[&str] = &[
     "--with-debug",
+    "--with-http_addition_module",
+    "--with-http_auth_request_module",
     "--with-http_dav_module",
     "--with-http_random_index_module",
     "--with-http_secure_link_module",
@@ -25,7 +27,6 @@ pub const WITH: &[&str] = &[
 pub const WITHOUT: &[&str] = &[
     "--without-http_ssi_module",
     "--without-http_userid_module",
-    "--without-http_mirror_module",
     "--without-http_tunnel_module",
     "--without-http_fastcgi_module",
     "--without-http_uwsgi_module",

@@ -10,8 +10,7 @@
 //!    ▲                  │ release (wakes one)              │
 //!    └──────────────────┴──────────────────────────────────┤
 //!            take: "abandoned"                             │ the owner is dead
-//!   owner ◀──────────────────── ABANDONED ◀────────────────┘ (the master says so,
-//!                                                             or a waiter looks)
+//!   owner ◀──────────────────── ABANDONED ◀────────────────┘ (the master says so, or a waiter looks)
 //! ```
 
 use std::hint;

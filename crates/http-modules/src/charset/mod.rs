@@ -251,6 +251,10 @@ impl Filter {
 
     /// The charset that the response is to be in; `None`: whatever it is in.
     fn destination(&self, r: &mut Request) -> Option<Named> {
+        // A part of a page is in the charset of the page.
+        if r.is_subrequest() {
+            return r.main_charset().map(|name| self.named(name));
+        }
         r.out.content_type.as_ref()?;
         if let Some(asked) = r.out.override_charset.clone().filter(|c| !c.is_empty()) {
             let named = self.named(asked);
@@ -277,6 +281,10 @@ impl Filter {
 }
 
 impl HeaderFilter for Filter {
+    fn in_subrequests(&self) -> bool {
+        true
+    }
+
     fn run(&self, r: &mut Request) -> Verdict {
         let Some(to) = self.destination(r) else { return Verdict::Next };
         let Some(from) = self.source(r) else {
@@ -313,6 +321,9 @@ impl HeaderFilter for Filter {
 
 /// Redirects get no charset: old browsers took it for the next page's.
 fn announce(r: &mut Request, name: Bytes) {
+    if r.is_subrequest() {
+        return;
+    }
     let redirect = matches!(r.out.status, 301 | 302);
     r.out.charset = (!redirect && !name.is_empty()).then_some(name);
 }

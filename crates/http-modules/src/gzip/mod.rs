@@ -247,6 +247,10 @@ impl Body {
 }
 
 impl BodyFilter for Body {
+    fn is_coding(&self) -> bool {
+        true
+    }
+
     fn filter(
         &mut self,
         r: &mut Request,

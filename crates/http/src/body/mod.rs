@@ -151,6 +151,13 @@ impl ReqBody {
         self.stage = Stage::Read;
     }
 
+    /// The body of another request, which was read, is this one's too.
+    pub(crate) fn is_shared(&mut self, pieces: Chain) {
+        self.framing = Framing::Length;
+        self.len = pieces.len();
+        self.keep(pieces);
+    }
+
     /// Bytes of it that came so far, without framing.
     pub fn len(&self) -> u64 {
         self.len
@@ -192,6 +199,7 @@ impl Request {
             let piece = share(piece);
             match &piece {
                 Buf::Mem(bytes) => out.push_bytes(bytes.clone()),
+                Buf::File { file, pos, end } => out.push_file(file.clone(), *pos, *end),
                 small => out.write(small.memory().unwrap_or_default()),
             }
             self.body.mem.push(piece);
@@ -209,6 +217,10 @@ impl Request {
     pub fn write_body(&self, out: &mut Vec<u8>) -> bool {
         let body = &self.body;
         if body.stage != Stage::Read || body.framing == Framing::None || body.file.is_some() {
+            return false;
+        }
+        // Shared, it may be a file here too.
+        if body.mem.iter().any(|piece| piece.memory().is_none()) {
             return false;
         }
         for piece in body.mem.iter() {

@@ -279,7 +279,7 @@ impl Exchange {
 
     /// The client's connection, where its end ends the exchange.
     fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
-        (!self.conf.ignore_client_abort).then(|| r.c().clone())
+        if self.conf.ignore_client_abort { None } else { r.watched().cloned() }
     }
 
     fn open(&self, r: &mut Request, addr: &SockAddr) -> Result<Sock, Stop> {

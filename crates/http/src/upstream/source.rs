@@ -263,7 +263,7 @@ impl Source {
                 self.finish(r);
                 return Ok(None);
             }
-            let client = (!self.conf.ignore_client_abort).then(|| r.c().clone());
+            let client = if self.conf.ignore_client_abort { None } else { r.watched().cloned() };
             let gone = client.as_ref().map(|c| c.sock.closed_by_peer());
             match either_if(self.readable(), gone).await {
                 Either::First(done) => self.waited(done),

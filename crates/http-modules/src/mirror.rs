@@ -1,0 +1,118 @@
+//! `mirror`: copies of requests, as subrequests whose responses nobody looks at.
+
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::{ConfError, Node, value};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use http::subrequest::{Subrequest, Use};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "mirror",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<MirrorConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "mirror",
+        HSL,
+        Args::T1,
+        "off",
+        "The URI of a subrequest that is a copy of the request.",
+        mirror,
+    ),
+    directive(
+        "mirror_request_body",
+        HSL,
+        Args::FLAG,
+        "on",
+        "Whether copies have the request's body, which is read before all else then.",
+        |cx, n| value::set_flag(&mut cx.loc::<MirrorConf>().body, n),
+    ),
+];
+
+#[derive(Default)]
+struct MirrorConf {
+    /// Empty is `off`.
+    uris: Option<Vec<Bytes>>,
+    body: Option<bool>,
+}
+
+impl Conf for MirrorConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.uris.is_none() {
+            self.uris.clone_from(&prev.uris);
+        }
+        self.body = self.body.or(prev.body);
+        Ok(())
+    }
+}
+
+fn mirror(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let text = n.args[0].text.clone();
+    let uris = &mut cx.loc::<MirrorConf>().uris;
+    match uris {
+        None if &text[..] == b"off" => *uris = Some(Vec::new()),
+        None => *uris = Some(vec![text]),
+        Some(list) if list.is_empty() || &text[..] == b"off" => {
+            return Err(ConfError::directive(n, "is duplicate"));
+        }
+        Some(list) => list.push(text),
+    }
+    Ok(())
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<MirrorConf>();
+    if let Some(uris) = conf.uris.clone().filter(|u| !u.is_empty()) {
+        p.precontent.push(Box::new(Mirror { uris, body: conf.body.unwrap_or(true) }));
+    }
+    Ok(())
+}
+
+struct Mirror {
+    uris: Vec<Bytes>,
+    body: bool,
+}
+
+impl PhaseHandler for Mirror {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.is_subrequest() {
+            return Step::Now(Verdict::Next);
+        }
+        if !self.body {
+            return Step::Now(self.copy(r));
+        }
+        Step::Wait(Box::pin(async move {
+            match r.read_body().await {
+                Ok(()) => self.copy(r),
+                Err(v) => v,
+            }
+        }))
+    }
+}
+
+impl Mirror {
+    fn copy(&self, r: &mut Request) -> Verdict {
+        for uri in &self.uris {
+            let args = Bytes::copy_from_slice(&r.args);
+            let ask = Subrequest {
+                take: Use::Head,
+                same_method: true,
+                with_body: self.body,
+                ..Subrequest::new(uri.clone(), args)
+            };
+            match r.subrequest(ask) {
+                Ok(handle) => handle.detach(),
+                Err(_) => return Verdict::Status(500),
+            }
+        }
+        Verdict::Next
+    }
+}

@@ -1,0 +1,73 @@
+//! What a client's request and all its subrequests have in common.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::TOTAL_MAX;
+use crate::request::Request;
+
+/// How many subrequests run at the same time before a page makes more only when their turn comes.
+const AHEAD_MAX: u32 = 64;
+
+#[derive(Default)]
+pub(crate) struct Family {
+    charset: RefCell<Option<Bytes>>,
+    /// Subrequests that run now.
+    live: Cell<u32>,
+    total: Cell<u32>,
+    state: RefCell<Vec<Rc<dyn Any>>>,
+}
+
+impl Family {
+    pub fn set_charset(&self, charset: Option<Bytes>) {
+        *self.charset.borrow_mut() = charset;
+    }
+
+    /// Counts one more subrequest; false where there were too many.
+    pub fn admit(&self) -> bool {
+        if self.total.get() >= TOTAL_MAX {
+            return false;
+        }
+        self.total.set(self.total.get() + 1);
+        self.live.set(self.live.get() + 1);
+        true
+    }
+
+    pub fn one_ended(&self) {
+        self.live.set(self.live.get().saturating_sub(1));
+    }
+
+    /// Whether no more of them should run ahead.
+    pub fn is_crowded(&self) -> bool {
+        self.live.get() >= AHEAD_MAX
+    }
+}
+
+impl Request {
+    pub(crate) fn family(&mut self) -> &Rc<Family> {
+        self.family.get_or_insert_default()
+    }
+
+    /// The charset that the client's response says it is in, for a subrequest to follow.
+    pub fn main_charset(&self) -> Option<Bytes> {
+        match &self.family {
+            Some(f) if self.is_subrequest() => f.charset.borrow().clone(),
+            _ => self.out.charset.clone(),
+        }
+    }
+
+    /// A module's state that a client's request and all its subrequests have in common, made now if
+    /// there is none.
+    pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
+        let mut all = self.family().state.borrow_mut();
+        if let Some(found) = all.iter().find_map(|s| s.clone().downcast::<T>().ok()) {
+            return found;
+        }
+        let made = Rc::new(T::default());
+        all.push(made.clone());
+        made
+    }
+}

@@ -1,0 +1,286 @@
+//! Subrequests: requests that the server makes to itself while it answers one of a client.
+//!
+//! A subrequest is a [`Request`] of its own on a task of its own, so that several run at the same time.
+//! It has the client's head and connection, and shares the variables that are kept; URI, arguments,
+//! location and response are its own. Where its body goes is a [`Pipe`] to the request that made it,
+//! which holds little: a subrequest whose turn has not come waits when that is full.
+//!
+//! ```text
+//!  filters ─▶ queue of the parent:  bytes │ subrequest │ bytes │ subrequest
+//!                                             ▲ pipe               ▲ pipe
+//!             queue of the subrequest:  bytes │ subrequest …   (and so on)
+//! ```
+//!
+//! The parent puts out the front of its queue only, so the order is that of the page, whatever ends
+//! first. [`crate::filter`] does that.
+
+mod family;
+mod pipe;
+mod run;
+
+use std::future::Future;
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use event::TaskId;
+use mem::Chain;
+use proto::h1::Method;
+
+pub(crate) use family::Family;
+pub(crate) use pipe::Pipe;
+pub(crate) use run::give;
+
+use crate::module::Verdict;
+use crate::output::Broken;
+use crate::request::Request;
+
+/// How deep subrequests may nest.
+pub const DEPTH_MAX: u8 = 50;
+
+/// How many subrequests one client's request may lead to, in all. A page that includes itself twice
+/// would be a tree of as many leaves as an attacker likes.
+pub const TOTAL_MAX: u32 = 65_535 - 1_000;
+
+/// What becomes of a subrequest's body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// It goes into the parent's body, at the place where the filter put it.
+    Body,
+    /// It is kept in memory, up to `subrequest_output_buffer_size`; see [`Handle::body`].
+    Memory,
+    /// It is dropped: the status and the fields of the response are what matters.
+    Head,
+}
+
+/// Runs at a subrequest's end, on the subrequest, before it is gone.
+pub type AtEnd = Box<dyn FnOnce(&mut Request)>;
+
+/// A subrequest that is to be made.
+pub struct Subrequest {
+    /// Its path, unescaped.
+    pub uri: Bytes,
+    /// Its arguments.
+    pub args: Bytes,
+    /// What becomes of its body.
+    pub take: Use,
+    /// It has the client's method, not GET.
+    pub same_method: bool,
+    /// It has the client's body, where that was read.
+    pub with_body: bool,
+    /// What stands for its body where that is empty, or where it would be an error page.
+    pub instead: Option<Bytes>,
+    /// See [`AtEnd`].
+    pub at_end: Option<AtEnd>,
+}
+
+impl Subrequest {
+    /// A subrequest for a page, as a part of the parent's body.
+    pub fn new(uri: Bytes, args: Bytes) -> Subrequest {
+        Subrequest {
+            uri,
+            args,
+            take: Use::Body,
+            same_method: false,
+            with_body: true,
+            instead: None,
+            at_end: None,
+        }
+    }
+}
+
+/// What a request that is a subrequest has beyond others.
+pub(crate) struct Sub {
+    pub pipe: Rc<Pipe>,
+    /// How much deeper it may go.
+    pub depth_left: u8,
+    pub take: Use,
+    pub instead: Option<Bytes>,
+    /// The type of what stands for the body.
+    pub parent_type: Option<Bytes>,
+    /// Bytes of body so far.
+    pub given: u64,
+    pub at_end: Option<AtEnd>,
+    /// Keeps the worker from leaving before a subrequest ends that nobody waits for.
+    #[expect(dead_code, reason = "kept for its drop")]
+    pub hold: crate::conn::Hold,
+}
+
+/// A subrequest that runs. Dropped, it is cancelled.
+pub struct Handle {
+    pipe: Rc<Pipe>,
+    task: TaskId,
+    detached: bool,
+}
+
+impl Handle {
+    /// Waits for its end. It ends only when somebody takes its body: see
+    /// [`FilterStep::Include`](crate::output::FilterStep::Include).
+    pub fn ended(&self) -> impl Future<Output = Result<(), Broken>> + use<> {
+        let pipe = self.pipe.clone();
+        async move { pipe.ended().await }
+    }
+
+    /// The status of its response, once it has ended.
+    pub fn status(&self) -> u16 {
+        self.pipe.status.get()
+    }
+
+    /// Its body, where it was kept in memory.
+    pub fn body(&self) -> Chain {
+        self.pipe.take()
+    }
+
+    /// Lets it go on by itself.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+
+    pub(crate) fn pipe(&self) -> &Rc<Pipe> {
+        &self.pipe
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.detached && self.pipe.result().is_none() {
+            event::task::cancel(self.task);
+        }
+    }
+}
+
+/// The subrequest was refused, which is logged already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+impl Request {
+    /// Whether this is a subrequest.
+    pub fn is_subrequest(&self) -> bool {
+        self.sub.is_some()
+    }
+
+    /// Starts a subrequest.
+    ///
+    /// # Errors
+    /// There are too many of them, or too deep.
+    pub fn subrequest(&mut self, ask: Subrequest) -> Result<Handle, Refused> {
+        let depth_left = self.sub.as_ref().map_or(DEPTH_MAX, |s| s.depth_left);
+        let uri = || base::log::lossy(&ask.uri).into_owned();
+        if depth_left == 0 {
+            let m = "subrequests cycle while processing";
+            self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
+            return Err(Refused);
+        }
+        if self.sub.as_ref().is_some_and(|s| s.take == Use::Memory) {
+            let m = "nested in-memory subrequest";
+            self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
+            return Err(Refused);
+        }
+        let main_charset = (!self.is_subrequest()).then(|| self.out.charset.clone());
+        let family = self.family().clone();
+        if let Some(charset) = main_charset {
+            family.set_charset(charset);
+        }
+        if !family.admit() {
+            let m = "too many subrequests while processing";
+            self.log(Level::Crit, format_args!("{m} \"{}\"", uri()));
+            return Err(Refused);
+        }
+        let pipe = Rc::new(Pipe::new(family.clone()));
+        let child = self.child(ask, pipe.clone(), depth_left - 1);
+        let task = event::spawn(run::run(child, pipe.clone()));
+        Ok(Handle { pipe, task, detached: false })
+    }
+
+    fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {
+        let mut r = Request::take(self.c().clone(), &self.main);
+        r.server.clone_from(&self.server);
+        r.loc.clone_from(&self.server.root);
+        r.buf = mem::Page::get(self.head_len);
+        r.buf.extend_from_slice(self.buf.filled().get(..self.head_len).unwrap_or_default());
+        r.head.clone_from(&self.head);
+        r.head_len = self.head_len;
+        r.head.content_length = None;
+        r.head.chunked = false;
+        r.head.expect_continue = false;
+        if ask.with_body && self.body.was_read() {
+            let body = self.body_chain();
+            r.head.content_length = Some(body.len());
+            r.body.is_shared(body);
+        }
+        r.method = if ask.same_method { self.method } else { Method::Get };
+        r.uri.extend_from_slice(&ask.uri);
+        r.args.extend_from_slice(&ask.args);
+        r.host.extend_from_slice(&self.host);
+        r.host_port = self.host_port;
+        r.real_peer.clone_from(&self.real_peer);
+        r.values = self.values.share();
+        r.flags.internal = true;
+        r.flags.valid_location = true;
+        r.flags.expect_tested = true;
+        r.flags.header_only = ask.take == Use::Head;
+        r.family = self.family.clone();
+        r.start_now();
+        r.sub = Some(Box::new(Sub {
+            pipe,
+            depth_left,
+            take: ask.take,
+            instead: ask.instead,
+            parent_type: self.out.content_type.clone(),
+            given: 0,
+            at_end: ask.at_end,
+            hold: crate::conn::Hold::new(&self.main),
+        }));
+        r
+    }
+
+    /// Prepares what stands for a subrequest's body as its response, if there is something.
+    pub(crate) fn stands_in(&mut self) -> bool {
+        let Some(sub) = &mut self.sub else { return false };
+        let Some(instead) = sub.instead.take() else { return false };
+        let like = sub.parent_type.clone();
+        self.out.clear_entity();
+        self.body_filters.clear();
+        self.err_status = 0;
+        self.respond(200, Bytes::new(), instead);
+        self.out.content_type = like;
+        self.out.unconditional = true;
+        true
+    }
+
+    /// Waits for a subrequest's end, but not longer than the client does.
+    ///
+    /// # Errors
+    /// The verdict that ends this request: the client is gone (499 in logs).
+    pub async fn await_subrequest(&mut self, handle: &Handle) -> Result<(), Verdict> {
+        match event::race(handle.ended(), self.client_gone()).await {
+            // What went wrong with it shows in its status.
+            event::Either::First(_) => Ok(()),
+            event::Either::Second(()) => {
+                self.log(Level::Info, format_args!("client prematurely closed connection"));
+                self.err_status = 499;
+                Err(Verdict::Close)
+            }
+        }
+    }
+
+    /// The connection, where this request is the one to notice that the client is gone: of a family,
+    /// that is the client's own.
+    pub fn watched(&self) -> Option<&Rc<crate::conn::Conn>> {
+        if self.is_subrequest() { None } else { Some(self.c()) }
+    }
+
+    /// Waits until the client is gone; for ever where others look out for that.
+    pub(crate) fn client_gone(&self) -> impl Future<Output = ()> + use<> {
+        let c = self.watched().cloned();
+        async move {
+            if let Some(c) = c
+                && c.sock.closed_by_peer().await.is_ok()
+            {
+                return;
+            }
+            // Nobody to watch, or somebody reads the connection, and will notice.
+            std::future::pending().await
+        }
+    }
+}
