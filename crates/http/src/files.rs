@@ -278,7 +278,8 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<FileMeta, OpenError> {
     asking(r, |r| try_stat(r, path)).await
 }
 
-async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -> T {
+/// Asks with `try_*` until all answers are there, waiting for those that are not; see [`step`].
+pub async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -> T {
     loop {
         if let Poll::Ready(answer) = ask(r) {
             r.asked.forget();

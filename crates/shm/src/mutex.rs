@@ -10,7 +10,8 @@
 //!    ▲                  │ release (wakes one)              │
 //!    └──────────────────┴──────────────────────────────────┤
 //!            take: "abandoned"                             │ the owner is dead
-//!   owner ◀──────────────────── ABANDONED ◀────────────────┘ (the master says so, or a waiter looks)
+//!   owner ◀──────────────────── ABANDONED ◀────────────────┘ (the master says so,
+//!                                                             or a waiter looks)
 //! ```
 
 use std::hint;

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  ┌──────┬───────────┬──────┬──────┬──────┬──────┬─ ─ ─
-//!  │ Head │  buckets  │ cell │ cell │ cell │ more │        an entry is one cell, and as many "more" as the
-//!  └──────┴───────────┴──────┴──────┴──────┴──────┴─ ─ ─   rest of its key needs
+//!  │ Head │  buckets  │ cell │ cell │ cell │ more │   an entry is a cell, and as many
+//!  └──────┴───────────┴──────┴──────┴──────┴──────┴─ ─ ─   "more" as the rest of its key needs
 //!    lock   bucket ──▶ next ──▶ next                       entries of one bucket
 //!    newest ◀──▶ … ◀──▶ oldest                             entries by last use
 //!    free ──▶ next ──▶ next                                cells that were used before

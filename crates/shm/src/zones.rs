@@ -58,7 +58,8 @@ impl fmt::Display for ZoneConflict {
                 let name = String::from_utf8_lossy(name);
                 write!(
                     f,
-                    "the size {asked} of shared memory zone \"{name}\" conflicts with already declared size {bytes}"
+                    "the size {asked} of shared memory zone \"{name}\" conflicts with already \
+                     declared size {bytes}"
                 )
             }
         }

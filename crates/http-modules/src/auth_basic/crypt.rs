@@ -8,9 +8,8 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::des;
 
-/// bcrypt's cost is the exponent of its time: this one takes seconds, in which a worker serves
-/// nobody.
-const BCRYPT_COST_MAX: u32 = 14;
+/// bcrypt's cost is the exponent of its time: this one takes some seconds of a thread.
+const BCRYPT_COST_MAX: u32 = 16;
 
 /// The same for the SHA hashes, whose rounds are counted.
 const SHA_ROUNDS_MAX: u64 = 5_000_000;
@@ -18,7 +17,7 @@ const SHA_ROUNDS_MAX: u64 = 5_000_000;
 /// Whether the password is the one that `hash` was made of; `None` where the form of the hash is
 /// not known, or it would take too long.
 ///
-/// Takes up to seconds, by what the hash says: the caller decides where that may be spent.
+/// Takes up to seconds, by what the hash says; see [`is_costly`].
 pub(super) fn verify(password: &[u8], hash: &[u8]) -> Option<bool> {
     let made = match hash {
         _ if hash.starts_with(b"{PLAIN}") => [b"{PLAIN}", password].concat(),
@@ -37,7 +36,7 @@ pub(super) fn verify(password: &[u8], hash: &[u8]) -> Option<bool> {
     Some(same(&made, hash))
 }
 
-/// Whether hashing was costly enough for the result to be worth remembering.
+/// Whether hashing takes long enough to be left to a thread, and its result worth remembering.
 pub(super) fn is_costly(hash: &[u8]) -> bool {
     !hash.starts_with(b"{")
 }

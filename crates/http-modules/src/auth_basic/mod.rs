@@ -116,12 +116,28 @@ impl PhaseHandler for Handler {
             r.log(Level::Info, format_args!("{m}"));
             return Step::Now(ask(r, &realm));
         }
-        files::step(r, move |r| self.check(r, &realm))
+        match self.look_up(r, &realm) {
+            Poll::Ready(Found::Decided(v)) => return Step::Now(v),
+            Poll::Ready(Found::Hash(hash)) => {
+                if let Check::Done(right) = at_once(r, &hash) {
+                    return Step::Now(decide(r, &realm, right));
+                }
+            }
+            Poll::Pending => {}
+        }
+        Step::Wait(Box::pin(self.slowly(r, realm)))
     }
 }
 
+/// What the file says about the user.
+enum Found {
+    /// Nothing, which decides.
+    Decided(Verdict),
+    Hash(Vec<u8>),
+}
+
 impl Handler {
-    fn check(&self, r: &mut Request, realm: &Bytes) -> Poll<Verdict> {
+    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<Found> {
         let mut path = FilePath::new();
         self.file.eval_into(r, &mut path);
         if path.first() != Some(&b'/') {
@@ -143,47 +159,80 @@ impl Handler {
             }
         };
         Poll::Ready(match hash {
-            Ok(Some(hash)) => verify(r, realm, &hash),
+            Ok(Some(hash)) => Found::Hash(hash),
             Ok(None) => {
                 if let Some(c) = r.basic_credentials() {
                     let (user, path) = (lossy(c.user()), lossy(&path));
-                    r.log(
-                        Level::Error,
-                        format_args!("user \"{user}\" was not found in \"{path}\""),
-                    );
+                    let m = format_args!("user \"{user}\" was not found in \"{path}\"");
+                    r.log(Level::Error, m);
                 }
-                ask(r, realm)
+                Found::Decided(ask(r, realm))
             }
-            Err(v) => v,
+            Err(v) => Found::Decided(v),
         })
+    }
+
+    /// The same where the file is not at hand, or the hash takes longer than a worker may.
+    async fn slowly(&self, r: &mut Request, realm: Bytes) -> Verdict {
+        let hash = match files::asking(r, |r| self.look_up(r, &realm)).await {
+            Found::Decided(v) => return v,
+            Found::Hash(hash) => hash,
+        };
+        if let Check::Done(right) = at_once(r, &hash) {
+            return decide(r, &realm, right);
+        }
+        let Some(c) = r.basic_credentials() else { return ask(r, &realm) };
+        let (password, of_thread) = (c.password().to_vec(), hash.clone());
+        let made = event::pool::run_blocking(move || crypt::verify(&password, &of_thread)).await;
+        match made {
+            Ok(right) => {
+                if right == Some(true) {
+                    verified::remember(c.user(), &hash, c.password());
+                }
+                decide(r, &realm, right)
+            }
+            Err(e) => {
+                r.log(Level::Crit, format_args!("password not checked: {e}"));
+                Verdict::Status(500)
+            }
+        }
     }
 }
 
-/// Checks the password. Costly hashes are made here, on the worker's own thread, as nginx does:
-/// what was right is remembered for a moment, so that this is once a user and minute rather than
-/// once a request.
-fn verify(r: &mut Request, realm: &Bytes, hash: &[u8]) -> Verdict {
-    let Some(c) = r.basic_credentials() else { return ask(r, realm) };
-    let (user, password) = (c.user(), c.password());
-    let costly = crypt::is_costly(hash);
-    if costly && verified::holds(user, hash, password) {
-        return Verdict::Ok;
+/// A password's check.
+enum Check {
+    /// Right or wrong; `None` where that could not be found out.
+    Done(Option<bool>),
+    /// The hash takes time.
+    Costly,
+}
+
+/// Checks the password if that takes no time, or it was right a moment ago.
+fn at_once(r: &Request, hash: &[u8]) -> Check {
+    let Some(c) = r.basic_credentials() else { return Check::Done(Some(false)) };
+    if !crypt::is_costly(hash) {
+        return Check::Done(crypt::verify(c.password(), hash));
     }
-    match crypt::verify(password, hash) {
-        Some(true) => {
-            if costly {
-                verified::remember(user, hash, password);
-            }
-            Verdict::Ok
-        }
+    if verified::holds(c.user(), hash, c.password()) {
+        return Check::Done(Some(true));
+    }
+    Check::Costly
+}
+
+/// The verdict on a password that was right, wrong, or could not be checked.
+fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
+    let Some(c) = r.basic_credentials() else { return ask(r, realm) };
+    let user = lossy(c.user());
+    match right {
+        Some(true) => Verdict::Ok,
         Some(false) => {
-            r.log(Level::Error, format_args!("user \"{}\": password mismatch", lossy(user)));
+            r.log(Level::Error, format_args!("user \"{user}\": password mismatch"));
             ask(r, realm)
         }
         None => {
-            let m =
-                "crypt() failed (22: Invalid argument): the hash is of no known form or too costly";
-            r.log(Level::Crit, format_args!("{m}, user \"{}\"", lossy(user)));
+            let m = "crypt() failed (22: Invalid argument): the hash is of no known form or too \
+                     costly";
+            r.log(Level::Crit, format_args!("{m}, user \"{user}\""));
             Verdict::Status(500)
         }
     }

@@ -89,8 +89,8 @@ impl Compressor {
         self.ended
     }
 
-    /// Compresses memory from `input` and appends to `out`, of which it makes `limit` bytes at most or a
-    /// little more. True when it is done with the input, and with what it was to flush.
+    /// Compresses memory from `input` and appends to `out`, of which it makes `limit` bytes at most
+    /// or a little more. True when it is done with the input, and with what it was to flush.
     pub fn run(
         &mut self,
         input: &mut Chain,
@@ -150,8 +150,8 @@ impl Compressor {
 
 impl Drop for Compressor {
     fn drop(&mut self) {
-        // One that was left in the middle of a stream is not used again: zlib-rs 0.6's reset forgets
-        // that a block is open, and the next stream would begin inside of it.
+        // One that was left in the middle of a stream is not used again: zlib-rs 0.6's reset
+        // forgets that a block is open, and the next stream would begin inside of it.
         if let Some(z) = self.z.take().filter(|_| self.ended) {
             // At the thread's end there is nobody to keep it for.
             let _ = IDLE.try_with(|idle| {

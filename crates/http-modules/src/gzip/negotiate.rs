@@ -55,7 +55,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "",
-        "Expressions for the `User-Agent` of clients that get no gzip; `msie6` stands for old MSIE.",
+        "Expressions for the `User-Agent` of clients that get no gzip; `msie6` is old MSIE.",
         gzip_disable,
     ),
 ];

@@ -118,7 +118,8 @@ impl<R: Counted> Zone<R> {
             Some(kept) => {
                 let (key, old) = (self.key_shown(), base::log::lossy(&kept.key));
                 let message = format!(
-                    "{name} \"{shown}\" uses the \"{key}\" key while previously it used the \"{old}\" key"
+                    "{name} \"{shown}\" uses the \"{key}\" key while previously it used the \
+                     \"{old}\" key"
                 );
                 return Err(ConfError::at(&self.at, message));
             }

@@ -40,7 +40,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T123,
         "",
-        "Holds requests to a zone's rate: `burst` are delayed, those above `delay` only, none with `nodelay`.",
+        "Holds requests to a zone's rate; up to `burst` above it wait, the first `delay` do not.",
         limit_req,
     ),
     directive(
