@@ -192,6 +192,9 @@ fn what_goes_wrong() {
              location / { proxy_pass http://%UP%; }
              location /dead { proxy_pass http://dead; }
              location /half { proxy_pass http://half; }
+             location /no-socket { proxy_pass http://unix:%PREFIX%/none.sock; }
+             location /large/ { proxy_pass http://%UP%/; proxy_buffer_size 128k;
+                                proxy_buffers 4 128k; }
              location /down { proxy_pass http://down; }
              location /unknown { proxy_pass http://$arg_name; }
              location /status { proxy_pass http://%UP%; proxy_intercept_errors on;
@@ -231,6 +234,17 @@ fn what_goes_wrong() {
         let got = weir.raw("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(got.ends_with(b"\r\n\r\nshort"));
         logged("upstream prematurely closed connection while reading upstream");
+        assert!(weir.raw("GET /stalls HTTP/1.1\r\nHost: a\r\n\r\n").ends_with(b"\r\n\r\nhalf"));
+        logged("upstream timed out (110: Connection timed out) while reading upstream");
+        let got = weir.raw("GET /bad-chunk HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(!got.ends_with(b"0\r\n\r\n"));
+        logged("upstream sent invalid chunked response while reading upstream");
+        assert_eq!(weir.get("/too-much").text(), "four");
+        logged("upstream sent more data than specified in \"Content-Length\" header while reading");
+        assert_eq!(status("/no-socket"), 502);
+        logged("none.sock failed (2: No such file or directory) while connecting to upstream");
+        let long = weir.get("/large/long-head");
+        assert_eq!(long.header("X-Long").map(str::len), Some(64 << 10));
         let r = weir.get("/status?418");
         assert_eq!((r.status, r.status_line.contains("418 Chosen")), (418, true));
         assert_eq!(weir.get("/status?404").text(), "from the file");

@@ -40,7 +40,9 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         return upgraded(r).await;
     }
     if r.flags.header_only || framing == Framing::None {
-        r.out.body = Body::Empty;
+        if let Body::Stream(mut unwanted) = std::mem::take(&mut r.out.body) {
+            unwanted.abandoned(r);
+        }
         return finish(r, more).await;
     }
     match std::mem::take(&mut r.out.body) {

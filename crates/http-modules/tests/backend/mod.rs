@@ -147,13 +147,27 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
             std::thread::sleep(std::time::Duration::from_secs(5));
             false
         }
+        "/stalls" => {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            false
+        }
+        "/bad-chunk" => {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n";
+            let _ = s.write_all(head.as_bytes());
+            false
+        }
+        "/too-much" => {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour and more");
+            true
+        }
         "/gone" => false,
         "/garbage" => {
             let _ = s.write_all(b"HTTP/1.1 200 OK\r\nbad\x01header: x\r\n\r\n");
             false
         }
         "/long-head" => {
-            let field = format!("X-Long: {}\r\n", "x".repeat(64 << 10));
+            let field = format!("Content-Length: 0\r\nX-Long: {}\r\n", "x".repeat(64 << 10));
             let _ = s.write_all(format!("HTTP/1.1 200 OK\r\n{field}\r\n").as_bytes());
             false
         }

@@ -266,7 +266,7 @@ impl Exchange {
                 Err(timed_out(r, "connecting to upstream"))
             }
             Err(e) => {
-                log_io(r, "connect()", &e, "connecting to upstream");
+                connect_failed(r, peer, &e);
                 Err(Stop::Next(next::ERROR))
             }
         }
@@ -592,18 +592,30 @@ impl Exchange {
     }
 }
 
-/// Whether an error of the socket's is the network's doing, or a fault of ours.
-fn level(e: &io::Error) -> Level {
-    match e.raw_os_error() {
-        None | Some(32 | 100 | 101 | 104 | 107 | 110..=113) => Level::Error,
-        Some(_) => Level::Crit,
-    }
+/// Whether an error of a socket is the network's doing: EPIPE, ECONNRESET, ETIMEDOUT and their like.
+fn by_network(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
+}
+
+#[cold]
+fn connect_failed(r: &Request, peer: &Peer, e: &io::Error) {
+    // What the system refuses at once is told with the address, as nginx does.
+    let later = !peer.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
+    let to = match later {
+        true => String::new(),
+        false => format!("to {} ", base::log::lossy(&peer.name)),
+    };
+    let busy = e.kind() == io::ErrorKind::WouldBlock;
+    let level = if busy || by_network(e) { Level::Error } else { Level::Crit };
+    let os = base::log::os_error(e);
+    r.log(level, format_args!("connect() {to}failed {os} while connecting to upstream"));
 }
 
 #[cold]
 pub(super) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
     let os = base::log::os_error(e);
-    r.log(level(e), format_args!("{call} failed {os} while {doing}"));
+    let level = if by_network(e) { Level::Error } else { Level::Alert };
+    r.log(level, format_args!("{call} failed {os} while {doing}"));
 }
 
 /// The connection ended, or broke, before there was a response.
