@@ -8,6 +8,7 @@ pub mod base_time;
 pub mod chunked;
 pub mod conf_glob;
 pub mod conf_parse;
+pub mod conf_pattern;
 pub mod conf_template;
 pub mod conf_value;
 pub mod h1_request;
