@@ -1,6 +1,7 @@
 //! `gzip`: who gets it, and that what arrives is what was sent.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use testkit::{Driver, Response, Site, Weir, built_binary, each_driver};
 
@@ -30,6 +31,7 @@ const HTTP: &str = "
         location /anyproxy/ { alias html/; gzip_proxied any; }
         location /lm/ { alias html/; gzip_proxied no_last_modified; }
         location /ratio/ { alias html/; access_log logs/ratio.log ratio; }
+        location /live/ { proxy_pass http://127.0.0.1:%PORT1%; proxy_buffering off; }
         location /through/ {
             gzip_types *;
             proxy_pass http://127.0.0.1:%PORT0%/off/;
@@ -180,6 +182,51 @@ fn the_ratio_is_known_at_the_end() {
             ratio.unwrap_or_else(|| panic!("not the first line: {log}")).parse().expect("a number");
         assert!((ratio - 5000.0 / zipped as f64).abs() < 0.01, "{ratio}");
         assert_eq!(lines.next(), Some("/ratio/a.txt -"));
+    });
+}
+
+/// What an unfinished stream gives so far.
+fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    // The end that is missing is an error, which comes after what is there.
+    let _ = flate2::read::GzDecoder::new(bytes).read_to_end(&mut out);
+    out
+}
+
+#[test]
+fn what_an_upstream_sends_bit_by_bit_arrives_so() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let upstream = TcpListener::bind(("127.0.0.1", weir.port(1))).expect("listen");
+        let mut conn = weir.connect();
+        conn.send("GET /live/ HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+        let (mut stream, _) = upstream.accept().expect("the proxy connects");
+        let mut head = [0; 1024];
+        assert!(stream.read(&mut head).expect("a request") > 0);
+        let send = |stream: &mut TcpStream, text: &str| {
+            stream.write_all(text.as_bytes()).expect("send");
+        };
+        send(&mut stream, "HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n");
+        conn.read_until(b"\r\n\r\n");
+        let mut zipped = Vec::new();
+        let mut all = String::new();
+        for n in 0..5 {
+            let piece = format!("piece {n}, ");
+            send(&mut stream, &piece);
+            all += &piece;
+            while unzip_so_far(&zipped) != all.as_bytes() {
+                zipped.extend(conn.read_chunk());
+            }
+        }
+        drop(stream);
+        loop {
+            let chunk = conn.read_chunk();
+            if chunk.is_empty() {
+                break;
+            }
+            zipped.extend(chunk);
+        }
+        assert_eq!(unzip(&zipped), all.as_bytes());
     });
 }
 

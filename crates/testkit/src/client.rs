@@ -235,18 +235,29 @@ impl Conn {
     fn read_chunks(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
-            let line = String::from_utf8_lossy(&self.read_until(b"\r\n")).into_owned();
-            let size = line.trim_end().split(';').next().unwrap_or_default();
-            let size = usize::from_str_radix(size, 16)
-                .unwrap_or_else(|e| panic!("bad chunk size {line:?}: {e}"));
-            if size == 0 {
-                // Trailers, if any, then the empty line.
-                while self.read_until(b"\r\n") != b"\r\n" {}
+            let chunk = self.read_chunk();
+            if chunk.is_empty() {
                 return body;
             }
-            body.extend(self.read_exact(size));
-            assert_eq!(self.read_exact(2), b"\r\n", "a chunk ends with a line break");
+            body.extend(chunk);
         }
+    }
+
+    /// Takes the next chunk of a chunked body, whose head was read; empty at its end, of which the
+    /// trailers are gone then.
+    pub fn read_chunk(&mut self) -> Vec<u8> {
+        let line = String::from_utf8_lossy(&self.read_until(b"\r\n")).into_owned();
+        let size = line.trim_end().split(';').next().unwrap_or_default();
+        let size = usize::from_str_radix(size, 16)
+            .unwrap_or_else(|e| panic!("bad chunk size {line:?}: {e}"));
+        if size == 0 {
+            // Trailers, if any, then the empty line.
+            while self.read_until(b"\r\n") != b"\r\n" {}
+            return Vec::new();
+        }
+        let chunk = self.read_exact(size);
+        assert_eq!(self.read_exact(2), b"\r\n", "a chunk ends with a line break");
+        chunk
     }
 
     /// Receives more; false at the end of the stream.

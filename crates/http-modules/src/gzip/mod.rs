@@ -219,7 +219,7 @@ impl Gzip {
         {
             return;
         }
-        r.out.vary_encoding = self.accept.vary;
+        r.out.vary_encoding |= self.accept.vary;
         if !self.accept.takes_gzip(r) {
             return;
         }
