@@ -62,6 +62,12 @@ pub trait BodySource {
         false
     }
 
+    /// Whether the next piece is there without waiting. Where it is not, and pieces are for the
+    /// client as they come ([`Response::flush`]), the head goes out before.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// The client did not take all of it.
     fn abandoned(&mut self, _: &mut Request) {}
 }

@@ -77,6 +77,9 @@ pub(crate) async fn stream(
     source: &mut dyn BodySource,
     framing: Framing,
 ) -> Result<(), SendFailed> {
+    if r.out.flush && !source.is_ready() {
+        flush(r).await?;
+    }
     loop {
         match source.next(r).await {
             Ok(Some(mut piece)) => {

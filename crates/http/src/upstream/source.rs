@@ -443,6 +443,10 @@ impl BodySource for Source {
         self.ended && self.failed.is_none() && self.sink.out.is_empty() && !waits
     }
 
+    fn is_ready(&self) -> bool {
+        self.ended || self.failed.is_some() || !self.sink.out.is_empty()
+    }
+
     fn abandoned(&mut self, r: &mut Request) {
         self.sync(r);
         self.finish(r);
