@@ -20,7 +20,7 @@ use crate::driver::Driver;
 use crate::op::Wait;
 use crate::slot::{NONE, Terms};
 use crate::sock::{Kind, Registered, Sock, SockKey, bits};
-use crate::turn::{Core, Inner, with};
+use crate::turn::{Core, Inner, try_with, with};
 
 /// An exclusive registration goes to the end of the kernel's list after so many connections.
 /// The kernel wakes the first worker in the list that sleeps; without this, a lightly loaded
@@ -77,6 +77,22 @@ pub(crate) struct Shared {
     accepted: Cell<u32>,
     /// Connections accepted in a row, with `multi_accept`.
     in_a_row: Cell<u32>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The socket is also other processes', and stays open with theirs: a registration would
+        // outlive our descriptor, and take the reports of connections that others are to accept.
+        let _ = try_with(|inner| {
+            if let Some(entry) = inner.core.socks.get(self.sock.key)
+                && entry.bits & bits::ARMED_READ != 0
+            {
+                entry.bits &= !bits::ARMED_READ;
+                let (key, exclusive) = (self.sock.key, self.opts.exclusive);
+                let _ = inner.driver.listen(key, self.sock.fd(), false, exclusive);
+            }
+        });
+    }
 }
 
 /// What one look at a listener came to.

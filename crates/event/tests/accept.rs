@@ -194,3 +194,28 @@ fn workers_that_share_a_socket_share_the_connections() {
     assert_eq!(counts.iter().sum::<u64>(), 400);
     assert!(counts.iter().all(|&count| count >= 100), "{counts:?}");
 }
+
+#[test]
+fn a_listener_that_is_gone_takes_no_reports_from_others() {
+    run(Options::default, || async {
+        let any = SockAddr::ip(std::net::Ipv4Addr::LOCALHOST.into(), 0);
+        let fd = os::socket::socket(&any, os::socket::Kind::Stream).expect("a socket");
+        os::socket::bind(&fd, &any).expect("bound");
+        os::socket::listen(&fd, 511).expect("listening");
+        let addr = os::socket::local_addr(&fd).expect("an address");
+        // As another process has it, which goes on when this one leaves.
+        let others = os::fd::dup(&fd).expect("a second descriptor");
+        let listener = Rc::new(Listener::new(fd, ListenOpts::default()));
+        let accepting = listener.clone();
+        let task = event::spawn(async move { drop(accepting.accept().await) });
+        event::sleep(5).await;
+        event::task::cancel(task);
+        drop(listener);
+        let _clients = clients(&addr, 2);
+        let before = event::stats().turns;
+        event::sleep(50).await;
+        let turns = event::stats().turns - before;
+        assert!(turns < 10, "woken {turns} times for what it does not accept");
+        assert!(os::socket::accept(&others).is_ok());
+    });
+}

@@ -29,6 +29,7 @@ use bytes::Bytes;
 use mem::{Chain, FileHandle};
 use os::file::{FileKind, FileMeta};
 
+use crate::aio::{Aio, NoPool};
 use crate::module::{Step, Verdict};
 use crate::request::Request;
 
@@ -175,6 +176,9 @@ impl Asked {
 /// Opens `path` for reading as the location's settings say (`open_file_cache`, `disable_symlinks`).
 /// `Pending`: the answer has to be waited for, see [`step`].
 pub fn try_open(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, OpenError>> {
+    if let Err(NoPool) = pool_is_there(r) {
+        return Poll::Ready(Err(OpenError::new("open()", io::Error::other(NO_POOL))));
+    }
     let links = links::of(r, path);
     if let Some(conf) = r.loc.core.open_file_cache {
         return cache::open(r, &conf, path, links);
@@ -230,6 +234,9 @@ fn open_with(
 /// Facts about `path`, as the location's settings say; without `open_file_cache` nothing is opened.
 /// `Pending`: the answer has to be waited for, see [`step`].
 pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError>> {
+    if let Err(NoPool) = pool_is_there(r) {
+        return Poll::Ready(Err(OpenError::new("stat()", io::Error::other(NO_POOL))));
+    }
     let links = links::of(r, path);
     match r.loc.core.open_file_cache {
         Some(conf) => cache::open(r, &conf, path, links).map_ok(|f| f.facts.meta),
@@ -265,6 +272,18 @@ pub fn open_append(r: &mut Request, path: &[u8]) -> Result<OwnedFd, OpenError> {
             fd.map_err(|e| OpenError::new("open()", e))
         }
         links::Links::Check { owner, from } => links::open_append(path, owner, from, LOG_MODE),
+    }
+}
+
+/// What is wrong where a variable names a pool that does not exist: said before it is known whether
+/// anything has to be waited for, so that it does not depend on what is in memory.
+const NO_POOL: &str = "no thread pool";
+
+#[inline]
+fn pool_is_there(r: &mut Request) -> Result<(), NoPool> {
+    match r.loc.core.aio {
+        Aio::Named(_) => r.pool().map(drop),
+        _ => Ok(()),
     }
 }
 

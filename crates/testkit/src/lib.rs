@@ -15,7 +15,7 @@
 //! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
 //! anything panicked, or if a process was left behind.
 //!
-//! Standard library only. Everything here may panic: that is how a test fails.
+//! Standard library only, but for mounting. Everything here may panic: that is how a test fails.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
@@ -25,12 +25,14 @@ mod client;
 mod ports;
 mod procfs;
 mod site;
+mod stalling;
 mod weir;
 
 pub use binary::built_binary;
 pub use client::{Conn, Response};
 pub use ports::Port;
 pub use site::Site;
+pub use stalling::StallingFolder;
 pub use weir::{Weir, signal};
 
 /// How long anything may take before a test gives up on it. Generous: test machines are busy.

@@ -1,0 +1,238 @@
+//! Files on a disk that stands still: nobody waits but those who asked for them.
+//!
+//! The disk is a file system of the test's own (FUSE). Mounting it needs root and `/dev/fuse`;
+//! where that is not to be had, the tests say so and pass.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Conn, PATIENCE, Site, StallingFolder, Weir, built_binary, each_driver};
+
+const LARGE: usize = 1_500_000;
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i / 7 + seed) % 251) as u8).collect()
+}
+
+/// A server with a stalling folder below its files, if the machine allows it. The server is last:
+/// it goes first.
+fn site(driver: testkit::Driver, pools: &str, http: &str) -> Option<(StallingFolder, Weir)> {
+    let site = Site::new(built_binary(), driver);
+    let mut files: Vec<(String, Vec<u8>)> =
+        (0..6).map(|i| (format!("large{i}.bin"), pattern(LARGE, i))).collect();
+    files.extend((0..6).map(|i| (format!("small{i}.txt"), format!("small {i}").into_bytes())));
+    let folder = match StallingFolder::mount(&site.prefix().join("html/disk"), files) {
+        Ok(folder) => folder,
+        Err(e) => {
+            eprintln!("SKIPPED: no file system can be mounted here: {e}");
+            return None;
+        }
+    };
+    let weir = site
+        .file("html/fast.txt", "fast")
+        .file("html/fast.bin", pattern(300_000, 9))
+        .config(&format!(
+            "worker_processes 1;\n{pools}\nevents {{}}\nhttp {{\naccess_log off;\nsendfile on;\n\
+             server {{ listen 127.0.0.1:%PORT0%; root html;\n{http} }}\n}}\n"
+        ))
+        .start();
+    Some((folder, weir))
+}
+
+fn ask(weir: &Weir, path: &str) -> Conn {
+    let mut conn = weir.connect();
+    conn.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    conn
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// System calls in which a loop may wait: those of epoll, poll and select.
+fn is_the_loop_s_wait(call: i64) -> bool {
+    // x86-64: epoll_wait, epoll_pwait, epoll_pwait2, poll, ppoll, select, pselect6; then those of
+    // the architectures that share a table: epoll_pwait, epoll_pwait2, ppoll, pselect6.
+    [232, 281, 441, 7, 271, 23, 270, 22, 73, 72].contains(&call)
+}
+
+/// Asks for fast files for a while; the loop's thread is never found waiting for anything but
+/// events.
+fn others_are_served(weir: &Weir) {
+    let worker = weir.workers()[0];
+    let begun = Instant::now();
+    let mut rounds = 0;
+    while begun.elapsed() < Duration::from_millis(300) || rounds < 20 {
+        assert_eq!(weir.get("/fast.txt").body, b"fast");
+        assert_eq!(weir.get("/fast.bin").body.len(), 300_000);
+        assert_eq!(weir.get("/none.txt").status, 404);
+        rounds += 1;
+        // The same call several times in a row is one that it waits in.
+        let calls: Vec<_> = (0..5).map(|_| weir.system_call(worker)).collect();
+        if let Some(call) = calls[0]
+            && calls.iter().all(|c| *c == Some(call))
+            && call >= 0
+        {
+            assert!(is_the_loop_s_wait(call), "the worker waits in system call {call}");
+        }
+    }
+}
+
+const FEW: &str = "thread_pool few threads=2;";
+
+const MODES: &str = "
+    location /threads/ { alias html/disk/; aio threads; }
+    location /copied/ { alias html/disk/; aio threads=few; sendfile off; }
+    location /held/ { alias html/disk/; open_file_cache max=9; }
+    location /direct/ { alias html/disk/; directio 1m; }
+    location /listed/ { alias html/disk/; autoindex on; }
+    location /tried/ { root html/disk; try_files /none.x /none.y /fast.txt; }
+    location = /fallback { root html/disk; try_files /small1.txt =404; }";
+
+#[test]
+fn a_disk_that_stands_still_holds_up_nobody_else() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
+        for place in ["disk", "threads", "copied", "held", "direct"] {
+            assert_eq!(weir.get(&format!("/{place}/small0.txt")).body, b"small 0", "{place}");
+            let large = weir.get(&format!("/{place}/large0.bin"));
+            assert!(large.body == pattern(LARGE, 0), "{place}");
+        }
+        let worker = weir.workers()[0];
+        let before = weir.open_descriptors(worker);
+
+        disk.stall();
+        let mut waiting = Vec::new();
+        for place in ["disk", "threads", "copied", "held", "direct"] {
+            // Some that were read before, and some that were not.
+            for name in ["small0.txt", "large0.bin", "small1.txt", "large1.bin"] {
+                waiting.push((ask(&weir, &format!("/{place}/{name}")), name));
+            }
+        }
+        let list = ask(&weir, "/listed/");
+        let tried = ask(&weir, "/tried/x");
+        let fallback = ask(&weir, "/fallback");
+        until("nothing reached the disk", || disk.waiting() >= 5);
+        others_are_served(&weir);
+        // Some lose patience.
+        let gone: Vec<_> = waiting.drain(..5).collect();
+        drop(gone);
+        others_are_served(&weir);
+
+        disk.go_on();
+        for (mut conn, name) in waiting {
+            let response = conn.response();
+            assert_eq!(response.status, 200, "{name}");
+            let n = name.as_bytes()[5] - b'0';
+            match name.starts_with("large") {
+                true => assert!(response.body == pattern(LARGE, n.into()), "{name}"),
+                false => assert_eq!(response.body, format!("small {n}").into_bytes()),
+            }
+        }
+        for (mut conn, text) in [(list, "large5.bin"), (tried, "fast"), (fallback, "small 1")] {
+            let response = conn.response();
+            assert!(response.text().contains(text), "{}", response.text());
+        }
+        until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
+    });
+}
+
+#[test]
+fn a_stall_in_the_middle_of_a_body_is_waited_for() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
+        for path in ["/disk/large2.bin", "/copied/large2.bin", "/direct/large3.bin"] {
+            if path.starts_with("/copied") && driver != testkit::Driver::Epoll {
+                continue;
+            }
+            let mut conn = ask(&weir, path);
+            let head = conn.read_until(b"\r\n\r\n");
+            assert!(head.starts_with(b"HTTP/1.1 200 "));
+            let first = conn.read_exact(1000);
+            disk.stall();
+            others_are_served(&weir);
+            disk.go_on();
+            let rest = conn.read_exact(LARGE - 1000);
+            let seed = usize::from(path.as_bytes()[path.len() - 5] - b'0');
+            assert!([first, rest].concat() == pattern(LARGE, seed), "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_so() {
+    each_driver(|driver| {
+        let pools = "thread_pool tiny threads=1 max_queue=0; thread_pool small threads=1;";
+        let http = "location /tiny/ { alias html/disk/; aio threads=tiny; }
+                    location /small/ { alias html/disk/; aio threads=small; }";
+        let Some((disk, weir)) = site(driver, pools, http) else { return };
+        disk.stall();
+        let mut first = ask(&weir, "/tiny/small1.txt");
+        until("nothing reached the disk", || disk.waiting() == 1);
+        let refused = weir.get("/tiny/small2.txt");
+        assert_eq!(refused.status, 500);
+        weir.wait_for_log("error.log", "thread pool \"tiny\" queue overflow: 0 tasks waiting");
+        let mut queued: Vec<_> =
+            (0..6).map(|i| ask(&weir, &format!("/small/small{i}.txt"))).collect();
+        until("the other pool has no thread", || disk.waiting() == 2);
+        others_are_served(&weir);
+        disk.go_on();
+        assert_eq!(first.response().body, b"small 1");
+        for (i, conn) in queued.iter_mut().enumerate() {
+            assert_eq!(conn.response().body, format!("small {i}").into_bytes());
+        }
+        assert_eq!(weir.get("/tiny/small2.txt").body, b"small 2");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_response_and_nothing_else() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
+        let worker = weir.workers()[0];
+        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
+        let before = weir.open_descriptors(worker);
+        disk.break_reads(true);
+        for path in ["/disk/large4.bin", "/threads/large5.bin"] {
+            let mut conn = ask(&weir, path);
+            let got = conn.read_to_end();
+            assert!(got.len() < LARGE, "{path}: {}", got.len());
+            weir.wait_for_log("error.log", "pread() failed (5: Input/output error)");
+        }
+        others_are_served(&weir);
+        disk.break_reads(false);
+        assert!(weir.get("/disk/large4.bin").body == pattern(LARGE, 4));
+        until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
+    });
+}
+
+#[test]
+fn leaving_and_reloading_while_the_disk_stands_still() {
+    each_driver(|driver| {
+        let Some((disk, mut weir)) = site(driver, FEW, MODES) else { return };
+        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
+        disk.stall();
+        let mut before = ask(&weir, "/disk/small1.txt");
+        let mut large = ask(&weir, "/disk/large1.bin");
+        until("nothing reached the disk", || disk.waiting() >= 2);
+        let old = weir.workers();
+        weir.reload();
+        assert_eq!(weir.get("/fast.txt").body, b"fast");
+        assert!(old.iter().all(|pid| weir.processes().contains(pid)), "the old worker waits");
+        disk.go_on();
+        assert_eq!(before.response().body, b"small 1");
+        assert!(large.response().body == pattern(LARGE, 1));
+        until("the old worker stays", || !old.iter().any(|pid| weir.processes().contains(pid)));
+        disk.stall();
+        let mut last = ask(&weir, "/disk/small3.txt");
+        until("nothing reached the disk", || disk.waiting() >= 1);
+        weir.signal("QUIT");
+        weir.wait_for_log("error.log", "gracefully shutting down");
+        disk.go_on();
+        assert_eq!(last.response().body, b"small 3");
+        assert!(weir.wait_for_end().success());
+    });
+}
