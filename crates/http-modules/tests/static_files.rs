@@ -112,8 +112,8 @@ fn indexes_are_found() {
     });
 }
 
-/// Every way in which a file can change shows in the very next answer. On one driver, since files do
-/// not depend on it and the test has to wait.
+/// Every way in which a file can change shows in the very next answer. On one driver, since files
+/// do not depend on it and the test has to wait.
 #[test]
 fn changes_show_at_once() {
     let weir = site(Driver::ALL[0]);

@@ -315,11 +315,17 @@ mod tests {
             ),
             (
                 "password",
-                "$6$salt$IxDD3jeSOb5eB1CX5LBsqZFVkJdido3OUILO5Ifz5iwMuTS4XMS130MTSuDDl3aCI6WouIL9AjRbLCelDCy.g.",
+                concat!(
+                    "$6$salt$IxDD3jeSOb5eB1CX5LBsqZFVkJdido3OUILO5Ifz5iwMuTS4XMS1",
+                    "30MTSuDDl3aCI6WouIL9AjRbLCelDCy.g."
+                ),
             ),
             (
                 "",
-                "$6$rounds=1100$short$kpjoqfrzz240QzCDGMIVRkQRDJcH4rE/j7tDoDqynJ6oUsTOrtDV4VAHsg7MjANOyZdILKnHsOeySGW3uv/fk.",
+                concat!(
+                    "$6$rounds=1100$short$kpjoqfrzz240QzCDGMIVRkQRDJcH4rE/j7tDoDq",
+                    "ynJ6oUsTOrtDV4VAHsg7MjANOyZdILKnHsOeySGW3uv/fk."
+                ),
             ),
             ("password", "$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm"),
             ("", "$2a$05$CCCCCCCCCCCCCCCCCCCCC.7uG0VCzI2bS7j6ymqJi9CdcdxiRTWNy"),
