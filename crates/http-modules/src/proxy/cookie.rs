@@ -172,8 +172,12 @@ fn edit(r: &mut Request, rules: &[CookieFlags], attrs: &mut Vec<Attr>) -> bool {
 fn apply(c: &Changes, attrs: &mut Vec<Attr>) {
     let (mut secure, mut httponly, mut samesite) = (false, false, false);
     let is = |a: &Attr, name: &[u8]| a.name.eq_ignore_ascii_case(name);
-    let cookie = attrs.first().cloned();
+    // The first is the cookie itself, whatever it is called.
+    let mut first = true;
     attrs.retain_mut(|a| {
+        if std::mem::take(&mut first) {
+            return true;
+        }
         if is(a, b"secure") {
             secure = true;
             return c.secure != Change::Remove;
@@ -195,12 +199,6 @@ fn apply(c: &Changes, attrs: &mut Vec<Attr>) {
         }
         true
     });
-    // A cookie may itself be called like a flag.
-    if let Some(cookie) = cookie
-        && attrs.first() != Some(&cookie)
-    {
-        attrs.insert(0, cookie);
-    }
     let bare = |name: &'static str| Attr { name: Bytes::from_static(name.as_bytes()), value: None };
     if c.secure == Change::Set && !secure {
         attrs.push(bare("Secure"));
@@ -302,6 +300,8 @@ mod tests {
         assert_eq!(edited("a=b; SameSite=none", &["samesite=strict"]), "a=b; SameSite=Strict");
         assert_eq!(edited("a=b; SameSite=none", &["nosamesite"]), "a=b");
         assert_eq!(edited("secure=b; Secure", &["nosecure"]), "secure=b");
+        assert_eq!(edited("secure=b", &["secure"]), "secure=b; Secure");
+        assert_eq!(edited("samesite=b", &["samesite=lax"]), "samesite=b; SameSite=Lax");
     }
 
     #[test]

@@ -592,7 +592,8 @@ impl Exchange {
     }
 }
 
-/// Whether an error of a socket is the network's doing: EPIPE, ECONNRESET, ETIMEDOUT and their like.
+/// Whether an error of a socket is the network's doing: EPIPE, ECONNRESET, ETIMEDOUT and their
+/// like.
 fn by_network(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
 }

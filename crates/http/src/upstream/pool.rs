@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::{Rc, Weak};
 
 use event::{Gate, Sock};
@@ -119,7 +120,15 @@ impl Pool {
 /// An idle connection on which something arrived was closed by its peer, or breaks the protocol.
 /// Costs no system call while the driver saw nothing.
 fn is_quiet(sock: &Sock) -> bool {
-    !sock.peer_closed() && matches!(sock.try_recv(), Ok(None))
+    !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)) && !hides_something(sock)
+}
+
+/// These drivers look at sockets only while somebody waits for them: the kernel must be asked.
+fn hides_something(sock: &Sock) -> bool {
+    matches!(event::driver_name(), "poll" | "select") && {
+        let nothing = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
+        !os::socket::peek(sock.fd(), &mut [0]).is_err_and(|e| nothing(&e))
+    }
 }
 
 /// One task a pool while it is not empty: cheaper than a timer and a waiter for each connection.
