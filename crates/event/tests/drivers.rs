@@ -135,12 +135,13 @@ fn a_steady_reader_renews_the_deadline() {
         let (ours, theirs) = pair().expect("a pair");
         event::spawn(async move {
             while theirs.recv(1, Deadline::NEVER).await.is_ok_and(|page| !page.is_empty()) {
-                event::sleep(20).await;
+                event::sleep(10).await;
             }
         });
         let mut chain = Chain::new();
-        chain.push_bytes(Bytes::from(vec![0; 1 << 20]));
-        ours.send(&mut chain, Deadline::in_ms(300)).await.expect("progress all the time");
+        chain.push_bytes(Bytes::from(vec![0; 2 << 20]));
+        // The whole takes longer; each step of progress, a third of the socket's buffer, far less.
+        ours.send(&mut chain, Deadline::in_ms(700)).await.expect("progress all the time");
     });
 }
 
