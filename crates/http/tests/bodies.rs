@@ -364,7 +364,10 @@ fn broken_chunks_are_refused() {
             let got = exchange(&served, &[text.as_bytes()]).await;
             // A body that nobody reads may come only after its request was answered.
             let answered = path == "/none" && got.starts_with("HTTP/1.1 200 ");
-            assert!(answered || got.starts_with("HTTP/1.1 400 "), "{path}: {got}");
+            // Nobody lingers after a 400, as in nginx: bytes that come late, as in simulations,
+            // reset the connection, and the answer may be lost.
+            let lost = got.is_empty() && event::driver_name().starts_with("sim");
+            assert!(lost || answered || got.starts_with("HTTP/1.1 400 "), "{path}: {got}");
             let log = served.errors.take();
             assert!(log.contains("client sent invalid chunked body"), "{path}: {log}");
         }
