@@ -117,12 +117,21 @@ impl Conn {
             return Ok(std::mem::take(&mut self.pending));
         }
         let mut buffer = vec![0; 65_536];
-        let len = match &mut self.stream {
-            Stream::Tcp(s) => s.read(&mut buffer)?,
-            Stream::Unix(s) => s.read(&mut buffer)?,
-        };
-        buffer.truncate(len);
-        Ok(buffer)
+        loop {
+            let read = match &mut self.stream {
+                Stream::Tcp(s) => s.read(&mut buffer),
+                Stream::Unix(s) => s.read(&mut buffer),
+            };
+            match read {
+                // A socket with a timeout is not read on by itself after a signal.
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+                Ok(len) => {
+                    buffer.truncate(len);
+                    return Ok(buffer);
+                }
+            }
+        }
     }
 
     /// Reads until the server closes. A reset or a timeout fails the test.

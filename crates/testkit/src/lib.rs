@@ -63,19 +63,27 @@ impl Driver {
     }
 }
 
-/// Runs a test once for each driver. The driver's name is printed first, so that a failure's
-/// output tells which one it was. `WEIR_TEST_DRIVERS`, names with commas between, leaves the
-/// others out.
-pub fn each_driver(mut test: impl FnMut(Driver)) {
+/// Runs a test once for each driver, all at the same time: most of a test is waiting. A failure's
+/// output tells which driver it was by the thread's name. `WEIR_TEST_DRIVERS`, names with commas
+/// between, leaves the others out.
+pub fn each_driver(test: impl Fn(Driver) + Sync) {
     let chosen = std::env::var("WEIR_TEST_DRIVERS").ok();
-    let is_chosen = |driver: &Driver| match &chosen {
+    let is_chosen = |driver: &&Driver| match &chosen {
         Some(names) => names.split(',').any(|name| name == driver.name()),
         None => true,
     };
-    for &driver in Driver::ALL.iter().filter(|driver| is_chosen(driver)) {
-        eprintln!("driver: {}", driver.name());
-        test(driver);
-    }
+    let test = &test;
+    let failed: Vec<&str> = std::thread::scope(|scope| {
+        let spawn = |&driver: &Driver| {
+            let thread = std::thread::Builder::new().name(driver.name().to_string());
+            let run = thread.spawn_scoped(scope, move || test(driver)).expect("a thread starts");
+            (driver, run)
+        };
+        let runs: Vec<_> = Driver::ALL.iter().filter(is_chosen).map(spawn).collect();
+        let ended = runs.into_iter().map(|(driver, run)| (driver, run.join()));
+        ended.filter(|(_, result)| result.is_err()).map(|(driver, _)| driver.name()).collect()
+    });
+    assert!(failed.is_empty(), "failed on: {}", failed.join(", "));
 }
 
 /// Tries until `probe` gives something; panics after [`PATIENCE`], naming `what` was waited for.
