@@ -106,7 +106,6 @@ pub struct Request {
     pub captures: Captures,
     pub(crate) values: Values,
     ctx: Vec<Box<dyn Any>>,
-    lasting: Vec<Box<dyn Any>>,
     /// The client's address, where `realip` replaced the connection's.
     pub real_peer: Option<SockAddr>,
     /// `limit_rate` as changed by `set $limit_rate`.
@@ -182,7 +181,6 @@ impl Request {
                 captures: Captures::default(),
                 values: Values::default(),
                 ctx: Vec::new(),
-                lasting: Vec::new(),
                 real_peer: None,
                 limit_rate: None,
                 start_ms: 0,
@@ -230,7 +228,6 @@ impl Request {
         self.captures.clear();
         self.values.clear();
         self.ctx.clear();
-        self.lasting.clear();
         self.real_peer = None;
         self.limit_rate = None;
         self.bytes_sent = 0;
@@ -333,18 +330,14 @@ impl Request {
 
     /// A module's state of this request, made now if there is none.
     pub fn ctx_mut<T: Default + 'static>(&mut self) -> &mut T {
-        made(&mut self.ctx)
-    }
-
-    /// The same for state that outlives redirects inside the server: it is dropped when the request
-    /// is over, in whatever way it ends.
-    pub fn lasting<T: 'static>(&self) -> Option<&T> {
-        self.lasting.iter().find_map(|b| b.downcast_ref())
-    }
-
-    /// See [`Request::lasting`]; made now if there is none.
-    pub fn lasting_mut<T: Default + 'static>(&mut self) -> &mut T {
-        made(&mut self.lasting)
+        let i = match self.ctx.iter().position(|b| b.is::<T>()) {
+            Some(i) => i,
+            None => {
+                self.ctx.push(Box::new(T::default()));
+                self.ctx.len() - 1
+            }
+        };
+        self.ctx[i].downcast_mut().expect("found or stored under this type just now")
     }
 
     /// Forgets modules' state, as an internal redirect does.
@@ -421,18 +414,6 @@ impl Request {
     pub fn elapsed_ms(&self) -> u64 {
         base::time::now_ms().saturating_sub(self.start_mono_ms)
     }
-}
-
-/// The value of type `T` in a list of one for each type.
-fn made<T: Default + 'static>(list: &mut Vec<Box<dyn Any>>) -> &mut T {
-    let i = match list.iter().position(|b| b.is::<T>()) {
-        Some(i) => i,
-        None => {
-            list.push(Box::new(T::default()));
-            list.len() - 1
-        }
-    };
-    list[i].downcast_mut().expect("found or stored under this type just now")
 }
 
 /// `, client: …, server: …, request: "…", host: "…"`, as nginx ends its messages.

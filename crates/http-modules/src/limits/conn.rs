@@ -1,5 +1,6 @@
 //! `limit_conn`: how many requests of one key may be under way at once.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::log::Level;
@@ -148,21 +149,17 @@ impl Hold {
     }
 }
 
-/// What became of a request; it is held to limits once.
+/// What became of a request; with its subrequests it is held to limits once.
 #[derive(Default)]
 struct Outcome {
-    status: Option<&'static str>,
-    holds: Vec<Hold>,
+    status: Cell<Option<&'static str>>,
+    holds: RefCell<Vec<Hold>>,
 }
 
 fn status_variable(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match r.lasting::<Outcome>().and_then(|outcome| outcome.status) {
-        Some(text) => {
-            out.extend_from_slice(text.as_bytes());
-            true
-        }
-        None => false,
-    }
+    let text = r.shared::<Outcome>().status.get();
+    out.extend_from_slice(text.unwrap_or_default().as_bytes());
+    text.is_some()
 }
 
 #[derive(Clone)]
@@ -232,7 +229,7 @@ struct LimitConn {
 
 impl LimitConn {
     fn run(&self, r: &mut Request) -> Verdict {
-        if r.lasting::<Outcome>().is_some() {
+        if r.shared::<Outcome>().status.get().is_some() {
             return Verdict::Next;
         }
         let mut key = self.scratch.take();
@@ -249,9 +246,9 @@ impl LimitConn {
             }
             match Hold::take(shared, key, limit.connections, r.main.stats.slot()) {
                 Ok(hold) => {
-                    let outcome = r.lasting_mut::<Outcome>();
-                    outcome.status = Some("PASSED");
-                    outcome.holds.push(hold);
+                    let outcome = r.shared::<Outcome>();
+                    outcome.status.set(Some("PASSED"));
+                    outcome.holds.borrow_mut().push(hold);
                 }
                 Err(refusal) => return self.refuse(r, &limit.zone, refusal),
             }
@@ -278,13 +275,13 @@ impl LimitConn {
             }
         }
         // What was counted for this request in zones before is given back.
-        let outcome = r.lasting_mut::<Outcome>();
-        outcome.holds.clear();
+        let outcome = r.shared::<Outcome>();
+        outcome.holds.borrow_mut().clear();
         if self.dry_run {
-            outcome.status = Some("REJECTED_DRY_RUN");
+            outcome.status.set(Some("REJECTED_DRY_RUN"));
             return Verdict::Next;
         }
-        outcome.status = Some("REJECTED");
+        outcome.status.set(Some("REJECTED"));
         Verdict::Status(self.status)
     }
 }

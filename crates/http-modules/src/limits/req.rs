@@ -1,5 +1,6 @@
 //! `limit_req`: a leaky bucket for each key, in thousandths of a request.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -316,18 +317,14 @@ struct LimitReq {
     scratch: Scratch,
 }
 
-/// What became of a request; it is held to limits once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Outcome(Option<&'static str>);
+/// What became of a request; with its subrequests it is held to limits once.
+#[derive(Default)]
+struct Outcome(Cell<Option<&'static str>>);
 
 fn status_variable(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match r.lasting::<Outcome>() {
-        Some(Outcome(Some(text))) => {
-            out.extend_from_slice(text.as_bytes());
-            true
-        }
-        _ => false,
-    }
+    let text = r.shared::<Outcome>().0.get();
+    out.extend_from_slice(text.unwrap_or_default().as_bytes());
+    text.is_some()
 }
 
 /// What all zones together decide.
@@ -342,7 +339,8 @@ enum Decision {
 
 impl PhaseHandler for LimitReq {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.lasting::<Outcome>().is_some() {
+        let known = r.shared::<Outcome>();
+        if known.0.get().is_some() {
             return Step::Now(Verdict::Next);
         }
         let mut key = self.scratch.take();
@@ -354,7 +352,7 @@ impl PhaseHandler for LimitReq {
             Decision::Pass { delay_ms, excess, limit } => {
                 self.tell(r, self.delay_level, "delaying request", excess, ",", limit);
                 if !self.dry_run {
-                    *r.lasting_mut() = Outcome(Some("DELAYED"));
+                    known.0.set(Some("DELAYED"));
                     return Step::Wait(Box::pin(async move {
                         r.pause(delay_ms).await.err().unwrap_or(Verdict::Next)
                     }));
@@ -368,7 +366,7 @@ impl PhaseHandler for LimitReq {
                 ("REJECTED", "REJECTED_DRY_RUN", Some(self.status))
             }
         };
-        *r.lasting_mut() = Outcome(Some(if self.dry_run { dry_outcome } else { outcome }));
+        known.0.set(Some(if self.dry_run { dry_outcome } else { outcome }));
         Step::Now(match verdict {
             Some(status) if !self.dry_run => Verdict::Status(status),
             _ => Verdict::Next,
