@@ -69,7 +69,12 @@ impl Pattern {
         })
     }
 
-    fn new(text: &[u8], caseless: bool) -> Result<Pattern, String> {
+    /// Compiles a pattern that stands in no configuration.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not compile.
+    pub fn new(text: &[u8], caseless: bool) -> Result<Pattern, String> {
         let mut plain = translate(text, Target::Bytes)?;
         let engine = if plain.backtracks {
             plain = translate(text, Target::Chars)?;

@@ -29,6 +29,7 @@ pub mod referer;
 pub mod rewrite;
 pub mod secure_link;
 pub mod split_clients;
+pub mod ssi;
 pub mod static_file;
 pub mod stub_status;
 pub mod try_files;
@@ -65,6 +66,7 @@ pub static MODULES: Modules = &[
     &headers::MODULE,
     &addition::MODULE,
     &charset::MODULE,
+    &ssi::MODULE,
     &gzip::negotiate::MODULE,
     &gzip::MODULE,
     &range::MODULE,

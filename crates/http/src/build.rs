@@ -52,7 +52,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let servers = std::mem::take(&mut cx.servers);
     let folders = std::mem::take(&mut cx.folders);
     let env = cx.env;
-    let vars = cx.vars.finish()?;
+    let (vars, var_names) = cx.vars.finish()?;
     let merge = Merge {
         modules,
         error_log: env.error_log.clone(),
@@ -69,6 +69,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let listens = listens(&built)?;
     Ok(Rc::new(HttpMain {
         vars,
+        var_names,
         confs: top.set.clone(),
         listens,
         stats: env.stats.clone(),

@@ -214,6 +214,7 @@ impl Response {
     pub fn body_changes(&mut self) {
         self.content_length = None;
         self.allow_ranges = false;
+        self.remove(b"Accept-Ranges");
     }
 
     /// A body that changes bytes is no longer the entity that a strong tag names (RFC 9110 8.8.3).

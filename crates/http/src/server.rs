@@ -53,6 +53,7 @@ impl Server {
 pub struct HttpMain {
     /// Variables by id.
     pub(crate) vars: Vec<Var>,
+    pub(crate) var_names: crate::vars::Names,
     /// Modules' configuration of scope `Main`.
     pub confs: ConfSet,
     /// The sockets to answer on, with their servers.

@@ -232,7 +232,7 @@ impl Registry {
     }
 
     /// The end of loading: gives families their names and refuses what nobody defined.
-    pub(crate) fn finish(mut self) -> Result<Vec<Var>, ConfError> {
+    pub(crate) fn finish(mut self) -> Result<(Vec<Var>, Names), ConfError> {
         for var in &mut self.vars {
             // A name that only `set` defines still belongs to its family where nothing was stored.
             if !matches!(var.kind, Kind::Unknown | Kind::Stored) {
@@ -258,8 +258,16 @@ impl Registry {
                 None => ConfError::new(m),
             });
         }
-        Ok(self.vars)
+        let Registry { vars, by_name, builtin, prefixes, .. } = self;
+        Ok((vars, Names { by_name, builtin, prefixes }))
     }
+}
+
+/// Variables by name, for names that are known at run time only.
+pub(crate) struct Names {
+    by_name: HashMap<Bytes, u32>,
+    builtin: HashMap<&'static str, &'static VarDef>,
+    prefixes: Vec<&'static VarDef>,
 }
 
 impl VarNames for Registry {
@@ -426,6 +434,25 @@ impl Request {
             },
             Kind::Unknown | Kind::Captured => false,
         }
+    }
+
+    /// The value of a variable whose name is known at run time only, in lower case; `None` where it
+    /// has none, or there is no such variable.
+    pub fn var_named(&mut self, name: &[u8]) -> Option<Bytes> {
+        let main = self.main.clone();
+        let names = &main.var_names;
+        if let Some(&i) = names.by_name.get(name) {
+            return self.var(VarId(i));
+        }
+        let mut out = Vec::new();
+        let builtin = std::str::from_utf8(name).ok().and_then(|n| names.builtin.get(n));
+        let prefixes = names.prefixes.iter().filter(|d| name.starts_with(d.name.as_bytes()));
+        let def = builtin.or_else(|| prefixes.max_by_key(|d| d.name.len()))?;
+        let found = match def.get {
+            Get::Write(f) | Get::Kept(f) => f(self, &mut out),
+            Get::Prefix(f) => f(self, &name[def.name.len()..], &mut out),
+        };
+        found.then(|| Bytes::from(out))
     }
 
     #[cold]

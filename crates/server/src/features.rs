@@ -25,7 +25,6 @@ pub const WITH: &[&str] = &[
 
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
-    "--without-http_ssi_module",
     "--without-http_userid_module",
     "--without-http_tunnel_module",
     "--without-http_fastcgi_module",

@@ -43,6 +43,9 @@ pub(super) fn run(mut r: Box<Request>, pipe: Rc<Pipe>) -> impl Future<Output = (
 
 async fn answer(r: &mut Request) -> Result<(), Broken> {
     let mut outcome = phases::run_inside(r).await;
+    if outcome == Outcome::Respond && r.out.body.is_empty() {
+        r.stands_in();
+    }
     for _ in 0..=MAX_URI_CHANGES {
         match outcome {
             Outcome::Respond => match send::filters(r) {
@@ -67,13 +70,6 @@ async fn body(r: &mut Request) -> Result<(), SendFailed> {
             source.abandoned(r);
         }
         return Ok(());
-    }
-    if body.is_empty()
-        && let Some(instead) = r.sub.as_mut().and_then(|s| s.instead.take())
-    {
-        let mut chain = Chain::new();
-        chain.push_bytes(instead);
-        body = Body::Chain(chain);
     }
     match body {
         Body::Empty => crate::filter::filtered(r, &mut Chain::new(), true, Framing::None).await?,

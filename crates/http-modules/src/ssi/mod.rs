@@ -1,0 +1,186 @@
+//! `ssi`: server side includes. Commands in pages, carried out as the pages go out.
+
+mod eval;
+mod parse;
+mod run;
+
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::{ConfError, value};
+use http::core_directives::{HSL, HSLI, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
+use http::request::Request;
+use http::types::TypeList;
+use http::vars::VarDef;
+
+use self::run::Body;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "ssi",
+    directives: DIRECTIVES,
+    variables: &[
+        VarDef::new("date_local", |r, out| date(r, true, out)),
+        VarDef::new("date_gmt", |r, out| date(r, false, out)),
+    ],
+    confs: &[ConfType::of::<SsiConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "ssi",
+        HSLI,
+        Args::FLAG,
+        "off",
+        "Whether commands in pages (<!--#include ... -->) are carried out.",
+        |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().on, n),
+    ),
+    directive(
+        "ssi_silent_errors",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether nothing stands in the page for a command that failed.",
+        |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().silent, n),
+    ),
+    directive(
+        "ssi_value_length",
+        HSL,
+        Args::T1,
+        "256",
+        "The longest value of a command's parameter.",
+        |cx, n| value::set_size(&mut cx.loc::<SsiConf>().value_length, n),
+    ),
+    directive(
+        "ssi_types",
+        HSL,
+        Args::ONE_MORE,
+        "text/html",
+        "The types of the responses that are looked through.",
+        |cx, n| TypeList::set(&mut cx.loc::<SsiConf>().types, n, Some("text/html")),
+    ),
+    directive(
+        "ssi_last_modified",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether pages keep the time of their last change and their tag.",
+        |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().last_modified, n),
+    ),
+    directive(
+        "ssi_min_file_chunk",
+        HSL,
+        Args::T1,
+        "1k",
+        "From which size on parts of pages would be sent from their files: checked, and not needed, \
+         since pages were read already when they are looked through.",
+        |cx, n| value::set_size(&mut cx.loc::<SsiConf>().min_file_chunk, n),
+    ),
+    directive(
+        "ssi_ignore_recycled_buffers",
+        HSL,
+        Args::FLAG,
+        "off",
+        "What becomes of the buffers of passed on pages: checked, and not needed, since they are \
+         shared here.",
+        |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().ignore_recycled, n),
+    ),
+];
+
+#[derive(Default)]
+struct SsiConf {
+    on: Option<bool>,
+    silent: Option<bool>,
+    value_length: Option<usize>,
+    types: Option<TypeList>,
+    last_modified: Option<bool>,
+    min_file_chunk: Option<usize>,
+    ignore_recycled: Option<bool>,
+}
+
+impl Conf for SsiConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.on = self.on.or(prev.on);
+        self.silent = self.silent.or(prev.silent);
+        self.value_length = self.value_length.or(prev.value_length);
+        if self.types.is_none() {
+            self.types.clone_from(&prev.types);
+        }
+        self.last_modified = self.last_modified.or(prev.last_modified);
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<SsiConf>();
+    if conf.on == Some(true) {
+        p.header_filters.push(Box::new(Filter {
+            silent: conf.silent.unwrap_or(false),
+            value_length: conf.value_length.unwrap_or(255),
+            types: conf.types.clone().unwrap_or_else(|| TypeList::of(&["text/html"])),
+            last_modified: conf.last_modified.unwrap_or(false),
+        }));
+    }
+    Ok(())
+}
+
+struct Filter {
+    silent: bool,
+    value_length: usize,
+    types: TypeList,
+    last_modified: bool,
+}
+
+impl HeaderFilter for Filter {
+    fn in_subrequests(&self) -> bool {
+        true
+    }
+
+    fn run(&self, r: &mut Request) -> Verdict {
+        if r.out.content_length == Some(0) || !self.types.has(&r.out) {
+            return Verdict::Next;
+        }
+        r.out.body_changes();
+        if self.last_modified {
+            r.out.weaken_etag();
+        } else {
+            r.out.last_modified = None;
+            r.out.etag = None;
+            r.out.remove(b"Last-Modified");
+            r.out.remove(b"ETag");
+        }
+        let body = Body::new(r.shared(), self.silent, self.value_length);
+        r.body_filters.push(Box::new(body));
+        Verdict::Next
+    }
+}
+
+/// The format of dates where no command sets another.
+const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
+
+/// The longest date, bytes.
+const DATE_MAX: usize = 2048;
+
+/// The format that a page's `config` command set.
+#[derive(Default)]
+struct TimeFormat(Option<Bytes>);
+
+fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {
+    let own = r.ctx::<TimeFormat>().and_then(|f| f.0.as_deref());
+    let format = own.unwrap_or(TIME_FORMAT);
+    let now = base::time::unix_secs();
+    if format == b"%s" {
+        base::ascii::write_u64(out, now);
+        return true;
+    }
+    match os::clock::strftime(format, now as i64, local, DATE_MAX) {
+        Some(text) => {
+            out.extend_from_slice(&text);
+            true
+        }
+        None => false,
+    }
+}

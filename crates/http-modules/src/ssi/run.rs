@@ -1,0 +1,479 @@
+//! Carrying out the commands of one page.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use http::output::{BodyFilter, FilterStep, Until};
+use http::request::Request;
+use http::subrequest::{Handle, Subrequest, Use};
+use mem::Chain;
+use proto::uri::Escape;
+
+use super::TimeFormat;
+use super::eval::{self, Block, Failed, Page};
+use super::parse::{Command, Found, PARAMS_MAX, Parser};
+
+/// Where in an `if` the page is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Branch {
+    /// Behind `if` or `elif`.
+    If,
+    /// Behind `else`.
+    Else,
+}
+
+/// How `echo` writes what it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Encoding {
+    None,
+    Url,
+    Entity,
+}
+
+/// The values of a command's parameters, in the order of its table.
+type Params = [Option<Vec<u8>>];
+
+type Run = fn(&mut Body, &mut Request, &Params, &mut Chain) -> Result<Then, Failed>;
+
+/// The commands: their names, parameters (the first so many must be there), and the last branch of
+/// an `if` that they may stand in, if only there.
+struct Known {
+    name: &'static [u8],
+    params: &'static [&'static [u8]],
+    needed: usize,
+    within: Option<Branch>,
+    run: Run,
+}
+
+static COMMANDS: &[Known] = &[
+    Known {
+        name: b"include",
+        params: &[b"virtual", b"file", b"wait", b"set", b"stub"],
+        needed: 0,
+        within: None,
+        run: |b, r, p, _| b.include(r, p),
+    },
+    Known {
+        name: b"echo",
+        params: &[b"var", b"default", b"encoding"],
+        needed: 1,
+        within: None,
+        run: |b, r, p, out| Ok(b.echo(r, p, out)),
+    },
+    Known {
+        name: b"config",
+        params: &[b"errmsg", b"timefmt"],
+        needed: 0,
+        within: None,
+        run: |b, r, p, _| Ok(b.config(r, p)),
+    },
+    Known {
+        name: b"set",
+        params: &[b"var", b"value"],
+        needed: 2,
+        within: None,
+        run: |b, r, p, _| b.set(r, p),
+    },
+    Known {
+        name: b"if",
+        params: &[b"expr"],
+        needed: 1,
+        within: None,
+        run: |b, r, p, _| {
+            if b.branch.is_some() {
+                r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
+                return Err(Failed);
+            }
+            b.condition(r, p)
+        },
+    },
+    Known {
+        name: b"elif",
+        params: &[b"expr"],
+        needed: 1,
+        within: Some(Branch::If),
+        run: |b, r, p, _| b.condition(r, p),
+    },
+    Known {
+        name: b"else",
+        params: &[],
+        needed: 0,
+        within: Some(Branch::If),
+        run: |b, _, _, _| {
+            b.output = !b.chosen;
+            b.branch = Some(Branch::Else);
+            Ok(Then::Go)
+        },
+    },
+    Known {
+        name: b"endif",
+        params: &[],
+        needed: 0,
+        within: Some(Branch::Else),
+        run: |b, _, _, _| {
+            (b.output, b.chosen, b.branch) = (true, false, None);
+            Ok(Then::Go)
+        },
+    },
+    Known {
+        name: b"block",
+        params: &[b"name"],
+        needed: 1,
+        within: None,
+        run: |b, _, p, _| {
+            let name = p[0].clone().unwrap_or_default();
+            b.page.blocks.borrow_mut().push(Block { name, text: Vec::new() });
+            (b.output, b.in_block) = (false, true);
+            Ok(Then::Go)
+        },
+    },
+    Known {
+        name: b"endblock",
+        params: &[],
+        needed: 0,
+        within: None,
+        run: |b, _, _, _| {
+            (b.output, b.in_block) = (true, false);
+            Ok(Then::Go)
+        },
+    },
+];
+
+/// What comes next.
+enum Then {
+    Go,
+    /// The subrequest's body stands here; with `true`, the page goes on behind its end only.
+    Include(Handle, bool),
+    /// The subrequest's body becomes a variable's value.
+    Set(Bytes, Handle),
+}
+
+/// A page on its way out.
+pub(super) struct Body {
+    page: Rc<Page>,
+    silent: bool,
+    parser: Parser,
+    piece: Bytes,
+    at: usize,
+    output: bool,
+    /// Some branch of the `if` was chosen already.
+    chosen: bool,
+    branch: Option<Branch>,
+    in_block: bool,
+    encoding: Encoding,
+    errmsg: Bytes,
+    wait: Option<Until>,
+    setting: Option<(Bytes, Handle)>,
+}
+
+impl Body {
+    pub fn new(page: Rc<Page>, silent: bool, value_length: usize) -> Body {
+        Body {
+            page,
+            silent,
+            parser: Parser::new(value_length),
+            piece: Bytes::new(),
+            at: 0,
+            output: true,
+            chosen: false,
+            branch: None,
+            in_block: false,
+            encoding: Encoding::Entity,
+            errmsg: Bytes::from_static(b"[an error occurred while processing the directive]"),
+            wait: None,
+            setting: None,
+        }
+    }
+
+    fn text(&mut self, text: Bytes, out: &mut Chain) {
+        if self.output {
+            out.push_bytes(text);
+        } else if self.in_block {
+            self.block(|block| block.extend_from_slice(&text));
+        }
+    }
+
+    fn block(&self, add: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(block) = self.page.blocks.borrow_mut().last_mut() {
+            add(&mut block.text);
+        }
+    }
+
+    fn error(&self, out: &mut Chain) {
+        if !self.silent && !self.errmsg.is_empty() {
+            out.push_bytes(self.errmsg.clone());
+        }
+    }
+
+    fn command(&mut self, r: &mut Request, c: &Command, out: &mut Chain) -> Result<Then, Failed> {
+        let name = || base::log::lossy(&c.name).into_owned();
+        let Some(known) = COMMANDS.iter().find(|k| k.name == c.name) else {
+            if self.output {
+                r.log(Level::Error, format_args!("invalid SSI command: \"{}\"", name()));
+                return Err(Failed);
+            }
+            return Ok(Then::Go);
+        };
+        if !self.output && known.name != b"endblock" {
+            if self.in_block {
+                self.block(|block| written(c, block));
+                return Ok(Then::Go);
+            }
+            if known.within.is_none() {
+                return Ok(Then::Go);
+            }
+        }
+        if let Some(last) = known.within
+            && self.branch.is_none_or(|b| b > last)
+        {
+            let m = "invalid context of SSI command:";
+            r.log(Level::Error, format_args!("{m} \"{}\"", name()));
+            return Err(Failed);
+        }
+        let params = params(r, known, c)?;
+        (known.run)(self, r, &params, out)
+    }
+
+    fn condition(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+        if self.chosen {
+            self.output = false;
+            return Ok(Then::Go);
+        }
+        let page = self.page.clone();
+        self.output = eval::condition(r, &page, p[0].as_deref().unwrap_or_default())?;
+        self.chosen = self.output;
+        self.branch = Some(Branch::If);
+        Ok(Then::Go)
+    }
+
+    fn set(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+        let (name, given) = (p[0].as_deref().unwrap_or_default(), p[1].as_deref());
+        let page = self.page.clone();
+        let value = eval::text(r, &page, given.unwrap_or_default())?;
+        page.set(name, Bytes::from(value));
+        Ok(Then::Go)
+    }
+
+    fn config(&mut self, r: &mut Request, p: &Params) -> Then {
+        if let Some(message) = &p[0] {
+            self.errmsg = Bytes::copy_from_slice(message);
+        }
+        if let Some(format) = &p[1] {
+            r.ctx_mut::<TimeFormat>().0 = Some(Bytes::copy_from_slice(format));
+        }
+        Then::Go
+    }
+
+    fn echo(&mut self, r: &mut Request, p: &Params, out: &mut Chain) -> Then {
+        let page = self.page.clone();
+        let found = eval::variable(r, &page, p[0].as_deref().unwrap_or_default());
+        let value = match (found, &p[1]) {
+            (Some(value), _) => value,
+            (None, Some(default)) => Bytes::copy_from_slice(default),
+            (None, None) => Bytes::from_static(b"(none)"),
+        };
+        if value.is_empty() {
+            return Then::Go;
+        }
+        match p[2].as_deref() {
+            None => {}
+            Some(b"none") => self.encoding = Encoding::None,
+            Some(b"url") => self.encoding = Encoding::Url,
+            Some(b"entity") => self.encoding = Encoding::Entity,
+            Some(other) => {
+                let other = base::log::lossy(other);
+                let m = format_args!("unknown encoding \"{other}\" in the \"echo\" command");
+                r.log(Level::Error, m);
+            }
+        }
+        let mut written = Vec::new();
+        match self.encoding {
+            Encoding::None => out.push_bytes(value),
+            Encoding::Url => proto::uri::escape(&value, Escape::Html, &mut written),
+            Encoding::Entity => proto::uri::escape_html(&value, &mut written),
+        }
+        if !written.is_empty() {
+            out.push_bytes(Bytes::from(written));
+        }
+        Then::Go
+    }
+
+    fn include(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+        let [virtual_, file, wait, set, stub] = p else { return Err(Failed) };
+        let fail = |r: &Request, m: String| {
+            r.log(Level::Error, format_args!("{m}"));
+            Failed
+        };
+        let shown = |v: &Vec<u8>| base::log::lossy(v).into_owned();
+        let given = match (virtual_, file) {
+            (Some(v), Some(f)) => {
+                let (v, f) = (shown(v), shown(f));
+                let m = format!("inclusion may be either virtual=\"{v}\" or file=\"{f}\"");
+                return Err(fail(r, m));
+            }
+            (Some(given), None) | (None, Some(given)) => given,
+            (None, None) => {
+                return Err(fail(r, "no parameter in \"include\" SSI command".to_owned()));
+            }
+        };
+        if set.is_some() && stub.is_some() {
+            let m = "\"set\" and \"stub\" cannot be used together in \"include\" SSI command";
+            return Err(fail(r, m.to_owned()));
+        }
+        let wait = match (wait, file) {
+            (Some(_), Some(f)) => {
+                let m = format!("\"wait\" cannot be used with file=\"{}\"", shown(f));
+                return Err(fail(r, m));
+            }
+            (Some(w), _) if w.eq_ignore_ascii_case(b"no") => false,
+            (Some(w), _) if w.eq_ignore_ascii_case(b"yes") => true,
+            (Some(w), _) => {
+                let m = format!("invalid value \"{}\" in the \"wait\" parameter", shown(w));
+                return Err(fail(r, m));
+            }
+            (None, file) => file.is_some(),
+        };
+        let page = self.page.clone();
+        let (uri, args) = eval::uri(r, &page, given)?;
+        let mut ask = Subrequest::new(uri, args);
+        if let Some(stub) = stub {
+            let Some(block) = page.block(stub) else {
+                let m = format!("\"stub\"=\"{}\" for \"include\" not found", shown(stub));
+                return Err(fail(r, m));
+            };
+            ask.instead = Some(block);
+        }
+        if let Some(name) = set {
+            ask.take = Use::Memory;
+            page.declare(name);
+        }
+        let handle = r.subrequest(ask).map_err(|_| Failed)?;
+        Ok(match set {
+            Some(name) => Then::Set(Bytes::copy_from_slice(name), handle),
+            None => Then::Include(handle, wait),
+        })
+    }
+
+    /// What was waited for has come.
+    fn go_on(&mut self) {
+        let Some((name, handle)) = self.setting.take() else { return };
+        let value = if handle.status() < 300 {
+            let mut value = Vec::new();
+            for piece in handle.body().iter() {
+                value.extend_from_slice(piece.memory().unwrap_or_default());
+            }
+            Bytes::from(value)
+        } else {
+            // The variable keeps what it was.
+            return;
+        };
+        self.page.set(&name, value);
+    }
+}
+
+/// A command as it may stand in a page, for a block's text.
+fn written(c: &Command, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"<!--#");
+    out.extend_from_slice(&c.name);
+    for (name, value) in &c.params {
+        // A value holds a quote of the kind that it does not stand in, or one behind a backslash.
+        let quote = if value.contains(&b'"') { b'\'' } else { b'"' };
+        out.push(b' ');
+        out.extend_from_slice(name);
+        out.extend_from_slice(&[b'=', quote]);
+        out.extend_from_slice(value);
+        out.push(quote);
+    }
+    out.extend_from_slice(b" -->");
+}
+
+/// A command's parameters in the order of its table.
+fn params(r: &Request, known: &Known, c: &Command) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+    let command = || base::log::lossy(&c.name).into_owned();
+    if c.params.len() > PARAMS_MAX {
+        let m = "too many SSI command parameters:";
+        r.log(Level::Error, format_args!("{m} \"{}\"", command()));
+        return Err(Failed);
+    }
+    let mut found = vec![None; known.params.len()];
+    for (name, value) in &c.params {
+        let shown = || base::log::lossy(name).into_owned();
+        let Some(i) = known.params.iter().position(|p| *p == name.as_slice()) else {
+            let (name, command) = (shown(), command());
+            let m = format_args!("invalid parameter name: \"{name}\" in \"{command}\" SSI command");
+            r.log(Level::Error, m);
+            return Err(Failed);
+        };
+        if found[i].is_some() {
+            let (name, command) = (shown(), command());
+            let m = format_args!("duplicate \"{name}\" parameter in \"{command}\" SSI command");
+            r.log(Level::Error, m);
+            return Err(Failed);
+        }
+        found[i] = Some(value.clone());
+    }
+    if let Some(i) = found[..known.needed].iter().position(Option::is_none) {
+        let (name, command) = (base::log::lossy(known.params[i]), command());
+        let m =
+            format_args!("mandatory \"{name}\" parameter is absent in \"{command}\" SSI command");
+        r.log(Level::Error, m);
+        return Err(Failed);
+    }
+    Ok(found)
+}
+
+impl BodyFilter for Body {
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep {
+        if let Some(until) = self.wait.take() {
+            return FilterStep::Wait(until);
+        }
+        self.go_on();
+        loop {
+            let then = match self.parser.next(&self.piece, &mut self.at) {
+                Found::Text(text) => {
+                    self.text(text, out);
+                    continue;
+                }
+                Found::Command(c) => self.command(r, &c, out),
+                Found::Wrong(message) => {
+                    r.log(Level::Error, format_args!("{message}"));
+                    Err(Failed)
+                }
+                Found::End => {
+                    let Some(piece) = input.pop_front() else { break };
+                    let Some(bytes) = piece.into_bytes() else { return FilterStep::Fail };
+                    (self.piece, self.at) = (bytes, 0);
+                    continue;
+                }
+            };
+            match then {
+                Ok(Then::Go) => {}
+                Ok(Then::Include(handle, wait)) => {
+                    if wait {
+                        self.wait = Some(Box::pin(handle.ended()));
+                    }
+                    return FilterStep::Include(handle);
+                }
+                Ok(Then::Set(name, handle)) => {
+                    let ended = Box::pin(handle.ended());
+                    self.setting = Some((name, handle));
+                    return FilterStep::Wait(ended);
+                }
+                Err(Failed) => self.error(out),
+            }
+        }
+        (self.piece, self.at) = (Bytes::new(), 0);
+        if last {
+            let rest = self.parser.finish();
+            self.text(rest, out);
+        }
+        FilterStep::Go
+    }
+}
