@@ -19,7 +19,7 @@ use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
 use super::source::Source;
 use super::state::Attempt;
-use super::wire::{Either, either_if};
+use super::wire::{Either, client_end, either_if};
 use super::{HeadStep, Progress, Protocol};
 use crate::module::Verdict;
 use crate::output::Body;
@@ -255,7 +255,7 @@ impl Exchange {
         let watch = self.client(r);
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         let connecting = sock.connect(&peer.addr, deadline);
-        let gone = watch.as_ref().map(|c| c.sock.closed_by_peer());
+        let gone = watch.as_deref().map(client_end);
         let done = match either_if(connecting, gone).await {
             Either::First(done) => done,
             Either::Second(_) => return Err(client_gone(r)),
@@ -391,7 +391,7 @@ impl Exchange {
         }
         let done = if out.is_empty() {
             let ready = sock.readable(Deadline::in_ms(self.conf.read_timeout));
-            either_if(ready, watch.map(|c| c.sock.closed_by_peer())).await
+            either_if(ready, watch.map(client_end)).await
         } else {
             let readable = sock.readable(Deadline::NEVER);
             let writable = sock.writable(Deadline::in_ms(self.conf.send_timeout));
@@ -400,7 +400,7 @@ impl Exchange {
                     Either::First(v) | Either::Second(v) => v,
                 }
             };
-            either_if(ready, watch.map(|c| c.sock.closed_by_peer())).await
+            either_if(ready, watch.map(client_end)).await
         };
         match done {
             Either::First(Ok(())) => Ok(()),
@@ -570,6 +570,10 @@ impl Exchange {
                 a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
                 r.upstream_mut().peer = None;
                 return headers::redirect(r);
+            }
+            Accepted::Upgrade if r.is_subrequest() => {
+                r.log(Level::Error, format_args!("connection upgrade in subrequest"));
+                return Verdict::Status(502);
             }
             Accepted::Upgrade => {
                 r.out.body = Body::Upgraded(Box::new(super::tunnel::Tunnel::new(

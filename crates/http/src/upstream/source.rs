@@ -16,7 +16,7 @@ use mem::{Buf, Chain, Page};
 
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
-use super::wire::{Either, either_if};
+use super::wire::{Either, client_end, either_if};
 use super::{Progress, Protocol, Sink};
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
 use crate::place::FileError;
@@ -264,7 +264,7 @@ impl Source {
                 return Ok(None);
             }
             let client = if self.conf.ignore_client_abort { None } else { r.watched().cloned() };
-            let gone = client.as_ref().map(|c| c.sock.closed_by_peer());
+            let gone = client.as_deref().map(client_end);
             match either_if(self.readable(), gone).await {
                 Either::First(done) => self.waited(done),
                 Either::Second(_) => {
