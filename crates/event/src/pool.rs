@@ -350,6 +350,11 @@ pub fn set_default(pool: Pool) {
     let _old = DEFAULT.with(|default| default.replace(Some(pool)));
 }
 
+/// Forgets the pool that [`default()`] gives: the loop of this thread ends, and the pool with it.
+pub(crate) fn forget_default() {
+    let _old = DEFAULT.try_with(|default| default.take());
+}
+
 /// Runs code that blocks (a database's client, a name lookup, a hash, an image) on a thread of the
 /// default pool and gives its value. This is the one way for modules to run such code; those with
 /// a pool of their own call [`Pool::run`].

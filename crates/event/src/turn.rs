@@ -347,6 +347,7 @@ impl Drop for Loop {
     fn drop(&mut self) {
         // Futures go while the loop is still there for them to give up what they hold.
         task::drop_all();
+        crate::pool::forget_default();
         // Still held when the last turn failed.
         self.unlock_accept();
         let inner = INNER.with(|inner| inner.borrow_mut().take());

@@ -269,7 +269,9 @@ fn nothing_is_left_behind_when_connections_break() {
 async fn truncated(dir: PathBuf, extra: &'static str) {
     let (engine, addr) = start(&dir, extra);
     let path = dir.join("large.bin");
-    std::fs::write(&path, vec![b'x'; 4_000_000]).unwrap();
+    // More than the buffers of two sockets hold.
+    let len = if event::driver_name() == "sim" { 400_000 } else { 40_000_000 };
+    std::fs::write(&path, vec![b'x'; len]).unwrap();
     let sock = connect(&addr).await.expect("a connection");
     let mut asks = request(Ask::Large, false);
     asks.extend(request(Ask::Small, true));
@@ -291,7 +293,7 @@ async fn truncated(dir: PathBuf, extra: &'static str) {
     assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
     let head = got.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
     assert!(got[head..].iter().all(|b| *b == b'x'), "something followed a short body");
-    assert!(got.len() < head + 4_000_000);
+    assert!(got.len() < head + len);
     engine.quit();
     while !engine.idle() {
         event::sleep(50).await;

@@ -197,6 +197,9 @@ pub(crate) async fn piece(
 
 /// What is in memory of a range, if its first byte is.
 fn cached_page(file: &FileHandle, pos: u64, len: usize) -> io::Result<Poll<Page>> {
+    if event::sim::disk_is_cold() {
+        return Ok(Poll::Pending);
+    }
     match filled(len, |buf| os::file::read_cached_at(file, buf, pos)) {
         Ok(page) if page.is_empty() => Err(truncated()),
         Ok(page) => Ok(Poll::Ready(page)),

@@ -42,26 +42,23 @@ impl Virtual {
         state.jobs.push_back((job, base::time::now_ms()));
         if busy >= state.threads && state.threads < self.threads {
             state.threads += 1;
-            task::spawn(self.clone().thread());
+            task::spawn(self.clone().thread(Alive(self.clone())));
         }
         Ok(())
     }
 
-    async fn thread(self: Rc<Self>) {
+    async fn thread(self: Rc<Self>, _alive: Alive) {
         // Even the quickest thread answers no earlier than the next round.
         yield_now().await;
         loop {
             let taken = {
                 let state = &mut *self.state.borrow_mut();
                 let taken = state.jobs.pop_front();
-                match &taken {
-                    None => state.threads -= 1,
-                    Some((_, came)) => {
-                        state.counters.running += 1;
-                        let waited_us = (base::time::now_ms() - came) * 1000;
-                        let longest = &mut state.counters.longest_wait_us;
-                        *longest = waited_us.max(*longest);
-                    }
+                if let Some((_, came)) = &taken {
+                    state.counters.running += 1;
+                    let waited_us = base::time::now_ms().saturating_sub(*came) * 1000;
+                    let longest = &mut state.counters.longest_wait_us;
+                    *longest = waited_us.max(*longest);
                 }
                 taken
             };
@@ -83,6 +80,15 @@ impl Virtual {
     pub(super) fn counters(&self) -> Counters {
         let state = self.state.borrow();
         Counters { queued: state.jobs.len(), ..state.counters }
+    }
+}
+
+/// A simulated thread is there, until its task goes: with the loop, at the latest.
+struct Alive(Rc<Virtual>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().threads -= 1;
     }
 }
 

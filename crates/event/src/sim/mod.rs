@@ -85,6 +85,18 @@ impl Plan {
     }
 }
 
+/// Whether a simulated disk has to be asked, though the kernel has the answer in memory: by chance,
+/// as often as a ready socket is not ready after all. Never on a real driver. What looks into
+/// memory first asks this, so that simulations see both.
+#[inline]
+pub fn disk_is_cold() -> bool {
+    crate::turn::try_with(|inner| match &mut inner.driver {
+        crate::driver::Driver::Sim(sim) => sim.net.is_cold(),
+        _ => false,
+    })
+    .unwrap_or(false)
+}
+
 /// Runs `future` on a simulated loop.
 ///
 /// # Errors

@@ -464,6 +464,11 @@ impl Net {
         }
     }
 
+    /// Whether the disk has to be asked.
+    pub(crate) fn is_cold(&mut self) -> bool {
+        self.rng.per_mille(self.plan.faults.again)
+    }
+
     /// A number from 0 to `max`, both included.
     pub(crate) fn chance(&mut self, max: u64) -> u64 {
         self.rng.up_to(max)

@@ -21,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use event::sim::disk_is_cold;
 use os::file::FileMeta;
 use os::probe::{self, Probes};
 
@@ -187,6 +188,9 @@ pub(crate) fn must_wait(e: &io::Error) -> bool {
 
 /// The facts about what `path` leads to, if they are in memory.
 pub(super) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
+    if disk_is_cold() {
+        return Poll::Pending;
+    }
     let at = super::door::path_of(path);
     if was_walked(path) {
         return Poll::Ready(os::file::stat(at));
@@ -214,6 +218,9 @@ fn find(path: &Path) -> Result<Option<FileMeta>, io::Error> {
 
 /// Opens a file for reading, with its facts, if that can be done from memory.
 pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
+    if disk_is_cold() {
+        return Poll::Pending;
+    }
     let at = super::door::path_of(path);
     if !Probes::here().open {
         // What was walked just now opens from memory, whatever the kernel can tell.
@@ -270,6 +277,9 @@ pub(crate) fn is_cached(fd: impl AsFd, pos: u64, len: u64) -> bool {
     let probes = Probes::here();
     if len == 0 {
         return true;
+    }
+    if disk_is_cold() {
+        return false;
     }
     if probes.cachestat {
         let page = probe::page_size();
