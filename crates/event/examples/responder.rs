@@ -1,5 +1,5 @@
 //! What the loop alone costs: answers 1 KB to each request head, and knows no more of HTTP than
-//! the empty line. `responder PORT [close]`.
+//! the empty line. `responder PORT [close] [io_uring|poll|select]`.
 
 use std::io;
 
@@ -12,15 +12,19 @@ const IDLE_MS: u64 = 65_000;
 fn main() -> io::Result<()> {
     let mut args = std::env::args().skip(1);
     let port = args.next().unwrap_or_else(|| "8090".into());
-    let close = args.next().is_some();
+    let rest: Vec<String> = args.collect();
+    let close = rest.iter().any(|arg| arg == "close");
+    let mut drivers = event::testing::real_drivers().into_iter();
+    let driver = drivers.find(|driver| rest.iter().any(|arg| arg == driver.name()));
+    let driver = driver.unwrap_or_default();
     let addr = SockAddr::parse(format!("127.0.0.1:{port}").as_bytes())
         .ok_or_else(|| io::Error::other("not a port"))?;
     let fd = os::socket::socket(&addr, os::socket::Kind::Stream)?;
     os::socket::set_reuseaddr(&fd, true)?;
     os::socket::bind(&fd, &addr)?;
     os::socket::listen(&fd, 511)?;
-    let mut event_loop = Loop::new(Options { connections: 20_000, ..Options::default() })?;
-    let listener = Listener::new(fd, ListenOpts::default());
+    let mut event_loop = Loop::new(Options { driver, connections: 20_000, ..Options::default() })?;
+    let listener = Listener::new(fd, ListenOpts { exclusive: false });
     let gate = Gate::new();
     event_loop.block_on(async move {
         loop {

@@ -89,7 +89,8 @@ impl Drop for Shared {
             {
                 entry.bits &= !bits::ARMED_READ;
                 let (key, exclusive) = (self.sock.key, self.opts.exclusive);
-                let _ = inner.driver.listen(key, self.sock.fd(), false, exclusive);
+                let Inner { core, driver } = inner;
+                let _ = driver.listen(core, key, self.sock.fd(), false, exclusive);
             }
         });
     }
@@ -174,7 +175,8 @@ impl Listener {
         if let Some(Poll::Pending) = wait.poll(inner, cx) {
             return Step::Wait;
         }
-        let allowed = inner.core.may_accept(shared);
+        let ahead = !shared.paused.get() && inner.driver.has_accepted(shared.sock.key);
+        let allowed = ahead || inner.core.may_accept(shared);
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
             return Step::Broken(io::ErrorKind::NotConnected.into());
         };
@@ -198,7 +200,7 @@ impl Listener {
 
     fn attempt(&self, inner: &mut Inner) -> Step {
         let shared = &*self.0;
-        let multi = inner.core.multi_accept;
+        let multi = inner.core.multi_accept || inner.driver.accepts_ahead();
         let accepted = call(inner, shared);
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
             return Step::Broken(io::ErrorKind::NotConnected.into());
@@ -235,8 +237,11 @@ impl Listener {
     /// be closed.
     pub fn drain(&self) -> Vec<Accepted> {
         let mut all = Vec::new();
+        if let Err(error) = with(|inner| inner.stop_accepting(&self.0)) {
+            log_failure(Level::Crit, &error);
+        }
         loop {
-            match with(|inner| call(inner, &self.0)) {
+            match with(|inner| call_or_kernel(inner, &self.0)) {
                 Ok((fd, addr)) => all.extend(admit(fd, addr)),
                 Err(error) => match errno_of(&error) {
                     Errno::INTR | Errno::CONNABORTED => (),
@@ -254,7 +259,18 @@ impl Listener {
 fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match &mut inner.driver {
         Driver::Sim(sim) => sim.net.accept(shared.sock.key),
+        Driver::Uring(uring) => uring.accept(shared.sock.key),
         _ => os::socket::accept(shared.sock.fd()),
+    }
+}
+
+/// The same, for a listener from which a driver that accepts ahead accepts no longer.
+fn call_or_kernel(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
+    match call(inner, shared) {
+        Err(error) if inner.driver.accepts_ahead() && errno_of(&error) == Errno::AGAIN => {
+            os::socket::accept(shared.sock.fd())
+        }
+        called => called,
     }
 }
 
@@ -293,7 +309,8 @@ fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
         base::log!(log, Level::Alert, None, "descriptor {number} is not below select's {max}");
         return None;
     }
-    Some(Accepted { sock: Sock::from_fd(fd), addr })
+    let bits = with(|inner| inner.driver.accepted_bits());
+    Some(Accepted { sock: Sock::with_bits(fd, bits), addr })
 }
 
 impl Core {
@@ -322,7 +339,8 @@ impl Inner {
             return;
         }
         entry.bits ^= bits::ARMED_READ;
-        if let Err(error) = self.driver.listen(key, shared.sock.fd(), wanted, shared.opts.exclusive)
+        if let Err(error) =
+            self.driver.listen(&self.core, key, shared.sock.fd(), wanted, shared.opts.exclusive)
         {
             self.core.troubles.push(error);
         }
@@ -349,6 +367,16 @@ impl Inner {
         }
     }
 
+    /// Ends accepting, before a listener is emptied by hand.
+    fn stop_accepting(&mut self, shared: &Shared) -> io::Result<()> {
+        let key = shared.sock.key;
+        let Driver::Uring(uring) = &mut self.driver else { return Ok(()) };
+        if let Some(entry) = self.core.socks.get(key) {
+            entry.bits &= !bits::ARMED_READ;
+        }
+        uring.stop_accepting(key, shared.sock.fd())
+    }
+
     /// Moves an exclusive registration to the end of the kernel's list now and then, and always
     /// when this worker is nearly full.
     fn rotate(&mut self, shared: &Shared) {
@@ -363,7 +391,7 @@ impl Inner {
         if entry.bits & bits::ARMED_READ != 0 {
             entry.bits &= !bits::ARMED_READ;
             // Begun again, at the end of the list, when the next accept waits.
-            let _ = self.driver.listen(key, shared.sock.fd(), false, true);
+            let _ = self.driver.listen(&self.core, key, shared.sock.fd(), false, true);
         }
     }
 

@@ -213,21 +213,21 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
-        let closes = try_with(|inner| {
+        // Without a loop it closes here and now.
+        let mut fd = Some(fd);
+        let _ = try_with(|inner| {
+            let Some(open) = fd.take() else { return };
             if inner.core.socks.get(self.key).is_some_and(|entry| entry.flights > 0) {
-                return Err(());
+                // The driver still uses it: it closes after its last operation.
+                inner.core.flights.keep_open(self.key, open);
+                return;
             }
-            inner.driver.closing(self.key, fd.as_fd());
+            fd = inner.driver.closing(self.key, open);
             inner.core.socks.remove(self.key);
-            Ok(())
         });
-        if closes == Some(Err(())) {
-            // The driver still uses it: it closes after its last operation.
-            let _ = try_with(|inner| inner.core.flights.keep_open(self.key, fd));
-            return;
+        if fd.take().is_some() {
+            crate::turn::descriptor_closed();
         }
-        drop(fd);
-        crate::turn::descriptor_closed();
     }
 }
 
@@ -242,9 +242,12 @@ impl Sock {
     /// # Panics
     /// When this thread has no loop.
     pub fn from_fd(fd: OwnedFd) -> Sock {
-        // Both directions are taken for ready: a request is often there before its connection
-        // is accepted, and then one attempt saves the registration and a turn.
-        let sock = Sock(Registered::new(fd, Kind::Connection, bits::READ | bits::WRITE));
+        // Both directions are taken for ready: an attempt tells.
+        Sock::with_bits(fd, bits::READ | bits::WRITE)
+    }
+
+    pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
+        let sock = Sock(Registered::new(fd, Kind::Connection, bits));
         if let Some(max) = with(Inner::make_room) {
             base::log!(
                 base::log::default(),

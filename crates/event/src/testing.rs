@@ -15,7 +15,8 @@ const SEEDS: u64 = 12;
 
 /// The drivers over real sockets.
 pub fn real_drivers() -> Vec<DriverKind> {
-    vec![DriverKind::Epoll, DriverKind::Poll, DriverKind::Select]
+    let all = [DriverKind::Epoll, DriverKind::Uring, DriverKind::Poll, DriverKind::Select];
+    all.into_iter().filter(|driver| driver.is_available()).collect()
 }
 
 /// Every driver: the kernel's, a simulation without faults, and simulations with those faults

@@ -91,6 +91,8 @@ pub(crate) struct Core {
     pub(crate) accept_disabled: usize,
     /// Set while descriptors have run out.
     pub(crate) starved_until_ms: Option<u64>,
+    /// The driver has closed a descriptor since accepting was last looked at.
+    pub(crate) descriptor_closed: bool,
     /// Failures to be logged when nothing is borrowed: a log may use the loop.
     pub(crate) troubles: Vec<io::Error>,
     /// The second in which the lack of connections was last logged.
@@ -150,7 +152,7 @@ impl Inner {
         let now_ms = base::time::now_ms();
         core.slots.expire(&mut core.tasks, now_ms);
         self.cancel_flights();
-        let closed = self.close_landed();
+        let closed = self.close_landed() | std::mem::take(&mut self.core.descriptor_closed);
         if self.core.starved_until_ms.is_some_and(|until| closed || until <= now_ms) {
             self.feed();
         }
@@ -211,6 +213,7 @@ impl Loop {
             accept_listening: options.accept_mutex.is_none(),
             accept_disabled: 0,
             starved_until_ms: None,
+            descriptor_closed: false,
             troubles: Vec::new(),
             reuse_logged: 0,
         };

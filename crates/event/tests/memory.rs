@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use event::{Deadline, Gate, Loop, Options, Sock, Wake};
+use event::{Deadline, DriverKind, Gate, Loop, Options, Sock, Wake};
 use mem::Chain;
 
 struct Counting;
@@ -46,6 +46,10 @@ const COUNT: usize = 253;
 /// tasks. nginx's budget of 944 bytes, and ours of 576, hold the connection's own state as well.
 const LOOP_BYTES_MAX: usize = 96 + 8;
 
+/// With the ring: what it keeps for each socket, and, of so many sends at once, the boxes of their
+/// flights for the next ones; half as much again for the tables' room to grow.
+const RING_BYTES_MAX: usize = 336;
+
 async fn serve(sock: Sock, gate: Gate, served: Rc<Cell<usize>>) {
     loop {
         match sock.readable_or(&gate, Deadline::in_ms(75_000)).await {
@@ -67,6 +71,19 @@ async fn serve(sock: Sock, gate: Gate, served: Rc<Cell<usize>>) {
     }
 }
 
+/// Bytes that are held, apart from the pages in the thread's free list: they are no connection's.
+fn held() -> usize {
+    const MANY: usize = 1024;
+    let held = LIVE.load(Ordering::Relaxed);
+    let pages: Vec<mem::Page> = (0..MANY).map(|_| mem::Page::get(0)).collect();
+    let list = MANY * size_of::<mem::Page>();
+    let grown = LIVE.load(Ordering::Relaxed) - held - list;
+    // Those that had to be made were not free; a page is its bytes and a box for them.
+    let free = MANY - grown / (mem::PAGE_SIZE + 32);
+    drop(pages);
+    held - free * (mem::PAGE_SIZE + 32)
+}
+
 fn future_bytes(fd: UnixStream, gate: &Gate) -> usize {
     let served = Rc::new(Cell::new(0));
     size_of_val(&serve(Sock::from_fd(fd.into()), gate.clone(), served))
@@ -74,11 +91,16 @@ fn future_bytes(fd: UnixStream, gate: &Gate) -> usize {
 
 #[test]
 fn idle_connections_are_small_and_busy_ones_allocate_nothing() {
-    let mut event_loop = Loop::new(Options::default()).expect("a loop");
-    event_loop.block_on(check()).expect("the loop runs");
+    for driver in [DriverKind::Epoll, DriverKind::Uring] {
+        println!("driver: {}", driver.name());
+        let options = Options { driver, ..Options::default() };
+        let mut event_loop = Loop::new(options).expect("a loop");
+        let most = LOOP_BYTES_MAX + usize::from(driver == DriverKind::Uring) * RING_BYTES_MAX;
+        event_loop.block_on(check(most)).expect("the loop runs");
+    }
 }
 
-async fn check() {
+async fn check(most: usize) {
     let gate = Gate::new();
     let served = Rc::new(Cell::new(0));
     let mut peers: Vec<UnixStream> = Vec::with_capacity(COUNT);
@@ -91,7 +113,7 @@ async fn check() {
     }
     let spare = ours.pop().expect("there are some");
     let future = future_bytes(spare, &gate);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = held();
     let count = ours.len();
     for fd in ours.drain(..) {
         event::spawn(serve(Sock::from_fd(fd.into()), gate.clone(), served.clone()));
@@ -111,10 +133,10 @@ async fn check() {
         assert!(round == 0 || calls == 0, "{calls} allocations in round {round}");
     }
     event::sleep(5).await;
-    let each = (LIVE.load(Ordering::Relaxed) - before) / count;
+    let each = (held() - before) / count;
     println!("an idle connection: {each} bytes, {future} of them its future");
-    // Pages and queues in the free lists are not the connections' own.
-    let lists = (2 * mem::PAGE_SIZE + 512) / count;
-    assert!(each <= future + LOOP_BYTES_MAX + lists, "{each} bytes, future {future}");
+    // Nor are queues in their free lists, and a page that the loop has at hand.
+    let lists = (mem::PAGE_SIZE + 1024) / count + 8;
+    assert!(each <= future + most + lists, "{each} bytes, future {future}");
     assert!(each <= 576, "{each} bytes");
 }

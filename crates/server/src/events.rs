@@ -11,7 +11,8 @@ use crate::draft::{Draft, set_count};
 use crate::settings::CONNECTIONS;
 
 /// The drivers that `use` can choose.
-const DRIVERS: &[DriverKind] = &[DriverKind::Epoll, DriverKind::Poll, DriverKind::Select];
+const DRIVERS: &[DriverKind] =
+    &[DriverKind::Epoll, DriverKind::Uring, DriverKind::Poll, DriverKind::Select];
 /// Methods of nginx's that this program does not have.
 const OTHER_METHODS: &[&str] = &["kqueue", "devpoll", "/dev/poll", "eventport"];
 

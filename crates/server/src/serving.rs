@@ -61,7 +61,9 @@ pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()>
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
     };
-    let shared = cycle.settings.master_process && !uses_accept_lock(&cycle.settings);
+    let settings = &cycle.settings;
+    let several = settings.master_process && settings.worker_processes > 1;
+    let shared = several && !uses_accept_lock(settings);
     let sockets = cycle.listeners.borrow();
     let fds = sockets.of_worker(index)?;
     let specs = sockets.bound().iter().map(|bound| &bound.spec);

@@ -43,6 +43,8 @@ pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 pub enum Driver {
     /// `use epoll;`
     Epoll,
+    /// `use io_uring;`, which becomes epoll on machines without it.
+    Uring,
     /// `use poll;`
     Poll,
     /// `use select;`
@@ -51,12 +53,13 @@ pub enum Driver {
 
 impl Driver {
     /// The drivers that work on this machine.
-    pub const ALL: &'static [Self] = &[Self::Epoll, Self::Poll, Self::Select];
+    pub const ALL: &'static [Self] = &[Self::Epoll, Self::Uring, Self::Poll, Self::Select];
 
     /// Its name in the `use` directive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Epoll => "epoll",
+            Self::Uring => "io_uring",
             Self::Poll => "poll",
             Self::Select => "select",
         }

@@ -9,19 +9,25 @@ mod poll;
 mod select;
 mod sim;
 mod ticker;
+mod uring;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use base::log::Level as LogLevel;
 
 pub(crate) use epoll::Epoll;
 pub(crate) use level::Level;
 pub(crate) use sim::Sim;
+pub(crate) use uring::Uring;
+
+use mem::Chain;
 
 use crate::op::Direction;
 use crate::remote::Mailbox;
 use crate::sim::Plan;
-use crate::sock::{Kind, SockKey};
+use crate::sock::{Kind, SockKey, bits};
 use crate::turn::Core;
 
 pub use select::SELECT_MAX;
@@ -32,6 +38,8 @@ pub enum DriverKind {
     /// epoll(7), edge-triggered.
     #[default]
     Epoll,
+    /// io_uring(7); epoll where there is none.
+    Uring,
     /// poll(2).
     Poll,
     /// select(2): no descriptor of [`SELECT_MAX`] or above.
@@ -45,15 +53,22 @@ impl DriverKind {
     pub fn name(self) -> &'static str {
         match self {
             DriverKind::Epoll => "epoll",
+            DriverKind::Uring => "io_uring",
             DriverKind::Poll => "poll",
             DriverKind::Select => "select",
             DriverKind::Sim(_) => "sim",
         }
     }
+
+    /// Whether this machine has it, now and for this process.
+    pub fn is_available(self) -> bool {
+        self != DriverKind::Uring || uring::is_available()
+    }
 }
 
 pub(crate) enum Driver {
     Epoll(Epoll),
+    Uring(Box<Uring>),
     /// poll and select.
     Level(Level),
     Sim(Box<Sim>),
@@ -76,6 +91,20 @@ impl Driver {
     ) -> io::Result<Driver> {
         match kind {
             DriverKind::Epoll => Ok(Driver::Epoll(Epoll::new(mailbox.clone(), resolution_ms)?)),
+            DriverKind::Uring => match Uring::new(mailbox.clone(), resolution_ms) {
+                Ok(uring) => {
+                    let log = base::log::default();
+                    for what in uring.lacks() {
+                        base::debug!(log, base::log::debug::EVENT, None, "io_uring: no {what}");
+                    }
+                    Ok(Driver::Uring(Box::new(uring)))
+                }
+                Err(error) => {
+                    let (log, text) = (base::log::default(), base::log::os_error(&error));
+                    base::log!(log, LogLevel::Notice, None, "no io_uring, using epoll: {text}");
+                    Driver::new(DriverKind::Epoll, mailbox, resolution_ms)
+                }
+            },
             DriverKind::Poll | DriverKind::Select => {
                 Ok(Driver::Level(Level::new(kind, mailbox.clone(), resolution_ms)?))
             }
@@ -86,6 +115,7 @@ impl Driver {
     pub(crate) fn kind(&self) -> DriverKind {
         match self {
             Driver::Epoll(_) => DriverKind::Epoll,
+            Driver::Uring(_) => DriverKind::Uring,
             Driver::Level(level) => level.kind(),
             Driver::Sim(sim) => DriverKind::Sim(sim.plan()),
         }
@@ -101,6 +131,10 @@ impl Driver {
     ) -> io::Result<()> {
         match self {
             Driver::Epoll(epoll) => epoll.arm(core, key, fd, direction),
+            Driver::Uring(uring) => {
+                uring.arm(core, key, fd, direction);
+                Ok(())
+            }
             Driver::Level(level) => level.arm(key, fd, direction),
             Driver::Sim(sim) => sim.arm(core, key, fd, direction),
         }
@@ -109,6 +143,7 @@ impl Driver {
     /// Begins or ends the reports of a listener, which go on until a connection is accepted.
     pub(crate) fn listen(
         &mut self,
+        core: &Core,
         key: SockKey,
         fd: BorrowedFd<'_>,
         on: bool,
@@ -116,6 +151,10 @@ impl Driver {
     ) -> io::Result<()> {
         match self {
             Driver::Epoll(epoll) => epoll.listen(key, fd, on, exclusive),
+            Driver::Uring(uring) => {
+                uring.listen(key, fd, on, exclusive && !core.multi_accept);
+                Ok(())
+            }
             Driver::Level(level) => level.listen(key, fd, on),
             Driver::Sim(sim) => {
                 sim.net.listen(key, on);
@@ -129,6 +168,7 @@ impl Driver {
     pub(crate) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
         match self {
             Driver::Epoll(epoll) => epoll.wait(timeout_ms),
+            Driver::Uring(uring) => uring.wait(timeout_ms),
             Driver::Level(level) => level.wait(timeout_ms),
             Driver::Sim(sim) => sim.wait(timeout_ms),
         }
@@ -138,6 +178,7 @@ impl Driver {
     pub(crate) fn apply(&mut self, core: &mut Core, phase: Phase) {
         match self {
             Driver::Epoll(epoll) => epoll.apply(core, phase),
+            Driver::Uring(uring) => uring.apply(core, phase),
             Driver::Level(level) => level.apply(core, phase),
             Driver::Sim(sim) => sim.apply(core, phase),
         }
@@ -145,8 +186,10 @@ impl Driver {
 
     /// A descriptor came into the loop.
     pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: Kind) {
-        if let Driver::Sim(sim) = self {
-            sim.net.opened(key, fd, kind);
+        match self {
+            Driver::Sim(sim) => sim.net.opened(key, fd, kind),
+            Driver::Uring(uring) => uring.opened(key),
+            _ => (),
         }
     }
 
@@ -165,37 +208,74 @@ impl Driver {
         }
     }
 
-    /// The descriptor of a socket is about to be closed.
-    pub(crate) fn closing(&mut self, key: SockKey, fd: BorrowedFd<'_>) {
+    /// A socket goes: its descriptor is closed by the driver, or returned to be closed now.
+    pub(crate) fn closing(&mut self, key: SockKey, fd: OwnedFd) -> Option<OwnedFd> {
         match self {
             // Closing the last descriptor ends the registration, and none of ours is duplicated.
             Driver::Epoll(_) => (),
-            Driver::Level(level) => level.closing(fd),
+            Driver::Level(level) => level.closing(fd.as_fd()),
+            Driver::Uring(uring) => {
+                uring.close(key, fd);
+                return None;
+            }
             Driver::Sim(sim) => sim.net.closed(key),
         }
+        Some(fd)
     }
 
-    /// Whether the driver completes operations; otherwise it reports readiness, and they are
+    /// Whether the driver brings what it receives; otherwise it reports readiness, and recvs are
     /// attempted in the task.
-    pub(crate) fn completes(&self) -> bool {
+    pub(crate) fn completes_recv(&self) -> bool {
+        matches!(self, Driver::Sim(sim) if sim.plan().completes)
+    }
+
+    /// Whether the driver sends what stands at the front of `chain`; otherwise it reports
+    /// readiness, and sends are attempted in the task.
+    pub(crate) fn completes_send(&self, chain: &Chain) -> bool {
         match self {
             Driver::Sim(sim) => sim.plan().completes,
+            // Memory before a file leaves faster with it than ahead of it.
+            Driver::Uring(_) => !chain.leading_memory().1,
             _ => false,
         }
     }
 
+    /// What may be known of a connection that was just accepted.
+    pub(crate) fn accepted_bits(&self) -> u8 {
+        match self {
+            // The first recv goes the way of all others, with the next wait.
+            Driver::Uring(uring) if uring.brings_bytes() => bits::WRITE,
+            // A request is often there before its connection is accepted, and then one attempt
+            // saves the registration and a turn.
+            _ => bits::READ | bits::WRITE,
+        }
+    }
+
+    /// Whether connections of a listener have left the kernel's queue.
+    pub(crate) fn has_accepted(&self, key: SockKey) -> bool {
+        matches!(self, Driver::Uring(uring) if uring.has_accepted(key))
+    }
+
+    /// Whether a report of a listener can stand for several connections that were accepted.
+    pub(crate) fn accepts_ahead(&self) -> bool {
+        matches!(self, Driver::Uring(_))
+    }
+
     /// Takes on the operation of `slot`; its end goes to [`Core::land`].
-    pub(crate) fn start(&mut self, core: &mut Core, slot: u32, _fd: BorrowedFd<'_>) {
+    pub(crate) fn start(&mut self, core: &mut Core, slot: u32, fd: BorrowedFd<'_>) {
         match self {
             Driver::Sim(sim) => sim.start(slot),
+            Driver::Uring(uring) => uring.start(core, slot, fd),
             _ => core.land(slot, Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
     /// Asks for the end of an operation, which comes in any case.
     pub(crate) fn cancel(&mut self, slot: u32) {
-        if let Driver::Sim(sim) = self {
-            sim.cancel(slot);
+        match self {
+            Driver::Sim(sim) => sim.cancel(slot),
+            Driver::Uring(uring) => uring.cancel(slot),
+            _ => (),
         }
     }
 

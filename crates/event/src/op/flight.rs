@@ -16,7 +16,7 @@
 //! is still there, that result counts.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
 use mem::{Chain, Page};
@@ -29,12 +29,17 @@ use crate::slot::{NONE, Terms};
 use crate::sock::{Registered, SockKey, bits};
 use crate::turn::{Core, Inner};
 
+/// Boxes of flights that are kept.
+const SPARE_MAX: usize = 512;
+
 /// An operation with the memory that the driver uses for it.
 pub(crate) enum Op {
     /// Receive into the spare room of the page.
     Recv { page: Page },
     /// Send from the front of the chain, so many bytes at most.
     Send { chain: Chain, limit: usize },
+    /// It has landed, and its future has taken it.
+    Over,
 }
 
 pub(crate) struct Flight {
@@ -47,10 +52,13 @@ pub(crate) struct Flight {
 #[derive(Default)]
 pub(crate) struct Flights {
     list: Vec<Option<Box<Flight>>>,
+    /// Boxes for the next ones.
+    #[expect(clippy::vec_box, reason = "it is the box that a flight takes and gives back")]
+    spare: Vec<Box<Flight>>,
     /// Sockets that are closed when nothing of theirs is in flight any more.
     leaving: Vec<(SockKey, OwnedFd)>,
     /// What orphans left behind, to be dropped when nothing is borrowed.
-    remains: Vec<Flight>,
+    remains: Vec<Op>,
 }
 
 impl Flights {
@@ -59,7 +67,14 @@ impl Flights {
         self.list.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    fn insert(&mut self, slot: u32, flight: Box<Flight>) {
+    fn insert(&mut self, slot: u32, op: Op, sock: SockKey) {
+        let flight = match self.spare.pop() {
+            Some(mut flight) => {
+                *flight = Flight { op, sock, result: None };
+                flight
+            }
+            None => Box::new(Flight { op, sock, result: None }),
+        };
         let at = slot as usize;
         if self.list.len() <= at {
             self.list.resize_with(at + 1, || None);
@@ -67,14 +82,21 @@ impl Flights {
         self.list[at] = Some(flight);
     }
 
-    fn take(&mut self, slot: u32) -> Option<Box<Flight>> {
-        self.list.get_mut(slot as usize)?.take()
+    fn take(&mut self, slot: u32) -> Option<(Op, Option<io::Result<usize>>)> {
+        let mut flight = self.list.get_mut(slot as usize)?.take()?;
+        let op = std::mem::replace(&mut flight.op, Op::Over);
+        let result = flight.result.take();
+        // As many as were in flight at once, but not those of a burst long past.
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(flight);
+        }
+        Some((op, result))
     }
 
     /// Nobody wants to know how the operation of `slot`, which has landed, came out.
     pub(crate) fn discard(&mut self, slot: u32) {
         let flight = self.take(slot);
-        self.remains.extend(flight.map(|flight| *flight));
+        self.remains.extend(flight.map(|(op, _)| op));
     }
 
     /// Keeps a descriptor open until its socket's flights have landed.
@@ -82,7 +104,7 @@ impl Flights {
         self.leaving.push((key, fd));
     }
 
-    pub(crate) fn take_remains(&mut self) -> Vec<Flight> {
+    pub(crate) fn take_remains(&mut self) -> Vec<Op> {
         std::mem::take(&mut self.remains)
     }
 }
@@ -115,16 +137,17 @@ impl Inner {
     /// Closes sockets whose last flight has landed. Returns whether there were any.
     pub(crate) fn close_landed(&mut self) -> bool {
         let Inner { core, driver } = self;
-        let before = core.flights.leaving.len();
-        core.flights.leaving.retain(|(key, fd)| {
-            let flying = core.socks.get(*key).is_some_and(|entry| entry.flights > 0);
-            if !flying {
-                driver.closing(*key, fd.as_fd());
-                core.socks.remove(*key);
+        let (mut at, mut closed) = (0, false);
+        while let Some((key, _)) = core.flights.leaving.get(at) {
+            if core.socks.get(*key).is_some_and(|entry| entry.flights > 0) {
+                at += 1;
+                continue;
             }
-            flying
-        });
-        core.flights.leaving.len() < before
+            let (key, fd) = core.flights.leaving.swap_remove(at);
+            closed |= driver.closing(key, fd).is_some();
+            core.socks.remove(key);
+        }
+        closed
     }
 }
 
@@ -143,7 +166,7 @@ impl Wait {
             return match self.poll(inner, cx) {
                 Some(Poll::Pending) => Poll::Pending,
                 _ => Poll::Ready(match inner.core.flights.take(slot) {
-                    Some(flight) => (Some(flight.op), outcome(flight.result)),
+                    Some((op, result)) => (Some(op), outcome(result)),
                     None => (None, Err(io::ErrorKind::NotConnected.into())),
                 }),
             };
@@ -154,7 +177,7 @@ impl Wait {
         let op = make();
         let direction = match op {
             Op::Recv { .. } => Direction::Read,
-            Op::Send { .. } => Direction::Write,
+            Op::Send { .. } | Op::Over => Direction::Write,
         };
         if entry.waiter(direction) != NONE {
             return Poll::Ready((Some(op), Err(io::ErrorKind::ResourceBusy.into())));
@@ -166,8 +189,7 @@ impl Wait {
         let slot = self.key().index;
         inner.core.set_waiter(sock.key, direction, slot);
         inner.core.slots.fly(slot);
-        let flight = Box::new(Flight { op, sock: sock.key, result: None });
-        inner.core.flights.insert(slot, flight);
+        inner.core.flights.insert(slot, op, sock.key);
         inner.driver.start(&mut inner.core, slot, sock.fd());
         Poll::Pending
     }

@@ -37,6 +37,11 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     if entry.bits & bits::READ == 0 {
         return Err(io::ErrorKind::WouldBlock.into());
     }
+    if let Driver::Uring(uring) = &mut inner.driver
+        && let Some(received) = uring.recv(entry, sock.key, page, min)
+    {
+        return received;
+    }
     page.reserve(min);
     let room = page.spare();
     let received = page.append_with(|vec| match &mut inner.driver {
@@ -107,7 +112,7 @@ fn poll_recv(
     wait: &mut Wait,
     deadline: Deadline,
 ) -> Poll<io::Result<usize>> {
-    if inner.driver.completes() {
+    if inner.driver.completes_recv() {
         let make = || {
             page.reserve(min);
             Op::Recv { page: std::mem::take(page) }

@@ -192,7 +192,12 @@ struct SendSome<'a> {
 
 impl SendSome<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if with(|inner| inner.driver.completes()) {
+        // The chain of a flight is with the driver.
+        let flies = match self.wait.is_idle() {
+            true => with(|inner| inner.driver.completes_send(self.chain)),
+            false => self.chain.is_empty(),
+        };
+        if flies {
             return self.poll_flight(cx);
         }
         loop {

@@ -1,0 +1,111 @@
+//! Buffers that the kernel takes when bytes arrive, so that a connection that waits for them
+//! holds none.
+//!
+//! They are pages of the thread's own: a filled one goes to whoever receives, as it is, and
+//! another takes its place.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+use mem::{PAGE_SIZE, Page};
+
+use super::ring::Ring;
+
+/// Buffers at hand; a power of two. A turn fills some tens of them; when more connections have
+/// bytes at once, the kernel says so, and those are read without the ring.
+const COUNT: u16 = 128;
+
+const MASK: u16 = COUNT - 1;
+
+/// The group's number, in each recv.
+pub(super) const GROUP: u16 = 1;
+
+pub(super) struct Buffers {
+    /// What the kernel reads: [`COUNT`] entries, aligned to a page of the machine's.
+    entries: NonNull<BufRingEntry>,
+    /// The page behind each buffer's number.
+    pages: Vec<Page>,
+    tail: u16,
+}
+
+impl Buffers {
+    /// Makes the buffers and registers them.
+    ///
+    /// # Errors
+    /// What the kernel says: it has had them since 5.19.
+    pub(super) fn new(ring: &Ring) -> io::Result<Buffers> {
+        let layout = layout();
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(entries) = NonNull::new(memory.cast::<BufRingEntry>()) else {
+            handle_alloc_error(layout)
+        };
+        let mut buffers = Buffers { entries, pages: Vec::new(), tail: 0 };
+        // SAFETY: the entries live until `Buffers` is dropped, which its owner does after the
+        // ring is gone.
+        unsafe {
+            let address = entries.as_ptr() as u64;
+            ring.submitter().register_buf_ring_with_flags(address, COUNT, GROUP, 0)?;
+        }
+        for number in 0..COUNT {
+            buffers.pages.push(Page::new());
+            buffers.offer(number);
+        }
+        buffers.publish();
+        Ok(buffers)
+    }
+
+    /// Gives the kernel a fresh page under `number`, once that is published.
+    fn offer(&mut self, number: u16) {
+        let mut page = Page::get(PAGE_SIZE);
+        let address = page.append_with(|vec| vec.spare_capacity_mut().as_mut_ptr() as u64);
+        self.pages[usize::from(number)] = page;
+        // SAFETY: the place is one of the `COUNT`; the kernel reads only places before the
+        // published tail, and this one lies behind it.
+        let entry = unsafe { &mut *self.entries.as_ptr().add(usize::from(self.tail & MASK)) };
+        entry.set_addr(address);
+        entry.set_len(PAGE_SIZE as u32);
+        entry.set_bid(number);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Lets the kernel see what was offered.
+    fn publish(&self) {
+        // SAFETY: the tail lies in what the first entry does not use; the kernel reads it, and
+        // only this writes it.
+        let tail = unsafe {
+            let tail = BufRingEntry::tail(self.entries.as_ptr().cast_const());
+            AtomicU16::from_ptr(tail.cast_mut())
+        };
+        // The entries are written before.
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// The page that the kernel has put `len` bytes into.
+    pub(super) fn take(&mut self, number: u16, len: usize) -> Page {
+        let Some(page) = self.pages.get_mut(usize::from(number)) else { return Page::new() };
+        let mut page = std::mem::take(page);
+        self.offer(number);
+        self.publish();
+        let len = len.min(PAGE_SIZE);
+        // SAFETY: the page was empty with room for `PAGE_SIZE` bytes, and the kernel has written
+        // the first `len` of them; it does not write there again, because a filled buffer is ours.
+        page.append_with(|vec| unsafe { vec.set_len(len) });
+        page
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: made with this layout in `new`; the ring, which read it, is gone.
+        unsafe { dealloc(self.entries.as_ptr().cast(), layout()) };
+    }
+}
+
+fn layout() -> Layout {
+    let bytes = usize::from(COUNT) * size_of::<BufRingEntry>();
+    Layout::from_size_align(bytes, 4096).expect("a power of two, and far from overflow")
+}

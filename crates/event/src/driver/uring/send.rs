@@ -1,0 +1,110 @@
+//! Sends: what the kernel reads of ours besides the bytes themselves.
+
+use std::io::IoSlice;
+use std::os::fd::RawFd;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use mem::Chain;
+
+/// Pieces that one send takes at most.
+const PIECES: usize = 16;
+
+/// A send of several pieces.
+struct Message {
+    header: libc::msghdr,
+    pieces: [libc::iovec; PIECES],
+}
+
+/// The messages of the sends that are with the kernel.
+#[derive(Default)]
+pub(super) struct Messages {
+    /// By slot.
+    list: Vec<Sending>,
+    /// Kept for their memory.
+    #[expect(clippy::vec_box, reason = "the kernel has their addresses")]
+    spare: Vec<Box<Message>>,
+    flying: usize,
+}
+
+#[derive(Default)]
+enum Sending {
+    #[default]
+    Nothing,
+    /// One piece needs no message.
+    Piece,
+    Message(Box<Message>),
+}
+
+impl Messages {
+    /// The entry that sends from the front of `chain`, `limit` bytes at most. What it points to
+    /// stays in place until [`Messages::done`], as far as it is not the chain's.
+    pub(super) fn prepare(&mut self, slot: u32, fd: RawFd, chain: &Chain, limit: usize) -> Entry {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let (count, bytes) = chain.slices(&mut slices, limit);
+        // What stands before a file does not come here.
+        let (pieces, _) = chain.leading_memory();
+        let mut flags = libc::MSG_NOSIGNAL;
+        // What follows leaves with these bytes in one packet, unless the limit holds it back.
+        if pieces > PIECES && bytes < limit {
+            flags |= libc::MSG_MORE;
+        }
+        let fd = types::Fd(fd);
+        let (sending, entry) = match &slices[..count] {
+            [] => (Sending::Piece, opcode::Nop::new().build()),
+            [piece] => {
+                let send = opcode::Send::new(fd, piece.as_ptr(), piece.len() as u32);
+                (Sending::Piece, send.flags(flags).build())
+            }
+            many => {
+                let message = self.message(many);
+                let send = opcode::SendMsg::new(fd, &raw const message.header);
+                let entry = send.flags(flags as u32).build();
+                (Sending::Message(message), entry)
+            }
+        };
+        let at = slot as usize;
+        if self.list.len() <= at {
+            self.list.resize_with(at + 1, Sending::default);
+        }
+        self.list[at] = sending;
+        self.flying += 1;
+        entry
+    }
+
+    fn message(&mut self, slices: &[IoSlice<'_>]) -> Box<Message> {
+        let mut message = self.spare.pop().unwrap_or_else(|| {
+            // SAFETY: zeros are a message without address, pieces and control data.
+            unsafe { Box::new(std::mem::zeroed()) }
+        });
+        for (piece, slice) in message.pieces.iter_mut().zip(slices) {
+            piece.iov_base = slice.as_ptr().cast_mut().cast();
+            piece.iov_len = slice.len();
+        }
+        message.header.msg_iov = message.pieces.as_mut_ptr();
+        message.header.msg_iovlen = slices.len() as _;
+        message
+    }
+
+    /// The kernel is done with the send of `slot`.
+    pub(super) fn done(&mut self, slot: u32) {
+        let Some(sending) = self.list.get_mut(slot as usize) else { return };
+        match std::mem::take(sending) {
+            Sending::Nothing => return,
+            Sending::Piece => (),
+            Sending::Message(message) => self.spare.push(message),
+        }
+        self.flying -= 1;
+    }
+
+    /// Sends that are with the kernel.
+    pub(super) fn flying(&self) -> usize {
+        self.flying
+    }
+
+    /// Their slots.
+    pub(super) fn slots(&self) -> Vec<u32> {
+        let flying = self.list.iter().enumerate().filter(|(_, s)| !matches!(s, Sending::Nothing));
+        flying.map(|(slot, _)| slot as u32).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! What the kernel hands back with a completion: which operation it was, and whose.
+//!
+//! ```text
+//!    63      56 55             32 31                  0
+//!   | kind     | generation      | place               |
+//! ```
+
+use crate::sock::SockKey;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// Nobody waits for it.
+    Ignored,
+    Mailbox,
+    Ticker,
+    Recv,
+    PollRead,
+    PollWrite,
+    PollClosed,
+    Accept,
+    /// The send of a slot.
+    Send,
+    Close,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Ignored,
+    Kind::Mailbox,
+    Kind::Ticker,
+    Kind::Recv,
+    Kind::PollRead,
+    Kind::PollWrite,
+    Kind::PollClosed,
+    Kind::Accept,
+    Kind::Send,
+    Kind::Close,
+];
+
+/// The part of a generation that a token has room for. It comes round after millions of sockets
+/// in one place, and completions do not stay away for that long.
+const GENERATION: u32 = 0xff_ffff;
+
+pub(super) fn of_sock(kind: Kind, key: SockKey) -> u64 {
+    (kind as u64) << 56 | u64::from(key.generation & GENERATION) << 32 | u64::from(key.index)
+}
+
+/// `place` is a slot, or nothing.
+pub(super) fn plain(kind: Kind, place: u32) -> u64 {
+    (kind as u64) << 56 | u64::from(place)
+}
+
+pub(super) fn kind(token: u64) -> Kind {
+    KINDS.get((token >> 56) as usize).copied().unwrap_or(Kind::Ignored)
+}
+
+pub(super) fn place(token: u64) -> u32 {
+    token as u32
+}
+
+/// Whether the token was made for `key`, of which it names the place.
+pub(super) fn is_of(token: u64, key: SockKey) -> bool {
+    (token >> 32) as u32 & GENERATION == key.generation & GENERATION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_name_what_they_were_made_for() {
+        let key = SockKey { index: u32::MAX - 1, generation: 0xabcd_ef01 };
+        for (number, named) in KINDS.into_iter().enumerate() {
+            let token = of_sock(named, key);
+            assert_eq!((named as usize, kind(token), place(token)), (number, named, key.index));
+            assert!(is_of(token, key));
+            assert!(!is_of(token, SockKey { generation: key.generation + 1, ..key }));
+        }
+        assert_eq!((kind(plain(Kind::Send, 7)), place(plain(Kind::Send, 7))), (Kind::Send, 7));
+        assert_eq!(kind(u64::MAX), Kind::Ignored);
+    }
+}
