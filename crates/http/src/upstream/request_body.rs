@@ -126,14 +126,16 @@ impl RequestBody {
         match either(r.next_body_piece(), readable).await {
             Either::Second(_) => Ok(()),
             Either::First(Err(v)) => Err(Stop::Verdict(v)),
-            Either::First(Ok(Some(page))) => {
-                put(page, *chunked, out);
-                Ok(())
-            }
-            Either::First(Ok(None)) => {
-                *over = true;
-                if *chunked {
-                    out.write(b"0\r\n\r\n");
+            Either::First(Ok(piece)) => {
+                let ended = piece.is_none() || r.body.is_finished();
+                if let Some(page) = piece {
+                    put(page, *chunked, out);
+                }
+                if ended {
+                    *over = true;
+                    if *chunked {
+                        out.write(b"0\r\n\r\n");
+                    }
                 }
                 Ok(())
             }
