@@ -1,6 +1,8 @@
 //! What an idle keep-alive connection costs in user memory, counted by the allocator. Alone in its
 //! process, whose allocations it counts.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 #[path = "../../http/tests/engine/mod.rs"]
 #[allow(dead_code)]
 mod engine;

@@ -2,6 +2,8 @@
 //! send pipelined requests in pieces of chance, or go away half-way; what they get must be what
 //! they asked for, in order, and nothing may be left behind.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
