@@ -264,9 +264,9 @@ impl Sock {
         self.0.fd()
     }
 
-    /// Whether memory waits for the file that follows it, so that packets are full (`MSG_MORE`; what
-    /// `tcp_nopush` asks for). Off at first: one packet less, but measured on the loopback the kernel
-    /// spends about a third more on a response of 100 KB.
+    /// Whether memory waits for the file that follows it, so that packets are full (`MSG_MORE`;
+    /// what `tcp_nopush` asks for). Off at first: one packet less, but measured on the loopback the
+    /// kernel spends about a third more on a response of 100 KB.
     pub fn set_cork(&self, on: bool) {
         self.0.cork.set(on);
     }

@@ -17,8 +17,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
-/// Connections that are held; just under a power of two, so that the room tables have grown for more
-/// is not counted.
+/// Connections that are held; just under a power of two, so that the room tables have grown for
+/// more is not counted.
 const COUNT: usize = 507;
 
 /// The budget is 576 bytes, this its hard limit; nginx takes 944.

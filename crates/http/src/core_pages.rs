@@ -142,7 +142,8 @@ pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
         r.flags.keepalive = false;
     }
-    // Of a body that was refused more is on its way, and would reset the connection under the answer.
+    // Of a body that was refused more is on its way, and would reset the connection under the
+    // answer.
     if matches!(status, 400 | 495..=497) && !r.head.has_body() {
         r.flags.lingering = false;
     }

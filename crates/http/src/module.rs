@@ -203,8 +203,8 @@ pub trait HeaderFilter {
     /// Edits `r.out`. A `Status` verdict replaces the response by a special one.
     fn run(&self, r: &mut Request) -> Verdict;
 
-    /// Whether it is for the responses of subrequests too: those have no head, so only what works on
-    /// bodies is.
+    /// Whether it is for the responses of subrequests too: those have no head, so only what works
+    /// on bodies is.
     fn in_subrequests(&self) -> bool {
         false
     }

@@ -91,11 +91,11 @@ pub enum FilterStep {
     /// `out` has enough for now: call again, with what is left of the input, when that has gone
     /// down the row (a filter that makes much of little).
     More,
-    /// Behind what is in `out` comes the body of this subrequest; call again with what is left of the
-    /// input, which may go on at once.
+    /// Behind what is in `out` comes the body of this subrequest; call again with what is left of
+    /// the input, which may go on at once.
     Include(Handle),
-    /// Wait for this, then call again with what is left of the input (work in a thread pool, the end of
-    /// a subrequest). What is in `out` goes down the row meanwhile.
+    /// Wait for this, then call again with what is left of the input (work in a thread pool, the
+    /// end of a subrequest). What is in `out` goes down the row meanwhile.
     Wait(Until),
     /// The body cannot be finished.
     Fail,

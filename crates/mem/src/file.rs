@@ -18,8 +18,8 @@ struct Inner {
 
 impl FileHandle {
     /// An open file. `direct`: it is read past the page cache (`O_DIRECT`). `close` takes care of
-    /// it in the end, where it lies on a slow file system: one of the network, or made by a process,
-    /// on which reading what is in memory, and closing, may wait all the same.
+    /// it in the end, where it lies on a slow file system: one of the network, or made by a
+    /// process, on which reading what is in memory, and closing, may wait all the same.
     pub fn new(fd: OwnedFd, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
         FileHandle(Arc::new(Inner { fd: Some(fd), direct, close }))
     }

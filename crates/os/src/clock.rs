@@ -20,10 +20,11 @@ pub fn utc_offset_secs(unix_secs: i64) -> i32 {
     unsafe { tm.assume_init() }.tm_gmtoff as i32
 }
 
-/// Writes a time as `strftime` does, in UTC (called GMT) or the local zone; `None` where that would be
-/// longer than `max` bytes, or the format holds a NUL.
+/// Writes a time as `strftime` does, in UTC (called GMT) or the local zone; `None` where that would
+/// be longer than `max` bytes, or the format holds a NUL.
 pub fn strftime(format: &[u8], unix_secs: i64, local: bool, max: usize) -> Option<Vec<u8>> {
-    // An empty result cannot be told from one that is too long: a byte in front makes the difference.
+    // An empty result cannot be told from one that is too long: a byte in front makes the
+    // difference.
     let mut with_mark = Vec::with_capacity(format.len() + 1);
     with_mark.push(b' ');
     with_mark.extend_from_slice(format);

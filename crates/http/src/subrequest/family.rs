@@ -60,8 +60,8 @@ impl Request {
     }
 
     /// A module's state that a client's request and all its subrequests have in common, made now if
-    /// there is none. It outlives redirects inside the server, and is dropped when the last of those
-    /// requests is over, in whatever way it ends.
+    /// there is none. It outlives redirects inside the server, and is dropped when the last of
+    /// those requests is over, in whatever way it ends.
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
         let mut all = self.family().state.borrow_mut();
         if let Some(found) = all.iter().find_map(|s| s.clone().downcast::<T>().ok()) {

@@ -1,9 +1,9 @@
 //! Subrequests: requests that the server makes to itself while it answers one of a client.
 //!
-//! A subrequest is a [`Request`] of its own on a task of its own, so that several run at the same time.
-//! It has the client's head and connection, and shares the variables that are kept; URI, arguments,
-//! location and response are its own. Where its body goes is a [`Pipe`] to the request that made it,
-//! which holds little: a subrequest whose turn has not come waits when that is full.
+//! A subrequest is a [`Request`] of its own on a task of its own, so that several run at the same
+//! time. It has the client's head and connection, and shares the variables that are kept; URI,
+//! arguments, location and response are its own. Where its body goes is a [`Pipe`] to the request
+//! that made it, which holds little: a subrequest whose turn has not come waits when that is full.
 //!
 //! ```text
 //!  filters ─▶ queue of the parent:  bytes │ subrequest │ bytes │ subrequest
@@ -264,8 +264,8 @@ impl Request {
         }
     }
 
-    /// The connection, where this request is the one to notice that the client is gone: of a family,
-    /// that is the client's own.
+    /// The connection, where this request is the one to notice that the client is gone: of a
+    /// family, that is the client's own.
     pub fn watched(&self) -> Option<&Rc<crate::conn::Conn>> {
         if self.is_subrequest() { None } else { Some(self.c()) }
     }

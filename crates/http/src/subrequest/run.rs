@@ -22,8 +22,8 @@ impl Drop for End {
     }
 }
 
-/// A subrequest's task. The guard is made by the caller's call, not by the first poll: a task may be
-/// cancelled before that.
+/// A subrequest's task. The guard is made by the caller's call, not by the first poll: a task may
+/// be cancelled before that.
 pub(super) fn run(mut r: Box<Request>, pipe: Rc<Pipe>) -> impl Future<Output = ()> {
     let end = End(pipe);
     async move {

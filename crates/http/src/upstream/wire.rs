@@ -59,8 +59,8 @@ pub(crate) async fn only_if<F: Future>(on: bool, f: F) -> F::Output {
     if on { f.await } else { std::future::pending().await }
 }
 
-/// Waits until the client is known to be gone. Of several that wait on one connection (a request and
-/// its subrequests) only the first is told; the others go on as if nothing was.
+/// Waits until the client is known to be gone. Of several that wait on one connection (a request
+/// and its subrequests) only the first is told; the others go on as if nothing was.
 pub(crate) async fn client_end(c: &Conn) {
     if c.sock.closed_by_peer().await.is_err() {
         std::future::pending::<()>().await;
