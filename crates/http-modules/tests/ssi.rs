@@ -199,3 +199,20 @@ fn includes() {
         assert_eq!((head.status, head.body.len()), (200, 0));
     });
 }
+
+/// On one driver only, since it takes its time.
+#[test]
+fn a_tree_of_parts_has_an_end() {
+    let twice = "<!--#include virtual='/page.html' --><!--#include virtual='/page.html' -->.";
+    let weir = site(Driver::ALL[0], &[("page.html", twice)], "ssi_silent_errors on;");
+    // Each page is 50 levels above the last: without a limit there would be no end of it.
+    let text = weir.get("/page.html").text();
+    assert_eq!(text, ".".repeat(64_536));
+    let log = weir.error_log();
+    assert!(log.contains("too many subrequests while processing \"/page.html\""));
+    let worker = weir.workers()[0];
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap_or_default();
+    assert!((1..100 << 10).contains(&peak), "{peak} kB");
+}

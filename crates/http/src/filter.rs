@@ -217,31 +217,31 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Puts out the queue.
+    /// Puts out the queue. Where that has to end early, what came before goes out all the same.
     async fn pump(&mut self, r: &mut Request, mut goal: Goal) -> Result<(), SendFailed> {
         loop {
-            if let Goal::Until(until) = &mut goal
-                && let Some(done) = poll_fn(|cx| Poll::Ready(now(until.as_mut().poll(cx)))).await
-            {
-                return done.map_err(|_| SendFailed);
-            }
-            let front = match front(r) {
-                Ok(front) => front,
-                Err(e) => {
-                    // What came before is whole.
+            let reached = match &mut goal {
+                Goal::Until(until) => poll_fn(|cx| Poll::Ready(now(until.as_mut().poll(cx)))).await,
+                Goal::Room | Goal::Empty => None,
+            };
+            let front = match reached {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(_)) => Err(SendFailed),
+                None => front(r),
+            };
+            let busy = match (front, &goal) {
+                (Err(e), _) => {
                     let _ = flush(r).await;
                     return Err(e);
                 }
-            };
-            let busy = match (front, &goal) {
-                (Front::Piece(piece, last), _) => {
+                (Ok(Front::Piece(piece, last)), _) => {
                     self.coded(r, piece, last).await?;
                     continue;
                 }
-                (Front::Nothing, Goal::Room | Goal::Empty) => return Ok(()),
-                (Front::Busy(_), Goal::Room) if has_room(r) => return Ok(()),
-                (Front::Nothing, Goal::Until(_)) => None,
-                (Front::Busy(pipe), _) => Some(pipe),
+                (Ok(Front::Nothing), Goal::Room | Goal::Empty) => return Ok(()),
+                (Ok(Front::Busy(_)), Goal::Room) if has_room(r) => return Ok(()),
+                (Ok(Front::Nothing), Goal::Until(_)) => None,
+                (Ok(Front::Busy(pipe)), _) => Some(pipe),
             };
             flush(r).await?;
             news(r, busy, &mut goal).await?;
