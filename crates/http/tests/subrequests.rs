@@ -54,6 +54,12 @@ impl PhaseHandler for Late {
             match &r.uri[..] {
                 b"/flood" => r.out.body = Body::Stream(Box::new(Flood { left: FLOOD })),
                 b"/gone" => return Verdict::Close,
+                b"/copied" => {
+                    let uri = Bytes::from_static(b"/300");
+                    let copy = Subrequest { take: Use::Head, ..Subrequest::new(uri, Bytes::new()) };
+                    r.subrequest(copy).ok().unwrap().detach();
+                    r.respond(200, Bytes::from_static(b"text/plain"), text);
+                }
                 b"/broken" => r.out.body = Body::Stream(Box::new(Flood { left: 0 })),
                 _ => r.respond(200, Bytes::from_static(b"text/plain"), text),
             }
@@ -355,5 +361,26 @@ fn kept_connections_go_on_behind_a_page_of_parts() {
         for want in ["c\r\n0\r\n\r\n", "d\r\n0\r\n\r\n", "c\r\n0\r\n\r\n"] {
             assert!(client.until("\r\n0\r\n\r\n").await.ends_with(want));
         }
+    });
+}
+
+#[test]
+fn what_was_let_go_holds_nobody() {
+    each_driver(|| async {
+        let folder = Folder::new("let-go");
+        let served = serve(SERVER, MODULES, folder.path());
+        let mut client = Client::connect(&served).await;
+        let next = "GET /?d HTTP/1.1\r\nHost: a\r\n\r\n";
+        let copied = "GET /copied?c HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.send(format!("{copied}{next}").as_bytes()).await;
+        assert!(client.until("\r\n0\r\n\r\n").await.ends_with("c\r\n0\r\n\r\n"));
+        assert!(client.until("\r\n0\r\n\r\n").await.ends_with("d\r\n0\r\n\r\n"));
+        // The client sees the end of its connection before the copy's.
+        let answer = exchange(&served, &[request("/copied?e").as_bytes()]).await;
+        assert!(answer.ends_with("\r\n\r\ne"), "{answer}");
+        assert!(RUNNING.get() > 0, "the copies go on");
+        drop(client);
+        event::sleep(1000).await;
+        assert_eq!(RUNNING.get(), 0);
     });
 }
