@@ -150,3 +150,38 @@ fn copies_of_requests() {
         assert_eq!(weir.get("/off").text(), "off");
     });
 }
+
+#[test]
+fn actions_behind_answers() {
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            "log_format post '$uri $body_bytes_sent $request_uri';
+             access_log logs/post.log post;
+             server {
+                 listen 127.0.0.1:%PORT0%;
+                 location /page.html { post_action /done; }
+                 location /named { post_action @done; return 200 named; }
+                 location /passed { post_action /pass; return 200 passed; }
+                 location /lost { post_action /nowhere; return 200 lost; }
+                 location /done { return 200 HIDDEN; }
+                 location @done { return 404; }
+                 location /pass { proxy_pass http://127.0.0.1:%PORT0%/large.html?$body_bytes_sent; }
+             }",
+        );
+        // All over one connection: nothing of an action is on it.
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let all = ["/page.html", "/named", "/passed", "/lost"].map(get).concat();
+        let last = "GET /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let answers = String::from_utf8_lossy(&weir.raw(format!("{all}{last}"))).into_owned();
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 5, "{answers}");
+        assert!(!answers.contains("HIDDEN") && answers.ends_with("\r\n\r\npage"), "{answers}");
+        let log = weir.wait_for_log("post.log", "/lost");
+        assert_eq!(log, "/nowhere 4 /lost");
+        let log = weir.log("post.log");
+        for line in ["/done 4 /page.html", "/named 5 /named", "/pass 6 /passed"] {
+            assert!(log.lines().any(|l| l == line), "{line} is not in {log}");
+        }
+        assert!(log.contains(" /large.html?6"), "{log}");
+    });
+}

@@ -412,6 +412,9 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         false => Box::pin(r.respond_and_drain(more)).await,
     };
     r.flags.complete = sent.is_ok();
+    if !r.loc.core.post_action.is_empty() {
+        Box::pin(post_action(r)).await;
+    }
     log_phase(r).await;
     if sent.is_err() {
         return Some(After::Close);
@@ -464,6 +467,31 @@ async fn linger(c: &Conn) {
             _ => return,
         }
     }
+}
+
+/// `post_action`: the request, which is answered, goes through the phases once more, for what the
+/// handlers do; nothing of that is sent. Logged is where it ends.
+async fn post_action(r: &mut Request) {
+    let target = r.loc.core.post_action.clone();
+    let (keepalive, err_status) = (r.flags.keepalive, r.err_status);
+    // The client need not wait for it.
+    if send::flush(r).await.is_err() {
+        r.flags.keepalive = false;
+    }
+    r.queue.clear();
+    r.body_filters.clear();
+    r.flags.header_only = true;
+    r.flags.post_action = true;
+    let verdict = match target.first() {
+        Some(b'/') => r.internal_redirect(&target, b""),
+        _ => r.named_redirect(&target),
+    };
+    phases::go_on(r, verdict).await;
+    if let crate::output::Body::Stream(mut source) = std::mem::take(&mut r.out.body) {
+        source.abandoned(r);
+    }
+    r.err_status = err_status;
+    r.flags.keepalive &= keepalive;
 }
 
 /// Runs the log phase of the location that the request ended in.

@@ -275,6 +275,8 @@ settings! {
         lingering_timeout: u64 = 5_000,
         /// `reset_timedout_connection`.
         reset_timedout_connection: bool = false,
+        /// `post_action`; empty is none.
+        post_action: bytes::Bytes = bytes::Bytes::new(),
         /// `absolute_redirect`.
         absolute_redirect: bool = true,
         /// `server_name_in_redirect`.

@@ -4,7 +4,9 @@
 use conf::ConfError;
 use conf::Node;
 use conf::table::{Args, Contexts as C, Directive};
-use conf::value::{self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size};
+use conf::value::{
+    self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size, set_str,
+};
 
 use crate::core_conf::{
     CoreLocDraft, CoreSrvDraft, IfModifiedSince, InFileOnly, KeepaliveDisable, Lingering, Satisfy,
@@ -505,6 +507,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "off",
         loc.reset_timedout_connection = set_flag,
         "Whether connections that timed out are reset rather than closed."
+    ),
+    simple!(
+        post_action,
+        HSLI,
+        Args::T1,
+        "",
+        loc.post_action = set_str,
+        "Where a request goes inside the server when it is answered: a URI, or a named location."
     ),
     simple!(
         absolute_redirect,

@@ -54,7 +54,12 @@ pub(crate) async fn run_inside(r: &mut Request) -> Outcome {
 
 /// Answers `status` as a handler's verdict would (for errors found outside the phases).
 pub(crate) async fn refuse(r: &mut Request, status: u16) -> Outcome {
-    match settle(r, Verdict::Status(status)) {
+    go_on(r, Verdict::Status(status)).await
+}
+
+/// Goes on from a verdict.
+pub(crate) async fn go_on(r: &mut Request, verdict: Verdict) -> Outcome {
+    match settle(r, verdict) {
         Ok(from) => drive(r, from).await,
         Err(o) => o,
     }

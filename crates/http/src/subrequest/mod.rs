@@ -267,7 +267,8 @@ impl Request {
     /// The connection, where this request is the one to notice that the client is gone: of a
     /// family, that is the client's own.
     pub fn watched(&self) -> Option<&Rc<crate::conn::Conn>> {
-        if self.is_subrequest() { None } else { Some(self.c()) }
+        let own = !self.is_subrequest() && !self.flags.post_action;
+        own.then(|| self.c())
     }
 
     /// Waits until the client is gone; for ever where others look out for that.
