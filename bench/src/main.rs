@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod drivers;
 mod idle;
 mod options;
 mod proc;
@@ -45,6 +46,7 @@ const LOADS: &[Load] = &[
     load("idle", "10,000 idle keep-alive connections: memory each", true, idle::run),
     load("blocks", "start and reload with 1, 1,000 and 10,000 servers", true, blocks::run),
     load("syscalls", "system calls a request, 1 KB file", true, syscalls::run),
+    load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];

@@ -11,7 +11,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --rounds N        rounds of each server, interleaved (5)
   --seconds S       length of a round (4)
   --storm-seconds S length of a storm (60)
-  --servers A,B     of nginx, weir, floor (all that are there)
+  --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
   --weir PATH       (target/release/weir)
   --connections N   of the idle load (10000)
@@ -78,7 +78,7 @@ impl Options {
         }
         let wanted: Vec<Kind> = match asked {
             Some(names) => names.split(',').map(Kind::named).collect::<Result<_, _>>()?,
-            None => Kind::ALL.to_vec(),
+            None => Kind::USUAL.to_vec(),
         };
         for kind in wanted {
             let binary = kind.binary(&options);

@@ -23,19 +23,23 @@ pub enum Kind {
     Nginx,
     /// Ours.
     Weir,
+    /// Ours with `use io_uring`; only where it is asked for.
+    Uring,
     /// The bare responder.
     Floor,
 }
 
 impl Kind {
-    /// All of them, the reference first.
-    pub const ALL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Floor];
+    /// Those that are compared unless others are named, the reference first.
+    pub const USUAL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Floor];
+    const ALL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Uring, Self::Floor];
 
     /// Its name in tables and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
             Self::Weir => "weir",
+            Self::Uring => "weir-uring",
             Self::Floor => "floor",
         }
     }
@@ -50,7 +54,7 @@ impl Kind {
     pub fn binary(self, options: &Options) -> &Path {
         match self {
             Self::Nginx => &options.nginx,
-            Self::Weir => &options.weir,
+            Self::Weir | Self::Uring => &options.weir,
             Self::Floor => &options.floor,
         }
     }
@@ -302,6 +306,7 @@ fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome 
     let text = CONFIG
         .replace("%ONLY_NGINX%", &only_nginx)
         .replace("%USER%", if as_root { "user root;" } else { "" })
+        .replace("%USE%", if kind == Kind::Uring { "use io_uring;" } else { "" })
         .replace("%CONNECTIONS%", &setup.connections.to_string())
         .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })
         .replace("%GENERATION%", &setup.generation.to_string())

@@ -5,20 +5,25 @@ use std::process::{Command, Stdio};
 
 use crate::options::Options;
 use crate::report::{self, row};
-use crate::server::{Server, Setup};
+use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, wrk};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Counts for every server, with and without the file cache, at few and at many connections.
 pub fn run(options: &Options, _name: &str) -> Outcome {
+    run_on(options, &options.servers)
+}
+
+/// The same for these servers.
+pub fn run_on(options: &Options, kinds: &[Kind]) -> Outcome {
     mount_tracefs()?;
     let mut rows =
         vec![row(["server", "open_file_cache", "connections", "requests", "calls each"])];
     for file_cache in [true, false] {
         for connections in [64, 500] {
             // The floor has no file and no cache: one row is enough.
-            for &kind in options.servers.iter().filter(|k| k.is_real() || file_cache) {
+            for &kind in kinds.iter().filter(|k| k.is_real() || file_cache) {
                 let setup = Setup { file_cache, ..Setup::default() };
                 let (server, _) = Server::start(options, kind, &setup)?;
                 let (calls, requests) = count(options, &server, connections)?;

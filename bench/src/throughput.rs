@@ -29,6 +29,8 @@ fn shape(name: &str) -> Shape {
     };
     match name {
         "1k-cache" => Shape { file_cache: true, ..usual },
+        "1k-cache-500" => Shape { file_cache: true, connections: 500, ..usual },
+        "1k-cache-1000" => Shape { file_cache: true, connections: 1000, ..usual },
         "1k-500" => Shape { connections: 500, ..usual },
         "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
         "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
@@ -54,10 +56,15 @@ struct Series {
 
 /// Runs a load against every server, round after round.
 pub fn run(options: &Options, name: &str) -> Outcome {
+    run_on(options, name, &options.servers, Kind::Nginx)
+}
+
+/// The same against these servers; ratios are to the last one named.
+pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) -> Outcome {
     let shape = shape(name);
     let setup = Setup { file_cache: shape.file_cache, close: shape.close, ..Setup::default() };
     let mut servers = Vec::new();
-    for &kind in options.servers.iter().filter(|k| k.is_real() || shape.floor) {
+    for &kind in kinds.iter().filter(|k| k.is_real() || shape.floor) {
         servers.push((Server::start(options, kind, &setup)?.0, Series::default()));
     }
     for (server, _) in &servers {
@@ -69,7 +76,7 @@ pub fn run(options: &Options, name: &str) -> Outcome {
             measure(&shape, options.seconds, server, series)?;
         }
     }
-    print(&servers);
+    print(&servers, reference);
     Ok(())
 }
 
@@ -103,7 +110,7 @@ fn p99(series: &Series) -> String {
     if p99 < p50 { "-".to_string() } else { format!("{p99:.0}") }
 }
 
-fn print(servers: &[(Server, Series)]) {
+fn print(servers: &[(Server, Series)], to: Kind) {
     let mut rows = vec![row([
         "server",
         "requests/s",
@@ -129,11 +136,12 @@ fn print(servers: &[(Server, Series)]) {
         ]));
     }
     report::table(&rows);
-    let Some((_, reference)) = servers.iter().find(|(s, _)| s.kind == Kind::Nginx) else { return };
-    for (server, s) in servers.iter().filter(|(s, _)| s.kind != Kind::Nginx) {
+    let Some((_, reference)) = servers.iter().find(|(s, _)| s.kind == to) else { return };
+    for (server, s) in servers.iter().filter(|(s, _)| s.kind != to) {
         println!(
-            "{} / nginx: CPU {}, requests/s {}",
+            "{} / {}: CPU {}, requests/s {}",
             server.kind.name(),
+            to.name(),
             report::ratios(&s.cpu_us, &reference.cpu_us),
             report::ratios(&s.rate, &reference.rate)
         );

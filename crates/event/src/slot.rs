@@ -119,6 +119,11 @@ pub(crate) struct Slots {
     fired: Vec<u32>,
     /// Operations that the driver is to give up.
     cancels: Vec<u32>,
+    /// Operations that were given to the driver since the last wait. Most have landed after the
+    /// next one, and then never needed a timer.
+    departed: Vec<SlotKey>,
+    /// The soonest deadline of those.
+    departed_ms: u64,
 }
 
 impl Slots {
@@ -134,6 +139,8 @@ impl Slots {
             parked: 0,
             fired: Vec::new(),
             cancels: Vec::new(),
+            departed: Vec::new(),
+            departed_ms: u64::MAX,
         }
     }
 
@@ -226,9 +233,27 @@ impl Slots {
         }
     }
 
-    /// The operation of slot `index`, which waits, is given to the driver.
-    pub(crate) fn fly(&mut self, index: u32) {
-        self.list[index as usize].state = State::Flying;
+    /// The operation of slot `index`, which waits without a deadline, is given to the driver.
+    pub(crate) fn fly(&mut self, index: u32, deadline_ms: u64) {
+        let slot = &mut self.list[index as usize];
+        slot.state = State::Flying;
+        slot.deadline_ms = deadline_ms;
+        if deadline_ms != u64::MAX {
+            self.departed.push(SlotKey { index, generation: slot.generation });
+            self.departed_ms = self.departed_ms.min(deadline_ms);
+        }
+    }
+
+    /// A wait is over: what has not landed in it gets its timer.
+    pub(crate) fn time_flights(&mut self) {
+        let mut departed = std::mem::take(&mut self.departed);
+        for key in departed.drain(..) {
+            if self.state(key) == State::Flying {
+                self.wheel.insert(&mut self.list, key.index);
+            }
+        }
+        self.departed = departed;
+        self.departed_ms = u64::MAX;
     }
 
     /// The driver is done with the operation of slot `index`. Returns whether it was an orphan,
@@ -354,7 +379,10 @@ impl Slots {
 
     /// When [`Slots::expire`] has something to do next.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        self.wheel.next_ms()
+        match (self.wheel.next_ms(), self.departed_ms) {
+            (next, u64::MAX) => next,
+            (next, departed) => Some(next.map_or(departed, |next| next.min(departed))),
+        }
     }
 
     /// Operations that hold a slot.

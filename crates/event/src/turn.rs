@@ -149,6 +149,7 @@ impl Inner {
     fn apply_turn(&mut self) -> Vec<io::Error> {
         let Inner { core, driver } = self;
         driver.apply(core, Phase::Rest);
+        core.slots.time_flights();
         let now_ms = base::time::now_ms();
         core.slots.expire(&mut core.tasks, now_ms);
         self.cancel_flights();

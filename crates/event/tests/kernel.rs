@@ -389,3 +389,58 @@ fn a_coarse_clock_moves_in_steps() {
         assert!(passed >= 5 * 40 - 45, "{passed} ms");
     });
 }
+
+/// A kept connection that was idle for so long that a driver may have changed how it waits for it.
+#[test]
+fn a_long_idle_connection_wakes() {
+    let driver = event::DriverKind::Uring;
+    let mut event_loop = Loop::new(Options { driver, ..Options::default() }).expect("a loop");
+    let body = async {
+        let gate = Gate::new();
+        let (sock, mut peer) = pair();
+        for (words, idle_ms) in [("first", 0), ("second", 0), ("third", 2500), ("fourth", 0)] {
+            event::spawn({
+                let mut peer = peer.try_clone().expect("cloned");
+                async move {
+                    event::sleep(idle_ms + 5).await;
+                    peer.write_all(words.as_bytes()).expect("written");
+                }
+            });
+            let wake = sock.readable_or(&gate, Deadline::in_ms(10_000)).await;
+            assert_eq!(wake.expect("no error"), Wake::Ready);
+            let page = sock.recv(1, Deadline::in_ms(1000)).await.expect("received");
+            assert_eq!(&*page, words.as_bytes());
+        }
+        // The same with an end instead of bytes.
+        event::spawn(async move {
+            event::sleep(2500).await;
+            peer.write_all(b"bye").expect("written");
+        });
+        sock.readable(Deadline::in_ms(10_000)).await.expect("readable");
+        assert_eq!(read_to_end(&sock).await, b"bye");
+    };
+    event_loop.block_on(body).expect("the loop runs");
+}
+
+#[test]
+fn what_nobody_receives_stays_with_the_peer() {
+    run(|| async {
+        let (sock, mut peer) = pair();
+        peer.write_all(b"x").expect("written");
+        assert_eq!(&*sock.recv(1, Deadline::in_ms(1000)).await.expect("received"), b"x");
+        // Waiting may begin to receive; it must not go on for ever.
+        assert!(sock.readable(Deadline::in_ms(5)).await.is_err());
+        peer.set_nonblocking(true).expect("nonblocking");
+        let part = vec![7; 64 * 1024];
+        let mut sent = 0;
+        for _ in 0..200 {
+            while let Ok(count) = peer.write(&part) {
+                sent += count;
+                assert!(sent < 4 << 20, "received without limit");
+            }
+            event::sleep(0).await;
+        }
+        drop(peer);
+        assert_eq!(read_to_end(&sock).await.len(), sent);
+    });
+}

@@ -183,12 +183,13 @@ impl Wait {
             return Poll::Ready((Some(op), Err(io::ErrorKind::ResourceBusy.into())));
         }
         entry.flights += 1;
-        let deadline_ms = deadline.at_ms();
-        let terms = Terms { sock: sock.key.index, gate: 0, park: false, deadline_ms };
+        // The deadline is the flight's, and needs no timer before the next wait is over.
+        let sock_index = sock.key.index;
+        let terms = Terms { sock: sock_index, gate: 0, park: false, deadline_ms: u64::MAX };
         self.begin(inner, cx, terms);
         let slot = self.key().index;
         inner.core.set_waiter(sock.key, direction, slot);
-        inner.core.slots.fly(slot);
+        inner.core.slots.fly(slot, deadline.at_ms());
         inner.core.flights.insert(slot, op, sock.key);
         inner.driver.start(&mut inner.core, slot, sock.fd());
         Poll::Pending
