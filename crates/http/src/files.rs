@@ -402,7 +402,7 @@ fn opened(loaded: Loaded) -> OpenFile {
         facts: Facts::new(loaded.meta),
         fd: loaded.fd.map(|fd| {
             let close: Option<fn(OwnedFd)> = if loaded.local { None } else { Some(close) };
-            FileHandle::new(fd, loaded.direct, close)
+            FileHandle::new(fd, near::key(&loaded.meta), loaded.direct, close)
         }),
         content: loaded.content.map(Bytes::from),
     }

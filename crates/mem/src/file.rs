@@ -13,15 +13,22 @@ struct Inner {
     /// Taken out at the end only.
     fd: Option<OwnedFd>,
     direct: bool,
+    key: u64,
     close: Option<fn(OwnedFd)>,
 }
 
 impl FileHandle {
-    /// An open file. `direct`: it is read past the page cache (`O_DIRECT`). `close` takes care of
-    /// it in the end, where it lies on a slow file system: one of the network, or made by a
-    /// process, on which reading what is in memory, and closing, may wait all the same.
-    pub fn new(fd: OwnedFd, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
-        FileHandle(Arc::new(Inner { fd: Some(fd), direct, close }))
+    /// An open file. `key`: see [`FileHandle::key`]. `direct`: it is read past the page cache
+    /// (`O_DIRECT`). `close` takes care of it in the end, where it lies on a slow file system: one
+    /// of the network, or made by a process, on which reading what is in memory, and closing, may
+    /// wait all the same.
+    pub fn new(fd: OwnedFd, key: u64, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
+        FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, close }))
+    }
+
+    /// A number that other handles of the same file on disk have too; 0 for none.
+    pub fn key(&self) -> u64 {
+        self.0.key
     }
 
     /// Whether it is read past the page cache.
@@ -42,7 +49,7 @@ impl FileHandle {
 
 impl From<OwnedFd> for FileHandle {
     fn from(fd: OwnedFd) -> FileHandle {
-        FileHandle::new(fd, false, None)
+        FileHandle::new(fd, 0, false, None)
     }
 }
 
@@ -82,7 +89,7 @@ mod tests {
     #[test]
     fn the_last_one_closes() {
         let open = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null opens"));
-        let one = FileHandle::new(open(), false, Some(count));
+        let one = FileHandle::new(open(), 7, false, Some(count));
         let two = one.clone();
         assert!(one.same(&two) && !one.same(&open().into()));
         assert!(one.is_slow() && !one.is_direct());

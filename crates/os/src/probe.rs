@@ -124,6 +124,12 @@ pub fn read_ahead(fd: impl AsFd, pos: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::WillNeed)?)
 }
 
+/// Asks the kernel to forget the pages of a file that were written to the disk, as far as it likes;
+/// whether it took the wish. For tests and measurements.
+pub fn forget(fd: impl AsFd) -> bool {
+    rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed).is_ok()
+}
+
 /// Whether an open file lies on a file system of this machine, which answers from memory what is in
 /// memory. Others (of the network, or made by a process) may have to ask even then. May wait.
 pub fn is_local(fd: impl AsFd) -> bool {

@@ -22,6 +22,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use event::sim::disk_is_cold;
+use mem::FileHandle;
 use os::file::FileMeta;
 use os::probe::{self, Probes};
 
@@ -269,17 +270,65 @@ pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
     }
 }
 
+/// A number for a file on disk.
+pub(super) fn key(meta: &FileMeta) -> u64 {
+    (meta.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ meta.dev.rotate_left(32)) | 1
+}
+
+/// Ranges of files that were found in memory a moment ago: whole bodies, mostly. A file that is sent
+/// again and again is looked for some times a second, and not for each response.
+#[derive(Clone, Copy)]
+struct Found {
+    key: u64,
+    at_ms: u64,
+    pos: u64,
+    end: u64,
+}
+
+/// How long a range that was found in memory counts as being there, milliseconds. What is used
+/// goes from memory last; a disk that fills memory within this time is one that answers quickly.
+const FOUND_MS: u64 = 250;
+
+/// Files remembered.
+const FOUND: usize = 256;
+
+thread_local! {
+    static RANGES: RefCell<[Found; FOUND]> = const {
+        RefCell::new([Found { key: 0, at_ms: 0, pos: 0, end: 0 }; FOUND])
+    };
+}
+
 /// Whether `pos..pos + len` of a file can be sent without waiting.
-///
-/// `cachestat(2)` counts pages that are being read with those that are there; one-byte reads at
-/// both ends tell those: what is read at once, by anybody, is read in one piece and in order.
-pub(crate) fn is_cached(fd: impl AsFd, pos: u64, len: u64) -> bool {
+pub(crate) fn is_cached(file: &FileHandle, pos: u64, len: u64) -> bool {
+    if disk_is_cold() {
+        return false;
+    }
+    let (key, end, now) = (file.key(), pos + len, base::time::now_ms());
+    let place = (key >> 32) as usize % FOUND;
+    RANGES.with_borrow_mut(|ranges| {
+        let found = &mut ranges[place];
+        let known = key != 0 && found.key == key && found.at_ms + FOUND_MS > now;
+        if known && found.pos <= pos && end <= found.end {
+            return true;
+        }
+        let there = look(file, pos, len);
+        if there && key != 0 {
+            *found = match known && found.pos <= pos && pos <= found.end {
+                true => Found { end, ..*found },
+                false => Found { key, at_ms: now, pos, end },
+            };
+        }
+        there
+    })
+}
+
+/// Asks the kernel. `cachestat(2)` counts pages that are being read with those that are there;
+/// one-byte reads at both ends tell those: what is read at once, by anybody, is read in one piece
+/// and in order.
+fn look(fd: impl AsFd, pos: u64, len: u64) -> bool {
     let probes = Probes::here();
     if len == 0 {
         return true;
-    }
-    if disk_is_cold() {
-        return false;
     }
     if probes.cachestat {
         let page = probe::page_size();
@@ -296,4 +345,89 @@ pub(crate) fn is_cached(fd: impl AsFd, pos: u64, len: u64) -> bool {
         Err(e) => probes.cachestat && e.kind() != io::ErrorKind::WouldBlock && must_wait(&e),
     };
     there(pos + len - 1) && (len <= probe::page_size() || there(pos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Temp(std::path::PathBuf);
+
+    impl Temp {
+        fn new(name: &str, len: usize) -> Temp {
+            let path =
+                std::env::temp_dir().join(format!("weir-near-{name}-{}", std::process::id()));
+            std::fs::write(&path, vec![b'x'; len]).unwrap();
+            Temp(path)
+        }
+
+        fn bytes(&self) -> &[u8] {
+            use std::os::unix::ffi::OsStrExt;
+            self.0.as_os_str().as_bytes()
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn opened(temp: &Temp) -> FileHandle {
+        let fd = os::file::open(&temp.0).unwrap();
+        let meta = os::file::fstat(&fd).unwrap();
+        FileHandle::new(fd, key(&meta), false, None)
+    }
+
+    #[test]
+    fn pages_that_are_gone_are_noticed() {
+        let temp = Temp::new("pages", 1 << 20);
+        let (file, len) = (opened(&temp), 1 << 20);
+        assert!(look(&file, 0, len) && look(&file, 4095, 2) && look(&file, len - 1, 1));
+        assert!(!look(&file, 1, len), "nothing lies behind the end");
+        std::fs::File::open(&temp.0).and_then(|f| f.sync_all()).unwrap();
+        if !probe::forget(&file) || look(&file, len - 1, 1) {
+            eprintln!("SKIPPED: this file system keeps its pages in memory");
+            return;
+        }
+        assert!(!look(&file, 0, len) && !look(&file, 0, 1));
+        os::file::read_at(&file, &mut vec![0; 1 << 20], 0).unwrap();
+        assert!(look(&file, 0, len));
+    }
+
+    #[test]
+    fn what_was_found_is_not_looked_for_again_at_once() {
+        base::time::pin(5_000, 1_700_000_000_000);
+        let temp = Temp::new("found", 300_000);
+        let file = opened(&temp);
+        assert!(is_cached(&file, 0, 200_000) && is_cached(&file, 200_000, 100_000));
+        std::fs::write(&temp.0, b"").unwrap();
+        assert!(is_cached(&file, 100, 299_900), "remembered");
+        assert!(is_cached(&opened(&temp), 0, 300_000), "by any handle of the file");
+        assert!(!is_cached(&file, 0, 300_001));
+        base::time::pin(5_000 + FOUND_MS, 1_700_000_000_000);
+        assert!(!is_cached(&file, 0, 300_000));
+        base::time::unpin();
+    }
+
+    #[test]
+    fn local_files_are_answered_once_their_device_is_known() {
+        let temp = Temp::new("known", 10);
+        let fd = os::file::open(&temp.0).unwrap();
+        let meta = os::file::fstat(&fd).unwrap();
+        assert!(learn(meta.dev, &fd), "the folder for temporary files is local");
+        let missing = [temp.bytes(), b"-not"].concat();
+        if Probes::here().open {
+            assert!(matches!(stat(temp.bytes()), Poll::Ready(Ok(m)) if m == meta));
+            assert!(was_walked(temp.bytes()) && !was_walked(&missing));
+            let opened = open(temp.bytes());
+            assert!(matches!(opened, Poll::Ready(Ok((_, m))) if m == meta));
+            // That a name is not there is in memory once somebody has asked.
+            assert!(os::file::stat(super::super::door::path_of(&missing)).is_err());
+            assert!(
+                matches!(stat(&missing), Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::NotFound)
+            );
+        }
+        assert!(!was_walked(b"/elsewhere"));
+    }
 }
