@@ -23,7 +23,7 @@ const CONF: &str = "
         location /threads/ { alias html/; aio threads; sendfile_max_chunk 512k; }
         location /one/ { alias html/; aio threads=one; read_ahead 1m; }
         location /named/ { alias html/; aio threads=o$arg_n; }
-        location /copied/ { alias html/; sendfile off; output_buffers 1 10k; aio_write on; }
+        location /copied/ { alias html/; sendfile off; output_buffers 1 10k; }
         location /direct/ { alias html/; directio 1; directio_alignment 4k; }
         location /direct-off/ { alias html/; directio 4k; aio off; directio_alignment 4k; }
     }";

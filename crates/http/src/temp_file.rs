@@ -1,9 +1,11 @@
 //! Temporary files: numbered files below a folder, for bodies that do not fit in memory.
 
-use std::cell::Cell;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::log::Level;
 use mem::{Buf, Chain, FileHandle};
@@ -72,18 +74,30 @@ impl TempFile {
     /// The system's; the file is of no use then.
     pub fn append(&mut self, chain: &mut Chain) -> Result<(), FileError> {
         while let Some(buf) = chain.pop_front() {
-            let mut bytes = buf.memory().unwrap_or_default();
-            while !bytes.is_empty() {
-                match os::file::write_at(&self.fd, bytes, self.len) {
-                    Ok(n) => {
-                        self.len += n as u64;
-                        bytes = &bytes[n..];
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        let path = self.path.clone();
-                        return Err(FileError::new("pwrite()", path, error));
-                    }
+            self.write(buf.memory().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// The same for bytes that can be carried to another thread.
+    ///
+    /// # Errors
+    /// As [`TempFile::append`].
+    pub fn append_parts(&mut self, parts: &[bytes::Bytes]) -> Result<(), FileError> {
+        parts.iter().try_for_each(|part| self.write(part))
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), FileError> {
+        while !bytes.is_empty() {
+            match os::file::write_at(&self.fd, bytes, self.len) {
+                Ok(n) => {
+                    self.len += n as u64;
+                    bytes = &bytes[n..];
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let path = self.path.clone();
+                    return Err(FileError::new("pwrite()", path, error));
                 }
             }
         }
@@ -144,17 +158,19 @@ fn make_parent(path: &Path) -> Result<(), FileError> {
     made.map_err(|error| FileError::new("mkdir()", parent, error))
 }
 
-/// A number that is probably free: workers begin at different places and count from there.
+/// A number that is probably free: workers begin at different places and count from there, all
+/// threads of one together.
 pub(crate) fn next_number() -> u32 {
-    thread_local!(static NEXT: Cell<Option<u32>> = const { Cell::new(None) });
-    NEXT.with(|next| {
-        let number = next.get().unwrap_or_else(|| {
-            let now = base::time::unix_ms() as u32;
-            std::process::id().wrapping_mul(2_654_435_761).wrapping_add(now)
-        });
-        next.set(Some(number.wrapping_add(1)));
-        number
-    })
+    static NEXT: OnceLock<(u32, AtomicU32)> = OnceLock::new();
+    let pid = std::process::id();
+    let begin = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u32);
+        (pid, AtomicU32::new(pid.wrapping_mul(2_654_435_761).wrapping_add(now)))
+    };
+    let (maker, next) = NEXT.get_or_init(begin);
+    // Numbers of a master that was asked before the fork go to all its workers.
+    let apart = if *maker == pid { 0 } else { pid.wrapping_mul(2_654_435_761) };
+    next.fetch_add(1, Ordering::Relaxed).wrapping_add(apart)
 }
 
 #[cfg(test)]

@@ -130,6 +130,7 @@ const CONF: &str = "server {
     client_body_temp_path temp 1;
     client_header_buffer_size 1k;
     location /whole { echo whole; client_body_buffer_size 2k; }
+    location /written { echo whole; client_body_buffer_size 2k; aio_write on; }
     location /single { echo whole; client_body_in_single_buffer on; }
     location /kept { echo whole; client_body_in_file_only on; }
     location /clean { echo whole; client_body_in_file_only clean; }
@@ -185,7 +186,12 @@ fn large_bodies_go_to_files_without_names() {
         let served = serve(CONF, MODULES, folder.path());
         let body = "0123456789".repeat(5_000);
         let parts: Vec<&str> = (0..5).map(|i| &body[i * 10_000..(i + 1) * 10_000]).collect();
-        for text in [sized("/whole", &body, CLOSE), chunked("/whole", &parts, CLOSE)] {
+        for text in [
+            sized("/whole", &body, CLOSE),
+            chunked("/whole", &parts, CLOSE),
+            sized("/written", &body, CLOSE),
+            chunked("/written", &parts, CLOSE),
+        ] {
             let (a, b) = text.as_bytes().split_at(20_000);
             let got = exchange(&served, &[a, b]).await;
             let (head, echoed) = got.split_once("\r\n\r\n").unwrap();

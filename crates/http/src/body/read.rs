@@ -145,14 +145,14 @@ impl Request {
                 self.body.mem.push(page.into());
             }
             if !memory.whole && !self.body.is_finished() && self.body.mem.len() >= memory.max {
-                self.spill(in_file)?;
+                self.spill(in_file).await?;
             }
         }
         let body = &self.body;
         let too_much = !memory.whole && body.len > memory.max;
         let must = in_file.is_some() && body.framing != Framing::None;
         if too_much || must || body.file.is_some() {
-            self.spill(in_file)?;
+            self.spill(in_file).await?;
         } else if self.loc.core.client_body_in_single_buffer && body.mem.iter().count() > 1 {
             self.body.join();
         }
@@ -179,35 +179,69 @@ impl Request {
     }
 
     /// Moves what is in memory to the temporary file.
-    fn spill(&mut self, in_file: Option<InFile>) -> Result<(), Verdict> {
+    async fn spill(&mut self, in_file: Option<InFile>) -> Result<(), Verdict> {
         let usual = InFile { keep: Keep::Nameless, mode: 0o600, log: Some(Level::Warn) };
         let how = in_file.unwrap_or(usual);
-        if let Err(e) = self.write_to_file(how) {
+        if let Err(e) = self.write_to_file(how).await {
             self.log(Level::Crit, format_args!("{e}"));
             return Err(Verdict::Status(500));
         }
         Ok(())
     }
 
-    fn write_to_file(&mut self, how: InFile) -> Result<(), FileError> {
-        let mut file = match self.body.file.take() {
-            Some(f) => f,
+    async fn write_to_file(&mut self, how: InFile) -> Result<(), FileError> {
+        let file = self.body.file.take();
+        let is_new = file.is_none();
+        let folder = self.loc.core.client_body_temp_path.clone();
+        let mut data = self.body.mem.take();
+        let empty = data.is_empty();
+        let make = move |file: Option<TempFile>| match file {
+            Some(file) => Ok(file),
+            None => TempFile::create(&folder, how.keep, how.mode),
+        };
+        let (file, done) = match self.writing_pool() {
             None => {
-                let folder = &self.loc.core.client_body_temp_path;
-                let file = TempFile::create(folder, how.keep, how.mode)?;
-                // An empty file is only made because one was asked for.
-                if let Some(level) = how.log
-                    && !self.body.mem.is_empty()
-                {
-                    let m = "a client request body is buffered to a temporary file";
-                    self.log(level, format_args!("{m} {}", file.path().display()));
+                let mut file = make(file)?;
+                let done = file.append(&mut data);
+                (file, done)
+            }
+            Some(pool) => {
+                let mut parts: Vec<bytes::Bytes> = Vec::new();
+                while let Some(buf) = data.pop_front() {
+                    parts.extend(buf.into_bytes());
                 }
-                file
+                let task = move || {
+                    // The parts come back: their pages belong to this thread.
+                    let made = make(file).map(|mut file| {
+                        let done = file.append_parts(&parts);
+                        (file, done)
+                    });
+                    (made, parts)
+                };
+                match pool.run(task).await {
+                    Ok((made, _parts)) => made?,
+                    Err(e) => {
+                        let folder = &*self.loc.core.client_body_temp_path.path;
+                        return Err(FileError::new("pwrite()", folder, e.into()));
+                    }
+                }
             }
         };
-        let done = file.append(&mut self.body.mem);
+        // An empty file is only made because one was asked for.
+        if let (Some(level), true, false) = (how.log, is_new, empty) {
+            let m = "a client request body is buffered to a temporary file";
+            self.log(level, format_args!("{m} {}", file.path().display()));
+        }
         self.body.file = Some(file);
         done
+    }
+
+    /// The pool that writes temporary files; `None` where the worker does.
+    fn writing_pool(&mut self) -> Option<event::Pool> {
+        match self.loc.core.aio_write {
+            true => self.pool().ok().flatten(),
+            false => None,
+        }
     }
 
     /// Tells a client that waits for it to go on, if none of the body came yet (RFC 9110 section
