@@ -22,6 +22,8 @@ struct Single {
     /// Configurations that were replaced and still have connections.
     leaving: RefCell<Vec<Rc<Cycle>>>,
     quit: Cell<bool>,
+    /// What is not done yet is given up.
+    forced: Cell<bool>,
     terminate: Cell<bool>,
 }
 
@@ -35,6 +37,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
         current: RefCell::new(Rc::new(cycle)),
         leaving: RefCell::default(),
         quit: Cell::new(false),
+        forced: Cell::new(false),
         terminate: Cell::new(false),
     });
     match single.serve(options) {
@@ -67,7 +70,8 @@ impl Single {
         let idle = |cycle: &Rc<Cycle>| cycle.engines.iter().all(|e| e.idle());
         self.leaving.borrow_mut().retain(|cycle| !idle(cycle));
         let all_idle = || self.leaving.borrow().is_empty() && idle(&self.current());
-        self.terminate.get() || self.quit.get() && all_idle()
+        let pools_idle = || self.forced.get() || event::pool::all_idle();
+        self.terminate.get() || self.quit.get() && all_idle() && pools_idle()
     }
 
     fn signal(self: &Rc<Self>, received: Received) {
@@ -89,8 +93,10 @@ impl Single {
                 cycle.listeners.take().remove_files();
                 cycle.engines.iter().for_each(|engine| engine.quit());
                 if let Some(ms) = after {
+                    let own = self.clone();
                     event::spawn(async move {
                         event::sleep(ms).await;
+                        own.forced.set(true);
                         cycle.engines.iter().for_each(|engine| engine.force());
                     });
                 }

@@ -275,8 +275,8 @@ pub(super) fn key(meta: &FileMeta) -> u64 {
     (meta.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ meta.dev.rotate_left(32)) | 1
 }
 
-/// Ranges of files that were found in memory a moment ago: whole bodies, mostly. A file that is sent
-/// again and again is looked for some times a second, and not for each response.
+/// Ranges of files that were found in memory a moment ago: whole bodies, mostly. A file that is
+/// sent again and again is looked for some times a second, and not for each response.
 #[derive(Clone, Copy)]
 struct Found {
     key: u64,
