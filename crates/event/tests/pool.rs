@@ -97,8 +97,8 @@ fn a_queue_that_is_full_refuses() {
     each_driver(|| async {
         let (log, lines) = log::capture(Level::Error);
         log::set_default(log);
-        let brake = Brake::default();
         for (threads, max_queue) in [(1, 0), (2, 0), (2, 3)] {
+            let brake = Brake::default();
             let pool = Pool::new("small", threads, max_queue);
             let run = || {
                 let simulated = event::driver_name() == "sim";

@@ -55,8 +55,9 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// System calls in which a loop may wait: those of epoll, poll and select.
 fn is_the_loop_s_wait(call: i64) -> bool {
     // x86-64: epoll_wait, epoll_pwait, epoll_pwait2, poll, ppoll, select, pselect6; then those of
-    // the architectures that share a table: epoll_pwait, epoll_pwait2, ppoll, pselect6.
-    [232, 281, 441, 7, 271, 23, 270, 22, 73, 72].contains(&call)
+    // the architectures that share a table: epoll_pwait, epoll_pwait2, ppoll, pselect6; and
+    // io_uring_enter, which has one number everywhere.
+    [232, 281, 441, 7, 271, 23, 270, 22, 73, 72, 426].contains(&call)
 }
 
 /// Asks for fast files for a while; the loop's thread is never found waiting for anything but

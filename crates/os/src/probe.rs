@@ -179,6 +179,8 @@ mod tests {
         if probes.open {
             let found = find(&path).unwrap();
             assert_eq!(facts(&found).unwrap(), file::stat(&path).unwrap());
+            // The kernel remembers that a name is not there once it was asked.
+            assert!(file::stat(Path::new("/no/such/file")).is_err());
             let missing = find(Path::new("/no/such/file")).unwrap_err();
             assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
         }
