@@ -1,8 +1,8 @@
 //! A body's way through its filters, framed, to the wire.
 //!
-//! Filters stand in a row. What one gives out goes down the row before that filter is asked for more, so
-//! that a filter which makes much of little (or reads a large file) never has more than a few buffers of
-//! it in memory, however slow the client is.
+//! Filters stand in a row. What one gives out goes down the row before that filter is asked for
+//! more, so that a filter which makes much of little (or reads a large file) never has more than a
+//! few buffers of it in memory, however slow the client is.
 //!
 //! ```text
 //!  source ─▶ filter ─▶ filter ─▶ queue ─▶ coding ─▶ wire (or the pipe to the parent)
@@ -10,10 +10,10 @@
 //!                          bodies of subrequests
 //! ```
 //!
-//! Filters may put subrequests between the bytes that they give out. These run at once and side by side,
-//! while the row goes on; the queue keeps the order. Codings (`gzip`) stand behind it: they see the whole
-//! body. A subrequest's body has been through the filters of its own location, and goes through none of
-//! its parent's but the codings.
+//! Filters may put subrequests between the bytes that they give out. These run at once and side by
+//! side, while the row goes on; the queue keeps the order. Codings (`gzip`) stand behind it: they
+//! see the whole body. A subrequest's body has been through the filters of its own location, and
+//! goes through none of its parent's but the codings.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

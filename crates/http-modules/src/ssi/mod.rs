@@ -75,7 +75,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1k",
-        "From which size on parts of pages would be sent from their files: checked, and not needed, \
+        "From which size on parts of pages would be sent from their files: checked, and not \
+         needed, \
          since pages were read already when they are looked through.",
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().min_file_chunk, n),
     ),

@@ -350,25 +350,41 @@ mod tests {
     fn pages_in_pieces_of_any_size() {
         let long = "n".repeat(33);
         let value = "v".repeat(41);
+        let wrong = |what: &str, rest: &str| format!("{{{what} in \"a\" SSI command}}{rest}");
         for (page, want) in [
             ("plain text", "plain text".to_owned()),
             ("<p><!-- no command --></p>", "<p><!-- no command --></p>".to_owned()),
             ("a<!--#echo var=\"b\" -->c", "a[echo var=b]c".to_owned()),
             ("<<!--#a--><<!-<!--<!--#b  -->", "<[a]<<!-<!--[b]".to_owned()),
-            ("<!--# set\n var = 'x \"y\"'\tvalue='\\'' --><!", "[set var=x \"y\" value=\\']<!".to_owned()),
+            (
+                "<!--# set\n var = 'x \"y\"'\tvalue='\\'' --><!",
+                "[set var=x \"y\" value=\\']<!".to_owned(),
+            ),
             ("<!--#a b=\"\" c=''-->", "[a b= c=]".to_owned()),
-            ("<!--#a b=\"1\"c=\"2\" -->d",
-             "{unexpected \"c\" symbol after \"1\" value of \"b\" parameter in \"a\" SSI command}d".to_owned()),
-            ("<!--#a b-->c", "{unexpected \"-\" symbol after \"b\" parameter in \"a\" SSI command}c".to_owned()),
-            ("<!--#a b x -->c", "{unexpected \"x\" symbol after \"b\" parameter in \"a\" SSI command}c".to_owned()),
-            ("<!--#a b=x -->c", "{unexpected \"x\" symbol before value of \"b\" parameter in \"a\" SSI command}c".to_owned()),
-            ("<!--#a -x- --->c", "{unexpected \"x\" symbol in \"a\" SSI command}c".to_owned()),
+            (
+                "<!--#a b=\"1\"c=\"2\" -->d",
+                wrong("unexpected \"c\" symbol after \"1\" value of \"b\" parameter", "d"),
+            ),
+            ("<!--#a b-->c", wrong("unexpected \"-\" symbol after \"b\" parameter", "c")),
+            ("<!--#a b x -->c", wrong("unexpected \"x\" symbol after \"b\" parameter", "c")),
+            (
+                "<!--#a b=x -->c",
+                wrong("unexpected \"x\" symbol before value of \"b\" parameter", "c"),
+            ),
+            ("<!--#a -x- --->c", wrong("unexpected \"x\" symbol", "c")),
             ("<!--#never ending \"", String::new()),
-            (&format!("<!--#{long}-->c"), format!("{{the \"{}n...\" SSI command is too long}}c", &long[..32])),
-            (&format!("<!--#a {long}='' -->c"),
-             format!("{{too long \"{}n...\" parameter in \"a\" SSI command}}c", &long[..32])),
-            (&format!("<!--#a b='{value}' -->c"),
-             format!("{{too long \"{}v...\" value of \"b\" parameter in \"a\" SSI command}}c", &value[..40])),
+            (
+                &format!("<!--#{long}-->c"),
+                format!("{{the \"{}n...\" SSI command is too long}}c", &long[..32]),
+            ),
+            (
+                &format!("<!--#a {long}='' -->c"),
+                wrong(&format!("too long \"{}n...\" parameter", &long[..32]), "c"),
+            ),
+            (
+                &format!("<!--#a b='{value}' -->c"),
+                wrong(&format!("too long \"{}v...\" value of \"b\" parameter", &value[..40]), "c"),
+            ),
         ] {
             for step in 1..=page.len() {
                 assert_eq!(parsed(page.as_bytes(), step), want, "{page:?} in pieces of {step}");

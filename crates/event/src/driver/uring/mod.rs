@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!             arm               bytes
-//!   (nothing) ------> Recv ---------------------------> inbox; the first recv ends, later ones go on
+//!   (nothing) ------> Recv -------------------------> inbox; the first recv ends, later ones go on
 //!       ^              | two sweeps, or a full inbox
 //!       |              v        cancelled          ready
 //!       |           Recv + cancel ------> PollRead ----+
