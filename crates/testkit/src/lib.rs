@@ -55,6 +55,15 @@ impl Driver {
     /// The drivers that work on this machine.
     pub const ALL: &'static [Self] = &[Self::Epoll, Self::Uring, Self::Poll, Self::Select];
 
+    /// For tests of what is no driver's business: epoll, or the first that `WEIR_TEST_DRIVERS`
+    /// names.
+    pub fn usual() -> Self {
+        let chosen = std::env::var("WEIR_TEST_DRIVERS").unwrap_or_default();
+        let first = chosen.split(',').next();
+        let named = Self::ALL.iter().find(|driver| Some(driver.name()) == first);
+        named.copied().unwrap_or(Self::Epoll)
+    }
+
     /// Its name in the `use` directive.
     pub fn name(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_weir");
 /// A site with a page, and a configuration with this many workers around the contents of `http`.
 #[allow(dead_code)]
 pub fn site(workers: usize, main: &str, http: &str) -> Site {
-    Site::new(BINARY, Driver::Epoll)
+    Site::new(BINARY, Driver::usual())
         .file("html/a.txt", b"hello")
         .config(&config(workers, main, http))
 }
