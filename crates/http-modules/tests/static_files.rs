@@ -189,3 +189,34 @@ fn links_are_checked() {
         weir.wait_for_log("error.log", "failed (40: Too many levels of symbolic links)");
     });
 }
+
+#[test]
+fn descriptors_held_for_a_moment_never_serve_what_is_gone() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let big = weir.prefix().join("html/big.bin");
+        let before = open_files(&weir);
+        assert_eq!(weir.get("/big.bin").body, pattern(300_000));
+        assert_eq!(weir.get("/big.bin").body, pattern(300_000));
+        // Replaced by a file of the same length, changed in place, deleted: each is seen at once.
+        let other = weir.prefix().join("html/other");
+        std::fs::write(&other, vec![b'o'; 300_000]).unwrap();
+        std::fs::rename(&other, &big).unwrap();
+        assert_eq!(weir.get("/big.bin").body, vec![b'o'; 300_000]);
+        std::fs::write(&big, vec![b'p'; 200_000]).unwrap();
+        assert_eq!(weir.get("/big.bin").body, vec![b'p'; 200_000]);
+        std::fs::remove_file(&big).unwrap();
+        assert_eq!(weir.get("/big.bin").status, 404);
+        testkit::wait_for("the descriptors to be closed", || {
+            (open_files(&weir) <= before).then_some(())
+        });
+    });
+}
+
+/// Regular files below the site's folder that the workers have open.
+fn open_files(weir: &Weir) -> usize {
+    let of = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let paths = weir.workers().into_iter().flat_map(of).flatten();
+    let targets = paths.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    targets.filter(|to| to.to_string_lossy().contains("/html/")).count()
+}

@@ -18,6 +18,7 @@ mod door;
 mod links;
 pub(crate) mod near;
 mod path;
+mod recent;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -144,7 +145,16 @@ impl OpenError {
 #[derive(Default)]
 pub(crate) struct Files {
     contents: contents::Contents,
+    recent: recent::Recent,
     caches: cache::Caches,
+}
+
+impl Files {
+    /// What was held for a path is not what it leads to now.
+    fn forget(&self, path: &[u8]) {
+        self.contents.remove(path);
+        self.recent.remove(path);
+    }
 }
 
 /// What a request asked of the file system.
@@ -198,15 +208,17 @@ fn open_with(
 ) -> Poll<Result<OpenFile, OpenError>> {
     if links.follow() {
         let main = r.main.clone();
-        let held = main.files.contents.get(path);
+        let files = &main.files;
+        let recent = || files.recent.get(path).filter(|_| r.loc.core.directio.is_none());
+        let held = files.contents.get(path).or_else(recent);
         if let Some(file) = held {
             match std::task::ready!(ask_stat(r, path, links)) {
                 Ok(meta) if meta.same_version(&file.facts.meta) => {
                     return Poll::Ready(Ok(file));
                 }
-                Ok(_) => main.files.contents.remove(path),
+                Ok(_) => files.forget(path),
                 Err(e) => {
-                    main.files.contents.remove(path);
+                    files.forget(path);
                     return Poll::Ready(Err(OpenError::new("open()", e.error)));
                 }
             }
@@ -221,7 +233,11 @@ fn open_with(
         r.log_os(Level::Alert, format_args!("fcntl(O_DIRECT) \"{name}\""), e);
     }
     let settled = loaded.settled();
+    let holdable = loaded.local && !loaded.direct && loaded.meta.is_file();
     let mut file = opened(loaded);
+    if file.content.is_none() && holdable && links.follow() {
+        r.main.files.recent.insert(path, &file);
+    }
     if file.content.is_some() {
         file.fd = None;
         if settled && links.follow() {
