@@ -2,7 +2,6 @@
 
 use base::ascii::write_u64;
 use base::time;
-use bytes::Bytes;
 use proto::h1::{Method, Version};
 
 use crate::core_pages::{reason, server_token};
@@ -197,12 +196,5 @@ pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
 fn host_of(r: &Request, out: &mut Vec<u8>) {
     if let Some(local) = r.c().local() {
         out.extend_from_slice(local.host().to_string().as_bytes());
-    }
-}
-
-impl Request {
-    /// `Location` as a header value for logs and variables.
-    pub fn sent_location(&self) -> Option<Bytes> {
-        self.out.location.clone()
     }
 }

@@ -1,7 +1,7 @@
 //! From a parsed head to what the phases work on: host, virtual server, normalized URI.
 
 use base::log::Level;
-use proto::h1::{FieldId, Method, TargetForm, Version};
+use proto::h1::{Method, TargetForm, Version};
 
 use crate::files::FilePath;
 use crate::request::Request;
@@ -172,10 +172,5 @@ impl Request {
             out.push(b'/');
         }
         out.extend_from_slice(&value);
-    }
-
-    /// The value of the first request field of that id, copied.
-    pub fn header_owned(&self, id: FieldId) -> Option<Vec<u8>> {
-        self.header(id).map(<[u8]>::to_vec)
     }
 }
