@@ -194,6 +194,15 @@ pub struct Directive<C: 'static> {
     pub set: fn(&mut C, &Node) -> Result<(), ConfError>,
 }
 
+// Not derived: what the setters change need not be copied.
+impl<C> Clone for Directive<C> {
+    fn clone(&self) -> Directive<C> {
+        *self
+    }
+}
+
+impl<C> Copy for Directive<C> {}
+
 /// FNV-1a: names are short and the table's own, so nothing stronger is needed.
 #[derive(Clone, Copy)]
 struct Fnv(u64);

@@ -12,13 +12,15 @@ use base::ascii::write_u64;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
-use conf::value::{self, set_bitmask, set_bufs, set_enum, set_flag, set_msec, set_num, set_size};
+use conf::value::{self, set_enum, set_flag};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Module, Scope};
-use http::upstream::conf::{self as up, Draft, add_name};
+use http::upstream::conf::{Draft, next};
+use http::upstream::directives::Shared;
 use http::vars::VarDef;
+use http::{join_directives, upstream_directives};
 use proto::h1::FieldId;
 
 use cookie::CookieFlags;
@@ -35,25 +37,16 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// One-value settings that all modules have which pass requests on.
-macro_rules! simple {
-    ($name:literal, $args:expr, $default:literal, $set:ident($field:ident), $doc:literal) => {
-        directive($name, HSL, $args, $default, $doc, |cx, n| {
-            $set(&mut cx.loc::<ProxyConf>().up.$field, n)
-        })
-    };
-}
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    OWN,
+    upstream_directives!("proxy", ProxyConf, connecting),
+    upstream_directives!("proxy", ProxyConf, sockets),
+    upstream_directives!("proxy", ProxyConf, send_lowat),
+    upstream_directives!("proxy", ProxyConf, fields),
+    upstream_directives!("proxy", ProxyConf, passing),
+);
 
-/// The same of several words.
-macro_rules! bits {
-    ($name:literal, $default:literal, $field:ident, $words:expr, $doc:literal) => {
-        directive($name, HSL, Args::ONE_MORE, $default, $doc, |cx, n| {
-            set_bitmask(&mut cx.loc::<ProxyConf>().up.$field, n, $words)
-        })
-    };
-}
-
-static DIRECTIVES: &[Directive<Cx>] = &[
+const OWN: &[Directive<Cx>] = &[
     directive(
         "proxy_pass",
         C::LOCATION.or(C::IF_LOCATION).or(C::LIMIT_EXCEPT),
@@ -147,205 +140,12 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         },
     ),
     directive(
-        "proxy_hide_header",
-        HSL,
-        Args::T1,
-        "",
-        "A field of responses that is not passed on.",
-        |cx, n| add_name(&mut cx.loc::<ProxyConf>().up.hide_headers, n),
-    ),
-    directive(
-        "proxy_pass_header",
-        HSL,
-        Args::T1,
-        "",
-        "A field of responses that is passed on although it is usually hidden.",
-        |cx, n| add_name(&mut cx.loc::<ProxyConf>().up.pass_headers, n),
-    ),
-    bits!(
-        "proxy_ignore_headers",
-        "",
-        ignore_headers,
-        up::ignore::WORDS,
-        "Fields of responses that have no effect on us."
-    ),
-    bits!(
-        "proxy_next_upstream",
-        "error timeout",
-        next_upstream,
-        up::next::WORDS,
-        "When a request is passed to the next server."
-    ),
-    simple!(
-        "proxy_next_upstream_tries",
-        Args::T1,
-        "0",
-        set_num(next_upstream_tries),
-        "How many servers are tried; 0 is no limit."
-    ),
-    simple!(
-        "proxy_next_upstream_timeout",
-        Args::T1,
-        "0",
-        set_msec(next_upstream_timeout),
-        "How long other servers are tried; 0 is no limit."
-    ),
-    simple!(
-        "proxy_buffering",
-        Args::FLAG,
-        "on",
-        set_flag(buffering),
-        "Whether responses are read ahead of a slow client."
-    ),
-    simple!(
-        "proxy_request_buffering",
-        Args::FLAG,
-        "on",
-        set_flag(request_buffering),
-        "Whether a request's body is read before a server is asked."
-    ),
-    simple!(
-        "proxy_ignore_client_abort",
-        Args::FLAG,
-        "off",
-        set_flag(ignore_client_abort),
-        "Whether an exchange goes on when the client is gone."
-    ),
-    simple!(
-        "proxy_intercept_errors",
-        Args::FLAG,
-        "off",
-        set_flag(intercept_errors),
-        "Whether error_page answers for the server's errors."
-    ),
-    simple!(
-        "proxy_pass_request_headers",
-        Args::FLAG,
-        "on",
-        set_flag(pass_request_headers),
-        "Whether the client's fields are passed on."
-    ),
-    simple!(
-        "proxy_pass_request_body",
-        Args::FLAG,
-        "on",
-        set_flag(pass_request_body),
-        "Whether the client's body is passed on."
-    ),
-    simple!(
         "proxy_pass_trailers",
+        HSL,
         Args::FLAG,
         "off",
-        set_flag(pass_trailers),
-        "Whether trailers of responses are passed on."
-    ),
-    simple!(
-        "proxy_force_ranges",
-        Args::FLAG,
-        "off",
-        set_flag(force_ranges),
-        "Whether ranges are taken from responses whatever these say of ranges."
-    ),
-    simple!(
-        "proxy_socket_keepalive",
-        Args::FLAG,
-        "off",
-        set_flag(socket_keepalive),
-        "TCP keepalive on connections to servers."
-    ),
-    simple!(
-        "proxy_socket_rcvbuf",
-        Args::T1,
-        "",
-        set_size(socket_rcvbuf),
-        "The receive buffer of connections to servers."
-    ),
-    simple!(
-        "proxy_socket_sndbuf",
-        Args::T1,
-        "",
-        set_size(socket_sndbuf),
-        "The send buffer of connections to servers."
-    ),
-    simple!(
-        "proxy_connect_timeout",
-        Args::T1,
-        "60s",
-        set_msec(connect_timeout),
-        "How long a connection may take to be made."
-    ),
-    simple!(
-        "proxy_send_timeout",
-        Args::T1,
-        "60s",
-        set_msec(send_timeout),
-        "How long the server may take nothing of a request."
-    ),
-    simple!(
-        "proxy_read_timeout",
-        Args::T1,
-        "60s",
-        set_msec(read_timeout),
-        "How long the server may send nothing of a response."
-    ),
-    simple!(
-        "proxy_buffer_size",
-        Args::T1,
-        "4k|8k",
-        set_size(buffer_size),
-        "How long the head of a response may be."
-    ),
-    simple!(
-        "proxy_buffers",
-        Args::T2,
-        "8 4k|8k",
-        set_bufs(buffers),
-        "How much of a response is read ahead of a slow client: number and size of buffers."
-    ),
-    simple!(
-        "proxy_busy_buffers_size",
-        Args::T1,
-        "8k|16k",
-        set_size(busy_buffers_size),
-        "How much of a response is given to the client at once."
-    ),
-    simple!(
-        "proxy_max_temp_file_size",
-        Args::T1,
-        "1024m",
-        set_size(max_temp_file_size),
-        "How much of a response that fits no buffer goes to a file; 0 uses no files."
-    ),
-    simple!(
-        "proxy_temp_file_write_size",
-        Args::T1,
-        "8k|16k",
-        set_size(temp_file_write_size),
-        "How much of a response goes to a file at once."
-    ),
-    directive(
-        "proxy_temp_path",
-        HSL,
-        Args::T1234,
-        "proxy_temp 1 2",
-        "The folder for responses in files.",
-        |cx, n| up::set_temp_path(cx, n, |cx| &mut cx.loc::<ProxyConf>().up),
-    ),
-    directive(
-        "proxy_limit_rate",
-        HSL,
-        Args::T1,
-        "0",
-        "How fast a response is read, bytes a second; 0 is no limit.",
-        |cx, n| up::set_rate(cx, n, |cx| &mut cx.loc::<ProxyConf>().up),
-    ),
-    directive(
-        "proxy_bind",
-        HSL,
-        Args::T12,
-        "off",
-        "The local address of connections to servers.",
-        |cx, n| up::set_bind(cx, n, |cx| &mut cx.loc::<ProxyConf>().up),
+        "Whether trailers of responses are passed on.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyConf>().up.pass_trailers, n),
     ),
     directive(
         "proxy_headers_hash_max_size",
@@ -390,6 +190,14 @@ impl Conf for ProxyConf {
         inherit!(headers body method http_11 cookie_domains cookie_paths cookie_flags);
         redirect::merge(&mut self.redirects, prev.redirects.as_ref());
         Ok(())
+    }
+}
+
+impl Shared for ProxyConf {
+    const NEXT_UPSTREAM: &[(&str, u64)] = next::WORDS;
+
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
     }
 }
 

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::ConfError;
 use conf::template::Template;
-use conf::value::{self, Bufs};
-use conf::{ConfError, Node};
+use conf::value::Bufs;
 use os::SockAddr;
 use proto::h1::FieldId;
 
@@ -38,10 +38,12 @@ pub mod next {
     pub const NON_IDEMPOTENT: u64 = 1 << 11;
     /// No server lives; set by nobody.
     pub const NO_LIVE: u64 = 1 << 12;
+    /// A cached response is being fetched anew: matters to caches alone.
+    pub const UPDATING: u64 = 1 << 13;
     /// Never.
     pub const OFF: u64 = 1 << 30;
 
-    /// The words of the directive.
+    /// The words of `proxy_next_upstream`.
     pub const WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
@@ -54,6 +56,22 @@ pub mod next {
         ("http_403", HTTP_403),
         ("http_404", HTTP_404),
         ("http_429", HTTP_429),
+        ("updating", UPDATING),
+        ("off", OFF),
+    ];
+
+    /// The words of gateways' directives: these ask what may be asked again of any server.
+    pub const GATEWAY_WORDS: &[(&str, u64)] = &[
+        ("error", ERROR),
+        ("timeout", TIMEOUT),
+        ("invalid_header", INVALID_HEADER),
+        ("non_idempotent", NON_IDEMPOTENT),
+        ("http_500", HTTP_500),
+        ("http_503", HTTP_503),
+        ("http_403", HTTP_403),
+        ("http_404", HTTP_404),
+        ("http_429", HTTP_429),
+        ("updating", UPDATING),
         ("off", OFF),
     ];
 
@@ -141,6 +159,8 @@ draft! {
     force_ranges: bool,
     /// `*_socket_keepalive`
     socket_keepalive: bool,
+    /// `*_send_lowat`, bytes; without effect.
+    send_lowat: usize,
     /// `*_socket_rcvbuf`, bytes.
     socket_rcvbuf: usize,
     /// `*_socket_sndbuf`, bytes.
@@ -379,58 +399,6 @@ pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
     folder
 }
 
-/// `*_temp_path`
-///
-/// # Errors
-/// `is duplicate`, `invalid value`.
-pub fn set_temp_path(
-    cx: &mut Cx,
-    n: &Node,
-    slot: fn(&mut Cx) -> &mut Draft,
-) -> Result<(), ConfError> {
-    let path = crate::core_directives::temp_path(cx, n)?;
-    cx.need_folder(&path);
-    value::set_once(&mut slot(cx).temp_path, n, |_| Ok(path))
-}
-
-/// `*_bind address | off`
-///
-/// # Errors
-/// `is duplicate`, `invalid address`, `invalid parameter`; `transparent` is not supported.
-pub fn set_bind(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut Draft) -> Result<(), ConfError> {
-    if slot(cx).bind.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let word = n.arg(0)?;
-    if let Some(second) = n.args.get(1) {
-        let m = match second.bytes() {
-            b"transparent" => {
-                "parameter \"transparent\" is not supported by this version of weir".to_owned()
-            }
-            _ => format!("invalid parameter \"{}\"", second.lossy()),
-        };
-        return Err(ConfError::at(second, m));
-    }
-    let bind = match word.bytes() {
-        b"off" => Bind::Off,
-        _ => {
-            let t = cx.template(word)?;
-            match t.as_const() {
-                None => Bind::Template(t),
-                Some(text) => match local_addr(text) {
-                    Some(a) => Bind::Addr(a),
-                    None => {
-                        let m = format!("invalid address \"{}\"", word.lossy());
-                        return Err(ConfError::at(word, m));
-                    }
-                },
-            }
-        }
-    };
-    slot(cx).bind = Some(bind);
-    Ok(())
-}
-
 /// An address with or without a port.
 pub(super) fn local_addr(text: &[u8]) -> Option<SockAddr> {
     SockAddr::parse(text).or_else(|| {
@@ -438,32 +406,6 @@ pub(super) fn local_addr(text: &[u8]) -> Option<SockAddr> {
         let ip = text.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
         Some(SockAddr::ip(ip, 0))
     })
-}
-
-/// A list of names, one a directive.
-///
-/// # Errors
-/// None of its own.
-pub fn add_name(list: &mut Option<Vec<Bytes>>, n: &Node) -> Result<(), ConfError> {
-    list.get_or_insert_default().push(n.arg(0)?.text.clone());
-    Ok(())
-}
-
-/// `*_limit_rate`
-///
-/// # Errors
-/// `is duplicate`, `invalid value`.
-pub fn set_rate(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut Draft) -> Result<(), ConfError> {
-    if slot(cx).limit_rate.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let word = n.arg(0)?;
-    let t = cx.template(word)?;
-    if t.as_const().is_some_and(|c| value::parse_size(c).is_none()) {
-        return Err(ConfError::directive(n, "invalid value"));
-    }
-    slot(cx).limit_rate = Some(t);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 pub mod balance;
 pub mod conf;
+pub mod directives;
 mod exchange;
 pub mod group;
 mod headers;
