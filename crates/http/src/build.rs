@@ -22,6 +22,7 @@ use crate::names::{self, ServerName};
 use crate::server::{Address, HttpMain, Listen, Server};
 use crate::traps;
 use crate::vars::Registry;
+use crate::watch;
 
 /// How deep locations may nest.
 const DEPTH_MAX: usize = 100;
@@ -40,7 +41,7 @@ pub fn table(modules: Modules) -> Table<Cx> {
 /// The first thing that is wrong, with its place.
 pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>, ConfError> {
     let table = Rc::new(table(modules));
-    let vars = Registry::new(modules.iter().flat_map(|m| m.variables));
+    let vars = Registry::new(modules);
     let mut cx = Cx::new(env, vars, table.clone());
     table.apply(&mut cx, node.children(), Contexts::HTTP)?;
     for m in modules {
@@ -243,7 +244,10 @@ impl Merge {
         let mut pipeline = Pipeline::default();
         let view = LocView { info: &info, confs: &merged.set, own: &merged.own, around };
         for m in self.modules {
-            if let Some(install) = m.install {
+            let Some(install) = m.install else { continue };
+            if m.added {
+                watch::install(m.name, install, &view, &mut pipeline)?;
+            } else {
                 install(&view, &mut pipeline)?;
             }
         }

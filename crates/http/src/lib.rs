@@ -40,6 +40,7 @@ mod traps;
 pub mod types;
 pub mod upstream;
 pub mod vars;
+mod watch;
 pub mod zones;
 
 pub use cx::{Cx, LoadEnv};

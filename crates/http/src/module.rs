@@ -31,6 +31,12 @@ pub struct Module {
     pub init: Option<Init>,
     /// Puts handlers and filters of this module into a location's pipeline; called once a location.
     pub install: Option<Install>,
+    /// Directives whose arguments are for nobody's eyes: `-T` and messages show `***` in their
+    /// place.
+    pub secrets: &'static [&'static str],
+    /// Whether the module is not the project's own: then it is watched for holding up the event
+    /// loop. Set by [`Module::added`].
+    pub added: bool,
 }
 
 /// See [`Module::init`].
@@ -41,8 +47,22 @@ pub type Install = fn(&LocView, &mut Pipeline) -> Result<(), ConfError>;
 
 impl Module {
     /// An empty table, for `Module { name: "x", ..Module::EMPTY }`.
-    pub const EMPTY: Module =
-        Module { name: "", directives: &[], variables: &[], confs: &[], init: None, install: None };
+    pub const EMPTY: Module = Module {
+        name: "",
+        directives: &[],
+        variables: &[],
+        confs: &[],
+        init: None,
+        install: None,
+        secrets: &[],
+        added: false,
+    };
+
+    /// The same table for a module from outside the project.
+    pub const fn added(&self) -> Module {
+        let Module { name, directives, variables, confs, init, install, secrets, .. } = *self;
+        Module { name, directives, variables, confs, init, install, secrets, added: true }
+    }
 }
 
 /// Where a configuration value lives and how it inherits.

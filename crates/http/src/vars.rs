@@ -10,7 +10,9 @@ use conf::pattern::Pattern;
 use conf::template::{VarId, VarNames, VarSource};
 use conf::{ConfError, Word};
 
+use crate::build::Modules;
 use crate::request::Request;
+use crate::watch;
 
 /// Writes a variable's value; `false` where it has none ("not found").
 pub type WriteFn = fn(&mut Request, &mut Vec<u8>) -> bool;
@@ -101,27 +103,74 @@ pub(crate) enum Kind {
     Captured,
 }
 
+/// A built-in variable, and the module to name where computing it takes long.
+#[derive(Clone, Copy)]
+struct Defined {
+    def: &'static VarDef,
+    watched: Option<&'static str>,
+}
+
+impl Defined {
+    /// How the variable is evaluated; `rest` is what follows a family's name.
+    fn kind(self, rest: &[u8]) -> Kind {
+        let Defined { def, watched } = self;
+        let Some(module) = watched else {
+            return match def.get {
+                Get::Write(f) => Kind::Write(f),
+                Get::Kept(f) => Kind::Kept(f),
+                Get::Prefix(_) if rest.is_empty() => Kind::Unknown,
+                Get::Prefix(f) => Kind::Prefix(f, Bytes::copy_from_slice(rest)),
+            };
+        };
+        match def.get {
+            Get::Write(f) => Kind::Volatile(watched_value(module, f)),
+            Get::Kept(f) => Kind::Value(watched_value(module, f)),
+            Get::Prefix(_) if rest.is_empty() => Kind::Unknown,
+            Get::Prefix(f) => {
+                let rest = Bytes::copy_from_slice(rest);
+                Kind::Volatile(watched_value(module, move |r, out| f(r, &rest, out)))
+            }
+        }
+    }
+}
+
+/// The value that `write` writes, with the module to name where that takes long.
+fn watched_value(
+    module: &'static str,
+    write: impl Fn(&mut Request, &mut Vec<u8>) -> bool + 'static,
+) -> ValueFn {
+    Rc::new(move |r| {
+        let mut out = Vec::new();
+        let found = watch::call(r, module, |r| write(r, &mut out));
+        found.then(|| Bytes::from(out))
+    })
+}
+
 /// All variables by name, while loading.
 pub struct Registry {
     vars: Vec<Var>,
     by_name: HashMap<Bytes, u32>,
-    builtin: HashMap<&'static str, &'static VarDef>,
-    prefixes: Vec<&'static VarDef>,
+    builtin: HashMap<&'static str, Defined>,
+    prefixes: Vec<Defined>,
     /// Patterns by text and whether their case matters: large configurations repeat the same few in
     /// every server, and compiling one costs more than all else in its location.
     patterns: HashMap<(Bytes, bool), Rc<Pattern>>,
 }
 
 impl Registry {
-    /// A registry that knows the given built-in variables.
-    pub fn new(defs: impl Iterator<Item = &'static VarDef>) -> Registry {
+    /// A registry that knows the variables of the given modules.
+    pub fn new(modules: Modules) -> Registry {
         let mut builtin = HashMap::new();
         let mut prefixes = Vec::new();
-        for d in defs {
-            match d.get {
-                Get::Prefix(_) => prefixes.push(d),
-                Get::Write(_) | Get::Kept(_) => {
-                    builtin.insert(d.name, d);
+        for m in modules {
+            let watched = m.added.then_some(m.name);
+            for def in m.variables {
+                let d = Defined { def, watched };
+                match def.get {
+                    Get::Prefix(_) => prefixes.push(d),
+                    Get::Write(_) | Get::Kept(_) => {
+                        builtin.insert(def.name, d);
+                    }
                 }
             }
         }
@@ -160,13 +209,9 @@ impl Registry {
             seen_at: at.cloned(),
         };
         if let Some(d) = def {
-            var.set = d.set;
-            var.changeable = d.changeable;
-            var.kind = match d.get {
-                Get::Write(f) => Kind::Write(f),
-                Get::Kept(f) => Kind::Kept(f),
-                Get::Prefix(_) => Kind::Unknown,
-            };
+            var.set = d.def.set;
+            var.changeable = d.def.changeable;
+            var.kind = d.kind(b"");
         }
         let i = self.vars.len() as u32;
         self.vars.push(var);
@@ -241,12 +286,10 @@ impl Registry {
             let found = self
                 .prefixes
                 .iter()
-                .filter(|d| var.name.starts_with(d.name.as_bytes()))
-                .max_by_key(|d| d.name.len());
-            if let Some(d) = found
-                && let Get::Prefix(f) = d.get
-            {
-                var.kind = Kind::Prefix(f, var.name.slice(d.name.len()..));
+                .filter(|d| var.name.starts_with(d.def.name.as_bytes()))
+                .max_by_key(|d| d.def.name.len());
+            if let Some(d) = found {
+                var.kind = d.kind(&var.name[d.def.name.len()..]);
                 continue;
             }
             if matches!(var.kind, Kind::Stored) {
@@ -266,8 +309,8 @@ impl Registry {
 /// Variables by name, for names that are known at run time only.
 pub(crate) struct Names {
     by_name: HashMap<Bytes, u32>,
-    builtin: HashMap<&'static str, &'static VarDef>,
-    prefixes: Vec<&'static VarDef>,
+    builtin: HashMap<&'static str, Defined>,
+    prefixes: Vec<Defined>,
 }
 
 impl VarNames for Registry {
@@ -446,11 +489,15 @@ impl Request {
         }
         let mut out = Vec::new();
         let builtin = std::str::from_utf8(name).ok().and_then(|n| names.builtin.get(n));
-        let prefixes = names.prefixes.iter().filter(|d| name.starts_with(d.name.as_bytes()));
-        let def = builtin.or_else(|| prefixes.max_by_key(|d| d.name.len()))?;
-        let found = match def.get {
-            Get::Write(f) | Get::Kept(f) => f(self, &mut out),
-            Get::Prefix(f) => f(self, &name[def.name.len()..], &mut out),
+        let prefixes = names.prefixes.iter().filter(|d| name.starts_with(d.def.name.as_bytes()));
+        let d = builtin.or_else(|| prefixes.max_by_key(|d| d.def.name.len()))?;
+        let mut get = |r: &mut Request| match d.def.get {
+            Get::Write(f) | Get::Kept(f) => f(r, &mut out),
+            Get::Prefix(f) => f(r, &name[d.def.name.len()..], &mut out),
+        };
+        let found = match d.watched {
+            None => get(self),
+            Some(module) => watch::call(self, module, get),
         };
         found.then(|| Bytes::from(out))
     }

@@ -12,6 +12,7 @@ use http::engine::HttpEngine;
 use net::engine::{Engine, SLOTS};
 use net::logs::LogFiles;
 
+use crate::added;
 use crate::paths::Paths;
 
 /// What is lent to an engine that reads its block.
@@ -63,13 +64,13 @@ pub static ALL: &[Entry] = &[Entry { name: "http", build: build_http }];
 /// The engines' directives with the places where they may stand, so that a stray one is called
 /// misplaced.
 pub fn directives() -> impl Iterator<Item = (&'static str, Contexts)> {
-    let modules = http_modules::MODULES.iter().flat_map(|m| m.directives);
+    let modules = added::modules().iter().flat_map(|m| m.directives);
     modules.map(|d| (d.name, d.contexts))
 }
 
 /// A line of reference for each directive of the engines.
 pub fn dump(add: &mut dyn FnMut(String)) {
-    for module in http_modules::MODULES {
+    for module in added::modules() {
         module.directives.iter().for_each(|d| add(reference::line(d, module.name)));
     }
 }
@@ -86,6 +87,6 @@ fn build_http(node: &Node, cx: &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError>
         pools: cx.pools.clone(),
         zones: cx.zones.clone(),
     };
-    let main = http::build::build(node, env, http_modules::MODULES)?;
+    let main = http::build::build(node, env, added::modules())?;
     Ok(Rc::new(HttpEngine::new(main)))
 }

@@ -1,5 +1,6 @@
 //! Help text and manual page, made of the tables.
 
+use crate::added;
 use crate::commands::COMMANDS;
 use crate::features;
 use crate::flags::{FLAGS, Flag, PREFIX};
@@ -17,7 +18,12 @@ pub fn build() -> String {
         text.push_str(line);
         text.push('\n');
     }
-    text + &format!("configure arguments:{}\n", features::configure_arguments(PREFIX))
+    text.push_str("configure arguments:");
+    text.push_str(&features::configure_arguments(PREFIX));
+    for added in added::added() {
+        text.push_str(&format!(" --add-module={}@{}", added.name, added.version));
+    }
+    text + "\n"
 }
 
 /// `-p prefix`, `-?,-h`.

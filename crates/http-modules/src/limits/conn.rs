@@ -24,6 +24,7 @@ pub static MODULE: Module = Module {
     confs: &[ConfType::of::<Zones<Count>>(Scope::Main), ConfType::of::<ConnConf>(Scope::Location)],
     init: Some(map_zones::<Count>),
     install: Some(install),
+    ..Module::EMPTY
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[

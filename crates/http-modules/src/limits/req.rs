@@ -25,6 +25,7 @@ pub static MODULE: Module = Module {
     confs: &[ConfType::of::<Zones<Bucket>>(Scope::Main), ConfType::of::<ReqConf>(Scope::Location)],
     init: Some(map_zones::<Bucket>),
     install: Some(install),
+    ..Module::EMPTY
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[

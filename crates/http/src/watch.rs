@@ -1,0 +1,262 @@
+//! Who holds up the event loop: the time that modules from outside the project take at a stretch is
+//! measured, and the one that takes too long is named in the log.
+//!
+//! The project's own modules go without: reading the clock twice a call costs more than most of
+//! them. A module that is waited *for* is not held against it; only the time between two waits is.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use base::log::{Level, Log};
+use conf::ConfError;
+use mem::Chain;
+
+use crate::module::{HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
+use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece};
+use crate::request::Request;
+
+/// From how many milliseconds on a stretch is logged.
+const HELD_MS: u128 = 100;
+
+thread_local! {
+    /// How often something was logged: what a stretch contains is told once, by the innermost.
+    static TOLD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One stretch on the loop.
+struct Stretch {
+    began: Instant,
+    told: u64,
+}
+
+impl Stretch {
+    fn begin() -> Stretch {
+        Stretch { began: Instant::now(), told: TOLD.get() }
+    }
+
+    #[inline]
+    fn end(self, module: &str, log: impl FnOnce() -> (Log, u64)) {
+        let ms = self.began.elapsed().as_millis();
+        if ms >= HELD_MS && self.told == TOLD.get() {
+            held(ms, module, log());
+        }
+    }
+}
+
+#[cold]
+fn held(ms: u128, module: &str, (log, connection): (Log, u64)) {
+    TOLD.set(TOLD.get() + 1);
+    base::log!(
+        log,
+        Level::Warn,
+        Some(connection),
+        "event loop was held for {ms} ms by module {module}"
+    );
+}
+
+fn log_of(r: &Request) -> (Log, u64) {
+    (r.error_log().clone(), r.c().number)
+}
+
+/// Calls code of a module.
+pub(crate) fn call<T>(
+    r: &mut Request,
+    module: &'static str,
+    f: impl FnOnce(&mut Request) -> T,
+) -> T {
+    let stretch = Stretch::begin();
+    let value = f(r);
+    stretch.end(module, || log_of(r));
+    value
+}
+
+/// A module's future: each time that it is polled is a stretch.
+struct Watched<F: ?Sized> {
+    module: &'static str,
+    log: Rc<(Log, u64)>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future + ?Sized> Future for Watched<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let stretch = Stretch::begin();
+        let polled = self.future.as_mut().poll(cx);
+        stretch.end(self.module, || (*self.log).clone());
+        polled
+    }
+}
+
+/// Installs a module, and puts what it installed under watch.
+pub(crate) fn install(
+    module: &'static str,
+    install: Install,
+    view: &LocView,
+    p: &mut Pipeline,
+) -> Result<(), ConfError> {
+    let mut own = Pipeline::default();
+    std::mem::swap(&mut own.content_handler, &mut p.content_handler);
+    (own.auto_redirect, own.not_in_if) = (p.auto_redirect, p.not_in_if);
+    let before = own.content_handler.as_ref().map(|h| std::ptr::from_ref(&**h).cast::<()>());
+    install(view, &mut own)?;
+    let after = own.content_handler.as_ref().map(|h| std::ptr::from_ref(&**h).cast::<()>());
+    p.content_handler = match own.content_handler.take() {
+        Some(handler) if before != after => Some(watched(module, handler)),
+        handler => handler,
+    };
+    (p.auto_redirect, p.not_in_if) = (own.auto_redirect, own.not_in_if);
+    let phases = [
+        (&mut p.post_read, own.post_read),
+        (&mut p.server_rewrite, own.server_rewrite),
+        (&mut p.rewrite, own.rewrite),
+        (&mut p.preaccess, own.preaccess),
+        (&mut p.access, own.access),
+        (&mut p.precontent, own.precontent),
+        (&mut p.content, own.content),
+        (&mut p.log, own.log),
+    ];
+    for (list, handlers) in phases {
+        list.extend(handlers.into_iter().map(|handler| watched(module, handler)));
+    }
+    let filters = own.header_filters.into_iter();
+    p.header_filters.extend(
+        filters.map(|filter| Box::new(WatchedFilter { module, filter }) as Box<dyn HeaderFilter>),
+    );
+    Ok(())
+}
+
+fn watched(module: &'static str, handler: Box<dyn PhaseHandler>) -> Box<dyn PhaseHandler> {
+    Box::new(WatchedHandler { module, handler })
+}
+
+struct WatchedHandler {
+    module: &'static str,
+    handler: Box<dyn PhaseHandler>,
+}
+
+impl PhaseHandler for WatchedHandler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(async move {
+            let module = self.module;
+            let log = Rc::new(log_of(r));
+            let verdict = {
+                let stretch = Stretch::begin();
+                let step = self.handler.run(&mut *r);
+                stretch.end(module, || (*log).clone());
+                match step {
+                    Step::Now(verdict) => verdict,
+                    Step::Wait(future) => Watched { module, log: log.clone(), future }.await,
+                }
+            };
+            if verdict == Verdict::Done {
+                r.out.body = match std::mem::take(&mut r.out.body) {
+                    Body::Stream(source) => {
+                        Body::Stream(Box::new(WatchedSource { module, log, source }))
+                    }
+                    body => body,
+                };
+            }
+            verdict
+        }))
+    }
+}
+
+struct WatchedSource {
+    module: &'static str,
+    log: Rc<(Log, u64)>,
+    source: Box<dyn BodySource>,
+}
+
+impl WatchedSource {
+    fn watch<'a, T>(
+        (module, log): (&'static str, &Rc<(Log, u64)>),
+        future: Pin<Box<dyn Future<Output = T> + 'a>>,
+    ) -> Pin<Box<dyn Future<Output = T> + 'a>>
+    where
+        T: 'a,
+    {
+        Box::pin(Watched { module, log: log.clone(), future })
+    }
+}
+
+impl BodySource for WatchedSource {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        let WatchedSource { module, log, source } = self;
+        Self::watch((module, log), source.next(r))
+    }
+
+    fn ahead(&mut self) -> Option<Ahead<'_>> {
+        let WatchedSource { module, log, source } = self;
+        source.ahead().map(|ahead| Self::watch((module, log), ahead))
+    }
+
+    fn is_over(&self) -> bool {
+        self.source.is_over()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.source.is_ready()
+    }
+
+    fn abandoned(&mut self, r: &mut Request) {
+        call(r, self.module, |r| self.source.abandoned(r));
+    }
+}
+
+struct WatchedFilter {
+    module: &'static str,
+    filter: Box<dyn HeaderFilter>,
+}
+
+impl HeaderFilter for WatchedFilter {
+    fn run(&self, r: &mut Request) -> Verdict {
+        let before = r.body_filters.len();
+        let verdict = call(r, self.module, |r| self.filter.run(r));
+        for i in before..r.body_filters.len() {
+            let filter = r.body_filters.remove(i);
+            let watched = WatchedBodyFilter { module: self.module, filter };
+            r.body_filters.insert(i, Box::new(watched));
+        }
+        verdict
+    }
+
+    fn in_subrequests(&self) -> bool {
+        self.filter.in_subrequests()
+    }
+}
+
+struct WatchedBodyFilter {
+    module: &'static str,
+    filter: Box<dyn BodyFilter>,
+}
+
+impl BodyFilter for WatchedBodyFilter {
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep {
+        let module = self.module;
+        match call(r, module, |r| self.filter.filter(r, input, last, out)) {
+            FilterStep::Wait(future) => {
+                FilterStep::Wait(Box::pin(Watched { module, log: Rc::new(log_of(r)), future }))
+            }
+            step => step,
+        }
+    }
+
+    fn takes_files(&self) -> bool {
+        self.filter.takes_files()
+    }
+
+    fn is_coding(&self) -> bool {
+        self.filter.is_coding()
+    }
+}

@@ -1,0 +1,63 @@
+//! The `weir` binary: command line, master, workers, reload, upgrade.
+//!
+//! [`run`] → what was typed ([`cli`]) → a configuration ([`load`]) → sockets, pid file, background
+//! ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or [`single`].
+#![forbid(unsafe_code)]
+
+mod added;
+mod children;
+mod cli;
+mod commands;
+mod directives;
+mod draft;
+mod engines;
+mod environ;
+mod events;
+mod features;
+mod flags;
+mod load;
+mod manual;
+mod master;
+mod paths;
+mod pidfile;
+mod serve;
+mod serving;
+mod settings;
+mod shells;
+mod signals;
+mod single;
+mod start;
+mod startlog;
+mod systemd;
+mod upgrade;
+mod worker;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use added::Added;
+
+/// Runs the program with the modules of the project and those `added` to it, in their order:
+/// what `fn main` of a binary is. See [`Added`].
+pub fn run(added: &'static [Added]) -> ExitCode {
+    if let Err(message) = added::install(added) {
+        eprintln!("weir: {message}");
+        return ExitCode::FAILURE;
+    }
+    let environ = environ::Environ::capture();
+    os::title::init();
+    base::time::set_zone(os::clock::utc_offset_secs);
+    base::time::update();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let own = args.get(1..).unwrap_or_default();
+    if let Some(command) = own.first().and_then(commands::find) {
+        return (command.run)(&own[1..]);
+    }
+    match cli::parse(own.iter().cloned()) {
+        Ok(typed) => start::run(&typed, args, environ),
+        Err(message) => {
+            eprintln!("weir: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
