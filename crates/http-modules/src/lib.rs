@@ -9,10 +9,12 @@ pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
 pub mod charset;
+pub mod compress;
 pub mod dav;
 pub mod empty_gif;
 mod escape;
 pub mod geo;
+pub mod gunzip;
 pub mod gzip;
 pub mod headers;
 pub mod index;
@@ -60,10 +62,13 @@ pub static MODULES: Modules = &[
     &index::MODULE,
     &autoindex::MODULE,
     &dav::MODULE,
+    &gzip::statics::MODULE,
+    &compress::precompressed::MODULE,
     &static_file::MODULE,
     &log::MODULE,
     &not_modified::MODULE,
     &headers::MODULE,
+    &gunzip::MODULE,
     &addition::MODULE,
     &charset::MODULE,
     &ssi::MODULE,

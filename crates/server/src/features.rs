@@ -17,6 +17,8 @@ pub const WITH: &[&str] = &[
     "--with-http_addition_module",
     "--with-http_auth_request_module",
     "--with-http_dav_module",
+    "--with-http_gunzip_module",
+    "--with-http_gzip_static_module",
     "--with-http_random_index_module",
     "--with-http_secure_link_module",
     "--with-http_realip_module",

@@ -2,6 +2,7 @@
 
 pub mod deflate;
 pub mod negotiate;
+pub mod statics;
 
 use bytes::Bytes;
 use conf::table::{Args, Directive};

@@ -1,0 +1,211 @@
+//! `gunzip`: responses that came with gzip, unpacked for clients that do not take it, and for the
+//! filters of pages that they are parts of.
+
+mod inflate;
+
+use base::log::Level;
+use conf::ConfError;
+use conf::table::{Args, Directive};
+use conf::value::{Bufs, set_bufs, set_flag, set_num, set_offset};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
+use http::output::{BodyFilter, FilterStep};
+use http::request::Request;
+use mem::Chain;
+
+use self::inflate::{Failure, Inflater};
+use crate::gzip::negotiate::Accept;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "gunzip",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<GunzipConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "gunzip",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Unpacks responses with gzip for clients that do not take it.",
+        |cx, n| set_flag(&mut cx.loc::<GunzipConf>().on, n),
+    ),
+    directive(
+        "gunzip_buffers",
+        HSL,
+        Args::T2,
+        "32 4k|16 8k",
+        "How many buffers, and of which size, hold what is unpacked and not sent yet.",
+        |cx, n| set_bufs(&mut cx.loc::<GunzipConf>().buffers, n),
+    ),
+    directive(
+        "gunzip_max_ratio",
+        HSL,
+        Args::T1,
+        "200",
+        "How many times its size a response may unpack to, beyond its first 10 MB; 0 is no limit.",
+        |cx, n| set_num(&mut cx.loc::<GunzipConf>().max_ratio, n),
+    ),
+    directive(
+        "gunzip_max_size",
+        HSL,
+        Args::T1,
+        "0",
+        "How large a response may become by unpacking; 0 is no limit.",
+        |cx, n| set_offset(&mut cx.loc::<GunzipConf>().max_size, n),
+    ),
+];
+
+/// Up to so much a response may unpack to whatever its ratio: bombs are larger, and what is small
+/// and repeats itself is none.
+const FREE_OF_RATIO: u64 = 10 << 20;
+
+/// Text hardly exceeds 20, tables and logs 100; deflate itself ends at 1032.
+const MAX_RATIO: u64 = 200;
+
+#[derive(Default)]
+struct GunzipConf {
+    on: Option<bool>,
+    buffers: Option<Bufs>,
+    max_ratio: Option<u64>,
+    max_size: Option<u64>,
+}
+
+impl Conf for GunzipConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.on = self.on.or(prev.on);
+        self.buffers = self.buffers.or(prev.buffers);
+        self.max_ratio = self.max_ratio.or(prev.max_ratio);
+        self.max_size = self.max_size.or(prev.max_size);
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<GunzipConf>();
+    if conf.on == Some(true) {
+        let page = os::limits::page_size();
+        let buffers = conf.buffers.unwrap_or(Bufs { num: (128 << 10) / page, size: page });
+        let limits = Limits {
+            output_max: buffers.num.saturating_mul(buffers.size),
+            ratio: conf.max_ratio.unwrap_or(MAX_RATIO),
+            size: conf.max_size.unwrap_or(0),
+        };
+        p.header_filters.push(Box::new(Gunzip { accept: Accept::of(l), limits }));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    /// How much is unpacked before it is sent.
+    output_max: usize,
+    /// `gunzip_max_ratio`
+    ratio: u64,
+    /// `gunzip_max_size`
+    size: u64,
+}
+
+impl Limits {
+    /// What is wrong with a response that has become `after` bytes from `before`.
+    fn exceeded(&self, before: u64, after: u64) -> Option<&'static str> {
+        if self.size > 0 && after > self.size {
+            return Some("gunzip_max_size");
+        }
+        let bomb = after > FREE_OF_RATIO && after / self.ratio.max(1) > before;
+        (self.ratio > 0 && bomb).then_some("gunzip_max_ratio")
+    }
+}
+
+struct Gunzip {
+    accept: Accept,
+    limits: Limits,
+}
+
+impl HeaderFilter for Gunzip {
+    fn in_subrequests(&self) -> bool {
+        true
+    }
+
+    fn run(&self, r: &mut Request) -> Verdict {
+        let coding = r.out.header(b"Content-Encoding");
+        if !coding.is_some_and(|coding| base::ascii::eq_ignore_case(coding, b"gzip")) {
+            return Verdict::Next;
+        }
+        r.out.vary_encoding |= self.accept.vary;
+        if self.accept.takes_gzip(r) {
+            return Verdict::Next;
+        }
+        r.out.remove(b"Content-Encoding");
+        r.out.body_changes();
+        r.out.weaken_etag();
+        let inflater = Inflater::new();
+        r.body_filters.push(Box::new(Body { limits: self.limits, inflater }));
+        Verdict::Next
+    }
+}
+
+/// The body filter: one response being unpacked.
+struct Body {
+    limits: Limits,
+    inflater: Inflater,
+}
+
+impl BodyFilter for Body {
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep {
+        let done = match self.inflater.run(input, out, self.limits.output_max) {
+            Ok(done) => done,
+            Err(Failure(what)) => {
+                r.log(Level::Error, format_args!("inflate() failed: {what}"));
+                return FilterStep::Fail;
+            }
+        };
+        let (before, after) = (self.inflater.total_in(), self.inflater.total_out());
+        if let Some(limit) = self.limits.exceeded(before, after) {
+            let m = "the response is cut off";
+            r.log(
+                Level::Error,
+                format_args!("\"{limit}\" exceeded by {after} bytes unpacked from {before}: {m}"),
+            );
+            return FilterStep::Fail;
+        }
+        if !done {
+            return FilterStep::More;
+        }
+        // The end of an empty body is that of a response which says that it has none (HEAD).
+        if last && before > 0 && !self.inflater.ended() {
+            r.log(Level::Error, format_args!("inflate() returned -5 on response end"));
+            return FilterStep::Fail;
+        }
+        FilterStep::Go
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bombs_are_told_from_what_compresses_well() {
+        let limits = Limits { output_max: 1, ratio: 100, size: 0 };
+        assert_eq!(limits.exceeded(1, FREE_OF_RATIO), None);
+        assert_eq!(limits.exceeded(1000, FREE_OF_RATIO + 1), Some("gunzip_max_ratio"));
+        assert_eq!(limits.exceeded(1 << 20, 100 << 20), None);
+        assert_eq!(limits.exceeded((1 << 20) - 1, 100 << 20), Some("gunzip_max_ratio"));
+        let limits = Limits { output_max: 1, ratio: 0, size: 1000 };
+        assert_eq!(limits.exceeded(1, 1000), None);
+        assert_eq!(limits.exceeded(900, 1001), Some("gunzip_max_size"));
+        assert_eq!(Limits { size: 0, ..limits }.exceeded(1, u64::MAX), None);
+    }
+}
