@@ -228,15 +228,5 @@ fn evaluate(
         false => Uri::Whole(vars.uri.clone()),
         true => Uri::Replace { with: Bytes::new(), location: 0 },
     };
-    if let Some(group) = upstreams.find(&url) {
-        return Ok((Target::Group(group), uri, vars));
-    }
-    match url.addr {
-        Some(addr) => Ok((Target::Addr(addr), uri, vars)),
-        None => {
-            let host = shown(&url.host);
-            r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
-            Err(502)
-        }
-    }
+    upstreams.target(r, &url).map(|target| (target, uri, vars))
 }

@@ -88,7 +88,7 @@ impl Protocol for Http {
         }
     }
 
-    fn begin_body(&mut self, head: &ResponseHead) -> Progress {
+    fn begin_body(&mut self, head: &ResponseHead, _: &mut Sink) -> Progress {
         self.keeps = head.keeps_connection() && head.status != 101;
         self.framing = if self.is_head || matches!(head.status, 204 | 304) {
             Framing::None

@@ -149,6 +149,8 @@ draft! {
     ignore_client_abort: bool,
     /// `*_intercept_errors`
     intercept_errors: bool,
+    /// A 404 is answered by us whatever the upstream says with it.
+    intercept_404: bool,
     /// `*_pass_request_headers`
     pass_request_headers: bool,
     /// `*_pass_request_body`
@@ -243,6 +245,8 @@ pub struct Conf {
     pub ignore_client_abort: bool,
     /// `error_page` applies to the upstream's errors.
     pub intercept_errors: bool,
+    /// A 404 is answered by us in any case.
+    pub intercept_404: bool,
     /// The client's fields are passed on.
     pub pass_request_headers: bool,
     /// The client's body is passed on.
@@ -363,6 +367,7 @@ impl Draft {
             request_buffering: self.request_buffering.unwrap_or(true),
             ignore_client_abort: self.ignore_client_abort.unwrap_or(false),
             intercept_errors: self.intercept_errors.unwrap_or(false),
+            intercept_404: self.intercept_404.unwrap_or(false),
             pass_request_headers: self.pass_request_headers.unwrap_or(true),
             pass_request_body: self.pass_request_body.unwrap_or(true),
             pass_trailers: self.pass_trailers.unwrap_or(false),

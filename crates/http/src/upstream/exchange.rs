@@ -20,7 +20,7 @@ use super::request_body::RequestBody;
 use super::source::Source;
 use super::state::Attempt;
 use super::wire::{Either, client_end, either_if};
-use super::{HeadStep, Progress, Protocol};
+use super::{HeadStep, Progress, Protocol, Sink};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -231,17 +231,33 @@ impl Exchange {
         let a = r.upstream_mut().now();
         a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
         conn.requests += 1;
-        self.body.append_to(r, &mut out);
         self.cached = conn.cached;
-        let (page, head_len, whole) = self.converse(r, &conn, &mut out).await?;
+        let (page, head_len, whole) = if self.protocol.only_connects() {
+            (self.connected(r), 0, true)
+        } else {
+            self.body.append_to(r, self.protocol.as_mut(), &mut out);
+            // What of a streamed body goes out with the head is not there for another server.
+            self.sent |= self.body.is_streamed();
+            self.converse(r, &conn, &mut out).await?
+        };
         let sent_all = whole && out.is_empty() && self.body.is_sent();
         let all = page.freeze();
+        let text = self.protocol.text();
         let u = r.upstream_mut();
-        u.text = all.slice(..head_len);
+        u.text = text.unwrap_or_else(|| all.slice(..head_len));
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
         let rest = all.slice(head_len..);
         Ok(Answer { rest, conn, addr: peer.addr.clone(), sent_all })
+    }
+
+    /// A connection stands, and that is all that was asked for.
+    fn connected(&mut self, r: &mut Request) -> Page {
+        let u = r.upstream_mut();
+        self.protocol.head(b"", &mut u.head);
+        let status = u.head.status;
+        u.now().status = status;
+        Page::new()
     }
 
     /// A kept connection, or a new one.
@@ -387,7 +403,7 @@ impl Exchange {
     ) -> Result<(), Stop> {
         let sock = &conn.sock;
         if out.is_empty() && !self.body.is_sent() {
-            return self.body.more(r, sock, out).await;
+            return self.body.more(r, sock, self.protocol.as_mut(), out).await;
         }
         let done = if out.is_empty() {
             let ready = sock.readable(Deadline::in_ms(self.conf.read_timeout));
@@ -424,6 +440,10 @@ impl Exchange {
         loop {
             let u = r.upstream_mut();
             let step = self.protocol.head(page.filled(), &mut u.head);
+            while let Some(m) = self.protocol.complaint() {
+                let m = format_args!("{m} while reading response header from upstream");
+                r.log(Level::Error, m);
+            }
             return match step {
                 HeadStep::More if page.len() >= self.conf.buffer_size => Err(too_big(r)),
                 HeadStep::More => Ok(None),
@@ -441,6 +461,7 @@ impl Exchange {
                 }
                 HeadStep::Done(len) if len > self.conf.buffer_size => Err(too_big(r)),
                 HeadStep::Done(len) => {
+                    let u = r.upstream_mut();
                     let status = u.head.status;
                     u.now().status = status;
                     Ok(Some(len))
@@ -456,6 +477,7 @@ impl Exchange {
                     r.head.version = proto::h1::Version::HTTP_09;
                     Ok(Some(0))
                 }
+                HeadStep::Bad(m) if m.is_empty() => Err(Stop::Next(next::INVALID_HEADER)),
                 HeadStep::Bad(m) => {
                     let m = format_args!("{m} while reading response header from upstream");
                     r.log(Level::Error, m);
@@ -557,7 +579,8 @@ impl Exchange {
         let Answer { rest, conn, addr, sent_all } = answer;
         let head = std::mem::take(&mut r.upstream_mut().head);
         let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref());
-        let progress = self.protocol.begin_body(&head);
+        let mut sink = Sink::default();
+        let progress = self.protocol.begin_body(&head, &mut sink);
         r.upstream_mut().head = head;
         let tag = self.tag();
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
@@ -587,7 +610,7 @@ impl Exchange {
         };
         r.out.flush = !buffering;
         let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
-        source.first(r, rest, progress);
+        source.first(r, sink, rest, progress);
         r.out.body = match source.whole(r) {
             Some(chain) => Body::Chain(chain),
             None => Body::Stream(Box::new(source)),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{self, set_msec, set_num};
@@ -10,11 +11,13 @@ use conf::{ConfError, Node, Word};
 use os::SockAddr;
 
 use super::balance::{Balancer, Peer, RoundRobin};
+use super::exchange::Target;
 use super::pool::{Pool, PoolConf};
 use super::url::{self, Url};
 use crate::core_directives::directive;
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
+use crate::request::Request;
 
 /// The `upstream` module's table: the block, round robin, kept connections, `$upstream_…`.
 pub static MODULE: Module = Module {
@@ -160,6 +163,31 @@ impl Upstreams {
                 && base::ascii::eq_ignore_case(&g.name, &url.host)
         };
         self.groups.iter().find(fits).cloned()
+    }
+}
+
+impl Upstreams {
+    /// Where a request goes whose server was named at run time.
+    ///
+    /// # Errors
+    /// The status to answer with; the reason was logged.
+    pub fn target(&self, r: &Request, url: &Url) -> Result<Target, u16> {
+        if let Some(group) = self.find(url) {
+            return Ok(Target::Group(group));
+        }
+        let host = || base::log::lossy(&url.host).into_owned();
+        match &url.addr {
+            Some(addr) if url.port > 0 || addr.is_unix() => Ok(Target::Addr(addr.clone())),
+            _ if url.port == 0 => {
+                r.log(Level::Error, format_args!("no port in upstream \"{}\"", host()));
+                Err(500)
+            }
+            _ => {
+                let host = host();
+                r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
+                Err(502)
+            }
+        }
     }
 }
 
@@ -331,6 +359,10 @@ fn explicit(e: Explicit) -> Result<Group, ConfError> {
 }
 
 fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
+    if url.port == 0 && !url.addr.as_ref().is_some_and(SockAddr::is_unix) {
+        let host = String::from_utf8_lossy(&url.host);
+        return Err(ConfError::at(at, format!("no port in upstream \"{host}\"")));
+    }
     let addrs = match &url.addr {
         Some(a) => vec![a.clone()],
         None => url::resolve(&url.host, url.port),

@@ -25,6 +25,9 @@ pub(super) enum Accepted {
 
 /// Whether `error_page` answers instead of the upstream. The challenge of a 401 is kept.
 pub(super) fn intercepted(r: &mut Request, conf: &Conf, status: u16) -> bool {
+    if status == 404 && conf.intercept_404 {
+        return true;
+    }
     if !conf.intercept_errors || !r.loc.core.error_page.iter().any(|p| p.status == status) {
         return false;
     }

@@ -43,7 +43,7 @@ pub enum HeadStep {
     Interim(usize),
     /// The head took so many bytes.
     Done(usize),
-    /// Not a response; the text is logged at level error.
+    /// Not a response; the text is logged at level error, unless it is empty.
     Bad(String),
     /// No head at all: everything is body. The text is logged at level error.
     NoHead(&'static str),
@@ -85,11 +85,34 @@ pub trait Protocol {
     /// Whether a body of unknown length can be sent in the chunked coding.
     fn chunked_requests(&self) -> bool;
 
-    /// Reads the response's head at the start of `buf`, which grows from call to call.
+    /// Nothing is sent and no head comes: a connection is all that is wanted, and the client is
+    /// answered when it stands.
+    fn only_connects(&self) -> bool {
+        false
+    }
+
+    /// Frames a piece of the client's body; called once more, with `last` and maybe without data,
+    /// behind it, and where there is none. `chunked` was noted in the request's state.
+    fn frame(&mut self, data: &mut Chain, last: bool, chunked: bool, out: &mut Chain) {
+        match chunked {
+            true => request_body::chunk(data, last, out),
+            false => out.append(data),
+        }
+    }
+
+    /// Reads the response's head at the start of `buf`, which grows from call to call; what a step
+    /// of [`HeadStep::Interim`] took is not in it any more.
     fn head(&mut self, buf: &[u8], head: &mut ResponseHead) -> HeadStep;
 
-    /// The head is accepted: how the body is framed. `Done` says that there is none.
-    fn begin_body(&mut self, head: &ResponseHead) -> Progress;
+    /// The bytes that the spans of the head point into, where these are not those at the start of
+    /// the buffer: a head that came in an envelope.
+    fn text(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// The head is accepted: how the body is framed. `Done` says that nothing more is to come; what
+    /// of the body came together with the head, in an envelope, goes to `sink`.
+    fn begin_body(&mut self, head: &ResponseHead, sink: &mut Sink) -> Progress;
 
     /// Takes bytes that followed the head.
     ///
@@ -102,6 +125,12 @@ pub trait Protocol {
 
     /// Whether the connection can carry another exchange, once the body is read.
     fn reusable(&self) -> bool;
+
+    /// Something that the upstream wants to be logged, at level error. Asked for until there is
+    /// nothing, after each look at what it sent.
+    fn complaint(&mut self) -> Option<String> {
+        None
+    }
 
     /// Trailers that followed the body.
     fn trailers(&self) -> Vec<(Bytes, Bytes)> {

@@ -2,7 +2,7 @@
 
 use base::ascii::write_hex_u64;
 use event::{Deadline, Sock};
-use mem::{Chain, Page};
+use mem::Chain;
 
 use super::Protocol;
 use super::conf::Conf;
@@ -81,19 +81,19 @@ impl RequestBody {
         let u = r.upstream_mut();
         u.body_length = length;
         u.body_chunked = chunked;
-        if chunked && !pending.is_empty() {
-            let mut data = std::mem::take(&mut pending);
-            frame(&mut data, &mut pending);
-        }
         Ok(RequestBody::Streamed { chunked, pending, over: false })
     }
 
     /// Appends what can be sent at once.
-    pub fn append_to(&mut self, r: &mut Request, out: &mut Chain) {
+    pub fn append_to(&mut self, r: &mut Request, protocol: &mut dyn Protocol, out: &mut Chain) {
         match self {
-            RequestBody::None => {}
-            RequestBody::Whole => out.append(&mut r.body_chain()),
-            RequestBody::Streamed { pending, .. } => out.append(pending),
+            RequestBody::None => protocol.frame(&mut Chain::new(), true, false, out),
+            RequestBody::Whole => protocol.frame(&mut r.body_chain(), true, false, out),
+            RequestBody::Streamed { pending, chunked, .. } => {
+                if !pending.is_empty() {
+                    protocol.frame(pending, false, *chunked, out);
+                }
+            }
         }
     }
 
@@ -119,6 +119,7 @@ impl RequestBody {
         &mut self,
         r: &mut Request,
         sock: &Sock,
+        protocol: &mut dyn Protocol,
         out: &mut Chain,
     ) -> Result<(), Stop> {
         let RequestBody::Streamed { chunked, over, .. } = self else { return Ok(()) };
@@ -127,15 +128,13 @@ impl RequestBody {
             Either::Second(_) => Ok(()),
             Either::First(Err(v)) => Err(Stop::Verdict(v)),
             Either::First(Ok(piece)) => {
-                let ended = piece.is_none() || r.body.is_finished();
+                *over = piece.is_none() || r.body.is_finished();
+                let mut data = Chain::new();
                 if let Some(page) = piece {
-                    put(page, *chunked, out);
+                    data.push(page.into());
                 }
-                if ended {
-                    *over = true;
-                    if *chunked {
-                        out.write(b"0\r\n\r\n");
-                    }
+                if *over || !data.is_empty() {
+                    protocol.frame(&mut data, *over, *chunked, out);
                 }
                 Ok(())
             }
@@ -143,21 +142,16 @@ impl RequestBody {
     }
 }
 
-fn put(page: Page, chunked: bool, out: &mut Chain) {
-    let mut data = Chain::new();
-    data.push(page.into());
-    if chunked {
-        frame(&mut data, out);
-    } else {
-        out.append(&mut data);
+/// Puts data into a chunk of its own, and the last chunk behind it.
+pub(super) fn chunk(data: &mut Chain, last: bool, out: &mut Chain) {
+    if !data.is_empty() {
+        let w = out.writer_for(24);
+        write_hex_u64(w, data.len());
+        w.extend_from_slice(b"\r\n");
+        out.append(data);
+        out.write(b"\r\n");
     }
-}
-
-/// Puts data into a chunk of its own.
-fn frame(data: &mut Chain, out: &mut Chain) {
-    let w = out.writer_for(24);
-    write_hex_u64(w, data.len());
-    w.extend_from_slice(b"\r\n");
-    out.append(data);
-    out.write(b"\r\n");
+    if last {
+        out.write(b"0\r\n\r\n");
+    }
 }

@@ -122,15 +122,18 @@ impl Source {
     }
 
     /// Takes what was read together with the head.
-    pub fn first(&mut self, r: &mut Request, rest: Bytes, progress: Progress) {
-        r.upstream_mut().now().response_length += rest.len() as u64;
-        self.total = rest.len() as u64;
+    pub fn first(&mut self, r: &mut Request, sink: Sink, rest: Bytes, progress: Progress) {
+        self.sink = sink;
+        let early = self.sink.out.len();
+        r.upstream_mut().now().response_length += early + rest.len() as u64;
+        self.total = early + rest.len() as u64;
         let extra = progress == Progress::Done && !rest.is_empty();
         if !rest.is_empty() {
             self.feed(Buf::Mem(rest));
         }
         if progress == Progress::Done {
-            self.sink.out.clear();
+            // What is too much is only warned of.
+            self.sink.out = self.sink.out.split_to(early);
             self.failed = None;
             self.ended = true;
             self.release(!extra);
@@ -353,6 +356,9 @@ impl Source {
         a.received += self.fresh;
         a.response_length += self.fresh;
         self.fresh = 0;
+        while let Some(m) = self.protocol.complaint() {
+            r.log(Level::Error, format_args!("{m} while reading upstream"));
+        }
         if let Some(m) = self.sink.warning.take() {
             r.log(Level::Warn, format_args!("{m} while reading upstream"));
         }
