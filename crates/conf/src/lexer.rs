@@ -103,6 +103,21 @@ impl Lexer {
         }
     }
 
+    /// Where the next byte is, from the beginning of the text.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Where in the text a place is that this lexer named.
+    pub(crate) fn offset_of(&self, pos: &Pos) -> usize {
+        let before = (pos.line.max(1) - 1) as usize;
+        let line = match before {
+            0 => 0,
+            n => memchr::memchr_iter(b'\n', &self.text).nth(n - 1).map_or(0, |feed| feed + 1),
+        };
+        (line + pos.column.saturating_sub(1) as usize).min(self.text.len())
+    }
+
     /// An error at the byte that comes next.
     pub fn error_here(&self, len: u32, message: impl Into<String>) -> ConfError {
         ConfError::at_pos(self.pos(self.at), len, message)

@@ -7,6 +7,7 @@
 //! - [`template`]: text with `$variables`, compiled once and evaluated per request
 //! - [`pattern`]: regular expressions with PCRE's syntax
 //! - [`known`]: every directive of nginx, for the messages about those that are not built in
+//! - [`redact`]: the text for other people's eyes
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
 //! A file that works under nginx reads the same here, and messages are nginx's word for word. Where
@@ -31,6 +32,7 @@ mod likely;
 pub mod map;
 pub mod parse;
 pub mod pattern;
+pub mod redact;
 pub mod reference;
 pub mod shares;
 pub mod table;

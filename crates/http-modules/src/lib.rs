@@ -37,6 +37,7 @@ pub mod stub_status;
 pub mod try_files;
 pub mod welcome;
 
+use http::Module;
 use http::build::Modules;
 
 /// All modules, the engine's own first.
@@ -79,3 +80,66 @@ pub static MODULES: Modules = &[
     &proxy::MODULE,
     &welcome::MODULE,
 ];
+
+/// The name of the module that those from outside stand before.
+const BEFORE: &str = "random_index";
+
+/// The list with modules from outside the project in it, in the order given: behind the project's
+/// handlers of the access phase and before those that look for files, and so before the project's
+/// filters. Made once a process, and kept to its end.
+///
+/// # Errors
+/// Two modules, or directives of two modules, have the same name.
+pub fn with(added: impl Iterator<Item = &'static Module>) -> Result<Modules, String> {
+    let mut list = MODULES.to_vec();
+    let mut place = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
+    for module in added {
+        for other in &list {
+            if other.name == module.name {
+                return Err(format!("module \"{}\" is there already", module.name));
+            }
+            let taken = |name| other.directives.iter().any(|d| d.name == name);
+            if let Some(d) = module.directives.iter().find(|d| taken(d.name)) {
+                return Err(format!(
+                    "directive \"{}\" of module \"{}\" is one of module \"{}\" already",
+                    d.name, module.name, other.name
+                ));
+            }
+        }
+        list.insert(place, Box::leak(Box::new(module.added())));
+        place += 1;
+    }
+    Ok(Box::leak(list.into_boxed_slice()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static HELLO: Module = Module { name: "hello", ..Module::EMPTY };
+    static WORLD: Module = Module { name: "world", ..Module::EMPTY };
+    static NAMED: Module = Module { name: "index", ..Module::EMPTY };
+    static THIEF: Module =
+        Module { name: "thief", directives: autoindex::MODULE.directives, ..Module::EMPTY };
+
+    #[test]
+    fn modules_from_outside_keep_their_order_before_those_of_files() {
+        let list = with([&HELLO, &WORLD].into_iter()).unwrap();
+        let at = |name| list.iter().position(|m| m.name == name).unwrap();
+        assert_eq!((at("world"), at(BEFORE)), (at("hello") + 1, at("hello") + 2));
+        assert!(at("access") < at("hello") && at("world") < at("static"));
+        assert_eq!(list.iter().filter(|m| m.added).count(), 2);
+        assert_eq!(list.len(), MODULES.len() + 2);
+    }
+
+    #[test]
+    fn names_that_are_taken_are_refused() {
+        let said = |m| with([m].into_iter()).err().unwrap();
+        assert_eq!(said(&NAMED), "module \"index\" is there already");
+        assert_eq!(
+            said(&THIEF),
+            "directive \"autoindex\" of module \"thief\" is one of module \"autoindex\" already"
+        );
+        assert!(with([&HELLO, &HELLO].into_iter()).is_err());
+    }
+}

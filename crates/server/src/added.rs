@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use conf::{ConfError, Node};
 use http::Module;
 use http::build::Modules;
 
@@ -14,10 +15,6 @@ pub struct Added {
     /// Its table.
     pub module: &'static Module,
 }
-
-/// Added modules stand before this one: behind the project's handlers of the access phase and
-/// before those that look for files; and before the filters of the project.
-const BEFORE: &str = "random_index";
 
 struct Installed {
     added: &'static [Added],
@@ -34,39 +31,54 @@ pub fn install(added: &'static [Added]) -> Result<(), String> {
     if added.is_empty() {
         return Ok(());
     }
-    let modules = join(http_modules::MODULES, added)?;
-    let installed = Installed { added, modules: Box::leak(modules.into_boxed_slice()) };
+    let modules = http_modules::with(added.iter().map(|a| a.module))?;
+    let installed = Installed { added, modules };
     INSTALLED.set(installed).map_err(|_| "modules were added twice".to_owned())
-}
-
-fn join(own: Modules, added: &[Added]) -> Result<Vec<&'static Module>, String> {
-    let mut list: Vec<&'static Module> = own.to_vec();
-    let place = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
-    for (i, new) in added.iter().enumerate() {
-        let Added { name, module, .. } = new;
-        for other in &list {
-            if other.name == module.name {
-                return Err(format!("module \"{}\" of {name} is built in already", module.name));
-            }
-            let taken = |d: &&conf::table::Directive<http::Cx>| {
-                other.directives.iter().any(|o| o.name == d.name)
-            };
-            if let Some(d) = module.directives.iter().find(taken) {
-                return Err(format!(
-                    "directive \"{}\" of {name} belongs to module \"{}\" already",
-                    d.name, other.name
-                ));
-            }
-        }
-        // Made once a process, and needed to its end.
-        list.insert(place + i, Box::leak(Box::new(module.added())));
-    }
-    Ok(list)
 }
 
 /// All modules of this program, in order.
 pub fn modules() -> Modules {
     INSTALLED.get().map_or(http_modules::MODULES, |i| i.modules)
+}
+
+/// `load_module`: nothing is loaded at run time, so the directive only says what must be there.
+///
+/// # Errors
+/// The module is not there, or the directive stands behind a block that needs all modules.
+pub fn load_module(node: &Node, too_late: bool) -> Result<(), ConfError> {
+    if too_late {
+        return Err(ConfError::directive(node, "is specified too late"));
+    }
+    let file = node.arg(0)?;
+    let name = name_of(file.bytes());
+    if is_here(&name, modules(), added()) {
+        return Ok(());
+    }
+    let m = format!("module \"{name}\" is not in this program, which loads none at run time");
+    let help = "weir -V lists what was added; weir build --with CRATE adds more";
+    Err(ConfError::at(file, m).with_help(help))
+}
+
+/// The name of the module that a path such as `modules/ngx_http_image_filter_module.so` means.
+fn name_of(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let file = text.rsplit('/').next().unwrap_or(&text);
+    let name = file.strip_suffix(".so").unwrap_or(file);
+    let name = ["ngx_", "lib"].iter().fold(name, |n, prefix| n.strip_prefix(prefix).unwrap_or(n));
+    let name = name.strip_suffix("_module").unwrap_or(name);
+    name.replace('-', "_")
+}
+
+/// Whether a module of that name is built in, whatever it is called to the last syllable: nginx's
+/// files say `http_`, and `_filter` where the documentation does not.
+fn is_here(name: &str, modules: Modules, added: &[Added]) -> bool {
+    let short = name.strip_prefix("http_").unwrap_or(name);
+    let bare = short.strip_suffix("_filter").unwrap_or(short);
+    modules.iter().any(|m| m.name == short || m.name == bare)
+        || added.iter().any(|a| {
+            let of_crate = a.name.replace('-', "_");
+            of_crate == name || of_crate.strip_prefix("weir_") == Some(bare)
+        })
 }
 
 /// The modules from outside.
@@ -79,30 +91,17 @@ mod tests {
     use super::*;
 
     static HELLO: Module = Module { name: "hello", ..Module::EMPTY };
-    static WORLD: Module = Module { name: "world", ..Module::EMPTY };
-    static INDEX: Module = Module { name: "index", ..Module::EMPTY };
-
-    fn of(module: &'static Module) -> Added {
-        Added { name: "crate", version: "1.0.0", module }
-    }
 
     #[test]
-    fn the_order_given_is_kept_before_the_modules_of_files() {
-        let list = join(http_modules::MODULES, &[of(&HELLO), of(&WORLD)]).unwrap();
-        let at = |name| list.iter().position(|m| m.name == name).unwrap();
-        assert_eq!(at("world"), at("hello") + 1);
-        assert_eq!(at(BEFORE), at("world") + 1);
-        assert!(at("access") < at("hello") && at("static") > at("world"));
-        assert_eq!(list.len(), http_modules::MODULES.len() + 2);
-    }
-
-    #[test]
-    fn names_that_are_taken_are_refused() {
-        let said = |added: &[Added]| join(http_modules::MODULES, added).err().unwrap();
-        assert_eq!(said(&[of(&INDEX)]), "module \"index\" of crate is built in already");
-        assert_eq!(
-            said(&[of(&HELLO), of(&HELLO)]),
-            "module \"hello\" of crate is built in already"
-        );
+    fn files_of_modules_are_known_by_name() {
+        let name = name_of(b"/usr/lib/nginx/modules/ngx_http_random_index_module.so");
+        assert_eq!(name, "http_random_index");
+        let built_in = |name| is_here(name, http_modules::MODULES, &[]);
+        assert!(built_in("http_random_index") && built_in("http_charset_filter"));
+        assert!(built_in("gzip") && !built_in("http_perl") && !built_in("stream"));
+        let added = [Added { name: "weir-mysql", version: "1.0.0", module: &HELLO }];
+        let with = |path: &[u8]| is_here(&name_of(path), &[], &added);
+        assert!(with(b"modules/mysql.so") && with(b"weir-mysql") && with(b"libweir_mysql.so"));
+        assert!(with(b"modules/ngx_http_mysql_module.so") && !with(b"modules/hello.so"));
     }
 }

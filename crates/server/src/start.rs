@@ -21,7 +21,7 @@ use crate::master::{End, Master};
 use crate::paths::Paths;
 use crate::systemd::Notify;
 use crate::upgrade::Upgrade;
-use crate::{features, manual, pidfile, signals, single, startlog, worker};
+use crate::{added, features, manual, pidfile, signals, single, startlog, worker};
 
 /// Does what the switches ask for.
 pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
@@ -82,10 +82,12 @@ fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
     };
     say(&format!("configuration file {conf_file} test is successful"));
     if typed.dump {
+        let secrets: Vec<&str> = added::modules().iter().flat_map(|m| m.secrets).copied().collect();
         let mut out = io::stdout().lock();
         for file in files {
             let name = file.path.as_os_str().as_bytes();
-            let parts = [b"# configuration file ", name, b":\n", &file.bytes, b"\n"];
+            let shown = conf::redact::redact(&file.bytes, &secrets);
+            let parts = [b"# configuration file ", name, b":\n", &shown, b"\n"];
             if out.write_all(&parts.concat()).is_err() {
                 // Whoever read it has read enough.
                 break;
