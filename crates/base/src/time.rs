@@ -321,6 +321,18 @@ pub fn format_http_date(unix_secs: i64) -> [u8; 29] {
     out
 }
 
+/// The text of a moment as cookies have it: `Sun, 06-Nov-94 08:49:37 GMT`. From 2038 on the year
+/// has four digits, since two of them were taken for one of the last century.
+pub fn format_cookie_date(unix_secs: i64) -> Vec<u8> {
+    let mut text = format_http_date(unix_secs).to_vec();
+    text[7] = b'-';
+    text[11] = b'-';
+    if Civil::from_unix(unix_secs).year <= 2037 {
+        text.drain(12..14);
+    }
+    text
+}
+
 /// Reads any of the three dates of RFC 9110, 5.6.7:
 /// `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`.
 ///

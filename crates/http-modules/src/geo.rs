@@ -1,6 +1,5 @@
 //! `geo`: a variable whose value goes by an address.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -13,8 +12,8 @@ use http::module::Module;
 use http::request::Request;
 use net::forwarded;
 use net::geo::Geo;
-use os::SockAddr;
-use proto::h1::FieldId;
+
+use crate::behind::Proxies;
 
 /// The module's table.
 pub static MODULE: Module = Module { name: "geo", directives: DIRECTIVES, ..Module::EMPTY };
@@ -34,9 +33,11 @@ fn geo(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         _ => (None, &n.args[0]),
     };
     cx.vars.define(name)?;
-    let geo = Geo::parse(n)?;
+    let mut geo = Geo::parse(n)?;
     let volatile = geo.volatile;
-    let value = Rc::new(move |r: &mut Request| Some(find(r, &geo, from)));
+    let nets = std::mem::take(&mut geo.proxies);
+    let proxies = Proxies { nets, recursive: geo.recursive };
+    let value = Rc::new(move |r: &mut Request| Some(find(r, &geo, &proxies, from)));
     cx.vars.define_value(name, volatile, value).map(drop)
 }
 
@@ -47,26 +48,10 @@ fn address_variable(cx: &mut Cx, word: &Word) -> Result<VarId, ConfError> {
     }
 }
 
-fn find(r: &mut Request, geo: &Geo, from: Option<VarId>) -> Bytes {
+fn find(r: &mut Request, geo: &Geo, proxies: &Proxies, from: Option<VarId>) -> Bytes {
     let own = match from {
         Some(var) => r.var(var).and_then(|text| forwarded::parse_ip(&text)),
         None => r.peer().ip_addr(),
     };
-    let ip = match own {
-        Some(ip) if !geo.proxies.is_empty() => Some(behind_proxies(r, geo, ip)),
-        own => own,
-    };
-    geo.find(ip).clone()
-}
-
-fn behind_proxies(r: &Request, geo: &Geo, peer: IpAddr) -> IpAddr {
-    let buf = r.head_bytes();
-    let fields: Vec<_> =
-        r.head.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect();
-    let trusted = |addr: &SockAddr| {
-        addr.ip_addr().is_some_and(|ip| geo.proxies.iter().any(|net| net.contains(ip)))
-    };
-    let peer_addr = SockAddr::ip(peer, 0);
-    let client = forwarded::client(&peer_addr, fields.into_iter(), trusted, geo.recursive);
-    client.and_then(|addr| addr.ip_addr()).unwrap_or(peer)
+    geo.find(own.and_then(|ip| proxies.behind(r, ip))).clone()
 }

@@ -8,12 +8,16 @@ pub mod addition;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
+mod behind;
+pub mod browser;
 pub mod charset;
 pub mod compress;
 pub mod dav;
 pub mod empty_gif;
 mod escape;
 pub mod geo;
+pub mod geoip;
+pub mod geoip2;
 pub mod gunzip;
 pub mod gzip;
 pub mod headers;
@@ -35,6 +39,7 @@ pub mod ssi;
 pub mod static_file;
 pub mod stub_status;
 pub mod try_files;
+pub mod userid;
 pub mod welcome;
 
 use http::Module;
@@ -47,8 +52,11 @@ pub static MODULES: Modules = &[
     &rewrite::MODULE,
     &map::MODULE,
     &geo::MODULE,
+    &geoip::MODULE,
+    &geoip2::MODULE,
     &referer::MODULE,
     &split_clients::MODULE,
+    &browser::MODULE,
     &stub_status::MODULE,
     &empty_gif::MODULE,
     &access::MODULE,
@@ -69,6 +77,7 @@ pub static MODULES: Modules = &[
     &log::MODULE,
     &not_modified::MODULE,
     &headers::MODULE,
+    &userid::MODULE,
     &gunzip::MODULE,
     &addition::MODULE,
     &charset::MODULE,

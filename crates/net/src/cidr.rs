@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use conf::{ConfError, Word, warn};
 use os::SockAddr;
 
 use crate::forwarded::parse_ip;
@@ -55,6 +56,21 @@ impl Cidr {
         };
         let cidr = Cidr::new(ip, bits)?;
         Some((cidr, cidr.net != ip))
+    }
+
+    /// Reads a network of the configuration; bits of it that do not count are warned of.
+    ///
+    /// # Errors
+    ///
+    /// `invalid network "x"`
+    pub fn configured(word: &Word) -> Result<Cidr, ConfError> {
+        let Some((net, low_bits)) = Cidr::parse(word.bytes()) else {
+            return Err(ConfError::at(word, format!("invalid network \"{}\"", word.lossy())));
+        };
+        if low_bits {
+            warn(word, format_args!("low address bits of {} are meaningless", word.lossy()));
+        }
+        Ok(net)
     }
 
     /// Whether `ip` lies in the range. An IPv4 address that came over IPv6 (`::ffff:10.0.0.1`) is

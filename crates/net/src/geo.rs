@@ -89,7 +89,7 @@ impl Draft {
             }
             (b"proxy_recursive", []) => self.recursive = true,
             (b"volatile", []) => self.volatile = true,
-            (b"proxy", [net]) => self.proxies.push(network(net)?),
+            (b"proxy", [net]) => self.proxies.push(Cidr::configured(net)?),
             (b"default", [value]) => self.fallback(name, value),
             (b"delete", [what]) => self.delete(what)?,
             (_, [value]) => self.entry(name, value)?,
@@ -134,7 +134,7 @@ impl Draft {
                 ConfError::at(name, m)
             })?
         } else {
-            self.networks.insert(network(name)?, value)
+            self.networks.insert(Cidr::configured(name)?, value)
         };
         if let Some(old) = old {
             let what = if self.ranges.is_some() { "range" } else { "network" };
@@ -152,7 +152,7 @@ impl Draft {
             if !ranges.delete(start, end) {
                 warn(what, format_args!("no address range \"{text}\" to delete"));
             }
-        } else if self.networks.remove(&network(what)?).is_none() {
+        } else if self.networks.remove(&Cidr::configured(what)?).is_none() {
             warn(what, format_args!("no network \"{text}\" to delete"));
         }
         Ok(())
@@ -179,17 +179,6 @@ impl Draft {
         };
         Geo { v4, v6, values, proxies, recursive, volatile }
     }
-}
-
-/// Reads a network; bits of it that do not count are warned of.
-fn network(word: &Word) -> Result<Cidr, ConfError> {
-    let Some((net, low_bits)) = Cidr::parse(word.bytes()) else {
-        return Err(ConfError::at(word, format!("invalid network \"{}\"", word.lossy())));
-    };
-    if low_bits {
-        warn(word, format_args!("low address bits of {} are meaningless", word.lossy()));
-    }
-    Ok(net)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub mod cidr;
 pub mod engine;
 pub mod forwarded;
 pub mod geo;
+pub mod geoip;
 pub mod inherit;
 pub mod listen;
 pub mod listeners;

@@ -19,6 +19,7 @@ pub const WITH: &[&str] = &[
     "--with-http_dav_module",
     "--with-http_gunzip_module",
     "--with-http_gzip_static_module",
+    "--with-http_geoip_module",
     "--with-http_random_index_module",
     "--with-http_secure_link_module",
     "--with-http_realip_module",
@@ -27,14 +28,12 @@ pub const WITH: &[&str] = &[
 
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
-    "--without-http_userid_module",
     "--without-http_tunnel_module",
     "--without-http_fastcgi_module",
     "--without-http_uwsgi_module",
     "--without-http_scgi_module",
     "--without-http_grpc_module",
     "--without-http_memcached_module",
-    "--without-http_browser_module",
     "--without-http_upstream_hash_module",
     "--without-http_upstream_ip_hash_module",
     "--without-http_upstream_least_conn_module",

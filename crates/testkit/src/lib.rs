@@ -22,6 +22,7 @@
 
 mod binary;
 mod client;
+pub mod mmdb;
 mod ports;
 mod procfs;
 mod site;

@@ -90,9 +90,16 @@ pub(super) fn cookies(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 /// `$cookie_NAME`: the first cookie of that name, in any case.
 pub(super) fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let buf = r.head_bytes();
-    let mut lines = r.head.all(FieldId::Cookie).map(|f| f.value.of(buf));
-    write_some(out, lines.find_map(|line| find_cookie(line, name)))
+    write_some(out, r.cookie(name).map(|(value, _)| value))
+}
+
+impl Request {
+    /// The value of the first cookie of a name, in any case, and the field that it stands in.
+    pub fn cookie(&self, name: &[u8]) -> Option<(&[u8], &[u8])> {
+        let buf = self.head_bytes();
+        let mut lines = self.head.all(FieldId::Cookie).map(|f| f.value.of(buf));
+        lines.find_map(|line| Some((find_cookie(line, name)?, line)))
+    }
 }
 
 fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {

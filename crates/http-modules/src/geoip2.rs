@@ -1,0 +1,259 @@
+//! `geoip2`: variables from any value of a MaxMind database, with the directives of the third-party
+//! module of that name.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::table::{Args, Contexts, Directive};
+use conf::template::Template;
+use conf::{ConfError, Node, value};
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, ConfType, Module, Scope};
+use http::request::Request;
+use net::Cidr;
+use net::forwarded::parse_ip;
+use net::geoip::{MaxMind, OpenError, PathPart};
+
+use crate::behind::Proxies;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "geoip2",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<GeoIp2Conf>(Scope::Main)],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "geoip2",
+        Contexts::HTTP,
+        Args::BLOCK.or(Args::T1),
+        "",
+        "A MaxMind database; inside, variables by their paths in it: $x [default=] [source=] path.",
+        geoip2,
+    ),
+    directive(
+        "geoip2_proxy",
+        Contexts::HTTP,
+        Args::T1,
+        "",
+        "A proxy whose X-Forwarded-For is taken for where a request came from.",
+        |cx, n| {
+            let net = Cidr::configured(n.arg(0)?)?;
+            cx.main::<GeoIp2Conf>().proxies.nets.push(net);
+            Ok(())
+        },
+    ),
+    directive(
+        "geoip2_proxy_recursive",
+        Contexts::HTTP,
+        Args::FLAG,
+        "off",
+        "Whether the client is the last address of X-Forwarded-For that is no such proxy.",
+        |cx, n| {
+            let conf = cx.main::<GeoIp2Conf>();
+            value::set_flag(&mut conf.recursive, n)?;
+            conf.proxies.recursive = conf.recursive == Some(true);
+            Ok(())
+        },
+    ),
+];
+
+#[derive(Default)]
+struct GeoIp2Conf {
+    proxies: Proxies,
+    recursive: Option<bool>,
+}
+
+impl Conf for GeoIp2Conf {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+/// A database file, looked at again from time to time where `auto_reload` says so.
+struct Source {
+    path: PathBuf,
+    database: RefCell<Rc<MaxMind>>,
+    /// `auto_reload`, in milliseconds; 0 is never.
+    every_ms: Cell<u64>,
+    /// When the file that was read had been written.
+    written: Cell<Option<SystemTime>>,
+    checked_ms: Cell<u64>,
+    /// The same for variables, in seconds since 1970.
+    checked_secs: Cell<u64>,
+}
+
+/// What a variable of the block tells.
+enum Tells {
+    /// A value of the record of an address: the client's, or the one that `source` gives.
+    Value {
+        path: Vec<PathPart>,
+        source: Option<Template>,
+        fallback: Option<Bytes>,
+    },
+    Built,
+    Checked,
+    Changed,
+}
+
+fn geoip2(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let file = n.arg(0)?;
+    let path = cx.env.path(file.bytes());
+    let (database, written) = read(&path).map_err(|e| {
+        let space = if matches!(e, OpenError::Io(_)) { " " } else { ": " };
+        ConfError::at(file, format!("MMDB_open(\"{}\") failed{space}{e}", file.lossy()))
+    })?;
+    let source = Rc::new(Source {
+        path,
+        database: RefCell::new(Rc::new(database)),
+        every_ms: Cell::new(0),
+        written: Cell::new(written),
+        checked_ms: Cell::new(base::time::now_ms()),
+        checked_secs: Cell::new(base::time::unix_secs()),
+    });
+    for line in n.entries() {
+        entry(cx, &source, line?)?;
+    }
+    Ok(())
+}
+
+fn entry(cx: &mut Cx, source: &Rc<Source>, line: &Node) -> Result<(), ConfError> {
+    let name = &line.name;
+    if name.bytes() == b"auto_reload" {
+        let [_] = &line.args[..] else {
+            let m = "invalid number of arguments for auto_reload";
+            return Err(ConfError::at(name, m));
+        };
+        if source.every_ms.get() != 0 {
+            return Err(ConfError::directive(line, "is duplicate"));
+        }
+        source.every_ms.set(value::msec(line, 0)?);
+        return Ok(());
+    }
+    if !name.bytes().starts_with(b"$") {
+        let m = format!("invalid setting \"{}\"", name.lossy());
+        return Err(ConfError::at(name, m).with_help("it is \"auto_reload\", or a $variable"));
+    }
+    cx.vars.define(name)?;
+    let tells = tells(cx, line)?;
+    let source = source.clone();
+    let told = Rc::new(move |r: &mut Request| tell(r, &source, &tells));
+    cx.vars.define_value(name, false, told).map(drop)
+}
+
+fn tells(cx: &mut Cx, line: &Node) -> Result<Tells, ConfError> {
+    let (mut path, mut source, mut fallback) = (Vec::new(), None, None);
+    if let [first, rest @ ..] = &line.args[..]
+        && first.bytes() == b"metadata"
+    {
+        let what = rest.first().map(|word| word.bytes());
+        return match (what, rest.len()) {
+            (Some(b"build_epoch"), 1) => Ok(Tells::Built),
+            (Some(b"last_check"), 1) => Ok(Tells::Checked),
+            (Some(b"last_change"), 1) => Ok(Tells::Changed),
+            _ => {
+                let m = "invalid metadata field";
+                let help = "it is build_epoch, last_check or last_change";
+                Err(ConfError::at(rest.first().unwrap_or(first), m).with_help(help))
+            }
+        };
+    }
+    for word in &line.args {
+        if let Some(text) = word.bytes().strip_prefix(b"default=") {
+            fallback = Some(Bytes::copy_from_slice(text));
+        } else if let Some(text) = word.bytes().strip_prefix(b"source=") {
+            if !text.starts_with(b"$") {
+                let m = format!("invalid variable name \"{}\"", word.lossy());
+                return Err(ConfError::at(word, m));
+            }
+            let mut word = word.clone();
+            word.text = Bytes::copy_from_slice(text);
+            source = Some(cx.template(&word)?);
+        } else {
+            path.push(PathPart::of(&word.lossy()));
+        }
+    }
+    Ok(Tells::Value { path, source, fallback })
+}
+
+fn read(path: &Path) -> Result<(MaxMind, Option<SystemTime>), OpenError> {
+    // Before it is read: what is written meanwhile is read at the next look.
+    let written = std::fs::metadata(path).and_then(|m| m.modified()).map_err(OpenError::Io)?;
+    let database = MaxMind::parse(std::fs::read(path).map_err(OpenError::Io)?)?;
+    Ok((database, Some(written)))
+}
+
+impl Source {
+    /// Looks at the file again if it is time to. The look is another thread's, so that requests go
+    /// on with what is known.
+    fn refresh(self: &Rc<Self>, r: &Request) {
+        let (every_ms, now_ms) = (self.every_ms.get(), base::time::now_ms());
+        if every_ms == 0 || now_ms < self.checked_ms.get().saturating_add(every_ms) {
+            return;
+        }
+        self.checked_ms.set(now_ms);
+        let (source, log) = (self.clone(), r.error_log().clone());
+        event::spawn(async move {
+            let (path, before) = (source.path.clone(), source.written.get());
+            let look = move || {
+                let written = std::fs::metadata(&path).and_then(|m| m.modified());
+                match written {
+                    Ok(written) if Some(written) == before => Ok(None),
+                    Ok(_) => read(&path).map(Some),
+                    Err(e) => Err(OpenError::Io(e)),
+                }
+            };
+            let path = source.path.display();
+            match event::pool::run_blocking(look).await {
+                Ok(Ok(read)) => {
+                    source.checked_secs.set(base::time::unix_secs());
+                    let Some((database, written)) = read else { return };
+                    *source.database.borrow_mut() = Rc::new(database);
+                    source.written.set(written);
+                    base::log!(log, Level::Info, None, "reload MMDB \"{path}\"");
+                }
+                Ok(Err(e)) => {
+                    base::log!(log, Level::Emerg, None, "MMDB_open(\"{path}\") failed {e}");
+                }
+                Err(e) => base::log!(log, Level::Error, None, "MMDB \"{path}\": {e}"),
+            }
+        });
+    }
+}
+
+fn tell(r: &mut Request, source: &Rc<Source>, tells: &Tells) -> Option<Bytes> {
+    source.refresh(r);
+    let database = source.database.borrow().clone();
+    let number = |number: u64| Some(Bytes::from(number.to_string()));
+    match tells {
+        Tells::Built => number(database.built_secs()),
+        Tells::Checked => number(source.checked_secs.get()),
+        Tells::Changed => {
+            let since = source.written.get().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            number(since.map_or(0, |at| at.as_secs()))
+        }
+        Tells::Value { path, source, fallback } => {
+            let ip = address(r, source.as_ref());
+            let found = ip.and_then(|ip| database.value(ip.to_canonical(), path));
+            found.map(Bytes::from).or_else(|| fallback.clone())
+        }
+    }
+}
+
+fn address(r: &mut Request, source: Option<&Template>) -> Option<IpAddr> {
+    match source {
+        Some(template) => parse_ip(&r.eval(template)),
+        None => match r.loc.confs.get::<GeoIp2Conf>() {
+            Some(conf) => conf.proxies.client(r),
+            None => r.peer().ip_addr(),
+        },
+    }
+}

@@ -1,0 +1,120 @@
+//! Databases of where addresses are: MaxMind's present format, and the one before it that nginx's
+//! `geoip` modules read.
+
+mod legacy;
+mod maxmind;
+mod places;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+pub use maxmind::{MaxMind, PathPart};
+
+/// What a database tells of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // The names say it.
+pub enum Field {
+    ContinentCode,
+    CountryCode,
+    CountryCode3,
+    CountryName,
+    RegionCode,
+    RegionName,
+    City,
+    PostalCode,
+    Latitude,
+    Longitude,
+    DmaCode,
+    AreaCode,
+    Organization,
+}
+
+/// What a database is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// Countries.
+    Countries,
+    /// Cities, with the countries that they are in.
+    Cities,
+    /// Whose the addresses are: organizations, providers, domains, autonomous systems.
+    Owners,
+    /// Anything else.
+    Other,
+}
+
+/// A database, whole in memory.
+pub enum Database {
+    /// The format with the extension `.dat`.
+    Legacy(legacy::Legacy),
+    /// The format with the extension `.mmdb`.
+    MaxMind(MaxMind),
+}
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It is no such database; the text says what is wrong.
+    Format(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Io(e) => write!(f, "{}", base::log::os_error(e)),
+            OpenError::Format(what) => write!(f, "({what})"),
+        }
+    }
+}
+
+impl Database {
+    /// Reads a file of either format.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(path: &Path) -> Result<Database, OpenError> {
+        Database::parse(std::fs::read(path).map_err(OpenError::Io)?)
+    }
+
+    /// The same from a file's bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Format`]
+    pub fn parse(bytes: Vec<u8>) -> Result<Database, OpenError> {
+        if MaxMind::is_one(&bytes) {
+            return MaxMind::parse(bytes).map(Database::MaxMind);
+        }
+        let legacy = legacy::Legacy::parse(bytes).map_err(|e| OpenError::Format(e.to_owned()))?;
+        Ok(Database::Legacy(legacy))
+    }
+
+    /// What it is about, and its type as the file says it.
+    pub fn about(&self) -> (About, String) {
+        match self {
+            Database::Legacy(d) => (d.about(), d.edition().to_string()),
+            Database::MaxMind(d) => (d.about(), d.kind().to_owned()),
+        }
+    }
+
+    /// Names in UTF-8 instead of Latin-1, which files of the older format have. Those of the
+    /// present one are in UTF-8 anyhow.
+    pub fn use_utf8(&mut self) {
+        if let Database::Legacy(d) = self {
+            d.use_utf8();
+        }
+    }
+
+    /// What it tells of an address; `None` is that of a client without one.
+    pub fn find(&self, ip: Option<IpAddr>, field: Field) -> Option<Vec<u8>> {
+        let ip = ip.map(|ip| ip.to_canonical());
+        match self {
+            Database::Legacy(d) => d.find(ip, field),
+            Database::MaxMind(d) => d.field(ip?, field),
+        }
+    }
+}
