@@ -18,6 +18,7 @@ const TIERS: &[&[&str]] = &[
     &["net"],
     &["http", "stream", "mail"],
     &["http-modules", "stream-modules", "mail-modules"],
+    &["module"],
     &["server"],
 ];
 

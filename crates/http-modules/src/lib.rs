@@ -101,8 +101,8 @@ const BEFORE: &str = "random_index";
 /// Two modules, or directives of two modules, have the same name.
 pub fn with(added: impl Iterator<Item = &'static Module>) -> Result<Modules, String> {
     let mut list = MODULES.to_vec();
-    let mut place = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
-    for module in added {
+    let first = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
+    for (place, module) in (first..).zip(added) {
         for other in &list {
             if other.name == module.name {
                 return Err(format!("module \"{}\" is there already", module.name));
@@ -116,7 +116,6 @@ pub fn with(added: impl Iterator<Item = &'static Module>) -> Result<Modules, Str
             }
         }
         list.insert(place, Box::leak(Box::new(module.added())));
-        place += 1;
     }
     Ok(Box::leak(list.into_boxed_slice()))
 }
