@@ -38,6 +38,7 @@ pub mod split_clients;
 pub mod ssi;
 pub mod static_file;
 pub mod stub_status;
+pub mod sub_filter;
 pub mod try_files;
 pub mod userid;
 pub mod welcome;
@@ -80,6 +81,7 @@ pub static MODULES: Modules = &[
     &userid::MODULE,
     &gunzip::MODULE,
     &addition::MODULE,
+    &sub_filter::MODULE,
     &charset::MODULE,
     &ssi::MODULE,
     &gzip::negotiate::MODULE,

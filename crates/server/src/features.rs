@@ -24,6 +24,7 @@ pub const WITH: &[&str] = &[
     "--with-http_secure_link_module",
     "--with-http_realip_module",
     "--with-http_stub_status_module",
+    "--with-http_sub_module",
 ];
 
 /// What nginx builds by default and is not built in.
