@@ -15,6 +15,8 @@ pub mod compress;
 pub mod dav;
 pub mod empty_gif;
 mod escape;
+pub mod fastcgi;
+pub mod gateway;
 pub mod geo;
 pub mod geoip;
 pub mod geoip2;
@@ -25,6 +27,7 @@ pub mod index;
 pub mod limits;
 pub mod log;
 pub mod map;
+pub mod memcached;
 pub mod mirror;
 pub mod not_modified;
 pub mod proxy;
@@ -33,6 +36,7 @@ pub mod range;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
+pub mod scgi;
 pub mod secure_link;
 pub mod split_clients;
 pub mod ssi;
@@ -41,6 +45,7 @@ pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
 pub mod userid;
+pub mod uwsgi;
 pub mod welcome;
 
 use http::Module;
@@ -89,6 +94,10 @@ pub static MODULES: Modules = &[
     &range::MODULE,
     &http::upstream::group::MODULE,
     &proxy::MODULE,
+    &fastcgi::MODULE,
+    &uwsgi::MODULE,
+    &scgi::MODULE,
+    &memcached::MODULE,
     &welcome::MODULE,
 ];
 

@@ -3,7 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub mod chunked;
+pub mod fastcgi;
 pub mod h1;
+pub mod memcached;
+pub mod params;
 pub mod proxy_protocol;
 pub mod range;
 pub mod uri;

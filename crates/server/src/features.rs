@@ -30,11 +30,7 @@ pub const WITH: &[&str] = &[
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
     "--without-http_tunnel_module",
-    "--without-http_fastcgi_module",
-    "--without-http_uwsgi_module",
-    "--without-http_scgi_module",
     "--without-http_grpc_module",
-    "--without-http_memcached_module",
     "--without-http_upstream_hash_module",
     "--without-http_upstream_ip_hash_module",
     "--without-http_upstream_least_conn_module",

@@ -1,5 +1,6 @@
 //! HTTP/1 with servers, without input or output: the framing of responses.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -88,7 +89,7 @@ impl Protocol for Http {
         }
     }
 
-    fn begin_body(&mut self, head: &ResponseHead, _: &mut Sink) -> Progress {
+    fn begin_body(&mut self, head: &ResponseHead) -> Progress {
         self.keeps = head.keeps_connection() && head.status != 101;
         self.framing = if self.is_head || matches!(head.status, 204 | 304) {
             Framing::None
@@ -109,7 +110,7 @@ impl Protocol for Http {
         if self.done { Progress::Done } else { Progress::More }
     }
 
-    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, &'static str> {
+    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
         let progress = match &mut self.framing {
             Framing::Close => {
                 sink.out.push(input);
@@ -130,14 +131,16 @@ impl Protocol for Http {
                 }
                 if done { Progress::Done } else { Progress::More }
             }
-            Framing::Chunked(decoder) => match chunks(decoder, input, sink)? {
-                (progress, false) => progress,
-                (progress, true) => {
-                    self.keeps = false;
-                    sink.warning = Some("upstream sent data after final chunk");
-                    progress
+            Framing::Chunked(decoder) => {
+                match chunks(decoder, input, sink).map_err(Cow::Borrowed)? {
+                    (progress, false) => progress,
+                    (progress, true) => {
+                        self.keeps = false;
+                        sink.warning = Some("upstream sent data after final chunk");
+                        progress
+                    }
                 }
-            },
+            }
         };
         self.done = progress == Progress::Done;
         Ok(progress)

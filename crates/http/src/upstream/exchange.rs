@@ -7,7 +7,7 @@ use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Sock};
-use mem::{Chain, Page};
+use mem::{Buf, Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
 
@@ -198,7 +198,10 @@ impl Exchange {
             let stop = match self.attempt(r).await {
                 Ok(answer) => match self.judge(r) {
                     None => return self.accept(r, answer),
-                    Some(stop) => stop,
+                    Some(stop) => {
+                        self.keep(r, answer);
+                        stop
+                    }
                 },
                 Err(stop) => stop,
             };
@@ -440,9 +443,8 @@ impl Exchange {
         loop {
             let u = r.upstream_mut();
             let step = self.protocol.head(page.filled(), &mut u.head);
-            while let Some(m) = self.protocol.complaint() {
-                let m = format_args!("{m} while reading response header from upstream");
-                r.log(Level::Error, m);
+            while let Some((level, m)) = self.protocol.complaint() {
+                r.log(level, format_args!("{m} while reading response header from upstream"));
             }
             return match step {
                 HeadStep::More if page.len() >= self.conf.buffer_size => Err(too_big(r)),
@@ -498,6 +500,24 @@ impl Exchange {
             return Some(Stop::Next(bit));
         }
         headers::intercepted(r, &self.conf, status).then_some(Stop::Status(status))
+    }
+
+    /// The response is not passed on: its connection is kept where all of it is here.
+    fn keep(&mut self, r: &mut Request, answer: Answer) {
+        let (Some(pool), true) = (&self.pool, answer.sent_all) else { return };
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let mut progress = self.protocol.begin_body(&head);
+        r.upstream_mut().head = head;
+        let mut sink = Sink::default();
+        if progress == Progress::More && !answer.rest.is_empty() {
+            let body = self.protocol.body(Buf::Mem(answer.rest), &mut sink);
+            progress = body.unwrap_or(Progress::More);
+        } else if !answer.rest.is_empty() {
+            return;
+        }
+        if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
+            pool.put(answer.conn, &answer.addr, self.tag(), &r.main.gate);
+        }
     }
 
     fn may_retry(&self, r: &Request, bit: u64) -> bool {
@@ -579,8 +599,7 @@ impl Exchange {
         let Answer { rest, conn, addr, sent_all } = answer;
         let head = std::mem::take(&mut r.upstream_mut().head);
         let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref());
-        let mut sink = Sink::default();
-        let progress = self.protocol.begin_body(&head, &mut sink);
+        let progress = self.protocol.begin_body(&head);
         r.upstream_mut().head = head;
         let tag = self.tag();
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
@@ -610,7 +629,7 @@ impl Exchange {
         };
         r.out.flush = !buffering;
         let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
-        source.first(r, sink, rest, progress);
+        source.first(r, rest, progress);
         r.out.body = match source.whole(r) {
             Some(chain) => Body::Chain(chain),
             None => Body::Stream(Box::new(source)),

@@ -26,6 +26,9 @@ mod tunnel;
 pub mod url;
 mod wire;
 
+use std::borrow::Cow;
+
+use base::log::Level;
 use bytes::Bytes;
 use mem::{Buf, Chain};
 use proto::h1::{FieldId, ResponseHead};
@@ -79,6 +82,11 @@ pub trait Protocol {
     /// The status to answer with; the reason was logged.
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16>;
 
+    /// Whether the client's body matters at all; else it is not read before the server is asked.
+    fn reads_body(&self) -> bool {
+        true
+    }
+
     /// Whether the client's body follows the head that [`Protocol::request`] wrote.
     fn sends_body(&self) -> bool;
 
@@ -110,15 +118,14 @@ pub trait Protocol {
         None
     }
 
-    /// The head is accepted: how the body is framed. `Done` says that nothing more is to come; what
-    /// of the body came together with the head, in an envelope, goes to `sink`.
-    fn begin_body(&mut self, head: &ResponseHead, sink: &mut Sink) -> Progress;
+    /// The head is accepted: how the body is framed. `Done` says that there is none.
+    fn begin_body(&mut self, head: &ResponseHead) -> Progress;
 
     /// Takes bytes that followed the head.
     ///
     /// # Errors
     /// What to log at level error where the body is broken.
-    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, &'static str>;
+    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>>;
 
     /// Whether the end of the connection is the end of the body here.
     fn ends_with_connection(&self) -> bool;
@@ -126,9 +133,9 @@ pub trait Protocol {
     /// Whether the connection can carry another exchange, once the body is read.
     fn reusable(&self) -> bool;
 
-    /// Something that the upstream wants to be logged, at level error. Asked for until there is
-    /// nothing, after each look at what it sent.
-    fn complaint(&mut self) -> Option<String> {
+    /// Something to log of what the upstream sent. Asked for until there is nothing, after each
+    /// look at that.
+    fn complaint(&mut self) -> Option<(Level, String)> {
         None
     }
 

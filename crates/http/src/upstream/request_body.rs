@@ -42,6 +42,9 @@ impl RequestBody {
             && !r.body.was_read()
             && (!r.head.chunked || protocol.chunked_requests());
         r.upstream_mut().begin();
+        if !protocol.reads_body() {
+            return Ok(RequestBody::None);
+        }
         if stream && r.head.has_body() {
             return RequestBody::stream(r).await;
         }

@@ -1,6 +1,7 @@
 //! The body of an upstream's response as a source for the client's: read ahead while the client is
 //! slow, as far as the buffers allow.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,7 +27,7 @@ use crate::temp_file::{Keep, TempFile};
 
 /// Why a body ends before its end.
 enum Fail {
-    Text(&'static str),
+    Text(Cow<'static, str>),
     Io(io::Error),
     TimedOut,
     Premature,
@@ -122,18 +123,15 @@ impl Source {
     }
 
     /// Takes what was read together with the head.
-    pub fn first(&mut self, r: &mut Request, sink: Sink, rest: Bytes, progress: Progress) {
-        self.sink = sink;
-        let early = self.sink.out.len();
-        r.upstream_mut().now().response_length += early + rest.len() as u64;
-        self.total = early + rest.len() as u64;
+    pub fn first(&mut self, r: &mut Request, rest: Bytes, progress: Progress) {
+        r.upstream_mut().now().response_length += rest.len() as u64;
+        self.total = rest.len() as u64;
         let extra = progress == Progress::Done && !rest.is_empty();
         if !rest.is_empty() {
             self.feed(Buf::Mem(rest));
         }
         if progress == Progress::Done {
-            // What is too much is only warned of.
-            self.sink.out = self.sink.out.split_to(early);
+            self.sink.out.clear();
             self.failed = None;
             self.ended = true;
             self.release(!extra);
@@ -356,8 +354,8 @@ impl Source {
         a.received += self.fresh;
         a.response_length += self.fresh;
         self.fresh = 0;
-        while let Some(m) = self.protocol.complaint() {
-            r.log(Level::Error, format_args!("{m} while reading upstream"));
+        while let Some((level, m)) = self.protocol.complaint() {
+            r.log(level, format_args!("{m} while reading upstream"));
         }
         if let Some(m) = self.sink.warning.take() {
             r.log(Level::Warn, format_args!("{m} while reading upstream"));

@@ -135,6 +135,8 @@ pub enum ResponseErrorKind {
     InvalidContentLength,
     /// A transfer coding other than `chunked`.
     UnknownTransferEncoding,
+    /// The Status field of a gateway's response does not begin with a code.
+    InvalidStatus,
     /// More bytes or fields than positions can count.
     TooLarge,
 }
@@ -167,6 +169,7 @@ impl ResponseError {
             DuplicateField => "upstream sent duplicate header line: \"",
             InvalidContentLength => "upstream sent invalid \"Content-Length\" header: \"",
             UnknownTransferEncoding => "upstream sent unknown \"Transfer-Encoding\": \"",
+            InvalidStatus => "upstream sent invalid status \"",
         });
         match self.kind {
             InvalidFieldLine => {
@@ -181,7 +184,7 @@ impl ResponseError {
                     show_field(self.previous, buf, &mut out);
                 }
             }
-            UnknownTransferEncoding => {
+            UnknownTransferEncoding | InvalidStatus => {
                 show(self.value.of(buf), &mut out);
                 out.push('"');
             }
@@ -225,10 +228,22 @@ enum State {
     Fields,
 }
 
+/// What a head begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begin {
+    /// A status line.
+    StatusLine,
+    /// A status line, or with the fields at once.
+    Either,
+    /// The fields.
+    Fields,
+}
+
 /// Reads response heads. After `Done` or `Bad` the next call begins a new head at offset 0 of the
 /// buffer it is given.
 #[derive(Clone, Debug)]
 pub struct ResponseParser {
+    begin: Begin,
     state: State,
     pos: usize,
     major: u16,
@@ -245,7 +260,23 @@ impl Default for ResponseParser {
 impl ResponseParser {
     /// A parser at the start of a head.
     pub fn new() -> ResponseParser {
+        ResponseParser::beginning(Begin::StatusLine)
+    }
+
+    /// The same for gateways (RFC 3875 section 6): the head has no status line but a Status field,
+    /// or a Location that stands for 302, else it is a 200.
+    pub fn of_gateway() -> ResponseParser {
+        ResponseParser::beginning(Begin::Fields)
+    }
+
+    /// The same for gateways that may begin with a status line nevertheless (uwsgi, SCGI).
+    pub fn of_lenient_gateway() -> ResponseParser {
+        ResponseParser::beginning(Begin::Either)
+    }
+
+    fn beginning(begin: Begin) -> ResponseParser {
         ResponseParser {
+            begin,
             state: State::Fresh,
             pos: 0,
             major: 0,
@@ -256,7 +287,7 @@ impl ResponseParser {
 
     /// Forgets a head that was begun.
     pub fn reset(&mut self) {
-        *self = ResponseParser::new();
+        *self = ResponseParser::beginning(self.begin);
     }
 
     /// Reads on. `buf` holds the head from its first byte on: the bytes of the call before, then
@@ -264,7 +295,10 @@ impl ResponseParser {
     pub fn parse(&mut self, buf: &[u8], head: &mut ResponseHead) -> ResponseStep {
         if self.state == State::Fresh {
             head.clear();
-            self.state = State::Name;
+            self.state = match self.begin {
+                Begin::Fields => State::Fields,
+                Begin::StatusLine | Begin::Either => State::Name,
+            };
         }
         let step = match self.run(buf, head) {
             Ok(step) => step,
@@ -282,9 +316,16 @@ impl ResponseParser {
         }
         while self.state != State::Fields {
             let Some(&byte) = buf.get(self.pos) else { return Ok(ResponseStep::More) };
-            self.state = self
-                .status_line(byte, head)
-                .ok_or_else(|| ResponseError::bare(ResponseErrorKind::NoStatusLine))?;
+            self.state = match self.status_line(byte, head) {
+                Some(state) => state,
+                None if self.begin == Begin::Either => {
+                    head.clear();
+                    self.pos = 0;
+                    self.state = State::Fields;
+                    break;
+                }
+                None => return Err(ResponseError::bare(ResponseErrorKind::NoStatusLine)),
+            };
             self.pos += 1;
             if self.state == State::Fields {
                 head.version = Version(self.major.saturating_mul(1000).saturating_add(self.minor));
@@ -296,7 +337,12 @@ impl ResponseParser {
         loop {
             match self.lines.next(buf, &mut self.pos) {
                 Line::Field(raw) => field(raw, buf, head)?,
-                Line::End => return Ok(ResponseStep::Done { len: self.pos }),
+                Line::End => {
+                    if self.begin != Begin::StatusLine && head.status == 0 {
+                        gateway_status(buf, head)?;
+                    }
+                    return Ok(ResponseStep::Done { len: self.pos });
+                }
                 Line::More => return Ok(ResponseStep::More),
                 Line::Bad { sound } => {
                     let mut error = ResponseError::bare(ResponseErrorKind::InvalidFieldLine);
@@ -363,6 +409,24 @@ impl ResponseParser {
             _ => return None,
         })
     }
+}
+
+/// The status of a head without a status line.
+fn gateway_status(buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseError> {
+    head.status = 200;
+    if let Some(field) = head.get(FieldId::Status).copied() {
+        let value = field.value.of(buf);
+        let code = value.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
+        let code = code.and_then(base::ascii::parse_u64);
+        let invalid = || ResponseError::new(ResponseErrorKind::InvalidStatus, &field);
+        head.status = u16::try_from(code.ok_or_else(invalid)?).map_err(|_| invalid())?;
+        if value.len() > 3 {
+            head.status_line = field.value;
+        }
+    } else if head.has(FieldId::Location) {
+        head.status = 302;
+    }
+    Ok(())
 }
 
 /// Fields that count once; more of them are left out with a warning.
@@ -587,6 +651,48 @@ mod tests {
         assert_eq!((head.content_length, head.fields.len()), (None, 2));
         let (_, head) = check(b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n");
         assert!(head.chunked && head.keeps_connection());
+    }
+
+    fn gateway(parser: fn() -> ResponseParser, buf: &str) -> Result<(u16, String, usize), String> {
+        let bytes = buf.as_bytes();
+        let mut head = ResponseHead::new();
+        let step = parser().parse(bytes, &mut head);
+        let want = outcome(step, &head, bytes);
+        let (mut pieced, mut pieced_head) = (parser(), ResponseHead::new());
+        let mut steps = (0..=buf.len()).map(|n| pieced.parse(&bytes[..n], &mut pieced_head));
+        let last = steps.find(|s| *s != ResponseStep::More).unwrap_or(ResponseStep::More);
+        assert_eq!(outcome(last, &pieced_head, bytes), want, "byte by byte");
+        match step {
+            ResponseStep::Done { len } => {
+                let line = String::from_utf8_lossy(head.status_line.of(bytes)).into_owned();
+                Ok((head.status, line, len))
+            }
+            ResponseStep::More => Err("more".to_owned()),
+            ResponseStep::Bad(error) => Err(error.message(bytes)),
+        }
+    }
+
+    #[test]
+    fn heads_of_gateways() {
+        let strict = |buf| gateway(ResponseParser::of_gateway, buf);
+        let found = |status, line: &str, len| Ok((status, line.to_owned(), len));
+        assert_eq!(strict("Status: 404 Not Found\r\n\r\nx"), found(404, "404 Not Found", 25));
+        assert_eq!(strict("Status: 500\n\n"), found(500, "", 13));
+        assert_eq!(strict("Location: /x\r\n\r\n"), found(302, "", 16));
+        assert_eq!(strict("A: b\r\n\r\n"), found(200, "", 8));
+        assert_eq!(strict("\r\n"), found(200, "", 2));
+        let invalid = |value: &str| Err(format!("upstream sent invalid status \"{value}\""));
+        assert_eq!(strict("Status: OK\r\n\r\n"), invalid("OK"));
+        assert_eq!(strict("Status: 20\r\n\r\n"), invalid("20"));
+        assert_eq!(strict("Status: 2x0 y\r\n\r\n"), invalid("2x0 y"));
+        // A status line is passed over where none is due.
+        assert_eq!(strict("HTTP/1.1 404 No\r\nStatus: 201 C\r\n\r\n"), found(201, "201 C", 34));
+        let lenient = |buf| gateway(ResponseParser::of_lenient_gateway, buf);
+        assert_eq!(lenient("HTTP/1.1 404 No\r\nStatus: 201 C\r\n\r\n"), found(404, "404 No", 34));
+        assert_eq!(lenient("HTTP/1.1\r\nStatus: 201 C\r\n\r\n"), found(201, "201 C", 27));
+        assert_eq!(lenient("Host: x\r\n\r\n"), found(200, "", 11));
+        assert_eq!(lenient("\r\n"), found(200, "", 2));
+        assert_eq!(lenient("H"), Err("more".to_owned()));
     }
 
     #[test]

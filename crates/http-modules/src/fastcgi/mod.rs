@@ -1,0 +1,214 @@
+//! `fastcgi`: requests passed on to FastCGI responders.
+
+mod protocol;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::pattern::{Pattern, Span};
+use conf::table::{Args, Directive};
+use conf::value::{set_flag, set_str};
+use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft};
+use http::upstream::directives::Shared;
+use http::upstream::{self, Job};
+use http::vars::VarDef;
+use http::{join_directives, upstream_directives};
+
+use crate::gateway::params::{self, Params};
+use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::{Gateway, HIDDEN};
+use protocol::{FastCgi, Shape};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "fastcgi",
+    directives: DIRECTIVES,
+    variables: VARIABLES,
+    confs: &[
+        ConfType::of::<Pass<FastCgiConf>>(Scope::Location),
+        ConfType::of::<FastCgiConf>(Scope::Location),
+    ],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    OWN,
+    upstream_directives!("fastcgi", FastCgiConf, connecting),
+    upstream_directives!("fastcgi", FastCgiConf, sockets),
+    upstream_directives!("fastcgi", FastCgiConf, send_lowat),
+    upstream_directives!("fastcgi", FastCgiConf, fields),
+    upstream_directives!("fastcgi", FastCgiConf, passing),
+);
+
+const OWN: &[Directive<Cx>] = &[
+    pass::pass::<FastCgiConf>("fastcgi_pass"),
+    directive(
+        "fastcgi_param",
+        HSL,
+        Args::T23,
+        "",
+        "A parameter that the responder is told; a level that has some inherits none.",
+        |cx, n| params::set(cx, n, |cx| &mut cx.loc::<FastCgiConf>().params),
+    ),
+    directive(
+        "fastcgi_index",
+        HSL,
+        Args::T1,
+        "",
+        "What $fastcgi_script_name has behind a URI that ends in a slash.",
+        |cx, n| set_str(&mut cx.loc::<FastCgiConf>().index, n),
+    ),
+    directive(
+        "fastcgi_split_path_info",
+        HSL,
+        Args::T1,
+        "",
+        "A regular expression whose two groups are $fastcgi_script_name and $fastcgi_path_info.",
+        set_split,
+    ),
+    directive(
+        "fastcgi_keep_conn",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether the responder is asked to keep connections.",
+        |cx, n| set_flag(&mut cx.loc::<FastCgiConf>().keep_conn, n),
+    ),
+    directive(
+        "fastcgi_catch_stderr",
+        HSL,
+        Args::T1,
+        "",
+        "A text that, among a responder's complaints, makes its response an invalid one.",
+        |cx, n| {
+            let text = n.arg(0)?.text.clone();
+            cx.loc::<FastCgiConf>().catch_stderr.get_or_insert_default().push(text);
+            Ok(())
+        },
+    ),
+];
+
+/// What was written at one level; see the directives.
+#[derive(Default)]
+pub(crate) struct FastCgiConf {
+    up: Draft,
+    params: params::List,
+    index: Option<Bytes>,
+    split: Option<Rc<Pattern>>,
+    keep_conn: Option<bool>,
+    catch_stderr: Option<Vec<Bytes>>,
+}
+
+impl Conf for FastCgiConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.up.merge(&prev.up);
+        macro_rules! inherit {
+            ($($field:ident)*) => {
+                $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
+            };
+        }
+        inherit!(params index split keep_conn catch_stderr);
+        Ok(())
+    }
+}
+
+impl Shared for FastCgiConf {
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
+    }
+}
+
+impl Gateway for FastCgiConf {
+    const PREFIX: &'static str = "fastcgi";
+    const SCHEME: &'static str = "fastcgi://";
+}
+
+fn set_split(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = n.arg(0)?;
+    let pattern = Pattern::compile(word, word.bytes(), false)?;
+    if pattern.groups() != 2 {
+        let m = format!("pattern \"{}\" must have 2 captures", word.lossy());
+        return Err(ConfError::at(word, m));
+    }
+    // A second one takes the place of the first, as in nginx.
+    cx.loc::<FastCgiConf>().split = Some(Rc::new(pattern));
+    Ok(())
+}
+
+struct Handler {
+    to: To<FastCgiConf>,
+    conf: Rc<UpConf>,
+    shape: Rc<Shape>,
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let Some(to) = To::<FastCgiConf>::of(l) else { return Ok(()) };
+    let own = l.conf::<FastCgiConf>();
+    let conf = own.up.finish("fastcgi", HIDDEN, &pass::folder::<FastCgiConf>(l))?;
+    let defaults = pass::defaults::<FastCgiConf>(l);
+    let shape = Rc::new(Shape {
+        params: Params::new(&own.params, &defaults, conf.pass_request_headers),
+        keep_conn: own.keep_conn.unwrap_or(false),
+        catch_stderr: own.catch_stderr.clone().unwrap_or_default(),
+    });
+    p.auto_redirect = true;
+    p.content_handler = Some(Box::new(Handler { to, conf, shape }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let target = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = Box::new(FastCgi::new(self.shape.clone()));
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
+}
+
+static VARIABLES: &[VarDef] = &[
+    VarDef::new("fastcgi_script_name", |r, out| {
+        let (name, _) = split(r);
+        out.extend_from_slice(&r.uri[name]);
+        if out.last() == Some(&b'/')
+            && let Some(conf) = r.loc.confs.get::<FastCgiConf>()
+        {
+            out.extend_from_slice(conf.index.as_deref().unwrap_or_default());
+        }
+        true
+    }),
+    VarDef::new("fastcgi_path_info", |r, out| {
+        let (_, info) = split(r);
+        out.extend_from_slice(&r.uri[info]);
+        true
+    }),
+];
+
+/// Where in the URI the script's name is, and where what follows it.
+fn split(r: &Request) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
+    let whole = (0..r.uri.len(), 0..0);
+    let conf = r.loc.confs.get::<FastCgiConf>();
+    let Some(pattern) = conf.and_then(|c| c.split.as_deref()) else { return whole };
+    let mut spans: Vec<Span> = Vec::with_capacity(3);
+    match pattern.find(&r.uri, &mut spans) {
+        Ok(true) => {
+            let group = |n: usize| match spans.get(n) {
+                Some(&Some((from, to))) => from as usize..to as usize,
+                _ => 0..0,
+            };
+            (group(1), group(2))
+        }
+        Ok(false) => whole,
+        Err(gave_up) => {
+            r.log(base::log::Level::Alert, format_args!("{gave_up}"));
+            whole
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `*_param`: what a gateway is told of a request, and the client's fields as `HTTP_…`.
+
+use std::rc::Rc;
+
+use base::ascii::eq_ignore_case;
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node};
+use http::cx::Cx;
+use http::request::Request;
+use proto::h1::{Field, FieldId};
+use proto::params::Notation;
+
+/// One parameter.
+#[derive(Clone)]
+pub struct Param {
+    name: Bytes,
+    value: Template,
+    /// Left out where its value is empty.
+    if_not_empty: bool,
+}
+
+/// The parameters of one level, in order. A level that has some inherits none.
+pub type List = Option<Rc<Vec<Param>>>;
+
+/// `*_param NAME VALUE [if_not_empty]`
+///
+/// # Errors
+/// `invalid parameter`, and what is wrong with the value.
+pub fn set(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut List) -> Result<(), ConfError> {
+    let if_not_empty = match n.args.get(2) {
+        None => false,
+        Some(w) if w.bytes() == b"if_not_empty" => true,
+        Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+    };
+    let value = cx.template(n.arg(1)?)?;
+    let param = Param { name: n.arg(0)?.text.clone(), value, if_not_empty };
+    Rc::make_mut(slot(cx).get_or_insert_default()).push(param);
+    Ok(())
+}
+
+/// What stands before the names of the client's fields.
+const HTTP: &[u8] = b"HTTP_";
+
+/// The parameters of a location, ready to be written.
+pub struct Params {
+    list: Vec<Param>,
+    /// Fields that a parameter stands for, whatever the client sent: names behind `HTTP_`.
+    own: Vec<Bytes>,
+    pass_fields: bool,
+}
+
+impl Params {
+    /// `defaults` are added where no parameter has their name; empty ones among them, and empty
+    /// `HTTP_…` of the configuration, only keep the client's field from being passed on.
+    pub fn new(list: &List, defaults: &[(&'static str, Template)], pass_fields: bool) -> Params {
+        let mut all = list.as_deref().cloned().unwrap_or_default();
+        for (name, value) in defaults {
+            if !all.iter().any(|p| eq_ignore_case(&p.name, name.as_bytes())) {
+                let name = Bytes::from_static(name.as_bytes());
+                all.push(Param { name, value: value.clone(), if_not_empty: true });
+            }
+        }
+        let field = |p: &Param| p.name.starts_with(HTTP) && p.name.len() > HTTP.len();
+        let own = all.iter().filter(|p| field(p)).map(|p| p.name.slice(HTTP.len()..)).collect();
+        all.retain(|p| !(field(p) && p.value.as_const().is_some_and(Bytes::is_empty)));
+        Params { list: all, own, pass_fields }
+    }
+
+    /// Writes all of them behind what `out` holds.
+    pub fn write(&self, r: &mut Request, notation: Notation, out: &mut Vec<u8>) {
+        for p in &self.list {
+            let before = out.len();
+            let param = notation.name(p.name.len(), out, |out| out.extend_from_slice(&p.name));
+            p.value.eval_into(r, out);
+            if p.if_not_empty && param.is_empty(out) {
+                out.truncate(before);
+            } else {
+                param.end(out);
+            }
+        }
+        if self.pass_fields {
+            self.write_fields(r, notation, out);
+        }
+    }
+
+    /// The client's fields; those of one name are joined.
+    fn write_fields(&self, r: &Request, notation: Notation, out: &mut Vec<u8>) {
+        let core = &r.server.core;
+        let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
+        let bytes = r.head_bytes();
+        let fields = &r.head.fields;
+        for (i, f) in fields.iter().enumerate() {
+            let name = f.name.of(bytes);
+            let passed = |f: &&Field| !f.is_dropped(ignore, under);
+            let same = |g: &&Field| g.id == f.id && eq_ignore_case(g.name.of(bytes), name);
+            let many = f.id == FieldId::Other || r.head.all(f.id).nth(1).is_some();
+            if !passed(&f) || self.own.iter().any(|o| stands_for(o, name)) {
+                continue;
+            }
+            if many && fields[..i].iter().filter(passed).any(|g| same(&g)) {
+                continue;
+            }
+            let param = notation.name(HTTP.len() + name.len(), out, |out| {
+                out.extend_from_slice(HTTP);
+                out.extend(name.iter().map(|b| match b {
+                    b'-' => b'_',
+                    b => b.to_ascii_uppercase(),
+                }));
+            });
+            out.extend_from_slice(f.value.of(bytes));
+            if many {
+                let separator: &[u8] = if f.id == FieldId::Cookie { b"; " } else { b", " };
+                for g in fields[i + 1..].iter().filter(passed).filter(same) {
+                    out.extend_from_slice(separator);
+                    out.extend_from_slice(g.value.of(bytes));
+                }
+            }
+            param.end(out);
+        }
+    }
+}
+
+/// Whether the name of a parameter, behind `HTTP_`, is that of a field.
+fn stands_for(own: &[u8], field: &[u8]) -> bool {
+    own.len() == field.len()
+        && own.iter().zip(field).all(|(o, f)| match f {
+            b'-' => *o == b'_',
+            f => f.eq_ignore_ascii_case(o),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &'static str) -> Template {
+        Template::constant(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn param(name: &'static str, value: &'static str) -> Param {
+        Param { name: Bytes::from_static(name.as_bytes()), value: text(value), if_not_empty: false }
+    }
+
+    #[test]
+    fn defaults_and_fields_that_are_replaced() {
+        let list = Some(Rc::new(vec![
+            param("A", ""),
+            param("HTTP_X_Y", "1"),
+            param("HTTP_GONE", ""),
+            param("HTTP_", ""),
+        ]));
+        let params = Params::new(&list, &[("HTTP_HOST", text("h")), ("a", text("no"))], true);
+        let names: Vec<_> = params.list.iter().map(|p| p.name.clone()).collect();
+        assert_eq!(names, ["A", "HTTP_X_Y", "HTTP_", "HTTP_HOST"]);
+        assert_eq!(params.own, ["X_Y", "GONE", "HOST"]);
+        let own = Some(Rc::new(vec![param("http_host", "mine")]));
+        let params = Params::new(&own, &[("HTTP_HOST", text("h"))], true);
+        assert_eq!((params.list.len(), params.own.len()), (1, 0));
+    }
+
+    #[test]
+    fn names_of_fields() {
+        assert!(stands_for(b"X_Y", b"x-y"));
+        assert!(stands_for(b"x_y", b"X_Y"));
+        assert!(!stands_for(b"X-Y", b"x-y"));
+        assert!(!stands_for(b"X", b"x-y"));
+    }
+}

@@ -1,0 +1,171 @@
+//! `*_pass`: the server that requests of a location go to.
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::template::Template;
+use conf::{ConfError, Node, Word};
+use http::core_conf::TempPath;
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, LocView};
+use http::request::Request;
+use http::upstream::conf::default_folder;
+use http::upstream::url;
+use http::upstream::{Group, GroupRef, Target, Upstreams};
+
+use super::Gateway;
+
+/// What `*_pass` says at one level.
+pub struct Pass<G> {
+    fixed: Option<GroupRef>,
+    template: Option<Template>,
+    /// Where responses go that fit no buffer, unless `*_temp_path` says so.
+    folder: Option<TempPath>,
+    /// The `Host` that the gateway is told.
+    host: Option<Template>,
+    gateway: PhantomData<fn() -> G>,
+}
+
+// Not derived: the gateway's own configuration need not be copied.
+impl<G> Clone for Pass<G> {
+    fn clone(&self) -> Pass<G> {
+        Pass {
+            fixed: self.fixed,
+            template: self.template.clone(),
+            folder: self.folder.clone(),
+            host: self.host.clone(),
+            gateway: PhantomData,
+        }
+    }
+}
+
+impl<G> Default for Pass<G> {
+    fn default() -> Pass<G> {
+        Pass { fixed: None, template: None, folder: None, host: None, gateway: PhantomData }
+    }
+}
+
+impl<G: Gateway> Conf for Pass<G> {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.fixed.is_none() && self.template.is_none() {
+            self.clone_from(prev);
+        }
+        Ok(())
+    }
+}
+
+/// The directive `*_pass` of a gateway that has parameters.
+pub const fn pass<G: Gateway>(name: &'static str) -> Directive<Cx> {
+    let places = C::LOCATION.or(C::IF_LOCATION);
+    directive(name, places, Args::T1, "", "The server that requests are passed to.", set::<G>)
+}
+
+/// What follows a scheme, where it is the one that was written.
+fn behind(text: &Bytes, scheme: &str) -> Option<Bytes> {
+    let found = text.get(..scheme.len())?.eq_ignore_ascii_case(scheme.as_bytes());
+    found.then(|| text.slice(scheme.len()..))
+}
+
+fn without_scheme<G: Gateway>(text: &Bytes) -> Bytes {
+    behind(text, G::SCHEME).unwrap_or_else(|| text.clone())
+}
+
+/// Sets where requests go.
+///
+/// # Errors
+/// `is duplicate`, and what is wrong with the address.
+pub fn set<G: Gateway>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = n.arg(0)?;
+    set_to::<G>(cx, n, word)
+}
+
+/// The same for an address that is not the directive's own argument.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), ConfError> {
+    let pass = cx.loc::<Pass<G>>();
+    if pass.fixed.is_some() || pass.template.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let folder = G::USES_FILES.then(|| default_folder(cx, G::PREFIX));
+    let host = Bytes::from_static(b"$host$is_request_port$request_port");
+    let host = cx.template(&Word { text: host, ..word.clone() })?;
+    let pass = cx.loc::<Pass<G>>();
+    (pass.folder, pass.host) = (folder, Some(host));
+    let template = cx.template(word)?;
+    let Some(text) = template.as_const() else {
+        cx.loc::<Pass<G>>().template = Some(template);
+        return Ok(());
+    };
+    if let Some(scheme) = G::TLS_SCHEME.filter(|scheme| behind(text, scheme).is_some()) {
+        let m = format!("\"{scheme}\" upstreams are not supported by this version of weir");
+        return Err(ConfError::at(word, m));
+    }
+    let text = without_scheme::<G>(text);
+    let url = url::parse(&text, 0, false).map_err(|e| {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        ConfError::at(word, format!("{e} in upstream \"{text}\""))
+    })?;
+    let group = cx.main::<Upstreams>().refer(url, word);
+    cx.loc::<Pass<G>>().fixed = Some(group);
+    Ok(())
+}
+
+/// Where the requests of a location go, ready to be asked.
+pub enum To<G> {
+    /// To a group.
+    Group(Rc<Group>),
+    /// To a server that variables name.
+    Template(Template, Rc<Upstreams>, PhantomData<fn() -> G>),
+}
+
+impl<G: Gateway> To<G> {
+    /// `None` where this location has no handler of this gateway's.
+    pub fn of(l: &LocView) -> Option<To<G>> {
+        if !l.set_here_or_around::<Pass<G>>() {
+            return None;
+        }
+        let pass = l.conf::<Pass<G>>();
+        let upstreams = l.conf::<Upstreams>();
+        match (pass.fixed, &pass.template) {
+            (Some(group), _) => upstreams.group(group).map(To::Group),
+            (None, Some(t)) => Some(To::Template(t.clone(), upstreams, PhantomData)),
+            (None, None) => None,
+        }
+    }
+
+    /// The server for a request.
+    ///
+    /// # Errors
+    /// The status to answer with; the reason was logged.
+    pub fn target(&self, r: &mut Request) -> Result<Target, u16> {
+        let (template, upstreams) = match self {
+            To::Group(group) => return Ok(Target::Group(group.clone())),
+            To::Template(template, upstreams, _) => (template, upstreams),
+        };
+        let text = without_scheme::<G>(&template.eval(r));
+        let url = url::parse(&text, 0, false).map_err(|e| {
+            let text = base::log::lossy(&text).into_owned();
+            r.log(Level::Error, format_args!("{e} in upstream \"{text}\""));
+            500_u16
+        })?;
+        upstreams.target(r, &url)
+    }
+}
+
+/// Where responses go that fit no buffer, unless `*_temp_path` says so.
+pub fn folder<G: Gateway>(l: &LocView) -> TempPath {
+    let folder = l.conf::<Pass<G>>().folder.clone();
+    folder.unwrap_or_else(|| TempPath { path: "".into(), levels: [0; 3] })
+}
+
+/// What a gateway is told that its parameters do not say.
+pub fn defaults<G: Gateway>(l: &LocView) -> Vec<(&'static str, Template)> {
+    let host = l.conf::<Pass<G>>().host.clone();
+    host.map(|host| ("HTTP_HOST", host)).into_iter().collect()
+}

@@ -1,0 +1,109 @@
+//! `scgi`: requests passed on to SCGI servers.
+
+use std::rc::Rc;
+
+use conf::ConfError;
+use conf::table::{Args, Directive};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft};
+use http::upstream::directives::Shared;
+use http::upstream::{self, Job};
+use http::{join_directives, upstream_directives};
+
+use crate::gateway::params::{self, Params};
+use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::plain::{Kind, Plain, Shape};
+use crate::gateway::{Gateway, HIDDEN};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "scgi",
+    directives: DIRECTIVES,
+    confs: &[
+        ConfType::of::<Pass<ScgiConf>>(Scope::Location),
+        ConfType::of::<ScgiConf>(Scope::Location),
+    ],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    OWN,
+    upstream_directives!("scgi", ScgiConf, connecting),
+    upstream_directives!("scgi", ScgiConf, sockets),
+    upstream_directives!("scgi", ScgiConf, fields),
+    upstream_directives!("scgi", ScgiConf, passing),
+);
+
+const OWN: &[Directive<Cx>] = &[
+    pass::pass::<ScgiConf>("scgi_pass"),
+    directive(
+        "scgi_param",
+        HSL,
+        Args::T23,
+        "",
+        "A parameter that the server is told; a level that has some inherits none.",
+        |cx, n| params::set(cx, n, |cx| &mut cx.loc::<ScgiConf>().params),
+    ),
+];
+
+/// What was written at one level; see the directives.
+#[derive(Default)]
+pub(crate) struct ScgiConf {
+    up: Draft,
+    params: params::List,
+}
+
+impl Conf for ScgiConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.up.merge(&prev.up);
+        if self.params.is_none() {
+            self.params.clone_from(&prev.params);
+        }
+        Ok(())
+    }
+}
+
+impl Shared for ScgiConf {
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
+    }
+}
+
+impl Gateway for ScgiConf {
+    const PREFIX: &'static str = "scgi";
+    const SCHEME: &'static str = "scgi://";
+}
+
+struct Handler {
+    to: To<ScgiConf>,
+    conf: Rc<UpConf>,
+    shape: Rc<Shape>,
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let Some(to) = To::<ScgiConf>::of(l) else { return Ok(()) };
+    let own = l.conf::<ScgiConf>();
+    let conf = own.up.finish("scgi", HIDDEN, &pass::folder::<ScgiConf>(l))?;
+    let defaults = pass::defaults::<ScgiConf>(l);
+    let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
+    let kind = Kind::Scgi;
+    p.auto_redirect = true;
+    p.content_handler =
+        Some(Box::new(Handler { to, conf, shape: Rc::new(Shape { params, kind }) }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let target = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = Box::new(Plain::new(self.shape.clone()));
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
+}

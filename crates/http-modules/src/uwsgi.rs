@@ -1,0 +1,155 @@
+//! `uwsgi`: requests passed on to servers that speak uwsgi.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::value::{self, set_str};
+use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft};
+use http::upstream::directives::Shared;
+use http::upstream::{self, Job};
+use http::{join_directives, upstream_directives};
+
+use crate::gateway::params::{self, Params};
+use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::plain::{Kind, Plain, Shape};
+use crate::gateway::{Gateway, HIDDEN};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "uwsgi",
+    directives: DIRECTIVES,
+    confs: &[
+        ConfType::of::<Pass<UwsgiConf>>(Scope::Location),
+        ConfType::of::<UwsgiConf>(Scope::Location),
+    ],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    OWN,
+    upstream_directives!("uwsgi", UwsgiConf, connecting),
+    upstream_directives!("uwsgi", UwsgiConf, sockets),
+    upstream_directives!("uwsgi", UwsgiConf, fields),
+    upstream_directives!("uwsgi", UwsgiConf, passing),
+);
+
+const OWN: &[Directive<Cx>] = &[
+    pass::pass::<UwsgiConf>("uwsgi_pass"),
+    directive(
+        "uwsgi_param",
+        HSL,
+        Args::T23,
+        "",
+        "A parameter that the server is told; a level that has some inherits none.",
+        |cx, n| params::set(cx, n, |cx| &mut cx.loc::<UwsgiConf>().params),
+    ),
+    directive(
+        "uwsgi_modifier1",
+        HSL,
+        Args::T1,
+        "0",
+        "The first modifier of requests: which kind of application is asked.",
+        |cx, n| set_byte(&mut cx.loc::<UwsgiConf>().modifier1, n),
+    ),
+    directive(
+        "uwsgi_modifier2",
+        HSL,
+        Args::T1,
+        "0",
+        "The second modifier of requests.",
+        |cx, n| set_byte(&mut cx.loc::<UwsgiConf>().modifier2, n),
+    ),
+    directive(
+        "uwsgi_string",
+        HSL,
+        Args::T1,
+        "",
+        "What stands behind the parameters of requests.",
+        |cx, n| set_str(&mut cx.loc::<UwsgiConf>().string, n),
+    ),
+];
+
+/// What was written at one level; see the directives.
+#[derive(Default)]
+pub(crate) struct UwsgiConf {
+    up: Draft,
+    params: params::List,
+    modifier1: Option<u8>,
+    modifier2: Option<u8>,
+    string: Option<Bytes>,
+}
+
+/// A number of one byte.
+fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
+    value::set_once(slot, n, |n| {
+        let number = value::number(n, 0)?;
+        u8::try_from(number)
+            .map_err(|_| ConfError::at(&n.name, "value must be between 0 and 255".to_owned()))
+    })
+}
+
+impl Conf for UwsgiConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.up.merge(&prev.up);
+        macro_rules! inherit {
+            ($($field:ident)*) => {
+                $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
+            };
+        }
+        inherit!(params modifier1 modifier2 string);
+        Ok(())
+    }
+}
+
+impl Shared for UwsgiConf {
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
+    }
+}
+
+impl Gateway for UwsgiConf {
+    const PREFIX: &'static str = "uwsgi";
+    const SCHEME: &'static str = "uwsgi://";
+    const TLS_SCHEME: Option<&'static str> = Some("suwsgi://");
+}
+
+struct Handler {
+    to: To<UwsgiConf>,
+    conf: Rc<UpConf>,
+    shape: Rc<Shape>,
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
+    let own = l.conf::<UwsgiConf>();
+    let conf = own.up.finish("uwsgi", &HIDDEN[1..], &pass::folder::<UwsgiConf>(l))?;
+    let defaults = pass::defaults::<UwsgiConf>(l);
+    let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
+    let kind = Kind::Uwsgi {
+        modifier1: own.modifier1.unwrap_or(0),
+        modifier2: own.modifier2.unwrap_or(0),
+        string: own.string.clone().unwrap_or_default(),
+    };
+    p.auto_redirect = true;
+    p.content_handler =
+        Some(Box::new(Handler { to, conf, shape: Rc::new(Shape { params, kind }) }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let target = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = Box::new(Plain::new(self.shape.clone()));
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
+}

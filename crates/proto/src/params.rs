@@ -1,0 +1,121 @@
+//! Names and values as gateways want them: FastCGI, uwsgi, SCGI.
+
+/// A gateway's notation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notation {
+    /// Lengths of one byte, or four from 128 on, both before the name.
+    FastCgi,
+    /// Lengths of two bytes, the low one first, each before its text.
+    Uwsgi,
+    /// A zero behind each text.
+    Scgi,
+}
+
+/// A parameter that is being written.
+#[must_use]
+#[derive(Debug)]
+pub struct Param {
+    notation: Notation,
+    /// Where the value's length is to be.
+    length_at: usize,
+    value_at: usize,
+}
+
+impl Notation {
+    /// Writes a name of `len` bytes, which `write` appends; the value is to follow.
+    pub fn name(self, len: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Param {
+        let mut length_at = 0;
+        match self {
+            Notation::FastCgi => {
+                match u8::try_from(len) {
+                    Ok(short @ ..128) => out.push(short),
+                    _ => out.extend_from_slice(&long(len)),
+                }
+                length_at = out.len();
+                out.push(0);
+            }
+            Notation::Uwsgi => out.extend_from_slice(&(len as u16).to_le_bytes()),
+            Notation::Scgi => {}
+        }
+        write(out);
+        match self {
+            Notation::FastCgi => {}
+            Notation::Uwsgi => {
+                length_at = out.len();
+                out.extend_from_slice(&[0; 2]);
+            }
+            Notation::Scgi => out.push(0),
+        }
+        Param { notation: self, length_at, value_at: out.len() }
+    }
+}
+
+impl Param {
+    /// Whether nothing of the value was written so far.
+    pub fn is_empty(&self, out: &[u8]) -> bool {
+        out.len() == self.value_at
+    }
+
+    /// Ends the value, which is what was written to `out` since the name.
+    pub fn end(self, out: &mut Vec<u8>) {
+        let len = out.len().saturating_sub(self.value_at);
+        match self.notation {
+            Notation::FastCgi => match u8::try_from(len) {
+                Ok(short @ ..128) => out[self.length_at] = short,
+                _ => {
+                    out.splice(self.length_at..=self.length_at, long(len));
+                }
+            },
+            Notation::Uwsgi => {
+                let length = (len as u16).to_le_bytes();
+                out[self.length_at..self.length_at + 2].copy_from_slice(&length);
+            }
+            Notation::Scgi => out.push(0),
+        }
+    }
+}
+
+/// A length of FastCGI that takes four bytes.
+fn long(len: usize) -> [u8; 4] {
+    (len as u32 | 1 << 31).to_be_bytes()
+}
+
+/// How much the parameters of a uwsgi request may take.
+pub const UWSGI_MAX: usize = 65535;
+
+/// The four bytes before the parameters of a uwsgi request.
+pub fn uwsgi_header(modifier1: u8, modifier2: u8, len: u16) -> [u8; 4] {
+    let [low, high] = len.to_le_bytes();
+    [modifier1, low, high, modifier2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(notation: Notation, name: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        let param = notation.name(name.len(), &mut out, |out| out.extend_from_slice(name));
+        assert!(param.is_empty(&out));
+        out.extend_from_slice(value);
+        param.end(&mut out);
+        out.split_off(6)
+    }
+
+    #[test]
+    fn notations() {
+        assert_eq!(one(Notation::FastCgi, b"AB", b"cde"), b"\x02\x03ABcde");
+        assert_eq!(one(Notation::FastCgi, b"A", b""), b"\x01\0A");
+        assert_eq!(one(Notation::Uwsgi, b"A", b"cde"), b"\x01\0A\x03\0cde");
+        assert_eq!(one(Notation::Scgi, b"A", b"cde"), b"A\0cde\0");
+        let (name, value) = ([b'n'; 128], [b'v'; 300]);
+        let long = one(Notation::FastCgi, &name, &value);
+        assert_eq!(long[..8], [0x80, 0, 0, 128, 0x80, 0, 1, 44]);
+        assert_eq!(long.len(), 8 + 128 + 300);
+        assert_eq!((long[8], long[135], long[136]), (b'n', b'n', b'v'));
+        let middle = one(Notation::FastCgi, b"A", &value[..127]);
+        assert_eq!((middle.len(), middle[1]), (130, 127));
+        assert_eq!(one(Notation::Uwsgi, b"A", &value)[3..5], [44, 1]);
+        assert_eq!(uwsgi_header(5, 6, 0x1234), [5, 0x34, 0x12, 6]);
+    }
+}
