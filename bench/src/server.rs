@@ -15,6 +15,8 @@ use crate::{Outcome, proc};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = include_str!("../configs/static.conf");
+const JOIN: &str =
+    r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
 
 /// What can be compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,14 @@ pub struct Setup {
     pub daemon: bool,
     /// The floor closes after each answer.
     pub close: bool,
+    /// The configuration, with names between percent signs.
+    pub template: &'static str,
+    /// What stands for names in it, besides the usual ones.
+    pub fill: Vec<(&'static str, String)>,
+    /// Control groups that it joins, by the file for that.
+    pub groups: Vec<PathBuf>,
+    /// A folder to serve, instead of one of its own with the usual files.
+    pub root: Option<PathBuf>,
 }
 
 impl Default for Setup {
@@ -91,6 +101,10 @@ impl Default for Setup {
             generation: 1,
             daemon: false,
             close: false,
+            template: CONFIG,
+            fill: Vec::new(),
+            groups: Vec::new(),
+            root: None,
         }
     }
 }
@@ -112,10 +126,14 @@ impl Server {
     pub fn start(options: &Options, kind: Kind, setup: &Setup) -> Outcome<(Self, Duration)> {
         let prefix = new_folder()?;
         let port = free_port()?;
-        write_files(&prefix)?;
+        if setup.root.is_none() {
+            write_files(&prefix)?;
+        }
         let binary = kind.binary(options);
-        let mut command = Command::new("taskset");
-        command.args(["-c", "0"]).arg(binary);
+        let mut command = Command::new("sh");
+        // The shell joins the groups, and the server takes its place.
+        command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
+        command.args(["taskset", "-c", "0"]).arg(binary);
         if kind.is_real() {
             write_config(&prefix, kind, port, setup)?;
             let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
@@ -134,7 +152,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(output)
             .spawn()
-            .map_err(|e| format!("taskset: {e}"))?;
+            .map_err(|e| format!("sh: {e}"))?;
         let mut server = Self { kind, port, prefix, child, daemon: setup.daemon };
         let host = block_name(setup.blocks);
         server.wait_for_answer(&host, setup.generation, Duration::from_micros(500))?;
@@ -266,7 +284,8 @@ pub fn get(port: u16, host: &str, path: &str) -> std::io::Result<String> {
     Ok(body.to_string())
 }
 
-fn new_folder() -> Outcome<PathBuf> {
+/// A folder of our own for scratch files.
+pub fn new_folder() -> Outcome<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("weir-bench-{}-{number}", std::process::id()));
@@ -303,14 +322,20 @@ fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome 
              location / {{ return 200 \"{name} {generation}\\n\"; }} }}\n"
         ));
     }
-    let text = CONFIG
+    let own = prefix.join("site");
+    let root = setup.root.as_ref().unwrap_or(&own);
+    let mut text = setup.template.to_string();
+    for (name, value) in &setup.fill {
+        text = text.replace(name, value);
+    }
+    let text = text
         .replace("%ONLY_NGINX%", &only_nginx)
         .replace("%USER%", if as_root { "user root;" } else { "" })
         .replace("%USE%", if kind == Kind::Uring { "use io_uring;" } else { "" })
         .replace("%CONNECTIONS%", &setup.connections.to_string())
         .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })
         .replace("%GENERATION%", &setup.generation.to_string())
-        .replace("%ROOT%", &prefix.join("site").to_string_lossy())
+        .replace("%ROOT%", &root.to_string_lossy())
         .replace("%PREFIX%", &prefix.to_string_lossy())
         .replace("%PORT%", &port.to_string())
         .replace("%BLOCKS%", &blocks);

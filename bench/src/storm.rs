@@ -114,6 +114,7 @@ fn storm(options: &Options, kind: Kind, upgrade: bool) -> Outcome<Storm> {
         seconds,
         pipeline: false,
         close: false,
+        files: None,
     };
     wrk::run(&wrk::Load { seconds: 2, ..load })?;
     std::thread::sleep(Duration::from_secs(1));

@@ -56,6 +56,7 @@ fn count(options: &Options, server: &Server, connections: usize) -> Outcome<(u64
         seconds: 1,
         pipeline: false,
         close: false,
+        files: None,
     };
     wrk::run(&shape)?;
     let pids: Vec<String> = server.pids().iter().map(ToString::to_string).collect();

@@ -82,7 +82,7 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
 
 fn load(shape: &Shape, port: u16, seconds: u32) -> wrk::Load<'static> {
     let Shape { path, connections, pipeline, close, .. } = *shape;
-    wrk::Load { port, path, connections, seconds, pipeline, close }
+    wrk::Load { port, path, connections, seconds, pipeline, close, files: None }
 }
 
 fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) -> Outcome {

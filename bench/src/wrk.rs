@@ -6,6 +6,7 @@ use crate::Outcome;
 
 const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/report.lua");
 const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/pipeline.lua");
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/files.lua");
 
 /// What to ask for, and how.
 pub struct Load<'a> {
@@ -21,6 +22,8 @@ pub struct Load<'a> {
     pub pipeline: bool,
     /// A connection for each request.
     pub close: bool,
+    /// `path` is a folder with so many files, named by numbers from 1, to be asked for at random.
+    pub files: Option<usize>,
 }
 
 /// What came of it.
@@ -30,6 +33,8 @@ pub struct Result {
     pub requests: u64,
     /// How long it really took.
     pub duration_us: u64,
+    /// Bytes received, those of answers that were not finished with them.
+    pub bytes: u64,
     /// Failures to connect, read and write, timeouts, and statuses from 400 up.
     pub errors: [u64; 5],
     /// Median latency.
@@ -53,9 +58,16 @@ impl Result {
 /// Starts it; `finish` waits for its end.
 pub fn start(load: &Load<'_>) -> Outcome<Child> {
     let mut command = Command::new("taskset");
-    command.args(["-c", "1", "wrk", "-t1", "--timeout", "10s"]);
+    command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
+    // A slow disk keeps those waiting who want its files, and that is no error.
+    command.arg(if load.files.is_some() { "120s" } else { "10s" });
     command.args(["-c", &load.connections.to_string(), "-d", &format!("{}s", load.seconds)]);
-    command.args(["-s", if load.pipeline { PIPELINE } else { REPORT }]);
+    let script = match (load.files, load.pipeline) {
+        (Some(_), _) => FILES,
+        (None, true) => PIPELINE,
+        (None, false) => REPORT,
+    };
+    command.args(["-s", script]).env("FILES", load.files.unwrap_or(1).to_string());
     if load.close {
         command.args(["-H", "Connection: close"]);
     }
@@ -86,13 +98,13 @@ fn parse(text: &str) -> Option<Result> {
     let line = text.lines().find_map(|l| l.strip_prefix("RESULT "))?;
     let n: Vec<u64> =
         line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-    let [requests, duration_us, _bytes, connect, read, write, status, timeout, p50_us, p99_us] =
+    let [requests, duration_us, bytes, connect, read, write, status, timeout, p50_us, p99_us] =
         *n.as_slice()
     else {
         return None;
     };
     let errors = [connect, read, write, timeout, status];
-    Some(Result { requests, duration_us, errors, p50_us, p99_us })
+    Some(Result { requests, duration_us, bytes, errors, p50_us, p99_us })
 }
 
 #[cfg(test)]
