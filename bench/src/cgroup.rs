@@ -18,7 +18,8 @@ impl Group {
     /// # Errors
     /// No such controller (groups of version 2 alone, or not allowed), as a sentence.
     pub fn new(controller: &str, name: &str) -> Outcome<Self> {
-        let mounts = fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts: {e}"))?;
+        let mounts =
+            fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts: {e}"))?;
         let root = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
             let (at, kind, how) = (fields.next()?, fields.next()?, fields.next()?);

@@ -2,24 +2,28 @@
 //! thread of the location's pool waits.
 //!
 //! ```text
-//!  range at the front of the wire ─ in memory ────────────────────────────────▶ send
-//!     ▲                           └ not ─▶ a thread has it read into the page cache ─┐
-//!     └──────────────────────────────────────────────────────────────────────────────┘
+//!  range at the front of the wire ─ seen in memory a moment ago ───────▶ sendfile
+//!     ▲                           ├ in memory: read without waiting ──▶ send from our own memory
+//!     │                           └ not ─▶ a thread reads all of it into the page cache ─┐
+//!     └──────────────────────────────────────────────────────────────────────────────────┘
 //!        not in memory even so (memory is short) ─▶ a thread reads it for us ──▶ send from there
 //! ```
+//!
+//! sendfile waits for each page that is not there, and nothing can be asked that tells for sure
+//! whether all are: a count includes those that others have begun to read. So only what was read
+//! to its last byte a moment ago, and what was there all the time since, is sent by it.
 //!
 //! A task never owns the connection: it has the file and a range of it. When the connection goes,
 //! what was read is dropped in the pool, and nothing else happens.
 
 use std::io;
-use std::task::Poll;
 
 use base::log::Level;
 use bytes::Bytes;
 use event::Pool;
 use mem::{Buf, Chain, FileHandle, Page};
 
-use crate::files::near;
+use crate::files::near::{self, Cached};
 use crate::request::Request;
 
 /// How much of a file is looked for at once: what one turn sends at most.
@@ -29,12 +33,11 @@ const LOOK_MAX: u64 = 2 << 20;
 /// what was read is still there when it is sent.
 const AHEAD: u64 = 512 << 10;
 
-/// How much is read into memory of our own where the page cache does not keep it.
-const COPY: u64 = 128 << 10;
+/// Where threads read to that want nothing but to have read: small enough for the nearest cache.
+const SCRATCH: usize = 16 << 10;
 
-/// A read that ends here tells that everything before it was read: disks are asked for pieces of
-/// this size or more.
-const SAMPLE: u64 = 64 << 10;
+/// How much is read at once into memory of our own: what a client that is slow to take it costs.
+const COPY: u64 = 64 << 10;
 
 /// Where the first file range in a chain stands, and what it is.
 struct Front {
@@ -72,51 +75,89 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
             return Ok(limit);
         }
         let whole = |len: u64| usize::try_from(before + len).unwrap_or(usize::MAX);
+        let piece = room.min(COPY);
         if !file.is_slow() {
-            if near::is_cached(&file, pos, room) {
-                return Ok(whole(room));
+            let sure = near::sure_until(&file, pos, pos + room);
+            if sure > pos {
+                return Ok(whole(sure - pos));
             }
-            let piece = room.min(AHEAD);
-            if room > piece && near::is_cached(&file, pos, piece) {
-                return Ok(whole(piece));
+            if before >= piece {
+                // What was read before has not been sent: it is enough for now.
+                return Ok(whole(0));
             }
-            if !read_ahead {
-                read_ahead = true;
-                read_into_cache(r, &file, pos, piece).await?;
-                continue;
+            if read_ahead && near::look(&file, pos, room.min(AHEAD)) {
+                return Ok(whole(room.min(AHEAD)));
+            }
+            match from_memory(&file, pos, piece as usize).map_err(of_file)? {
+                FromMemory::Read(page) => return Ok(whole(replace(r, before, page.into()))),
+                FromMemory::There => return Ok(whole(piece)),
+                FromMemory::Missing if !read_ahead => {
+                    read_ahead = true;
+                    read_into_cache(r, &file, pos, room.min(AHEAD)).await?;
+                    continue;
+                }
+                FromMemory::Missing => {}
             }
         }
-        let len = room.min(COPY);
-        let bytes = read_for_us(r, &file, pos, len as usize).await?;
-        let mut wire = r.wire.split_to(before);
-        let _range = r.wire.split_to(bytes.len() as u64);
-        let len = bytes.len() as u64;
-        wire.push(Buf::Mem(bytes));
-        wire.append(&mut r.wire);
-        r.wire = wire;
-        return Ok(whole(len));
+        let bytes = read_for_us(r, &file, pos, piece as usize).await?;
+        return Ok(whole(replace(r, before, Buf::Mem(bytes))));
     }
 }
 
-/// Has a thread read a range into the page cache.
+/// Puts what was read of the range behind `before` bytes of memory in its place. Gives its length.
+fn replace(r: &mut Request, before: u64, read: Buf) -> u64 {
+    let len = read.len();
+    let mut wire = r.wire.split_to(before);
+    let _range = r.wire.split_to(len);
+    wire.push(read);
+    wire.append(&mut r.wire);
+    r.wire = wire;
+    len
+}
+
+enum FromMemory {
+    Read(Page),
+    /// It cannot be read so, but all its pages are there.
+    There,
+    Missing,
+}
+
+/// Reads what is in memory of a range, if its first byte is.
+fn from_memory(file: &FileHandle, pos: u64, len: usize) -> io::Result<FromMemory> {
+    if near::is_missing(file, pos, len as u64) {
+        return Ok(FromMemory::Missing);
+    }
+    let mut got = Cached::Missing;
+    let page = filled(len, |buf| {
+        got = near::read_at(file, buf, pos)?;
+        Ok(if let Cached::Bytes(n) = got { n } else { 0 })
+    })?;
+    match got {
+        Cached::Bytes(0) => Err(truncated()),
+        Cached::Bytes(_) => Ok(FromMemory::Read(page)),
+        Cached::Pages(true) => Ok(FromMemory::There),
+        Cached::Pages(false) | Cached::Missing => Ok(FromMemory::Missing),
+    }
+}
+
+/// Has a thread read a range into the page cache, to its last byte.
 async fn read_into_cache(r: &mut Request, file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
     let pool = pool(r)?;
     let file = file.clone();
     let task = move || {
-        // The whole range is asked for at once; reads of single bytes then wait for it, so that
-        // each page is used once, and not twice, before it is sent: pages used twice push others
-        // out. Nothing is lost if the kernel reads less of it.
+        // The whole range is asked for at once; what follows waits for it. Nothing is lost if the
+        // kernel reads less of it.
         let _ = os::probe::read_ahead(&file, pos, len);
-        let mut at = (pos + SAMPLE).min(pos + len) - 1;
-        loop {
-            match os::file::read_at(&file, &mut [0], at) {
-                Ok(0) => return Err(truncated()),
-                Ok(_) if at == pos + len - 1 => return Ok(()),
-                Ok(_) => at = (at + SAMPLE).min(pos + len - 1),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+        let mut at = pos;
+        let mut scratch = [0; SCRATCH];
+        while at < pos + len {
+            let want = (pos + len - at).min(SCRATCH as u64) as usize;
+            match read_retried(&file, &mut scratch[..want], at)? {
+                0 => return Err(truncated()),
+                n => at += n as u64,
             }
         }
+        Ok(())
     };
     run(r, &pool, task).await
 }
@@ -186,26 +227,13 @@ pub(crate) async fn piece(
             return if page.is_empty() { Err(truncated()) } else { Ok(page.into()) };
         }
         (false, false) if !file.is_slow() => {
-            if let Poll::Ready(page) = cached_page(file, pos, len)? {
+            if let FromMemory::Read(page) = from_memory(file, pos, len)? {
                 return Ok(page.into());
             }
         }
         (false, _) => {}
     }
     Ok(Buf::Mem(read_for_us(r, file, pos, len).await?))
-}
-
-/// What is in memory of a range, if its first byte is.
-fn cached_page(file: &FileHandle, pos: u64, len: usize) -> io::Result<Poll<Page>> {
-    if event::sim::disk_is_cold() {
-        return Ok(Poll::Pending);
-    }
-    match filled(len, |buf| os::file::read_cached_at(file, buf, pos)) {
-        Ok(page) if page.is_empty() => Err(truncated()),
-        Ok(page) => Ok(Poll::Ready(page)),
-        Err(e) if near::must_wait(&e) => Ok(Poll::Pending),
-        Err(e) => Err(e),
-    }
 }
 
 fn filled(len: usize, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Page> {

@@ -270,14 +270,14 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         return c.sock.send_some(&mut r.wire, Some(limit), Deadline::in_ms(timeout)).await;
     }
     loop {
+        // While the client does not read, what was in memory may go from there, and what is read
+        // takes memory: it is looked for when there is room for it, and before each send.
+        c.sock.writable(Deadline::in_ms(timeout)).await?;
         let ready = reading::ready(r, limit).await?;
         let n = c.sock.try_send(&mut r.wire, Some(ready))?;
         if n > 0 || r.wire.is_empty() {
             return Ok(n);
         }
-        // While the client does not read, what was in memory may go from there: it is looked for
-        // again before each send.
-        c.sock.writable(Deadline::in_ms(timeout)).await?;
     }
 }
 

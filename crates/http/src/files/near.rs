@@ -275,69 +275,140 @@ pub(super) fn key(meta: &FileMeta) -> u64 {
     (meta.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ meta.dev.rotate_left(32)) | 1
 }
 
-/// Ranges of files that were found in memory a moment ago: whole bodies, mostly. A file that is
-/// sent again and again is looked for some times a second, and not for each response.
+/// A part of a file that was in memory to its last byte when it was last looked at.
 #[derive(Clone, Copy)]
-struct Found {
+struct Seen {
     key: u64,
     at_ms: u64,
     pos: u64,
     end: u64,
 }
 
-/// How long a range that was found in memory counts as being there, milliseconds. What is used
-/// goes from memory last; a disk that fills memory within this time is one that answers quickly.
-const FOUND_MS: u64 = 250;
+/// How long a part that was seen in memory counts as being there, milliseconds. What is used goes
+/// from memory last; a disk that fills memory within this time is one that answers quickly.
+const SURE_MS: u64 = 250;
 
-/// Files remembered.
-const FOUND: usize = 256;
+/// How long after that a look at its ends and a count of its pages is enough to be sure again,
+/// milliseconds since it was last looked at. Within this time nothing goes and is half back.
+const RECENT_MS: u64 = 2_000;
+
+/// The most that is looked at again at once: the kernel needs some 8 us a megabyte.
+const LOOK_MAX: u64 = 16 << 20;
+
+/// Places for parts, by file: rows of a few, of which the oldest goes.
+const ROWS: usize = 256;
+const IN_ROW: usize = 4;
 
 thread_local! {
-    static RANGES: RefCell<[Found; FOUND]> = const {
-        RefCell::new([Found { key: 0, at_ms: 0, pos: 0, end: 0 }; FOUND])
-    };
+    static PARTS: RefCell<Box<[[Seen; IN_ROW]]>> = RefCell::default();
 }
 
-/// Whether `pos..pos + len` of a file can be sent without waiting.
-pub(crate) fn is_cached(file: &FileHandle, pos: u64, len: u64) -> bool {
-    if disk_is_cold() {
-        return false;
-    }
-    let (key, end, now) = (file.key(), pos + len, base::time::now_ms());
-    let place = (key >> 32) as usize % FOUND;
-    RANGES.with_borrow_mut(|ranges| {
-        let found = &mut ranges[place];
-        let known = key != 0 && found.key == key && found.at_ms + FOUND_MS > now;
-        if known && found.pos <= pos && end <= found.end {
-            return true;
+fn with_row<R>(key: u64, f: impl FnOnce(&mut [Seen; IN_ROW]) -> R) -> R {
+    PARTS.with_borrow_mut(|parts| {
+        if parts.is_empty() {
+            *parts = vec![[Seen { key: 0, at_ms: 0, pos: 0, end: 0 }; IN_ROW]; ROWS].into();
         }
-        let there = look(file, pos, len);
-        if there && key != 0 {
-            *found = match known && found.pos <= pos && pos <= found.end {
-                true => Found { end, ..*found },
-                false => Found { key, at_ms: now, pos, end },
-            };
-        }
-        there
+        f(&mut parts[(key >> 32) as usize % ROWS])
     })
 }
 
-/// Asks the kernel. `cachestat(2)` counts pages that are being read with those that are there;
-/// one-byte reads at both ends tell those: what is read at once, by anybody, is read in one piece
-/// and in order.
-fn look(fd: impl AsFd, pos: u64, len: u64) -> bool {
-    let probes = Probes::here();
+/// The end of what surely is in memory of a file from `pos` on, at most `end`; `pos` if nothing is
+/// known. That part can be sent without waiting: a file that is sent again and again is looked at
+/// some times a second, and not for each response.
+pub(crate) fn sure_until(file: &FileHandle, pos: u64, end: u64) -> u64 {
+    let (key, now) = (file.key(), base::time::now_ms());
+    if key == 0 || disk_is_cold() {
+        return pos;
+    }
+    with_row(key, |row| {
+        let Some(seen) = row.iter_mut().find(|seen| seen.key == key) else { return pos };
+        if pos < seen.pos || pos >= seen.end || seen.at_ms + RECENT_MS <= now {
+            return pos;
+        }
+        if seen.at_ms + SURE_MS <= now {
+            if seen.end - seen.pos > LOOK_MAX {
+                (seen.pos, seen.end) = (pos, seen.end.min(end));
+            }
+            if !look(file, seen.pos, seen.end - seen.pos) {
+                seen.key = 0;
+                return pos;
+            }
+            seen.at_ms = now;
+        }
+        seen.end.min(end)
+    })
+}
+
+/// `pos..end` of a file was read from memory just now.
+fn saw(file: &FileHandle, pos: u64, end: u64) {
+    let (key, now) = (file.key(), base::time::now_ms());
+    if key == 0 || end <= pos {
+        return;
+    }
+    with_row(key, |row| {
+        let known = row.iter().position(|seen| seen.key == key);
+        let oldest = || row.iter().enumerate().min_by_key(|(_, seen)| seen.at_ms).map(|(i, _)| i);
+        let Some(place) = known.or_else(oldest) else { return };
+        let seen = &mut row[place];
+        let joins = known.is_some() && seen.at_ms + SURE_MS > now;
+        *seen = match joins && pos <= seen.end && seen.pos <= end {
+            // As old as the older part of it.
+            true => Seen { pos: pos.min(seen.pos), end: end.max(seen.end), ..*seen },
+            false => Seen { key, at_ms: now, pos, end },
+        };
+    });
+}
+
+/// What reading from memory came to.
+pub(crate) enum Cached {
+    /// So many bytes: all of them, or those up to the first that is not there.
+    Bytes(usize),
+    /// The first byte is not there.
+    Missing,
+    /// This file, or the kernel, cannot be asked so. Whether pages can be counted instead.
+    Pages(bool),
+}
+
+/// Whether a page of `pos..pos + len` is known to be missing. A read that may not wait would begin
+/// to read it from the disk, and to begin that may wait, too.
+pub(crate) fn is_missing(file: &FileHandle, pos: u64, len: u64) -> bool {
+    disk_is_cold() || Probes::here().cachestat && !all_counted(file, pos, len)
+}
+
+/// Reads what is in memory of a file from `pos` on; see [`is_missing`].
+pub(crate) fn read_at(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
+    match os::file::read_cached_at(file, buf, pos) {
+        Ok(n) => {
+            saw(file, pos, pos + n as u64);
+            Ok(Cached::Bytes(n))
+        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Cached::Missing),
+        Err(e) if must_wait(&e) => Ok(Cached::Pages(Probes::here().cachestat)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether all pages of `pos..pos + len` are in memory, those included that are being read.
+fn all_counted(fd: impl AsFd, pos: u64, len: u64) -> bool {
+    let page = probe::page_size();
+    let pages = (pos + len).div_ceil(page) - pos / page;
+    probe::pages_cached(fd, pos, len).is_ok_and(|n| n >= pages)
+}
+
+/// Asks the kernel whether a part of a file is in memory that was there, or was read, a moment ago.
+/// `cachestat(2)` counts pages that are being read with those that are there; one-byte reads at
+/// both ends tell those, where the part is read in one piece. Only reading it all tells for sure:
+/// what several readers want can have holes in the middle.
+pub(crate) fn look(fd: impl AsFd, pos: u64, len: u64) -> bool {
     if len == 0 {
         return true;
     }
-    if probes.cachestat {
-        let page = probe::page_size();
-        let pages = (pos + len).div_ceil(page) - pos / page;
-        match probe::pages_cached(&fd, pos, len) {
-            Ok(n) if n < pages => return false,
-            Ok(_) => {}
-            Err(_) => return false,
-        }
+    if disk_is_cold() {
+        return false;
+    }
+    let probes = Probes::here();
+    if probes.cachestat && !all_counted(&fd, pos, len) {
+        return false;
     }
     let there = |at: u64| match os::file::read_cached_at(&fd, &mut [0], at) {
         Ok(n) => n == 1,
@@ -395,18 +466,51 @@ mod tests {
         assert!(look(&file, 0, len));
     }
 
+    fn read(file: &FileHandle, pos: u64, len: usize) -> usize {
+        match read_at(file, &mut vec![0; len], pos).unwrap() {
+            Cached::Bytes(n) => n,
+            Cached::Missing | Cached::Pages(_) => 0,
+        }
+    }
+
     #[test]
-    fn what_was_found_is_not_looked_for_again_at_once() {
+    fn what_was_read_from_memory_is_sure_for_a_moment() {
         base::time::pin(5_000, 1_700_000_000_000);
         let temp = Temp::new("found", 300_000);
         let file = opened(&temp);
-        assert!(is_cached(&file, 0, 200_000) && is_cached(&file, 200_000, 100_000));
+        if read(&file, 0, 200_000) != 200_000 {
+            eprintln!("SKIPPED: this file system cannot be asked for what is in memory");
+            return;
+        }
+        assert_eq!(sure_until(&file, 100, 300_000), 200_000);
+        assert_eq!(sure_until(&file, 200_000, 300_000), 200_000, "nothing of the rest is known");
+        assert_eq!(read(&file, 200_000, 100_000), 100_000);
+        assert_eq!(sure_until(&file, 100, 300_000), 300_000, "both parts are one");
+        assert_eq!(sure_until(&opened(&temp), 0, 300_000), 300_000, "by any handle of the file");
         std::fs::write(&temp.0, b"").unwrap();
-        assert!(is_cached(&file, 100, 299_900), "remembered");
-        assert!(is_cached(&opened(&temp), 0, 300_000), "by any handle of the file");
-        assert!(!is_cached(&file, 0, 300_001));
-        base::time::pin(5_000 + FOUND_MS, 1_700_000_000_000);
-        assert!(!is_cached(&file, 0, 300_000));
+        assert_eq!(sure_until(&file, 0, 250_000), 250_000, "remembered");
+        base::time::pin(5_000 + SURE_MS, 1_700_000_000_000);
+        assert_eq!(sure_until(&file, 0, 300_000), 0, "looked at again: it is not there");
+        std::fs::write(&temp.0, vec![b'x'; 300_000]).unwrap();
+        assert_eq!(sure_until(&file, 0, 300_000), 0, "forgotten");
+        base::time::unpin();
+    }
+
+    #[test]
+    fn a_look_is_enough_while_the_last_one_is_recent() {
+        base::time::pin(5_000, 1_700_000_000_000);
+        let temp = Temp::new("again", 300_000);
+        let file = opened(&temp);
+        if read(&file, 0, 300_000) != 300_000 {
+            eprintln!("SKIPPED: this file system cannot be asked for what is in memory");
+            return;
+        }
+        for at in [RECENT_MS - 1, 2 * RECENT_MS - 2] {
+            base::time::pin(5_000 + at, 1_700_000_000_000);
+            assert_eq!(sure_until(&file, 0, 300_000), 300_000);
+        }
+        base::time::pin(5_000 + 3 * RECENT_MS, 1_700_000_000_000);
+        assert_eq!(sure_until(&file, 0, 300_000), 0, "too long ago");
         base::time::unpin();
     }
 
