@@ -10,6 +10,7 @@ pub mod auth_request;
 pub mod autoindex;
 mod behind;
 pub mod browser;
+pub mod balancing;
 pub mod charset;
 pub mod compress;
 pub mod dav;
@@ -93,6 +94,11 @@ pub static MODULES: Modules = &[
     &gzip::MODULE,
     &range::MODULE,
     &http::upstream::group::MODULE,
+    &balancing::hash::MODULE,
+    &balancing::ip_hash::MODULE,
+    &balancing::least_conn::MODULE,
+    &balancing::least_time::MODULE,
+    &balancing::random::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
     &uwsgi::MODULE,

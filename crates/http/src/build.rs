@@ -72,6 +72,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         vars,
         var_names,
         confs: top.set.clone(),
+        starts: modules.iter().filter_map(|m| m.start).collect(),
         listens,
         stats: env.stats.clone(),
         pools: env.pools.clone(),

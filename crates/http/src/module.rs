@@ -15,6 +15,7 @@ use conf::{ConfError, table::Directive};
 use crate::cx::Cx;
 use crate::location::LocationInfo;
 use crate::request::Request;
+use crate::server::HttpMain;
 use crate::vars::VarDef;
 
 /// One module: everything the engine knows about it.
@@ -31,6 +32,8 @@ pub struct Module {
     pub init: Option<Init>,
     /// Puts handlers and filters of this module into a location's pipeline; called once a location.
     pub install: Option<Install>,
+    /// Runs once in each worker when it begins to serve.
+    pub start: Option<Start>,
     /// Directives whose arguments are for nobody's eyes: `-T` and messages show `***` in their
     /// place.
     pub secrets: &'static [&'static str],
@@ -45,6 +48,9 @@ pub type Init = fn(&mut Cx) -> Result<(), ConfError>;
 /// See [`Module::install`].
 pub type Install = fn(&LocView, &mut Pipeline) -> Result<(), ConfError>;
 
+/// See [`Module::start`].
+pub type Start = fn(&Rc<HttpMain>, &net::engine::Seat);
+
 impl Module {
     /// An empty table, for `Module { name: "x", ..Module::EMPTY }`.
     pub const EMPTY: Module = Module {
@@ -54,14 +60,16 @@ impl Module {
         confs: &[],
         init: None,
         install: None,
+        start: None,
         secrets: &[],
         added: false,
     };
 
     /// The same table for a module from outside the project.
     pub const fn added(&self) -> Module {
-        let Module { name, directives, variables, confs, init, install, secrets, .. } = *self;
-        Module { name, directives, variables, confs, init, install, secrets, added: true }
+        let Module { name, directives, variables, confs, init, .. } = *self;
+        let Module { install, start, secrets, .. } = *self;
+        Module { name, directives, variables, confs, init, install, start, secrets, added: true }
     }
 }
 

@@ -56,6 +56,8 @@ pub struct HttpMain {
     pub(crate) var_names: crate::vars::Names,
     /// Modules' configuration of scope `Main`.
     pub confs: ConfSet,
+    /// What modules do when a worker begins to serve.
+    pub(crate) starts: Vec<crate::module::Start>,
     /// The sockets to answer on, with their servers.
     pub listens: Vec<Listen>,
     /// Counters shared by all workers.

@@ -13,6 +13,7 @@ pub mod map;
 pub mod privilege;
 pub mod probe;
 pub mod process;
+pub mod random;
 pub mod signal;
 pub mod sockaddr;
 pub mod socket;

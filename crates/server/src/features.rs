@@ -31,12 +31,6 @@ pub const WITH: &[&str] = &[
 pub const WITHOUT: &[&str] = &[
     "--without-http_tunnel_module",
     "--without-http_grpc_module",
-    "--without-http_upstream_hash_module",
-    "--without-http_upstream_ip_hash_module",
-    "--without-http_upstream_least_conn_module",
-    "--without-http_upstream_least_time_module",
-    "--without-http_upstream_random_module",
-    "--without-http_upstream_zone_module",
     "--without-http_upstream_sticky_module",
     "--without-http-cache",
 ];

@@ -11,10 +11,12 @@ use mem::{Buf, Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
 
-use super::balance::{Outcome, Peer, Picker};
+use super::balance::{Balancer, Outcome, Picker, RoundRobin};
 use super::conf::{Bind, Conf, next};
 use super::group::Group;
 use super::headers::{self, Accepted};
+use super::lease::Lease;
+use super::peer::{Peer, Spec};
 use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
 use super::source::Source;
@@ -55,32 +57,6 @@ pub(super) enum Stop {
     Verdict(Verdict),
 }
 
-/// A server that was chosen and not given back yet; given back at the latest when this is dropped.
-pub(super) struct Lease {
-    picker: Box<dyn Picker>,
-    peer: Option<Rc<Peer>>,
-}
-
-impl Lease {
-    pub fn done(&mut self, outcome: Outcome) -> bool {
-        match self.peer.take() {
-            Some(p) => self.picker.done(&p, outcome),
-            None => false,
-        }
-    }
-
-    fn take_next(&mut self) -> Option<Rc<Peer>> {
-        self.peer = self.picker.next();
-        self.peer.clone()
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.done(Outcome::Ok);
-    }
-}
-
 /// What goes back where when an exchange is over.
 pub(super) struct Link {
     pub conn: Option<UpConn>,
@@ -101,29 +77,12 @@ impl Link {
     }
 }
 
-/// One address as a group of one.
-struct Only(Option<Rc<Peer>>);
-
-impl Picker for Only {
-    fn tries(&self) -> u32 {
-        1
-    }
-    fn next(&mut self) -> Option<Rc<Peer>> {
-        self.0.take()
-    }
-    fn done(&mut self, _: &Peer, _: Outcome) -> bool {
-        false
-    }
-    fn is_single(&self) -> bool {
-        true
-    }
-}
-
 struct Exchange {
     conf: Rc<Conf>,
     protocol: Box<dyn Protocol>,
     pool: Option<Rc<Pool>>,
     lease: Option<Lease>,
+    group: Option<Rc<Group>>,
     name: Bytes,
     tries: u32,
     start_ms: u64,
@@ -162,25 +121,21 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     if !u.attempts.is_empty() {
         u.attempts.push(Attempt::default());
     }
-    let (picker, pool, name): (Box<dyn Picker>, _, _) = match &target {
-        Target::Group(g) => (g.balancer.picker(r), g.pool.clone(), g.name.clone()),
-        Target::Addr(a) => {
-            let peer = Peer::new(a.clone());
-            let name = peer.name.clone();
-            (Box::new(Only(Some(Rc::new(peer)))), None, name)
-        }
-    };
+    let (group, picker, name) = begin(r, target);
+    let pool = group.as_ref().and_then(|g| g.pool.clone());
     let mut tries = picker.tries();
     if conf.next_upstream_tries > 0 {
         tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
     }
-    let lease = Some(Lease { picker, peer: None });
+    let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
+    let lease = Some(Lease::new(picker, session));
     let start_ms = now_ms();
     let x = Exchange {
         conf,
         protocol,
         pool,
         lease,
+        group,
         name,
         tries,
         start_ms,
@@ -190,6 +145,22 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
         body,
     };
     x.drive(r).await
+}
+
+/// What an exchange begins with: its group, the way through its servers, and what stands for them
+/// in logs while none is chosen.
+type Begun = (Option<Rc<Group>>, Box<dyn Picker>, Bytes);
+
+fn begin(r: &mut Request, target: Target) -> Begun {
+    let (name, specs) = match target {
+        Target::Group(g) => {
+            let (picker, name) = (g.balancer.picker(r), g.name.clone());
+            return (Some(g), picker, name);
+        }
+        Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
+    };
+    let servers = super::servers::Servers::own(name.clone(), &specs);
+    (None, RoundRobin(servers).picker(r), name)
 }
 
 impl Exchange {
@@ -215,11 +186,15 @@ impl Exchange {
     async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
         let mut out = Chain::new();
         self.protocol.request(r, &mut out).map_err(Stop::Status)?;
-        let peer = self.lease.as_mut().and_then(Lease::take_next);
+        let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
+        if peer.is_none() && r.upstream_mut().is_first() {
+            peer = self.queue(r).await?;
+        }
         let u = r.upstream_mut();
         u.forget_response();
         let name = peer.as_ref().map_or(&self.name, |p| &p.name);
         u.peer = Some(name.clone());
+        u.server = peer.as_ref().map_or(Bytes::new(), |p| p.spec.server.clone());
         u.attempts.push(Attempt {
             peer: Some(name.clone()),
             start_ms: now_ms(),
@@ -251,7 +226,20 @@ impl Exchange {
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
         let rest = all.slice(head_len..);
-        Ok(Answer { rest, conn, addr: peer.addr.clone(), sent_all })
+        Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), sent_all })
+    }
+
+    /// No server can be asked: waits until one can, where the upstream has a queue.
+    async fn queue(&mut self, r: &mut Request) -> Result<Option<Rc<Peer>>, Stop> {
+        let Some(group) = self.group.clone() else { return Ok(None) };
+        let Some(queue) = &group.queue else { return Ok(None) };
+        let watch = self.client(r);
+        let Some(lease) = &mut self.lease else { return Ok(None) };
+        let waiting = queue.wait(r, &group, lease);
+        match either_if(waiting, watch.as_deref().map(client_end)).await {
+            Either::First(peer) => Ok(peer),
+            Either::Second(_) => Err(client_gone(r)),
+        }
     }
 
     /// A connection stands, and that is all that was asked for.
@@ -266,14 +254,14 @@ impl Exchange {
     /// A kept connection, or a new one.
     async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<UpConn, Stop> {
         if let Some(pool) = &self.pool
-            && let Some(conn) = pool.take(&peer.addr, self.tag())
+            && let Some(conn) = pool.take(&peer.spec.addr, self.tag())
         {
             return Ok(conn);
         }
-        let sock = self.open(r, &peer.addr)?;
+        let sock = self.open(r, &peer.spec.addr)?;
         let watch = self.client(r);
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
-        let connecting = sock.connect(&peer.addr, deadline);
+        let connecting = sock.connect(&peer.spec.addr, deadline);
         let gone = watch.as_deref().map(client_end);
         let done = match either_if(connecting, gone).await {
             Either::First(done) => done,
@@ -570,7 +558,7 @@ impl Exchange {
                 next::HTTP_403 | next::HTTP_404 => Outcome::Next,
                 _ => Outcome::Failed,
             };
-            self.tries = match lease.picker.is_single() {
+            self.tries = match lease.is_single() {
                 true => 0,
                 false => self.tries.saturating_sub(1),
             };
@@ -602,7 +590,8 @@ impl Exchange {
         let progress = self.protocol.begin_body(&head);
         r.upstream_mut().head = head;
         let tag = self.tag();
-        let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
+        let Some(mut lease) = self.lease.take() else { return Verdict::Status(500) };
+        lease.answered(r);
         let mut link = Link { conn: Some(conn), addr, pool: self.pool.take(), tag, lease };
         let buffering = match accepted {
             Accepted::Redirect => {
@@ -647,7 +636,8 @@ fn by_network(e: &io::Error) -> bool {
 #[cold]
 fn connect_failed(r: &Request, peer: &Peer, e: &io::Error) {
     // What the system refuses at once is told with the address, as nginx does.
-    let later = !peer.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
+    let later =
+        !peer.spec.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
     let to = match later {
         true => String::new(),
         false => format!("to {} ", base::log::lossy(&peer.name)),

@@ -1,23 +1,28 @@
-//! `upstream` blocks, and the upstreams that stand for a host named without one.
+//! Groups of servers: those of `upstream` blocks, and those that stand for a host named without
+//! one.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use conf::table::{Args, Contexts as C, Directive};
-use conf::value::{self, set_msec, set_num};
+use conf::table::Contexts as C;
 use conf::{ConfError, Node, Word};
-use os::SockAddr;
 
-use super::balance::{Balancer, Peer, RoundRobin};
+use super::balance::{Balancer, RoundRobin};
+use super::block::{Block, DIRECTIVES};
 use super::exchange::Target;
+use super::lease::Affinity;
+use super::peer::Spec;
 use super::pool::{Pool, PoolConf};
+use super::queue::Queue;
+use super::servers::{Asked, Servers};
 use super::url::{self, Url};
-use crate::core_directives::directive;
+use super::zone;
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
 use crate::request::Request;
+use crate::server::HttpMain;
 
 /// The `upstream` module's table: the block, round robin, kept connections, `$upstream_…`.
 pub static MODULE: Module = Module {
@@ -26,102 +31,48 @@ pub static MODULE: Module = Module {
     variables: super::state::VARIABLES,
     confs: &[ConfType::of::<Upstreams>(Scope::Main), ConfType::of::<Block>(Scope::Server)],
     init: Some(init),
+    start: Some(start),
     ..Module::EMPTY
 };
-
-static DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
-        "upstream",
-        C::HTTP,
-        Args::BLOCK.or(Args::T1),
-        "",
-        "A group of servers that requests are passed to by its name.",
-        upstream,
-    ),
-    directive(
-        "server",
-        C::UPSTREAM,
-        Args::ONE_MORE,
-        "",
-        "A server of the group, with its weight and limits.",
-        server,
-    ),
-    directive(
-        "keepalive",
-        C::UPSTREAM,
-        Args::T12,
-        "32 local",
-        "How many idle connections a worker keeps to servers of the group; 0 keeps none.",
-        keepalive,
-    ),
-    directive(
-        "keepalive_requests",
-        C::UPSTREAM,
-        Args::T1,
-        "1000",
-        "How many requests a connection to a server may carry.",
-        |cx, n| set_num(&mut cx.loc::<Block>().requests, n),
-    ),
-    directive(
-        "keepalive_time",
-        C::UPSTREAM,
-        Args::T1,
-        "1h",
-        "How old a connection to a server may become.",
-        |cx, n| set_msec(&mut cx.loc::<Block>().time, n),
-    ),
-    directive(
-        "keepalive_timeout",
-        C::UPSTREAM,
-        Args::T1,
-        "60s",
-        "How long an idle connection to a server is kept.",
-        |cx, n| set_msec(&mut cx.loc::<Block>().timeout, n),
-    ),
-];
 
 /// A group of servers, ready to be asked.
 pub struct Group {
     /// Its name; the host's where there is no block.
     pub name: Bytes,
-    /// How its servers are chosen.
+    /// Its servers.
+    pub servers: Rc<Servers>,
+    /// How they are chosen.
     pub balancer: Box<dyn Balancer>,
     /// Its idle connections, where it keeps any.
     pub pool: Option<Rc<Pool>>,
+    /// How clients are bound to servers, where they are.
+    pub affinity: Option<Rc<dyn Affinity>>,
+    pub(crate) queue: Option<Queue>,
     port: u16,
     explicit: bool,
 }
 
-/// One `server` line.
-struct Server {
-    addrs: Vec<SockAddr>,
-    weight: i64,
-    max_conns: u32,
-    max_fails: u32,
-    fail_timeout: i64,
-    backup: bool,
-    down: bool,
+/// An `upstream` block as it was read.
+pub(crate) struct Explicit {
+    pub name: Word,
+    pub block: Block,
 }
 
-/// What an `upstream` block sets.
-#[derive(Default)]
-pub struct Block {
-    servers: Vec<Server>,
-    keepalive: Option<(usize, bool)>,
-    requests: Option<u64>,
-    time: Option<u64>,
-    timeout: Option<u64>,
-}
-
-impl Conf for Block {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
+impl Explicit {
+    /// The servers whose addresses are known from the start.
+    pub fn specs(&self) -> Vec<Spec> {
+        self.block.lines.iter().flat_map(|l| l.specs.iter().cloned()).collect()
     }
-}
 
-struct Explicit {
-    name: Word,
-    block: Block,
+    /// What is asked of the resolver.
+    pub fn asked(&self) -> Vec<Asked> {
+        Vec::new()
+    }
+
+    /// A server that a name led to before, with the settings that its line has now.
+    pub fn resolved(&self, _: u64, _: &Spec) -> Option<Spec> {
+        None
+    }
 }
 
 /// All upstreams of the configuration.
@@ -132,6 +83,10 @@ pub struct Upstreams {
     groups: Vec<Rc<Group>>,
     /// For each reference its group.
     of_reference: Vec<usize>,
+    /// Sizes of zones, by name.
+    pub(crate) zone_bytes: HashMap<Bytes, usize>,
+    /// The name of the block that is being read.
+    pub(crate) reading: Bytes,
 }
 
 impl Conf for Upstreams {
@@ -164,6 +119,11 @@ impl Upstreams {
         };
         self.groups.iter().find(fits).cloned()
     }
+
+    /// The groups of `upstream` blocks, in order.
+    pub fn named(&self) -> impl Iterator<Item = &Rc<Group>> {
+        self.groups.iter().filter(|g| g.explicit)
+    }
 }
 
 impl Upstreams {
@@ -191,108 +151,31 @@ impl Upstreams {
     }
 }
 
-fn upstream(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(super) fn upstream(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let name = n.arg(0)?.clone();
     let same = |e: &&Explicit| base::ascii::eq_ignore_case(&e.name.text, &name.text);
     if cx.main::<Upstreams>().blocks.iter().find(same).is_some() {
         return Err(ConfError::at(&name, format!("duplicate upstream \"{}\"", name.lossy())));
     }
+    cx.main::<Upstreams>().reading = name.text.clone();
     let mut level = cx.block(n, C::UPSTREAM, None)?;
     let block = std::mem::take(level.get::<Block>());
-    if block.servers.is_empty() {
+    if block.lines.is_empty() {
         return Err(ConfError::at(&n.name, "no servers are inside upstream"));
     }
     cx.main::<Upstreams>().blocks.push(Explicit { name, block });
     Ok(())
 }
 
-fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let word = n.arg(0)?;
-    let mut s = Server {
-        addrs: Vec::new(),
-        weight: 1,
-        max_conns: 0,
-        max_fails: 1,
-        fail_timeout: 10,
-        backup: false,
-        down: false,
-    };
-    for w in &n.args[1..] {
-        parameter(&mut s, w)?;
-    }
-    let in_upstream =
-        |e: &str| ConfError::at(word, format!("{e} in upstream \"{}\"", word.lossy()));
-    let url = url::parse(&word.text, 80, false).map_err(in_upstream)?;
-    s.addrs = match url.addr {
-        Some(a) => vec![a],
-        None => url::resolve(&url.host, url.port),
-    };
-    if s.addrs.is_empty() {
-        return Err(in_upstream("host not found"));
-    }
-    cx.loc::<Block>().servers.push(s);
-    Ok(())
-}
-
-fn parameter(s: &mut Server, w: &Word) -> Result<(), ConfError> {
-    let invalid = || ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()));
-    let text = w.bytes();
-    let (name, value) = match memchr::memchr(b'=', text) {
-        Some(i) => (&text[..i], Some(&text[i + 1..])),
-        None => (text, None),
-    };
-    let number = |v: &[u8]| {
-        base::ascii::parse_u64(v).and_then(|n| u32::try_from(n).ok()).ok_or_else(invalid)
-    };
-    match (name, value) {
-        (b"weight", Some(v)) => {
-            s.weight = number(v)?.into();
-            if s.weight == 0 {
-                return Err(invalid());
-            }
-        }
-        (b"max_conns", Some(v)) => s.max_conns = number(v)?,
-        (b"max_fails", Some(v)) => s.max_fails = number(v)?,
-        (b"fail_timeout", Some(v)) => {
-            s.fail_timeout = value::parse_sec(v).ok_or_else(invalid)? as i64;
-        }
-        (b"backup", None) => s.backup = true,
-        (b"down", None) => s.down = true,
-        (b"resolve" | b"drain", None) | (b"service" | b"route", Some(_)) => {
-            let m = "is not supported by this version of weir";
-            return Err(ConfError::at(w, format!("parameter \"{}\" {m}", w.lossy())));
-        }
-        _ => return Err(invalid()),
-    }
-    Ok(())
-}
-
-fn keepalive(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.loc::<Block>().keepalive.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let max = n.arg(0)?;
-    let count = base::ascii::parse_u64(max.bytes()).and_then(|n| usize::try_from(n).ok());
-    let count = count.ok_or_else(|| {
-        let m = format!("invalid value \"{}\" in \"keepalive\" directive", max.lossy());
-        ConfError::at(max, m)
-    })?;
-    let local = match n.args.get(1) {
-        None => false,
-        Some(w) if w.bytes() == b"local" => true,
-        Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
-    };
-    cx.loc::<Block>().keepalive = Some((count, local));
-    Ok(())
-}
-
 /// Makes the groups: the blocks', then one for each other host that a directive named.
 fn init(cx: &mut Cx) -> Result<(), ConfError> {
-    let all = cx.main::<Upstreams>();
+    let blocks = std::mem::take(&mut cx.main::<Upstreams>().blocks);
+    let servers = zone::servers(cx, &blocks)?;
     let mut groups = Vec::new();
-    for e in std::mem::take(&mut all.blocks) {
-        groups.push(Rc::new(explicit(e)?));
+    for (e, servers) in blocks.into_iter().zip(servers) {
+        groups.push(Rc::new(explicit(e, servers)?));
     }
+    let all = cx.main::<Upstreams>();
     let mut by_name: HashMap<(Vec<u8>, u16), usize> = HashMap::new();
     for (url, at) in &all.references {
         let name = url.host.to_ascii_lowercase();
@@ -321,21 +204,10 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn explicit(e: Explicit) -> Result<Group, ConfError> {
+fn explicit(e: Explicit, servers: Rc<Servers>) -> Result<Group, ConfError> {
+    let no_main = e.specs().iter().all(|s| s.backup);
     let b = e.block;
-    let (mut main, mut backup) = (Vec::new(), Vec::new());
-    for s in b.servers {
-        let list = if s.backup { &mut backup } else { &mut main };
-        list.extend(s.addrs.into_iter().map(|a| {
-            let mut p = Peer::new(a).with_weight(s.weight);
-            p.max_conns = s.max_conns;
-            p.max_fails = s.max_fails;
-            p.fail_timeout = s.fail_timeout;
-            p.down = s.down;
-            Rc::new(p)
-        }));
-    }
-    if main.is_empty() {
+    if no_main {
         let m = format!("no servers in upstream \"{}\"", e.name.lossy());
         return Err(ConfError::at(&e.name, m));
     }
@@ -349,17 +221,24 @@ fn explicit(e: Explicit) -> Result<Group, ConfError> {
             timeout_ms: b.timeout.unwrap_or(60_000),
         })
     });
+    let balancer = match b.method {
+        Some(make) => make(&servers),
+        None => Box::new(RoundRobin(servers.clone())),
+    };
     Ok(Group {
         name: e.name.text,
-        balancer: Box::new(RoundRobin::new(main, backup)),
+        servers,
+        balancer,
         pool,
+        affinity: b.affinity,
+        queue: b.queue.map(|(max, timeout_ms)| Queue::new(max, timeout_ms)),
         port: 0,
         explicit: true,
     })
 }
 
 fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
-    if url.port == 0 && !url.addr.as_ref().is_some_and(SockAddr::is_unix) {
+    if url.port == 0 && !url.addr.as_ref().is_some_and(os::SockAddr::is_unix) {
         let host = String::from_utf8_lossy(&url.host);
         return Err(ConfError::at(at, format!("no port in upstream \"{host}\"")));
     }
@@ -371,12 +250,24 @@ fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
     if addrs.is_empty() {
         return Err(ConfError::at(at, format!("host not found in upstream \"{host}\"")));
     }
-    let peers = addrs.into_iter().map(|a| Rc::new(Peer::new(a))).collect();
+    let specs: Vec<Spec> = addrs.into_iter().map(Spec::new).collect();
+    let servers = Servers::own(url.host.clone(), &specs);
     Ok(Group {
         name: url.host.clone(),
-        balancer: Box::new(RoundRobin::new(peers, Vec::new())),
+        balancer: Box::new(RoundRobin(servers.clone())),
+        servers,
         pool: None,
+        affinity: None,
+        queue: None,
         port: url.port,
         explicit: false,
     })
+}
+
+/// In a worker: begins what goes on beside requests.
+fn start(main: &Rc<HttpMain>, seat: &net::engine::Seat) {
+    let Some(all) = main.confs.get::<Upstreams>() else { return };
+    for group in all.named() {
+        group.servers.rows().use_slot(seat.slot);
+    }
 }

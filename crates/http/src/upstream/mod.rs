@@ -13,18 +13,24 @@
 //! ```
 
 pub mod balance;
+pub mod block;
 pub mod conf;
 pub mod directives;
 mod exchange;
 pub mod group;
 mod headers;
+pub mod lease;
+pub mod peer;
 pub mod pool;
+mod queue;
 mod request_body;
+pub mod servers;
 mod source;
 pub mod state;
 mod tunnel;
 pub mod url;
 mod wire;
+mod zone;
 
 use std::borrow::Cow;
 

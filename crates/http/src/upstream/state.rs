@@ -42,6 +42,8 @@ pub struct State {
     pub uri: Vec<u8>,
     /// The server being asked, for logs.
     pub peer: Option<Bytes>,
+    /// The server asked last, as it was named.
+    pub server: Bytes,
     /// The head of the last response: spans into `text`.
     pub head: ResponseHead,
     /// The bytes of the last response's head.
@@ -65,6 +67,7 @@ impl State {
         self.scheme = "";
         self.host = Bytes::new();
         self.port = Bytes::new();
+        self.server = Bytes::new();
     }
 
     /// Before an exchange: what an earlier one left goes, its attempts stay.
@@ -80,6 +83,11 @@ impl State {
         self.head.clear();
         self.text = Bytes::new();
         self.trailers.clear();
+    }
+
+    /// No server was asked yet in this exchange.
+    pub(crate) fn is_first(&self) -> bool {
+        self.attempts.last().is_none_or(|a| a.peer.is_none())
     }
 
     /// The attempt under way.
@@ -200,6 +208,15 @@ fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     false
 }
 
+/// The host of a server's name, without its port.
+fn host_of(server: &[u8]) -> &[u8] {
+    let is_port = |p: &[u8]| !p.is_empty() && p.iter().all(u8::is_ascii_digit);
+    match memchr::memrchr(b':', server) {
+        Some(i) if is_port(&server[i + 1..]) && !server.starts_with(b"unix:") => &server[..i],
+        _ => server,
+    }
+}
+
 /// `$upstream_…`
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::new("upstream_addr", |r, out| {
@@ -223,6 +240,11 @@ pub(super) static VARIABLES: &[VarDef] = &[
         each(r, out, |a, out| write_u64(out, a.received))
     }),
     VarDef::new("upstream_bytes_sent", |r, out| each(r, out, |a, out| write_u64(out, a.sent))),
+    VarDef::new("upstream_last_server_name", |r, out| {
+        let Some(u) = r.upstream().filter(|u| !u.server.is_empty()) else { return false };
+        out.extend_from_slice(host_of(&u.server));
+        true
+    }),
     VarDef::prefix("upstream_http_", |r, name, out| {
         r.upstream().is_some_and(|u| named(u, name, out))
     }),
@@ -244,6 +266,19 @@ mod tests {
         assert_eq!(text(None), "-");
         assert_eq!(text(Some(0)), "0.000");
         assert_eq!(text(Some(61_045)), "61.045");
+    }
+
+    #[test]
+    fn servers_without_their_ports() {
+        for (server, host) in [
+            ("a.example:80", "a.example"),
+            ("a.example", "a.example"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("unix:/tmp/a:1", "unix:/tmp/a:1"),
+        ] {
+            assert_eq!(host_of(server.as_bytes()), host.as_bytes());
+        }
     }
 
     #[test]
