@@ -1,5 +1,7 @@
 //! Upstreams whose state workers share.
 
+#![allow(clippy::unwrap_used)]
+
 #[allow(dead_code)]
 mod backend;
 
