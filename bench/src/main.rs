@@ -39,6 +39,8 @@ struct Load {
 const LOADS: &[Load] = &[
     load("1k", "1 KB file, keep-alive, 64 connections", true, throughput::run),
     load("1k-cache", "the same with open_file_cache", true, throughput::run),
+    load("1k-cache-500", "the same, 500 connections", false, throughput::run),
+    load("1k-cache-1000", "the same, 1,000 connections", false, throughput::run),
     load("1k-500", "1 KB file, keep-alive, 500 connections", false, throughput::run),
     load("100k", "100 KB file, keep-alive, 64 connections", true, throughput::run),
     load("1m", "1 MB file, keep-alive, 64 connections", true, throughput::run),

@@ -56,7 +56,8 @@ struct Series {
 
 /// Runs a load against every server, round after round.
 pub fn run(options: &Options, name: &str) -> Outcome {
-    run_on(options, name, &options.servers, Kind::Nginx)
+    let reference = options.servers.first().copied().unwrap_or(Kind::Nginx);
+    run_on(options, name, &options.servers, reference)
 }
 
 /// The same against these servers; ratios are to the last one named.

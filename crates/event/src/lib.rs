@@ -36,5 +36,5 @@ pub use sock::Sock;
 pub use task::{TaskId, spawn};
 pub use turn::{
     Loop, Options, Stats, connections_in_use, connections_max, descriptor_closed, driver_name,
-    stats,
+    posted, stats,
 };

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Where the driver completes operations, `Flying` stands for `Waiting`, and a slot that is
-//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`].
+//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`]. A slot that is
+//! `Posted` flies, and nobody ever waits for it.
 //!
 //! A future holds the key of its slot and nothing that the kernel can see. The slot holds who is
 //! to be woken, the deadline with its place in the timer wheel, and for parked connections the
@@ -19,7 +20,7 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-use crate::task::Tasks;
+use crate::task::{NO_TASK, Tasks};
 use crate::timer::{NO_BUCKET, Wheel};
 
 /// No slot, no task, no socket.
@@ -34,6 +35,8 @@ pub(crate) enum State {
     Flying,
     /// The driver has the operation, and nobody waits for it any more.
     Orphaned,
+    /// The driver has the operation, which was left to it altogether.
+    Posted,
     /// What was waited for has come, as far as the driver knows.
     Ready,
     TimedOut,
@@ -144,9 +147,9 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for the task behind `waker`.
-    pub(crate) fn begin(&mut self, tasks: &Tasks, waker: &Waker, terms: Terms) -> SlotKey {
-        let index = match self.free {
+    fn take(&mut self) -> u32 {
+        self.in_use += 1;
+        match self.free {
             NONE => {
                 self.list.push(Slot::VACANT);
                 (self.list.len() - 1) as u32
@@ -155,8 +158,12 @@ impl Slots {
                 self.free = self.list[index as usize].next;
                 index
             }
-        };
-        self.in_use += 1;
+        }
+    }
+
+    /// Takes a slot for the task behind `waker`.
+    pub(crate) fn begin(&mut self, tasks: &Tasks, waker: &Waker, terms: Terms) -> SlotKey {
+        let index = self.take();
         let own = tasks.data_of(waker);
         if own.is_none() {
             self.foreign.insert(index, waker.clone());
@@ -211,7 +218,7 @@ impl Slots {
         match slot.state {
             State::Waiting => self.wake(tasks, index, state),
             // Its end is still to come, and may be a better one.
-            State::Flying if state == State::TimedOut => self.cancels.push(index),
+            State::Flying | State::Posted if state == State::TimedOut => self.cancels.push(index),
             _ => (),
         }
     }
@@ -244,11 +251,22 @@ impl Slots {
         }
     }
 
+    /// Takes a slot for an operation that is left to the driver, and that is to be given up at the
+    /// deadline.
+    pub(crate) fn post(&mut self, deadline_ms: u64) -> u32 {
+        let index = self.take();
+        let slot = &mut self.list[index as usize];
+        (slot.waker, slot.sock, slot.gate) = (NO_TASK, NONE, 0);
+        self.fly(index, deadline_ms);
+        self.list[index as usize].state = State::Posted;
+        index
+    }
+
     /// A wait is over: what has not landed in it gets its timer.
     pub(crate) fn time_flights(&mut self) {
         let mut departed = std::mem::take(&mut self.departed);
         for key in departed.drain(..) {
-            if self.state(key) == State::Flying {
+            if matches!(self.state(key), State::Flying | State::Posted) {
                 self.wheel.insert(&mut self.list, key.index);
             }
         }
@@ -256,12 +274,19 @@ impl Slots {
         self.departed_ms = u64::MAX;
     }
 
-    /// The driver is done with the operation of slot `index`. Returns whether it was an orphan,
-    /// whose slot is free now.
+    /// The driver is done with the operation of slot `index`. Returns whether nobody waited for it,
+    /// and its slot is free now.
     pub(crate) fn land(&mut self, tasks: &mut Tasks, index: u32) -> bool {
         match self.list.get(index as usize).map(|slot| slot.state) {
             Some(State::Flying) => self.wake(tasks, index, State::Ready),
             Some(State::Orphaned) => {
+                self.free(index);
+                return true;
+            }
+            Some(State::Posted) => {
+                self.unlink(index);
+                let slot = &mut self.list[index as usize];
+                slot.generation = slot.generation.wrapping_add(1);
                 self.free(index);
                 return true;
             }

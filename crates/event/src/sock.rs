@@ -25,6 +25,16 @@ pub(crate) mod bits {
     pub(crate) const READER_FOR_CLOSE: u8 = 32;
 }
 
+/// What is known of a socket's sends that were left to the driver.
+pub(crate) mod out {
+    /// One is on its way.
+    pub(crate) const POSTED: u8 = 1;
+    /// The last one failed: the connection is of no more use.
+    pub(crate) const BROKEN: u8 = 2;
+    /// Nothing is sent after it.
+    pub(crate) const LAST: u8 = 4;
+}
+
 /// What stands in a place of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -63,6 +73,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// Operations of the socket that are with the driver.
     pub(crate) flights: u8,
+    /// See [`out`].
+    pub(crate) out: u8,
 }
 
 impl Entry {
@@ -73,7 +85,18 @@ impl Entry {
         bits: 0,
         kind: Kind::Vacant,
         flights: 0,
+        out: 0,
     };
+
+    /// Whether the descriptor is to stay open for what the driver does with it. `behind`: a driver
+    /// that is to close it does so in its turn, after a send that it was left.
+    fn holds_open(&self, behind: bool) -> bool {
+        match self.flights {
+            0 => false,
+            1 => !(behind && self.out & out::POSTED != 0),
+            _ => true,
+        }
+    }
 
     /// The slot that waits in `direction`, or `NONE`.
     pub(crate) fn waiter(&self, direction: Direction) -> u32 {
@@ -110,6 +133,7 @@ impl Socks {
         self.connections += usize::from(kind == Kind::Connection);
         let entry = &mut self.list[index as usize];
         (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
+        (entry.flights, entry.out) = (0, 0);
         SockKey { index, generation: entry.generation }
     }
 
@@ -217,7 +241,8 @@ impl Drop for Registered {
         let mut fd = Some(fd);
         let _ = try_with(|inner| {
             let Some(open) = fd.take() else { return };
-            if inner.core.socks.get(self.key).is_some_and(|entry| entry.flights > 0) {
+            let behind = inner.driver.closes_behind();
+            if inner.core.socks.get(self.key).is_some_and(|entry| entry.holds_open(behind)) {
                 // The driver still uses it: it closes after its last operation.
                 inner.core.flights.keep_open(self.key, open);
                 return;
@@ -279,9 +304,15 @@ impl Sock {
         })
     }
 
-    /// Says that no more will be sent.
+    /// Says that no more will be sent, once what was posted is sent.
     pub fn shutdown_write(&self) -> io::Result<()> {
-        with(|inner| inner.driver.shutdown_write(self.0.key, self.fd()))
+        with(|inner| match inner.core.socks.get(self.0.key) {
+            Some(entry) if entry.out & out::POSTED != 0 => {
+                entry.out |= out::LAST;
+                Ok(())
+            }
+            _ => inner.driver.shutdown_write(self.0.key, self.fd()),
+        })
     }
 
     /// Closes the connection so that the peer sees a reset.

@@ -152,6 +152,7 @@ impl Inner {
         core.slots.time_flights();
         let now_ms = base::time::now_ms();
         core.slots.expire(&mut core.tasks, now_ms);
+        self.follow_posts();
         self.cancel_flights();
         let closed = self.close_landed() | std::mem::take(&mut self.core.descriptor_closed);
         if self.core.starved_until_ms.is_some_and(|until| closed || until <= now_ms) {
@@ -375,6 +376,11 @@ pub fn driver_name() -> &'static str {
 /// Connections that this thread's loop holds.
 pub fn connections_in_use() -> usize {
     try_with(|inner| inner.core.socks.connections()).unwrap_or(0)
+}
+
+/// Sends that were left to the driver of this thread's loop, and are not over.
+pub fn posted() -> usize {
+    try_with(|inner| inner.core.flights.posted()).unwrap_or(0)
 }
 
 /// Connections that it may hold.

@@ -251,7 +251,12 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         c.sock.set_cork(r.loc.core.tcp_nopush);
         in_chunks(r, chunk, timeout).await
     } else {
-        c.sock.send(&mut r.wire, Deadline::in_ms(timeout)).await
+        let until = Deadline::in_ms(timeout);
+        // Who wants a reset at the deadline has to wait for it.
+        match !r.loc.core.reset_timedout_connection && c.sock.post(&mut r.wire, until) {
+            true => Ok(()),
+            false => c.sock.send(&mut r.wire, until).await,
+        }
     };
     match done {
         Ok(()) => Ok(()),

@@ -70,7 +70,7 @@ impl Single {
         let idle = |cycle: &Rc<Cycle>| cycle.engines.iter().all(|e| e.idle());
         self.leaving.borrow_mut().retain(|cycle| !idle(cycle));
         let all_idle = || self.leaving.borrow().is_empty() && idle(&self.current());
-        let pools_idle = || self.forced.get() || event::pool::all_idle();
+        let pools_idle = || self.forced.get() || event::pool::all_idle() && event::posted() == 0;
         self.terminate.get() || self.quit.get() && all_idle() && pools_idle()
     }
 

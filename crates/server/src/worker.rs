@@ -107,7 +107,8 @@ impl Worker {
     fn done(&self) -> bool {
         let idle = || self.cycle.engines.iter().all(|e| e.idle());
         self.terminate.get()
-            || self.leaving.get() && (self.forced.get() || idle() && event::pool::all_idle())
+            || self.leaving.get()
+                && (self.forced.get() || idle() && event::pool::all_idle() && event::posted() == 0)
     }
 
     fn signal(self: &Rc<Self>, received: Received) {

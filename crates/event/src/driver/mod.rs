@@ -31,6 +31,7 @@ use crate::sock::{Kind, SockKey, bits};
 use crate::turn::Core;
 
 pub use select::SELECT_MAX;
+use uring::PIECES as POST_PIECES;
 
 /// Which driver a loop is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -238,6 +239,21 @@ impl Driver {
             Driver::Uring(_) => !chain.leading_memory().1,
             _ => false,
         }
+    }
+
+    /// Whether the driver can be left with the sending of `chain`, which is memory alone.
+    pub(crate) fn takes_posts(&self, chain: &Chain) -> bool {
+        match self {
+            Driver::Sim(sim) => sim.plan().completes,
+            Driver::Uring(uring) => uring.takes_posts() && chain.leading_memory().0 <= POST_PIECES,
+            _ => false,
+        }
+    }
+
+    /// Whether a descriptor that is closed stays open for the sends that the driver was given
+    /// before.
+    pub(crate) fn closes_behind(&self) -> bool {
+        matches!(self, Driver::Uring(_))
     }
 
     /// What may be known of a connection that was just accepted.

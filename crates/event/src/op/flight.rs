@@ -11,12 +11,14 @@
 //! ```
 //!
 //! The memory of such an operation is its flight's, never the future's, until it has landed. A
-//! socket that is dropped meanwhile closes with the landing of its last flight. Cancelling is a
+//! socket that is dropped meanwhile closes with the landing of its last flight. A send that is left
+//! to the driver ([`crate::Sock::post`]) is an orphan from the start: it goes on by itself when it
+//! lands short, and what it came to shows in the socket's entry. Cancelling is a
 //! request: a flight may land with a result although it was cancelled, and then, when its future
 //! is still there, that result counts.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use mem::{Chain, Page};
@@ -26,7 +28,7 @@ use super::Wait;
 use super::ready::Direction;
 use crate::deadline::Deadline;
 use crate::slot::{NONE, Terms};
-use crate::sock::{Registered, SockKey, bits};
+use crate::sock::{Registered, SockKey, bits, out};
 use crate::turn::{Core, Inner};
 
 /// Boxes of flights that are kept.
@@ -38,6 +40,8 @@ pub(crate) enum Op {
     Recv { page: Page },
     /// Send from the front of the chain, so many bytes at most.
     Send { chain: Chain, limit: usize },
+    /// Send all of the chain, of which `sent` of `len` bytes have gone.
+    Post { chain: Chain, sent: u32, len: u32, fd: RawFd },
     /// It has landed, and its future has taken it.
     Over,
 }
@@ -59,6 +63,12 @@ pub(crate) struct Flights {
     leaving: Vec<(SockKey, OwnedFd)>,
     /// What orphans left behind, to be dropped when nothing is borrowed.
     remains: Vec<Op>,
+    /// Posted sends that have landed short, and are to go on.
+    short: Vec<u32>,
+    /// Sockets whose last posted send has landed, and on which nothing is to be sent any more.
+    ended: Vec<(SockKey, RawFd)>,
+    /// Posted sends that have not landed.
+    posted: usize,
 }
 
 impl Flights {
@@ -104,6 +114,11 @@ impl Flights {
         self.leaving.push((key, fd));
     }
 
+    /// Posted sends that are with the driver.
+    pub(crate) fn posted(&self) -> usize {
+        self.posted
+    }
+
     pub(crate) fn take_remains(&mut self) -> Vec<Op> {
         std::mem::take(&mut self.remains)
     }
@@ -113,6 +128,9 @@ impl Core {
     /// The driver is done with the operation of `slot` and with its memory.
     pub(crate) fn land(&mut self, slot: u32, result: io::Result<usize>) {
         let Some(flight) = self.flights.get(slot) else { return };
+        if let Op::Post { .. } = flight.op {
+            return self.land_post(slot, result);
+        }
         if let Some(entry) = self.socks.get(flight.sock) {
             entry.flights = entry.flights.saturating_sub(1);
             if let (Op::Recv { page }, Ok(count)) = (&flight.op, &result) {
@@ -133,7 +151,81 @@ impl Core {
     }
 }
 
+impl Core {
+    /// A send that nobody waits for: it goes on, or is over and makes room for the next, or broke
+    /// its connection.
+    fn land_post(&mut self, slot: u32, result: io::Result<usize>) {
+        let Some(Flight { op: Op::Post { sent, len, fd, .. }, sock, .. }) = self.flights.get(slot)
+        else {
+            return;
+        };
+        let (key, fd) = (*sock, *fd);
+        *sent += result.as_ref().map_or(0, |&sent| sent as u32);
+        let whole = *sent >= *len;
+        let mut ready = bits::WRITE;
+        // The socket may have closed behind its last send.
+        if let Some(entry) = self.socks.get(key) {
+            if !whole && matches!(result, Ok(1..)) {
+                self.flights.short.push(slot);
+                return;
+            }
+            entry.flights = entry.flights.saturating_sub(1);
+            if !whole {
+                entry.out |= out::BROKEN;
+                ready |= bits::READ | bits::PEER_CLOSED;
+            } else if entry.out & out::LAST != 0 {
+                self.flights.ended.push((key, fd));
+            }
+            entry.out &= !(out::POSTED | out::LAST);
+            self.apply(key, ready);
+        }
+        self.flights.posted -= 1;
+        if self.slots.land(&mut self.tasks, slot) {
+            self.flights.discard(slot);
+        }
+    }
+}
+
 impl Inner {
+    /// Leaves the sending of `chain`, which has so many bytes, to the driver. There is no other
+    /// posted send of the socket.
+    pub(crate) fn post(&mut self, sock: &Registered, chain: Chain, len: u32, deadline: Deadline) {
+        let Inner { core, driver } = self;
+        let Some(entry) = core.socks.get(sock.key) else { return };
+        entry.flights += 1;
+        entry.out |= out::POSTED;
+        let fd = sock.fd();
+        let slot = core.slots.post(deadline.at_ms());
+        core.flights.insert(slot, Op::Post { chain, sent: 0, len, fd: fd.as_raw_fd() }, sock.key);
+        core.flights.posted += 1;
+        driver.start(core, slot, fd);
+    }
+
+    /// Sees to what posted sends that have landed leave to be done.
+    pub(crate) fn follow_posts(&mut self) {
+        let Inner { core, driver } = self;
+        while let Some(slot) = core.flights.short.pop() {
+            let Some(Flight { op: Op::Post { fd, .. }, sock, .. }) = core.flights.get(slot) else {
+                continue;
+            };
+            let (fd, key) = (*fd, *sock);
+            if core.socks.get(key).is_some() {
+                // SAFETY: the socket has its entry, and so its descriptor is open.
+                driver.start(core, slot, unsafe { BorrowedFd::borrow_raw(fd) });
+            } else {
+                core.land_post(slot, Ok(0));
+            }
+        }
+        while let Some((key, fd)) = core.flights.ended.pop() {
+            if core.socks.get(key).is_some() {
+                // SAFETY: as above.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                // Fails when the peer has broken the connection, which shows elsewhere.
+                let _ = driver.shutdown_write(key, fd);
+            }
+        }
+    }
+
     /// Closes sockets whose last flight has landed. Returns whether there were any.
     pub(crate) fn close_landed(&mut self) -> bool {
         let Inner { core, driver } = self;
@@ -177,7 +269,7 @@ impl Wait {
         let op = make();
         let direction = match op {
             Op::Recv { .. } => Direction::Read,
-            Op::Send { .. } | Op::Over => Direction::Write,
+            Op::Send { .. } | Op::Post { .. } | Op::Over => Direction::Write,
         };
         if entry.waiter(direction) != NONE {
             return Poll::Ready((Some(op), Err(io::ErrorKind::ResourceBusy.into())));

@@ -14,7 +14,7 @@ use super::flight::Op;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::sock::{Registered, Sock, bits};
+use crate::sock::{Registered, Sock, bits, out};
 use crate::turn::{Inner, with};
 
 /// The system call, for the drivers that make it themselves.
@@ -34,6 +34,9 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
+    if entry.out & out::BROKEN != 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
     if entry.bits & bits::READ == 0 {
         return Err(io::ErrorKind::WouldBlock.into());
     }
@@ -112,7 +115,8 @@ fn poll_recv(
     wait: &mut Wait,
     deadline: Deadline,
 ) -> Poll<io::Result<usize>> {
-    if inner.driver.completes_recv() {
+    let broken = inner.core.socks.get(sock.key).is_some_and(|entry| entry.out & out::BROKEN != 0);
+    if inner.driver.completes_recv() && !(broken && wait.is_idle()) {
         let make = || {
             page.reserve(min);
             Op::Recv { page: std::mem::take(page) }

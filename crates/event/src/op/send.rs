@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
 use crate::sim::net::Net;
-use crate::sock::{Registered, Sock, SockKey, bits};
+use crate::sock::{Registered, Sock, SockKey, bits, out};
 use crate::turn::{Inner, with};
 
 /// What sendfile(2) takes at once: it cuts what is longer to whole pages below 2 GiB.
@@ -23,6 +24,9 @@ const SENDFILE_MAX: u64 = 0x7fff_f000;
 /// A send goes on for this many bytes before other tasks have their turn. A fast peer would
 /// otherwise keep the loop for the length of a file.
 const TURN_MAX: usize = 2 * 1024 * 1024;
+
+/// What is posted at once: it fits the buffer of a socket whose peer reads.
+const POST_MAX: usize = 16 * 1024;
 
 const TRUNCATED: &str = "file was truncated while it was sent";
 
@@ -75,7 +79,7 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     if let Some((file, pos, end)) = chain.front_file() {
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
         let sent = match driver {
-            Driver::Sim(sim) => simulate(&mut sim.net, sock.key, chain, limit)?,
+            Driver::Sim(sim) => simulate(&mut sim.net, sock.key, chain, 0..limit)?,
             _ => Calls::file(sock.fd(), file, pos, count)?,
         };
         // Less than was asked for need not mean that the socket is full: the pipe between the
@@ -94,23 +98,25 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     }
 }
 
-/// Makes a simulated call for what stands at the front of `chain`, for a flight.
+/// Makes a simulated call for `range` of `chain`, for a flight.
 pub(crate) fn simulate(
     net: &mut Net,
     key: SockKey,
     chain: &Chain,
-    limit: usize,
+    range: Range<usize>,
 ) -> io::Result<usize> {
     if let Some((file, pos, end)) = chain.front_file() {
-        let part = read_file(file, pos, (end - pos).min(limit as u64) as usize)?;
+        let part = read_file(file, pos, (end - pos).min(range.end as u64) as usize)?;
         return match part.is_empty() {
             true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, TRUNCATED)),
             false => net.send(key, &[&part[..]]),
         };
     }
     let mut slices = [IoSlice::new(&[]); IOV_MAX];
-    let (count, _) = chain.slices(&mut slices, limit);
-    net.send(key, &slices[..count])
+    let (count, _) = chain.slices(&mut slices, range.end);
+    let mut slices = &mut slices[..count];
+    IoSlice::advance_slices(&mut slices, range.start);
+    net.send(key, slices)
 }
 
 /// What sendfile(2) would read; a page of it is enough for a simulation.
@@ -144,6 +150,13 @@ fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) ->
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
+    if entry.out & out::BROKEN != 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    if entry.out & out::POSTED != 0 {
+        // Its landing is reported.
+        entry.bits &= !bits::WRITE;
+    }
     if entry.bits & bits::WRITE == 0 {
         return Err(io::ErrorKind::WouldBlock.into());
     }
@@ -194,7 +207,10 @@ impl SendSome<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // The chain of a flight is with the driver.
         let flies = match self.wait.is_idle() {
-            true => with(|inner| inner.driver.completes_send(self.chain)),
+            true => with(|inner| {
+                let waits = inner.core.socks.get(self.sock.key).is_some_and(|entry| entry.out != 0);
+                !waits && inner.driver.completes_send(self.chain)
+            }),
             false => self.chain.is_empty(),
         };
         if flies {
@@ -294,6 +310,29 @@ impl Sock {
     ) -> impl Future<Output = io::Result<usize>> + use<'a> {
         let limit = limit.unwrap_or(TURN_MAX);
         SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline }
+    }
+
+    /// Leaves the sending of `chain` to the driver, if that can send by itself, and nothing that was
+    /// left to it before is on its way still. Then the chain is empty, and nobody waits; otherwise
+    /// it is as it was, and `false` is returned.
+    ///
+    /// What is sent later, and the end of the connection, come after these bytes. When they are
+    /// not taken by `deadline`, or cannot be sent, the connection is broken: it becomes readable,
+    /// and receiving and sending fail.
+    pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
+        with(|inner| {
+            let len = chain.len();
+            let free = inner.core.socks.get(self.0.key).is_some_and(|entry| entry.out == 0);
+            let fits = 1..=POST_MAX as u64;
+            let posts = free
+                && fits.contains(&len)
+                && !chain.leading_memory().1
+                && inner.driver.takes_posts(chain);
+            if posts {
+                inner.post(&self.0, chain.take(), len as u32, deadline);
+            }
+            posts
+        })
     }
 
     /// Sends what the socket takes without waiting, `limit` bytes at most; 0 when it takes

@@ -44,6 +44,7 @@ use rustix::io::Errno;
 use self::buffers::Buffers;
 use self::ring::{Done, Ring};
 use self::send::Messages;
+pub(super) use self::send::PIECES;
 use self::socks::{Owns, state};
 use self::token::Kind as Token;
 use super::Phase;
@@ -53,7 +54,7 @@ use crate::op::Direction;
 use crate::op::flight::Op;
 use crate::remote::Mailbox;
 use crate::slot::NONE;
-use crate::sock::{Entry as SockEntry, Kind, SockKey, bits};
+use crate::sock::{Entry as SockEntry, Kind, SockKey, bits, out};
 use crate::turn::Core;
 
 /// Pages that a connection may have received and not been asked for; then its recv stops.
@@ -190,7 +191,9 @@ impl Uring {
         fd: BorrowedFd<'_>,
         direction: Direction,
     ) {
-        let connection = core.socks.get(key).is_some_and(|entry| entry.kind == Kind::Connection);
+        let Some(entry) = core.socks.get(key) else { return };
+        let connection = entry.kind == Kind::Connection;
+        let posted = entry.out & out::POSTED != 0;
         let Some(own) = self.owns.get(key) else { return };
         let fd = fd.as_raw_fd();
         match direction {
@@ -199,6 +202,8 @@ impl Uring {
             }
             Direction::Read if connection && self.buffers.is_some() => self.arm_recv(key, fd),
             Direction::Read => self.arm_poll(key, fd, state::POLL_READ),
+            // The landing of what was posted is reported.
+            Direction::Write if posted => {}
             Direction::Write => self.arm_poll(key, fd, state::POLL_WRITE),
             Direction::PeerClosed => self.arm_poll(key, fd, state::POLL_CLOSED),
         }
@@ -338,12 +343,21 @@ impl Uring {
     /// Takes on the send of `slot`.
     pub(super) fn start(&mut self, core: &mut Core, slot: u32, fd: BorrowedFd<'_>) {
         let Some(flight) = core.flights.get(slot) else { return };
-        if let Op::Send { chain, limit } = &flight.op {
-            let entry = self.messages.prepare(slot, fd.as_raw_fd(), chain, *limit);
-            self.push(entry, token::plain(Token::Send, slot));
-        } else {
-            core.land(slot, Err(io::ErrorKind::Unsupported.into()));
-        }
+        let fd = fd.as_raw_fd();
+        let entry = match &flight.op {
+            Op::Send { chain, limit } => self.messages.prepare(slot, fd, chain, 0..*limit),
+            Op::Post { chain, sent, len, .. } => {
+                self.messages.prepare_whole(slot, fd, chain, *sent as usize..*len as usize)
+            }
+            _ => return core.land(slot, Err(io::ErrorKind::Unsupported.into())),
+        };
+        self.push(entry, token::plain(Token::Send, slot));
+    }
+
+    /// Whether a send goes on by itself when it comes back short. The kernels that have provided
+    /// buffers do that.
+    pub(super) fn takes_posts(&self) -> bool {
+        self.buffers.is_some()
     }
 
     pub(super) fn cancel(&mut self, slot: u32) {

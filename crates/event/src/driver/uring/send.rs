@@ -1,6 +1,7 @@
 //! Sends: what the kernel reads of ours besides the bytes themselves.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use io_uring::squeue::Entry;
@@ -8,7 +9,7 @@ use io_uring::{opcode, types};
 use mem::Chain;
 
 /// Pieces that one send takes at most.
-const PIECES: usize = 16;
+pub(crate) const PIECES: usize = 16;
 
 /// A send of several pieces.
 struct Message {
@@ -37,20 +38,50 @@ enum Sending {
 }
 
 impl Messages {
-    /// The entry that sends from the front of `chain`, `limit` bytes at most. What it points to
-    /// stays in place until [`Messages::done`], as far as it is not the chain's.
-    pub(super) fn prepare(&mut self, slot: u32, fd: RawFd, chain: &Chain, limit: usize) -> Entry {
-        let mut slices = [IoSlice::new(&[]); PIECES];
-        let (count, bytes) = chain.slices(&mut slices, limit);
+    /// The entry that sends `range` of `chain`, or what of it stands in the first pieces. What it
+    /// points to stays in place until [`Messages::done`], as far as it is not the chain's.
+    pub(super) fn prepare(
+        &mut self,
+        slot: u32,
+        fd: RawFd,
+        chain: &Chain,
+        range: Range<usize>,
+    ) -> Entry {
         // What stands before a file does not come here.
-        let (pieces, _) = chain.leading_memory();
-        let mut flags = libc::MSG_NOSIGNAL;
-        // What follows leaves with these bytes in one packet, unless the limit holds it back.
-        if pieces > PIECES && bytes < limit {
-            flags |= libc::MSG_MORE;
+        let more = chain.leading_memory().0 > PIECES;
+        self.entry(slot, fd, chain, range, if more { libc::MSG_MORE } else { 0 })
+    }
+
+    /// The same for a chain of [`PIECES`] at most, all of which is to be sent.
+    pub(super) fn prepare_whole(
+        &mut self,
+        slot: u32,
+        fd: RawFd,
+        chain: &Chain,
+        range: Range<usize>,
+    ) -> Entry {
+        self.entry(slot, fd, chain, range, libc::MSG_WAITALL)
+    }
+
+    fn entry(
+        &mut self,
+        slot: u32,
+        fd: RawFd,
+        chain: &Chain,
+        range: Range<usize>,
+        flags: libc::c_int,
+    ) -> Entry {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let (count, bytes) = chain.slices(&mut slices, range.end);
+        let mut flags = flags | libc::MSG_NOSIGNAL;
+        if bytes == range.end {
+            // What follows is held back by the limit, and need not leave with these bytes.
+            flags &= !libc::MSG_MORE;
         }
+        let mut slices = &mut slices[..count];
+        IoSlice::advance_slices(&mut slices, range.start.min(bytes));
         let fd = types::Fd(fd);
-        let (sending, entry) = match &slices[..count] {
+        let (sending, entry) = match &*slices {
             [] => (Sending::Piece, opcode::Nop::new().build()),
             [piece] => {
                 let send = opcode::Send::new(fd, piece.as_ptr(), piece.len() as u32);
