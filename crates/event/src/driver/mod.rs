@@ -243,11 +243,12 @@ impl Driver {
 
     /// Whether the driver can be left with the sending of `chain`, which is memory alone.
     pub(crate) fn takes_posts(&self, chain: &Chain) -> bool {
-        match self {
+        let takes = match self {
             Driver::Sim(sim) => sim.plan().completes,
-            Driver::Uring(uring) => uring.takes_posts() && chain.leading_memory().0 <= POST_PIECES,
+            Driver::Uring(uring) => uring.takes_posts(),
             _ => false,
-        }
+        };
+        takes && chain.leading_memory().0 <= POST_PIECES
     }
 
     /// Whether a descriptor that is closed stays open for the sends that the driver was given

@@ -312,9 +312,9 @@ impl Sock {
         SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline }
     }
 
-    /// Leaves the sending of `chain` to the driver, if that can send by itself, and nothing that was
-    /// left to it before is on its way still. Then the chain is empty, and nobody waits; otherwise
-    /// it is as it was, and `false` is returned.
+    /// Leaves the sending of `chain` to the driver, if that can send by itself, and nothing that
+    /// was left to it before is on its way still. Then the chain is empty, and nobody waits;
+    /// otherwise it is as it was, and `false` is returned.
     ///
     /// What is sent later, and the end of the connection, come after these bytes. When they are
     /// not taken by `deadline`, or cannot be sent, the connection is broken: it becomes readable,
