@@ -168,6 +168,16 @@ fn disk_rate(site: &Site) -> Outcome<f64> {
     Ok((FILES / 4 * FILE_LEN) as f64 / 1e6 / began.elapsed().as_secs_f64())
 }
 
+/// What was measured of a row.
+struct Figures {
+    alone: wrk::Result,
+    beside: wrk::Result,
+    cold: wrk::Result,
+    /// MB/s that the server read from the disk, and percent of a CPU that it took, meanwhile.
+    read: f64,
+    cpu: f64,
+}
+
 fn measure(
     options: &Options,
     site: &Site,
@@ -181,6 +191,7 @@ fn measure(
         template: CONFIG,
         fill: vec![
             ("%WORKERS%", WORKERS.to_string()),
+            ("%CHUNK%", "sendfile_max_chunk 512k;".to_string()),
             ("%AIO%", aio.to_string()),
             ("%POOL%", pool.to_string()),
         ],
@@ -190,6 +201,11 @@ fn measure(
     };
     // It goes before the limits do: what is declared last is dropped first.
     let (server, _) = Server::start(options, kind, &setup)?;
+    let figures = load(options, &server, &limits)?;
+    Ok(as_row(kind.name(), name, disk, &figures))
+}
+
+fn load(options: &Options, server: &Server, limits: &Limits) -> Outcome<Figures> {
     let hot = |seconds| wrk::Load {
         port: server.port,
         path: "/hot",
@@ -201,15 +217,13 @@ fn measure(
     };
     wrk::run(&hot(1))?;
     let alone = wrk::run(&hot(options.seconds))?;
-    let length = SETTLE + 2 * options.seconds + 1;
-    let load = wrk::Load {
+    let cold = wrk::start(&wrk::Load {
         path: "/cold/",
         connections: COLD_CLIENTS,
-        seconds: length,
+        seconds: SETTLE + 2 * options.seconds + 1,
         files: Some(FILES),
         ..hot(0)
-    };
-    let cold = wrk::start(&load)?;
+    })?;
     // The hot file stays in use: what nobody asks for is not hot.
     wrk::run(&hot(SETTLE))?;
     let (pids, before) = (server.pids(), limits.bytes_read());
@@ -218,21 +232,25 @@ fn measure(
     let secs = began.elapsed().as_secs_f64();
     let cpu = (proc::cpu_ns(&pids) - cpu) as f64 / 1e7 / secs;
     let read = (limits.bytes_read() - before) as f64 / 1e6 / secs;
-    let cold = wrk::finish(cold)?;
+    Ok(Figures { alone, beside, cold: wrk::finish(cold)?, read, cpu })
+}
+
+fn as_row(server: &str, aio: &str, disk: f64, figures: &Figures) -> Vec<String> {
+    let Figures { alone, beside, cold, read, cpu } = figures;
     let cold_rate = cold.bytes as f64 / cold.duration_us as f64;
     let ms = |us: u64, of: &wrk::Result| match of.requests {
         0 => "-".to_string(),
         _ => format!("{:.0}", us as f64 / 1e3),
     };
-    Ok(row([
-        kind.name(),
-        name,
+    row([
+        server,
+        aio,
         &format!("{:.0}", alone.rate()),
-        &ms(alone.p50_us, &alone),
-        &ms(alone.p99_us, &alone),
+        &ms(alone.p50_us, alone),
+        &ms(alone.p99_us, alone),
         &format!("{:.0}", beside.rate()),
-        &ms(beside.p50_us, &beside),
-        &ms(beside.p99_us, &beside),
+        &ms(beside.p50_us, beside),
+        &ms(beside.p99_us, beside),
         &format!("{:.0} %", beside.rate() / alone.rate() * 100.0),
         &match beside.requests {
             0 => "-".to_string(),
@@ -243,5 +261,5 @@ fn measure(
         &format!("{read:.0}"),
         &format!("{cpu:.0}"),
         &(alone.failures() + beside.failures() + cold.failures()).to_string(),
-    ]))
+    ])
 }

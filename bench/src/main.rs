@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod cached;
 mod cgroup;
 mod cold;
 mod drivers;
@@ -51,6 +52,7 @@ const LOADS: &[Load] = &[
     load("blocks", "start and reload with 1, 1,000 and 10,000 servers", true, blocks::run),
     load("syscalls", "system calls a request, 1 KB file", true, syscalls::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
+    load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
