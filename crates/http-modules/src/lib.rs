@@ -39,6 +39,7 @@ pub mod referer;
 pub mod rewrite;
 pub mod scgi;
 pub mod secure_link;
+pub mod slice;
 pub mod split_clients;
 pub mod ssi;
 pub mod static_file;
@@ -82,6 +83,7 @@ pub static MODULES: Modules = &[
     &compress::precompressed::MODULE,
     &static_file::MODULE,
     &log::MODULE,
+    &slice::MODULE,
     &not_modified::MODULE,
     &headers::MODULE,
     &userid::MODULE,

@@ -62,6 +62,7 @@ fn still_current(r: &Request) -> bool {
 /// lie before it.
 fn max_ranges(r: &Request) -> Option<u32> {
     match (&r.out.body, r.loc.core.max_ranges) {
+        _ if r.out.part_from.is_some() => Some(1),
         (Body::Stream(_), _) => Some(1),
         (_, usize::MAX) => None,
         (_, n) => Some(u32::try_from(n).unwrap_or(u32::MAX)),
@@ -78,15 +79,17 @@ fn single(r: &mut Request, len: u64, range: Range<u64>) {
     content_range(r, format!("bytes {}-{}/{len}", range.start, range.end - 1));
     let part = range.end - range.start;
     r.out.content_length = Some(part);
+    let skip = range.start.saturating_sub(r.out.part_from.unwrap_or(0));
+    r.out.part = Some(range);
     match &mut r.out.body {
         Body::Empty | Body::Upgraded(_) => {}
         Body::Chain(chain) => {
-            chain.advance(range.start);
+            chain.advance(skip);
             let part = chain.split_to(part);
             *chain = part;
         }
         Body::Stream(_) => {
-            r.body_filters.insert(0, Box::new(Cut { skip: range.start, left: part }));
+            r.body_filters.insert(0, Box::new(Cut { skip, left: part }));
         }
     }
 }
@@ -177,9 +180,11 @@ fn boundary() -> String {
 }
 
 /// One range of a body that comes piece by piece.
-struct Cut {
-    skip: u64,
-    left: u64,
+pub(crate) struct Cut {
+    /// What is before it.
+    pub skip: u64,
+    /// How long it is.
+    pub left: u64,
 }
 
 impl BodyFilter for Cut {

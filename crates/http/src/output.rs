@@ -162,6 +162,11 @@ pub struct Response {
     pub flush: bool,
     /// Ranges may be taken from the body.
     pub allow_ranges: bool,
+    /// The body is but a part of what [`Response::content_length`] is the length of: it begins
+    /// here, and a filter will add the rest. One range at most may be taken.
+    pub part_from: Option<u64>,
+    /// That range.
+    pub part: Option<std::ops::Range<u64>>,
     /// The range filter did its work already.
     pub ranged: bool,
     /// Error pages and the like: conditional requests do not apply.

@@ -25,6 +25,8 @@ enum From {
     ServerRewrite,
     /// A named location: its own rewriting comes first.
     Rewrite,
+    /// A part of a response that is made like the whole.
+    Content,
     /// The response is prepared.
     Response,
 }
@@ -50,6 +52,11 @@ pub(crate) async fn run_inside(r: &mut Request) -> Outcome {
     let root = r.server.root.clone();
     r.enter(root);
     drive(r, From::ServerRewrite).await
+}
+
+/// Has a subrequest that is in its location already make its content.
+pub(crate) async fn run_content(r: &mut Request) -> Outcome {
+    drive(r, From::Content).await
 }
 
 /// Answers `status` as a handler's verdict would (for errors found outside the phases).
@@ -120,6 +127,9 @@ macro_rules! phase {
 
 /// Runs the phases from `from` until a verdict ends them.
 async fn stretch(r: &mut Request, from: From) -> Verdict {
+    if from == From::Content {
+        return content(r).await;
+    }
     if from == From::PostRead {
         phase!(r, post_read);
     }

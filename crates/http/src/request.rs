@@ -342,6 +342,11 @@ impl Request {
         self.ctx[i].downcast_mut().expect("found or stored under this type just now")
     }
 
+    /// Takes a module's state over from elsewhere.
+    pub(crate) fn begin_with(&mut self, ctx: Option<Box<dyn Any>>) {
+        self.ctx.extend(ctx);
+    }
+
     /// Forgets modules' state, as an internal redirect does.
     pub(crate) fn clear_ctx(&mut self) {
         self.ctx.clear();

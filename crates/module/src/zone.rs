@@ -1,10 +1,10 @@
 //! Memory that all workers share, by name: `zone=NAME:SIZE`.
 //!
-//! A directive declares the zone (`cx.declare_zone(word, name, Some(bytes), "its module")`) and makes
-//! what lies in it (or the module's `init` does, which runs when all directives were read), before
-//! the workers are forked: a [`Table`] of values by key, which has a lock that outlives a process that
-//! died with it. A configuration that is loaded anew takes over what the one before had
-//! (`cx.env.zones.kept`) where name and size agree.
+//! A directive declares the zone (`cx.declare_zone(word, name, Some(bytes), "its module")`) and
+//! makes what lies in it (or the module's `init` does, which runs when all directives were read),
+//! before the workers are forked: a [`Table`] of values by key, which has a lock that outlives a
+//! process that died with it. A configuration that is loaded anew takes over what the one before
+//! had (`cx.env.zones.kept`) where name and size agree.
 //!
 //! A value is a [`Record`]: at most four words, any of which may be old or new after a crash.
 //!

@@ -23,6 +23,7 @@ pub const WITH: &[&str] = &[
     "--with-http_random_index_module",
     "--with-http_secure_link_module",
     "--with-http_realip_module",
+    "--with-http_slice_module",
     "--with-http_stub_status_module",
     "--with-http_sub_module",
 ];

@@ -18,6 +18,7 @@ mod family;
 mod pipe;
 mod run;
 
+use std::any::Any;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -70,6 +71,10 @@ pub struct Subrequest {
     pub with_body: bool,
     /// What stands for its body where that is empty, or where it would be an error page.
     pub instead: Option<Bytes>,
+    /// It makes its content as its parent does: in the same location, by the same handler.
+    pub is_clone: bool,
+    /// A module's state that it begins with; see [`Request::ctx`].
+    pub ctx: Option<Box<dyn Any>>,
     /// See [`AtEnd`].
     pub at_end: Option<AtEnd>,
 }
@@ -84,6 +89,8 @@ impl Subrequest {
             same_method: false,
             with_body: true,
             instead: None,
+            is_clone: false,
+            ctx: None,
             at_end: None,
         }
     }
@@ -187,8 +194,12 @@ impl Request {
             return Err(Refused);
         }
         let pipe = Rc::new(Pipe::new(family.clone()));
-        let child = self.child(ask, pipe.clone(), depth_left - 1);
-        let task = event::spawn(run::run(child, pipe.clone()));
+        let is_clone = ask.is_clone;
+        let mut child = self.child(ask, pipe.clone(), depth_left - 1);
+        if is_clone {
+            child.enter(self.loc.clone());
+        }
+        let task = event::spawn(run::run(child, pipe.clone(), is_clone));
         Ok(Handle { pipe, task, detached: false })
     }
 
@@ -220,6 +231,7 @@ impl Request {
         r.flags.expect_tested = true;
         r.flags.header_only = ask.take == Use::Head;
         r.family = self.family.clone();
+        r.begin_with(ask.ctx);
         r.start_now();
         r.sub = Some(Box::new(Sub {
             pipe,

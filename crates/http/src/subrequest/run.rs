@@ -24,10 +24,10 @@ impl Drop for End {
 
 /// A subrequest's task. The guard is made by the caller's call, not by the first poll: a task may
 /// be cancelled before that.
-pub(super) fn run(mut r: Box<Request>, pipe: Rc<Pipe>) -> impl Future<Output = ()> {
+pub(super) fn run(mut r: Box<Request>, pipe: Rc<Pipe>, is_clone: bool) -> impl Future<Output = ()> {
     let end = End(pipe);
     async move {
-        let done = answer(&mut r).await;
+        let done = answer(&mut r, is_clone).await;
         end.0.status.set(r.status());
         if r.loc.core.log_subrequest {
             r.flags.complete = done.is_ok();
@@ -41,8 +41,11 @@ pub(super) fn run(mut r: Box<Request>, pipe: Rc<Pipe>) -> impl Future<Output = (
     }
 }
 
-async fn answer(r: &mut Request) -> Result<(), Broken> {
-    let mut outcome = phases::run_inside(r).await;
+async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
+    let mut outcome = match is_clone {
+        true => phases::run_content(r).await,
+        false => phases::run_inside(r).await,
+    };
     if outcome == Outcome::Respond && r.out.body.is_empty() {
         r.stands_in();
     }

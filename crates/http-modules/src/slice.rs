@@ -1,0 +1,389 @@
+//! `slice`: a large response fetched as a row of ranges, each by a subrequest of its own.
+//!
+//! ```text
+//!  client:  Range: bytes=25-44                            slice 10
+//!  main:    $slice_range = bytes=20-29 ─▶ 206, bytes 20-29/100 ─▶ goes out as 206, bytes 25-44/100
+//!  body:    |20…29| of the main request, cut by the range filter to |25…29|
+//!           |30…39| and |40…49| of subrequests, the last one cut to |40…44| here
+//! ```
+//!
+//! Only who uses `$slice_range` gets slices; the module cannot know by which header an upstream is
+//! asked for a range.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::ConfError;
+use conf::table::{Args, Directive};
+use conf::value::set_size;
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
+use http::output::{BodyFilter, FilterStep, Until};
+use http::request::Request;
+use http::subrequest::Subrequest;
+use http::vars::VarDef;
+use mem::Chain;
+use proto::h1::FieldId;
+
+use crate::range::Cut;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "slice",
+    directives: DIRECTIVES,
+    variables: &[VarDef::new("slice_range", slice_range)],
+    confs: &[ConfType::of::<SliceConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "slice",
+    HSL,
+    Args::T1,
+    "0",
+    "The size of the ranges that a response is fetched in; 0 fetches it whole.",
+    |cx, n| set_size(&mut cx.loc::<SliceConf>().size, n),
+)];
+
+#[derive(Default)]
+struct SliceConf {
+    size: Option<usize>,
+}
+
+impl Conf for SliceConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.size = self.size.or(prev.size);
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if let Some(size @ 1..) = l.conf::<SliceConf>().size {
+        p.header_filters.push(Box::new(Filter { size: size as u64 }));
+    }
+    Ok(())
+}
+
+/// What the slices of one response have in common.
+struct Slices {
+    size: u64,
+    /// Where the slice that is being asked for begins, or where the next one will.
+    start: Cell<u64>,
+    /// What goes out of the slices that subrequests bring, as far as it is known.
+    part: Cell<(u64, u64)>,
+    etag: RefCell<Option<Bytes>>,
+    /// The slice that was asked for last has come.
+    came: Cell<bool>,
+}
+
+impl Slices {
+    fn range(&self) -> Bytes {
+        let start = self.start.get();
+        let last = start.saturating_add(self.size - 1);
+        Bytes::from(format!("bytes={start}-{last}"))
+    }
+}
+
+/// A request's own slice.
+#[derive(Default)]
+struct Slice {
+    all: Option<Rc<Slices>>,
+    range: Bytes,
+}
+
+fn slice_range(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    if r.ctx::<Slice>().is_none() {
+        let begun = r.is_subrequest() || r.out.status != 0;
+        let Some(size) = size(r).filter(|_| !begun) else { return false };
+        let start = start(r) / size * size;
+        let all = Slices {
+            size,
+            start: Cell::new(start),
+            part: Cell::new((0, u64::MAX)),
+            etag: RefCell::new(None),
+            came: Cell::new(false),
+        };
+        let range = all.range();
+        *r.ctx_mut() = Slice { all: Some(Rc::new(all)), range };
+    }
+    match r.ctx::<Slice>() {
+        Some(Slice { range, .. }) => {
+            out.extend_from_slice(range);
+            true
+        }
+        None => false,
+    }
+}
+
+fn size(r: &Request) -> Option<u64> {
+    let conf = r.loc.confs.get::<SliceConf>()?;
+    conf.size.filter(|size| *size > 0).map(|size| size as u64)
+}
+
+/// Where the client's range begins; 0 where that is not known before the length is.
+fn start(r: &Request) -> u64 {
+    if r.header(FieldId::IfRange).is_some() {
+        return 0;
+    }
+    r.header(FieldId::Range).and_then(start_of_range).unwrap_or(0)
+}
+
+fn start_of_range(value: &[u8]) -> Option<u64> {
+    let (unit, ranges) = value.split_at_checked(6)?;
+    if !unit.eq_ignore_ascii_case(b"bytes=") || ranges.contains(&b',') {
+        return None;
+    }
+    number(spaces(ranges)).map(|(start, _)| start)
+}
+
+fn spaces(text: &[u8]) -> &[u8] {
+    let len = text.iter().take_while(|b| **b == b' ').count();
+    &text[len..]
+}
+
+/// A number at the start of a text (up to what lengths of files may be), and what follows.
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let len = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(len);
+    let value = base::ascii::parse_u64(digits).filter(|n| *n <= i64::MAX as u64)?;
+    Some((value, rest))
+}
+
+/// `Content-Range: bytes START-LAST/LENGTH`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ContentRange {
+    start: u64,
+    end: u64,
+    /// `None`: the sender does not know it.
+    length: Option<u64>,
+}
+
+impl ContentRange {
+    fn parse(value: &[u8]) -> Option<ContentRange> {
+        let symbol = |text: &'_ [u8], symbol: u8| match spaces(text) {
+            [first, ..] if *first == symbol => Some(text.len() - spaces(text).len() + 1),
+            _ => None,
+        };
+        let (start, rest) = number(spaces(value.strip_prefix(b"bytes ")?))?;
+        let rest = &rest[symbol(rest, b'-')?..];
+        let (last, rest) = number(spaces(rest))?;
+        let rest = spaces(&rest[symbol(rest, b'/')?..]);
+        let (length, rest) = match rest {
+            [b'*', rest @ ..] => (None, rest),
+            _ => number(rest).map(|(length, rest)| (Some(length), rest))?,
+        };
+        let end = last.checked_add(1)?;
+        spaces(rest).is_empty().then_some(ContentRange { start, end, length })
+    }
+}
+
+struct Filter {
+    size: u64,
+}
+
+impl HeaderFilter for Filter {
+    fn in_subrequests(&self) -> bool {
+        true
+    }
+
+    fn run(&self, r: &mut Request) -> Verdict {
+        let Some(all) = r.ctx::<Slice>().and_then(|slice| slice.all.clone()) else {
+            return Verdict::Next;
+        };
+        if r.status() != 206 && !r.is_subrequest() {
+            // The upstream does not do ranges, or has none of it: that is the whole response.
+            r.ctx_mut::<Slice>().all = None;
+            return Verdict::Next;
+        }
+        match self.came(r, &all) {
+            Ok((range, length)) => self.announce(r, all, range, length),
+            Err(what) => {
+                r.log(Level::Error, format_args!("{what}"));
+                if !r.is_subrequest() {
+                    return Verdict::Status(502);
+                }
+                r.body_filters.push(Box::new(Wrong));
+            }
+        }
+        Verdict::Next
+    }
+}
+
+impl Filter {
+    /// The range that came, and the length of the whole; what is wrong where it is not what was
+    /// asked for.
+    fn came(&self, r: &Request, all: &Slices) -> Result<(ContentRange, u64), String> {
+        if r.status() != 206 {
+            return Err(format!("unexpected status code {} in slice response", r.status()));
+        }
+        let before = all.etag.borrow();
+        if before.is_some() && *before != r.out.etag {
+            return Err("etag mismatch in slice response".to_owned());
+        }
+        let range = r.out.header(b"Content-Range").and_then(|value| ContentRange::parse(value));
+        let range = range.ok_or("invalid range in slice response")?;
+        let length = range.length.ok_or("no complete length in slice response")?;
+        let start = all.start.get();
+        let end = start.saturating_add(self.size).min(length);
+        if range.start != start || range.end != end {
+            return Err(format!(
+                "unexpected range in slice response: {}-{}, expected: {start}-{end}",
+                range.start, range.end
+            ));
+        }
+        Ok((range, length))
+    }
+
+    fn announce(&self, r: &mut Request, all: Rc<Slices>, range: ContentRange, length: u64) {
+        if let Some(etag) = &r.out.etag {
+            *all.etag.borrow_mut() = Some(etag.clone());
+        }
+        all.start.set(range.end);
+        all.came.set(true);
+        r.set_status(200);
+        r.out.content_length = Some(length);
+        r.out.part_from = Some(range.start);
+        r.out.remove(b"Content-Range");
+        r.out.remove(b"Accept-Ranges");
+        if r.is_subrequest() {
+            let (from, until) = all.part.get();
+            let start = range.start.max(from);
+            let left = range.end.min(until).saturating_sub(start);
+            if range.start < start || range.end > until {
+                let skip = start - range.start;
+                r.body_filters.push(Box::new(Cut { skip, left }));
+            }
+        } else {
+            r.out.allow_ranges = true;
+            r.body_filters.push(Box::new(Body { all, length, begun: false, ended: None }));
+        }
+    }
+}
+
+/// A slice that must not go out: the page ends before it, and without its end.
+struct Wrong;
+
+impl BodyFilter for Wrong {
+    fn filter(&mut self, _: &mut Request, _: &mut Chain, _: bool, _: &mut Chain) -> FilterStep {
+        FilterStep::Fail
+    }
+}
+
+/// The body filter of the main request: behind its own slice come the others, one by one.
+struct Body {
+    all: Rc<Slices>,
+    length: u64,
+    begun: bool,
+    /// The end of the subrequest that runs.
+    ended: Option<Until>,
+}
+
+impl Body {
+    /// Which part goes out is known when all header filters have run.
+    fn begin(&mut self, r: &Request) {
+        self.begun = true;
+        let part = r.out.part.clone().unwrap_or(0..self.length);
+        self.all.part.set((part.start, part.end));
+        if self.all.start.get().saturating_add(self.all.size) <= part.start {
+            // The range was counted from the end, and is not in the first slices.
+            self.all.start.set(part.start / self.all.size * self.all.size);
+        }
+    }
+}
+
+impl BodyFilter for Body {
+    fn takes_files(&self) -> bool {
+        true
+    }
+
+    fn filter(
+        &mut self,
+        r: &mut Request,
+        input: &mut Chain,
+        last: bool,
+        out: &mut Chain,
+    ) -> FilterStep {
+        out.append(input);
+        if !last {
+            return FilterStep::Go;
+        }
+        if !self.begun {
+            self.begin(r);
+        }
+        if let Some(ended) = self.ended.take() {
+            return FilterStep::Wait(ended);
+        }
+        if !self.all.came.replace(false) {
+            r.log(Level::Error, format_args!("missing slice response"));
+            return FilterStep::Fail;
+        }
+        if self.all.start.get() >= self.all.part.get().1 {
+            return FilterStep::Go;
+        }
+        let (uri, args) = (Bytes::copy_from_slice(&r.uri), Bytes::copy_from_slice(&r.args));
+        let slice = Slice { all: Some(self.all.clone()), range: self.all.range() };
+        let ask = Subrequest {
+            is_clone: true,
+            same_method: true,
+            ctx: Some(Box::new(slice)),
+            ..Subrequest::new(uri, args)
+        };
+        match r.subrequest(ask) {
+            Ok(handle) => {
+                self.ended = Some(Box::pin(handle.ended()));
+                FilterStep::Include(handle)
+            }
+            Err(_) => FilterStep::Fail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges() {
+        let range = |start, end, length| Some(ContentRange { start, end, length });
+        for (text, want) in [
+            ("bytes 0-9/100", range(0, 10, Some(100))),
+            ("bytes  0 - 9 / 100 ", range(0, 10, Some(100))),
+            ("bytes 5-5/*", range(5, 6, None)),
+            ("bytes 0-9223372036854775807/9223372036854775807", {
+                range(0, 1 << 63, Some(i64::MAX as u64))
+            }),
+            ("bytes 0-9223372036854775808/1", None),
+            ("bytes */100", None),
+            ("bytes -9/100", None),
+            ("bytes 0-/100", None),
+            ("bytes 0-9/", None),
+            ("bytes 0-9/100x", None),
+            ("bytes 0-9", None),
+            ("Bytes 0-9/100", None),
+            ("bytes", None),
+            ("", None),
+        ] {
+            assert_eq!(ContentRange::parse(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn starts_of_ranges() {
+        for (text, want) in [
+            ("bytes=25-", Some(25)),
+            ("BYTES= 25-30", Some(25)),
+            ("bytes=25", Some(25)),
+            ("bytes=-5", None),
+            ("bytes=1-2,3-4", None),
+            ("lines=25-", None),
+            ("bytes=99999999999999999999-", None),
+            ("", None),
+        ] {
+            assert_eq!(start_of_range(text.as_bytes()), want, "{text}");
+        }
+    }
+}
