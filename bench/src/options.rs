@@ -15,6 +15,9 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --nginx PATH      (/usr/sbin/nginx)
   --weir PATH       (target/release/weir)
   --connections N   of the idle load (10000)
+  --requests N      connections of the differential load (2000)
+  --seed N          what its requests are drawn with (1)
+  --only N          one of them alone
 
 loads (without a name, those that take less than a minute):";
 
@@ -38,6 +41,12 @@ pub struct Options {
     pub floor: PathBuf,
     /// Idle connections to hold.
     pub connections: usize,
+    /// Cases of the differential load.
+    pub requests: usize,
+    /// What they are drawn with.
+    pub seed: u64,
+    /// One of them alone.
+    pub only: Option<usize>,
 }
 
 impl Options {
@@ -54,6 +63,9 @@ impl Options {
             weir: here.with_file_name("weir"),
             floor: here.with_file_name("floor"),
             connections: 10_000,
+            requests: 2_000,
+            seed: 1,
+            only: None,
         };
         let mut asked = None;
         while let Some(arg) = args.next() {
@@ -70,6 +82,9 @@ impl Options {
                 "seconds" => options.seconds = number(name, &value)?,
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,
+                "requests" => options.requests = number(name, &value)?,
+                "seed" => options.seed = number(name, &value)?,
+                "only" => options.only = Some(number(name, &value)?),
                 "nginx" => options.nginx = PathBuf::from(value),
                 "weir" => options.weir = PathBuf::from(value),
                 "servers" => asked = Some(value),

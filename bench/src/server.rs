@@ -193,6 +193,11 @@ impl Server {
         }
     }
 
+    /// The folder of its files.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
     /// The process ids of the whole tree.
     pub fn pids(&self) -> Vec<u32> {
         proc::tree(self.pid())
@@ -289,7 +294,9 @@ pub fn new_folder() -> Outcome<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("weir-bench-{}-{number}", std::process::id()));
-    fs::create_dir_all(path.join("site")).map_err(|e| format!("{}: {e}", path.display()))?;
+    fs::create_dir_all(path.join("site"))
+        .and_then(|()| fs::create_dir(path.join("dav")))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(path)
 }
 

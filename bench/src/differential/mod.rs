@@ -1,0 +1,236 @@
+//! The same requests to nginx and to weir, with one configuration of all modules that both have:
+//! the same answers, or a reason.
+
+mod allowed;
+mod exchange;
+mod generate;
+mod origin;
+mod rng;
+mod site;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use allowed::ALLOWED;
+use exchange::{Answer, Outcome};
+use generate::Case;
+use rng::Rng;
+
+use crate::options::Options;
+use crate::server::{Kind, Server, Setup};
+
+const CONFIG: &str = include_str!("../../configs/differential.conf");
+
+/// How many differences are shown whole.
+const SHOWN: usize = 12;
+
+/// Runs the load.
+pub fn run(options: &Options, _: &str) -> crate::Outcome {
+    let root = Root::new()?;
+    site::write(&root.0)?;
+    let origin = origin::start()?;
+    let setup = Setup {
+        template: CONFIG,
+        fill: vec![("%ORIGIN%", origin.to_string())],
+        root: Some(root.0.clone()),
+        ..Setup::default()
+    };
+    let start = |kind| Server::start(options, kind, &setup).map(|(server, _)| server);
+    let (nginx, weir) = (start(Kind::Nginx)?, start(Kind::Weir)?);
+    let names = |server: &Server, name: &str| {
+        let origin = format!("127.0.0.1:{origin}");
+        vec![
+            (format!(":{}", server.port), ":PORT"),
+            (origin, "ORIGIN"),
+            (server.prefix().display().to_string(), "PREFIX"),
+            (format!("{name}/"), "SERVER/"),
+            (format!("<center>{name}</center>"), "<center>SERVER</center>"),
+        ]
+    };
+    let (of_nginx, of_weir) = (names(&nginx, "nginx"), names(&weir, "weir"));
+    let mut rng = Rng::new(options.seed);
+    let mut seen = Seen::default();
+    for number in 0..options.requests {
+        let case = generate::case(&mut rng, number);
+        if options.only.is_some_and(|only| only != number) && !seen.needs(&case) {
+            continue;
+        }
+        let (nginx, weir) = std::thread::scope(|scope| {
+            let nginx = scope.spawn(|| exchange::exchange(nginx.port, &case, &of_nginx));
+            (nginx.join(), exchange::exchange(weir.port, &case, &of_weir))
+        });
+        let nginx = nginx.map_err(|_| "the thread of nginx's side panicked")??;
+        seen.compare(&case, &nginx, &named(weir?));
+    }
+    seen.compare_trees(nginx.prefix(), weir.prefix());
+    let alerts = weir.alerts();
+    if alerts > 0 {
+        return Err(format!("{alerts} alerts of weir's: {}", weir.complaints()));
+    }
+    seen.report(options)
+}
+
+/// Gives the field that names the server one name.
+fn named(mut outcome: Outcome) -> Outcome {
+    for answer in &mut outcome.answers {
+        for (name, value) in &mut answer.fields {
+            if name == "Server" && value == "weir" {
+                *value = "nginx".into();
+            }
+        }
+    }
+    outcome
+}
+
+/// The folder of the files that both serve.
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> crate::Outcome<Self> {
+        let path = std::env::temp_dir().join(format!("weir-differential-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    cases: usize,
+    requests: usize,
+    allowed: BTreeMap<usize, usize>,
+    statuses: BTreeMap<String, usize>,
+    different: usize,
+}
+
+impl Seen {
+    /// Cases that change what is there are sent even where one case alone is looked at.
+    fn needs(&self, case: &Case) -> bool {
+        case.bytes.windows(5).any(|w| w == b"/dav/")
+    }
+
+    fn compare(&mut self, case: &Case, nginx: &Outcome, weir: &Outcome) {
+        self.cases += 1;
+        self.requests += case.methods.len();
+        for answer in &nginx.answers {
+            *self.statuses.entry(answer.status().to_string()).or_default() += 1;
+        }
+        let (nginx, weir) = (&untimed(case, nginx), &untimed(case, weir));
+        if nginx == weir {
+            return;
+        }
+        let known = ALLOWED.iter().position(|a| (a.is)(case, nginx, weir));
+        match known {
+            Some(index) => *self.allowed.entry(index).or_default() += 1,
+            None => {
+                self.different += 1;
+                if self.different <= SHOWN {
+                    show(case, nginx, weir);
+                }
+            }
+        }
+    }
+
+    /// What PUT, MOVE and the like left behind.
+    fn compare_trees(&mut self, nginx: &Path, weir: &Path) {
+        let (nginx, weir) = (tree(&nginx.join("dav")), tree(&weir.join("dav")));
+        if nginx != weir {
+            self.different += 1;
+            println!("files that were put differ:\n  nginx {nginx:?}\n  weir  {weir:?}");
+        }
+    }
+
+    fn report(&self, options: &Options) -> crate::Outcome {
+        let Self { cases, requests, different, .. } = self;
+        println!("{requests} requests on {cases} connections, seed {}", options.seed);
+        let statuses: Vec<_> = self.statuses.iter().map(|(s, n)| format!("{s}: {n}")).collect();
+        println!("answers of nginx's by status: {}", statuses.join(", "));
+        for (index, allowed) in ALLOWED.iter().enumerate() {
+            let count = self.allowed.get(&index).copied().unwrap_or(0);
+            println!("  {count:5} differ because {}", allowed.reason);
+        }
+        match different {
+            0 => Ok(()),
+            n => Err(format!("{n} differences without a reason")),
+        }
+    }
+}
+
+/// What was put on a server has the time at which it was, and a tag with that.
+fn untimed(case: &Case, outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    if case.bytes.windows(5).any(|w| w == b"/dav/") {
+        for (name, value) in outcome.answers.iter_mut().flat_map(|a| &mut a.fields) {
+            if matches!(name.as_str(), "ETag" | "Last-Modified") {
+                *value = "TIMED".into();
+            }
+        }
+    }
+    outcome
+}
+
+fn tree(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            if path.is_dir() {
+                found.insert(name, None);
+                left.push(path);
+            } else {
+                found.insert(name, fs::read(&path).ok());
+            }
+        }
+    }
+    found
+}
+
+fn show(case: &Case, nginx: &Outcome, weir: &Outcome) {
+    println!("\n--- case {} differs{}", case.number, if case.cut { ", cut" } else { "" });
+    println!("{}", case.bytes[..case.bytes.len().min(900)].escape_ascii());
+    let (a, b) = (shown(nginx), shown(weir));
+    for line in a.iter().filter(|line| !b.contains(line)) {
+        println!("  nginx: {line}");
+    }
+    for line in b.iter().filter(|line| !a.contains(line)) {
+        println!("  weir:  {line}");
+    }
+    if a.iter().all(|line| b.contains(line)) && b.iter().all(|line| a.contains(line)) {
+        println!("  order, nginx: {a:?}\n  order, weir:  {b:?}");
+    }
+}
+
+fn shown(outcome: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (n, answer) in outcome.answers.iter().enumerate() {
+        let Answer { line, fields, body, trailers, whole } = answer;
+        lines.push(format!("{n} {line}"));
+        lines.extend(fields.iter().map(|(name, value)| format!("{n} {name}: {value}")));
+        let long = body.len() > 700;
+        lines.push(format!(
+            "{n} body {}: {}",
+            body.len(),
+            body[..body.len().min(700)].escape_ascii()
+        ));
+        if long {
+            lines.push(format!("{n} … {}", body[body.len() - 100..].escape_ascii()));
+        }
+        lines.extend(trailers.iter().map(|t| format!("{n} trailer {t}")));
+        if !whole {
+            lines.push(format!("{n} not whole"));
+        }
+    }
+    if !outcome.rest.is_empty() {
+        lines.push(format!("rest: {}", outcome.rest[..outcome.rest.len().min(300)].escape_ascii()));
+    }
+    lines.push(format!("{:?}", outcome.end));
+    lines
+}
