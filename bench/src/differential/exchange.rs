@@ -66,14 +66,13 @@ pub fn exchange(port: u16, case: &Case, names: &[(String, &str)]) -> Result<Outc
     timeouts.and_then(|()| stream.set_nodelay(true)).map_err(|e| e.to_string())?;
     // A server that refuses early closes before it has read all: what it said comes all the same.
     let _ = stream.write_all(&case.bytes);
-    if case.cut {
-        let _ = stream.shutdown(Shutdown::Write);
-    }
-    let (bytes, end) = read(&mut stream);
+    let (bytes, end) = read(&mut stream, case.cut);
     Ok(parse(&bytes, &case.methods, end, names))
 }
 
-fn read(stream: &mut TcpStream) -> (Vec<u8>, End) {
+/// Reads until the server closes. Where the request breaks off, the server is told so, but not
+/// before it has answered what it can.
+fn read(stream: &mut TcpStream, mut cut: bool) -> (Vec<u8>, End) {
     let began = Instant::now();
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 << 10];
@@ -81,7 +80,11 @@ fn read(stream: &mut TcpStream) -> (Vec<u8>, End) {
         match stream.read(&mut buffer) {
             Ok(0) => return (bytes, End::Closed),
             Ok(len) => bytes.extend_from_slice(&buffer[..len]),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if std::mem::take(&mut cut) {
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
             Err(_) => return (bytes, End::Closed),
         }
     }

@@ -23,7 +23,7 @@ use crate::server::{Kind, Server, Setup};
 const CONFIG: &str = include_str!("../../configs/differential.conf");
 
 /// How many differences are shown whole.
-const SHOWN: usize = 12;
+const SHOWN: usize = 20;
 
 /// Runs the load.
 pub fn run(options: &Options, _: &str) -> crate::Outcome {
@@ -61,7 +61,11 @@ pub fn run(options: &Options, _: &str) -> crate::Outcome {
             (nginx.join(), exchange::exchange(weir.port, &case, &of_weir))
         });
         let nginx = nginx.map_err(|_| "the thread of nginx's side panicked")??;
-        seen.compare(&case, &nginx, &named(weir?));
+        let weir = named(weir?);
+        if options.only == Some(number) {
+            println!("nginx: {:#?}\nweir: {:#?}", shown(&nginx), shown(&weir));
+        }
+        seen.compare(&case, &nginx, &weir);
     }
     seen.compare_trees(nginx.prefix(), weir.prefix());
     let alerts = weir.alerts();

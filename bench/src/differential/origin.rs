@@ -114,7 +114,8 @@ fn answer(asked: &Asked) -> (Vec<u8>, bool) {
     match path {
         "/chunked" => {
             raw("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\
-             Connection: close\r\n\r\n5\r\nhello\r\n7;ext=1\r\n chunks\r\n0\r\nX-Trailer: t\r\n\r\n")
+             Connection: close\r\n\r\n5\r\nhello\r\n7;ext=1\r\n chunks\r\n0\r\nX-Trailer: \
+                 t\r\n\r\n")
         }
         "/close" => raw("HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\nuntil the end\n"),
         "/fields" => with_length(
@@ -157,9 +158,11 @@ fn answer(asked: &Asked) -> (Vec<u8>, bool) {
         "/empty" => (Vec::new(), false),
         "/short" => raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"),
         "/badchunk" => raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nxx"),
-        "/long" => raw("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nlonger than it says"),
-        "/204" => raw("HTTP/1.1 204 No Content\r\nX-More: x\r\n\r\n"),
-        "/304" => raw("HTTP/1.1 304 Not Modified\r\nETag: \"abc\"\r\n\r\n"),
+        "/long" => raw(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nlonger than it says",
+        ),
+        "/204" => raw("HTTP/1.1 204 No Content\r\nX-More: x\r\nConnection: close\r\n\r\n"),
+        "/304" => raw("HTTP/1.1 304 Not Modified\r\nConnection: close\r\nETag: \"abc\"\r\n\r\n"),
         _ => {
             let mut body = format!("{}\n{}\n\n", asked.line, asked.fields.join("\n")).into_bytes();
             body.extend_from_slice(&asked.body);

@@ -242,6 +242,9 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
                 }
                 parser = HeadParser::new();
                 r.reset();
+                // A head that cannot be read is for no location, least of all the one before it.
+                r.server.clone_from(&c.listen.default);
+                r.loc = r.server.root.clone();
                 r.flags.pipelined = true;
             }
             Step::More => {
@@ -397,6 +400,8 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         }
     }
     if outcome == Outcome::Close {
+        // The answers before it are none of its business.
+        let _ = send::flush(r).await;
         r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
         log_phase(r).await;
         return Some(After::Close);
@@ -412,6 +417,9 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         false => Box::pin(r.respond_and_drain(more)).await,
     };
     r.flags.complete = sent.is_ok();
+    if sent.is_err() {
+        send::what_is_left(r).await;
+    }
     if !r.loc.core.post_action.is_empty() {
         Box::pin(post_action(r)).await;
     }

@@ -92,10 +92,14 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
         write_u64(out, n);
         out.extend_from_slice(b"\r\n");
     }
-    if let Some(t) = r.out.last_modified {
+    // Of a page about an error, the time at which its file was changed says nothing.
+    if let Some(t) = r.out.last_modified
+        && matches!(status, 200 | 206 | 304)
+    {
         field(out, b"Last-Modified: ", &time::format_http_date(t));
     }
-    if r.out.location.is_some() {
+    let absolute = made_absolute(r, r.out.location.as_deref());
+    if absolute {
         location(r, out);
     }
     if framing == Framing::Chunked {
@@ -104,6 +108,9 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
     connection(r, status, out);
     if r.out.vary_encoding {
         out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+    }
+    if !absolute {
+        location(r, out);
     }
     if let Some(e) = &r.out.etag {
         field(out, b"ETag: ", e);
@@ -170,10 +177,16 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
     r.out.location = Some(to);
 }
 
+/// Whether a `Location` is a path that is sent as a whole address. nginx has such a one before
+/// `Connection`, and others behind it.
+fn made_absolute(r: &Request, to: Option<&[u8]>) -> bool {
+    to.is_some_and(|to| to.first() == Some(&b'/')) && r.loc.core.absolute_redirect
+}
+
 /// The value of `Location`, made absolute where it is a path and `absolute_redirect` asks for it.
 pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
     let core = &r.loc.core;
-    if to.first() == Some(&b'/') && core.absolute_redirect {
+    if made_absolute(r, Some(to)) {
         out.extend_from_slice(b"http://");
         let named = core.server_name_in_redirect && !r.server.name.is_empty();
         if named {

@@ -91,12 +91,23 @@ pub(crate) async fn stream(
                 flush_meanwhile(r, source).await?;
             }
             Ok(None) => return filtered(r, &mut Chain::new(), true, framing).await,
-            Err(_) => {
-                let _ = flush(r).await;
-                return Err(SendFailed);
-            }
+            Err(_) => return Err(SendFailed),
         }
     }
+}
+
+/// Sends what there is of a response that broke off, and the answers before it. Where nothing but
+/// the head was made, that is not sent: it might pass for an answer with an empty body.
+pub(crate) async fn what_is_left(r: &mut Request) {
+    if r.bytes_sent == r.header_bytes
+        && let Some(before) = r.wire.len().checked_sub(r.header_bytes)
+    {
+        r.wire = r.wire.split_to(before);
+        r.bytes_sent = 0;
+        r.header_bytes = 0;
+    }
+    // The wire is empty where it was the client that the sending failed for.
+    let _ = flush(r).await;
 }
 
 /// Sends all that is in the wire chain, and lets the source work while the client keeps us waiting.

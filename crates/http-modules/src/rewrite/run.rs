@@ -137,6 +137,8 @@ impl Return {
                 Verdict::Status(*status)
             }
             Return::Text(status, text) => {
+                // The text may say it.
+                r.out.status = *status;
                 let text = Template::eval(text, r);
                 respond(r, *status, text)
             }
