@@ -27,7 +27,7 @@ pub use deadline::{Deadline, Elapsed, sleep, timeout};
 pub use driver::{DriverKind, SELECT_MAX};
 pub use fd::Fd;
 pub use gate::Gate;
-pub use listener::{AcceptLock, Accepted, ListenOpts, Listener};
+pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
 pub use notify::Notify;
 pub use op::Wake;
 pub use pool::{Pool, Pools, TaskError, run_blocking};

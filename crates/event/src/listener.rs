@@ -256,6 +256,32 @@ impl Listener {
     }
 }
 
+/// Accepts a connection from a listening socket that is not this loop's, and does not wait for one:
+/// `None` when there is none, or no room for it.
+///
+/// # Errors
+/// What the system says.
+pub fn accept_from(fd: impl AsFd) -> io::Result<Option<Accepted>> {
+    let room = with(|inner| {
+        let core = &inner.core;
+        core.starved_until_ms.is_none() && core.socks.connections() < core.connections_max
+    });
+    if !room {
+        return Ok(None);
+    }
+    loop {
+        let error = match os::socket::accept(&fd) {
+            Ok((fd, addr)) => return Ok(admit(fd, addr)),
+            Err(error) => error,
+        };
+        match errno_of(&error) {
+            Errno::INTR | Errno::CONNABORTED => (),
+            Errno::AGAIN => return Ok(None),
+            _ => return Err(error),
+        }
+    }
+}
+
 fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match &mut inner.driver {
         Driver::Sim(sim) => sim.net.accept(shared.sock.key),

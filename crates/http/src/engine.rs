@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::ConfError;
-use event::{Listener, TaskId};
+use event::{Accepted, Listener, TaskId};
 use net::ListenSpec;
 use net::engine::{Engine, Seat};
 
@@ -56,6 +56,10 @@ impl Engine for HttpEngine {
         }
         self.main.starts.iter().for_each(|start| start(&self.main, seat));
         Ok(())
+    }
+
+    fn take(&self, listener: usize, a: Accepted) {
+        conn::accept(&self.main, listener, NewConn { sock: a.sock, peer: a.addr });
     }
 
     fn quit(&self) {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use base::log::Log;
 use conf::ConfError;
-use event::Listener;
+use event::{Accepted, Listener};
 use os::SockAddr;
 
 use crate::cidr::Origin;
@@ -69,6 +69,12 @@ pub trait Engine {
     /// Begins to serve: in the worker, with its event loop running. The listeners are those that
     /// [`Engine::listeners`] named, in that order.
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()>;
+
+    /// Serves a connection that waited in the queue of another worker, which is stuck. `listener`
+    /// is its number among [`Engine::listeners`].
+    fn take(&self, listener: usize, accepted: Accepted) {
+        let _ = (listener, accepted);
+    }
 
     /// Leaves: takes what still waits in the listening sockets' queues ([`Listener::drain`]),
     /// closes them, and answers what has begun. Idle connections are not cut under their clients'

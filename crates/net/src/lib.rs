@@ -12,6 +12,7 @@ pub mod listen;
 pub mod listeners;
 pub mod logs;
 pub mod spec;
+pub mod vigil;
 pub mod syslog;
 
 pub use cidr::{Cidr, Origin};

@@ -68,6 +68,7 @@ fn option(spec: &mut ListenSpec, word: &Word) -> Result<bool, ConfError> {
     let invalid = |what: &str| ConfError::at(word, format!("invalid {what} \"{}\"", word.lossy()));
     match (name, value) {
         (b"reuseport", None) => spec.reuseport = true,
+        (b"reuseport", Some(b"steered")) => (spec.reuseport, spec.steered) = (true, true),
         (b"deferred", None) => spec.deferred = true,
         (b"multipath", None) => spec.multipath = true,
         (b"backlog", Some(value)) => {

@@ -8,6 +8,7 @@
 //! binary that comes after this one, so that no connection that waits in a socket's queue is left
 //! without a worker.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,10 +18,15 @@ use std::time::Duration;
 use base::log;
 use base::log::{Level, Log, debug, os_error};
 use os::socket::{self, Kind};
+use os::pulse::Pulse;
 use os::{SockAddr, UnixAddr};
 
 use crate::inherit::{Inherited, InheritedFd};
 use crate::spec::ListenSpec;
+use crate::vigil::{Other, STUCK_MS, Vigil};
+
+/// Workers whose signs of life are looked at; more than one machine has use for.
+const WORKERS_MAX: u32 = 1024;
 
 /// How often an address that is taken is tried again before the start is given up.
 const BIND_TRIES: u32 = 5;
@@ -33,13 +39,26 @@ pub struct Bound {
     pub spec: ListenSpec,
     /// The socket, or the sockets of the workers by index when `reuseport` is on.
     pub sockets: Vec<Rc<OwnedFd>>,
+    /// How many of the sockets the program that steers connections knows; 0 without one.
+    steered: Cell<usize>,
     /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
     fresh_from: usize,
 }
 
+impl Bound {
+    /// Whether connections are to be kept from workers that are stuck.
+    fn is_steered(&self) -> bool {
+        self.spec.steered && self.spec.kind == Kind::Stream && !self.spec.addr.is_unix()
+    }
+}
+
 /// The listening sockets of a configuration, in the order in which its engines asked for them.
 #[derive(Debug, Default, Clone)]
-pub struct Listeners(Vec<Bound>);
+pub struct Listeners {
+    list: Vec<Bound>,
+    /// The workers' signs of life, where an address is steered; kept over reloads.
+    pulse: Option<Rc<Pulse>>,
+}
 
 /// What opening depends on beside the addresses.
 #[derive(Clone, Copy)]
@@ -73,10 +92,10 @@ impl Listeners {
         inherited: &mut Inherited,
         env: OpenEnv<'_>,
     ) -> Result<Listeners, OpenFailed> {
-        let mut taken = vec![false; previous.0.len()];
-        let mut set = Listeners::default();
+        let mut taken = vec![false; previous.list.len()];
+        let mut set = Listeners { list: Vec::new(), pulse: previous.pulse.clone() };
         for spec in specs {
-            let mut sockets = previous.take_over(spec, &mut taken);
+            let (mut sockets, steered) = previous.take_over(spec, &mut taken);
             let wanted = env.wanted(spec);
             sockets.truncate(wanted);
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
@@ -86,9 +105,10 @@ impl Listeners {
                 sockets.push(Rc::new(fd));
             }
             let fresh_from = sockets.len();
-            set.0.push(Bound { spec: spec.clone(), sockets, fresh_from });
+            let steered = Cell::new(steered);
+            set.list.push(Bound { spec: spec.clone(), sockets, steered, fresh_from });
         }
-        let leaving = previous.0.iter().zip(&taken).filter(|(_, taken)| !**taken);
+        let leaving = previous.list.iter().zip(&taken).filter(|(_, taken)| !**taken);
         let leaving = leaving.map(|(bound, _)| bound).collect();
         let mut way = Way { leaving, shared: Vec::new() };
         match set.open_missing(&mut way, env) {
@@ -102,21 +122,21 @@ impl Listeners {
     }
 
     /// The sockets of the running configuration for an address, if it has any that fit.
-    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> Vec<Rc<OwnedFd>> {
-        for (bound, taken) in self.0.iter().zip(taken) {
+    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> (Vec<Rc<OwnedFd>>, usize) {
+        for (bound, taken) in self.list.iter().zip(taken) {
             let same = bound.spec.addr == spec.addr && bound.spec.kind == spec.kind;
             if same && !*taken && bound.spec.multipath == spec.multipath {
                 *taken = true;
-                return bound.sockets.clone();
+                return (bound.sockets.clone(), bound.steered.get());
             }
         }
-        Vec::new()
+        (Vec::new(), 0)
     }
 
     fn open_missing(&mut self, way: &mut Way<'_>, env: OpenEnv<'_>) -> Result<(), OpenFailed> {
         for tries_left in (0..BIND_TRIES).rev() {
             let mut in_use = false;
-            for bound in &mut self.0 {
+            for bound in &mut self.list {
                 while bound.sockets.len() < env.wanted(&bound.spec) {
                     match way.open(bound, env) {
                         Ok(fd) => bound.sockets.push(Rc::new(fd)),
@@ -142,7 +162,7 @@ impl Listeners {
 
     /// Takes away what opening this set has made: the configuration was refused after all.
     pub fn abandon(mut self) {
-        for bound in self.0.drain(..) {
+        for bound in self.list.drain(..) {
             if bound.sockets.len() > bound.fresh_from {
                 remove_socket_file(&bound.spec.addr);
             }
@@ -151,22 +171,80 @@ impl Listeners {
 
     /// Sets the options that do not fail a start: buffers, keepalive, backlog and so on. Called
     /// when the whole configuration was accepted, for new sockets and for those taken over.
-    pub fn configure(&self, log: &Log) {
-        for bound in &self.0 {
+    pub fn configure(&mut self, log: &Log) {
+        for bound in &self.list {
             for fd in &bound.sockets {
                 bound.spec.configure(fd, log);
             }
         }
+        let steered = self.list.iter().any(Bound::is_steered);
+        if steered && self.pulse.is_none() {
+            match Pulse::new(WORKERS_MAX) {
+                Ok(pulse) => self.pulse = Some(Rc::new(pulse)),
+                Err(e) => {
+                    let e = os_error(&e);
+                    log!(log, Level::Alert, None, "shared memory for signs of life failed {e}");
+                }
+            }
+        }
+        if !steered {
+            self.pulse = None;
+        }
+        self.steer(log);
+    }
+
+    /// Takes the place of a set that was configured, and failed after all.
+    pub fn come_back(&self, log: &Log) {
+        self.list.iter().for_each(|bound| bound.steered.set(0));
+        self.steer(log);
+    }
+
+    /// Gives the groups of sockets that are steered the programs that fit them.
+    fn steer(&self, log: &Log) {
+        let Some(pulse) = &self.pulse else { return };
+        for bound in self.list.iter().filter(|bound| bound.is_steered()) {
+            if bound.sockets.len() < 2 {
+                bound.steered.set(0);
+                continue;
+            }
+            if bound.steered.get() == bound.sockets.len() {
+                continue;
+            }
+            let sockets: Vec<_> = bound.sockets.iter().map(|fd| fd.as_fd()).collect();
+            match pulse.steer(&sockets, STUCK_MS as u32) {
+                Ok(()) => bound.steered.set(sockets.len()),
+                Err(e) => {
+                    let (addr, e) = (&bound.spec.addr, os_error(&e));
+                    let m = "new connections cannot be kept from a stuck worker's socket";
+                    log!(log, Level::Info, None, "{addr}: {m} {e}");
+                }
+            }
+        }
+    }
+
+    /// What worker `index` needs to tell that it is alive, and to help the others; nothing when no
+    /// address is steered.
+    pub fn vigil(&self, index: usize) -> Option<Vigil> {
+        let pulse = self.pulse.clone()?;
+        let mut others = Vec::new();
+        for (listener, bound) in self.list.iter().enumerate().filter(|(_, b)| b.is_steered()) {
+            for (worker, fd) in bound.sockets.iter().enumerate() {
+                if worker != index {
+                    others.push(Other { listener, worker, fd: fd.clone() });
+                }
+            }
+        }
+        Some(Vigil { pulse, index, others })
     }
 
     /// The addresses, in the order in which they were asked for.
     pub fn bound(&self) -> &[Bound] {
-        &self.0
+        &self.list
     }
 
     /// Whether nothing is listened on.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// The sockets that worker `index` accepts from, one for each address, as descriptors of its
@@ -177,7 +255,7 @@ impl Listeners {
             let fd = fd.or(bound.sockets.first());
             os::fd::dup(fd.ok_or(io::ErrorKind::NotFound)?)
         };
-        self.0.iter().map(own).collect()
+        self.list.iter().map(own).collect()
     }
 
     /// The value of the variable `NGINX` that hands the sockets to a new binary: `6;7;8;`.
@@ -195,7 +273,7 @@ impl Listeners {
     }
 
     fn fds(&self) -> impl Iterator<Item = &Rc<OwnedFd>> {
-        self.0.iter().flat_map(|b| &b.sockets)
+        self.list.iter().flat_map(|b| &b.sockets)
     }
 
     /// Whether this set holds the socket.
@@ -208,22 +286,28 @@ impl Listeners {
     /// connections may still be on their way to a socket that goes: handshakes that began before.
     pub fn retire(&self, next: &Listeners, log: &Log) -> bool {
         let mut under_way = false;
-        for bound in &self.0 {
+        for bound in &self.list {
             let kept = bound.sockets.iter().filter(|fd| next.holds(fd)).count();
             if kept == bound.sockets.len() {
                 continue;
             }
             under_way = true;
             if kept > 0 {
-                steer(bound, kept, log);
-            } else if next.0.iter().all(|n| n.spec.addr != bound.spec.addr) {
+                // A program that steers knows already who stays.
+                if !next.steers(bound) {
+                    limit(bound, kept, log);
+                }
+            } else if next.list.iter().all(|n| n.spec.addr != bound.spec.addr) {
                 announce_removal(&bound.spec.addr, log);
             }
         }
-        for bound in &next.0 {
+        for bound in &next.list {
+            if bound.steered.get() > 0 && bound.is_steered() {
+                continue;
+            }
             // More sockets than before: whatever limit an earlier reload set, all are to be used.
-            if bound.spec.reuseport
-                && bound.sockets.iter().any(|fd| !self.holds(fd))
+            let grows = bound.spec.reuseport && bound.sockets.iter().any(|fd| !self.holds(fd));
+            if (grows || bound.steered.take() > 0)
                 && let Some(first) = bound.sockets.first()
                 && socket::unlimit_reuseport_group(first).is_err()
             {
@@ -233,9 +317,15 @@ impl Listeners {
         under_way
     }
 
+    /// Whether the program that steers these connections is this set's own.
+    fn steers(&self, old: &Bound) -> bool {
+        let same = |b: &&Bound| b.spec.addr == old.spec.addr && b.spec.kind == old.spec.kind;
+        self.list.iter().find(same).is_some_and(|b| b.is_steered() && b.steered.get() > 0)
+    }
+
     /// Removes the files of unix sockets, when the server ends.
     pub fn remove_files(&self) {
-        for bound in &self.0 {
+        for bound in &self.list {
             remove_socket_file(&bound.spec.addr);
         }
     }
@@ -243,7 +333,7 @@ impl Listeners {
 
 /// A `reuseport` group shrinks to its first `kept` sockets: connections that come from now on go
 /// only there, so that the workers of the others can empty their queues and close.
-fn steer(bound: &Bound, kept: usize, log: &Log) {
+fn limit(bound: &Bound, kept: usize, log: &Log) {
     let Some(first) = bound.sockets.first() else { return };
     if bound.spec.kind != Kind::Stream || bound.sockets.len() == 1 {
         return;
@@ -469,8 +559,8 @@ mod tests {
         let one = open(std::slice::from_ref(&plain), &none, 3, &log).unwrap();
         let own = ListenSpec { reuseport: true, ..plain.clone() };
         let three = open(std::slice::from_ref(&own), &one, 3, &log).unwrap();
-        assert_eq!(three.0[0].sockets.len(), 3);
-        assert!(Rc::ptr_eq(&one.0[0].sockets[0], &three.0[0].sockets[0]));
+        assert_eq!(three.list[0].sockets.len(), 3);
+        assert!(Rc::ptr_eq(&one.list[0].sockets[0], &three.list[0].sockets[0]));
         let numbers: Vec<_> = three.fds().map(|fd| fd.as_raw_fd().to_string()).collect();
         assert_eq!(three.for_new_binary(), numbers.join(";") + ";");
 
@@ -560,7 +650,8 @@ mod tests {
         let number = listener.into_raw_fd();
         let mut inherited = Inherited::from_binary(&format!("{number};"), &log);
         let env = OpenEnv { workers: 1, test: false, log: &log };
-        let set = Listeners::open(&[spec], &Listeners::default(), &mut inherited, env).unwrap();
+        let mut set =
+            Listeners::open(&[spec], &Listeners::default(), &mut inherited, env).unwrap();
         assert_eq!(set.for_new_binary(), format!("{number};"));
         set.configure(&log);
         assert_eq!(socket::accept_queue(set.fds().next().unwrap()).unwrap().1, 511);

@@ -27,6 +27,8 @@ pub struct ListenSpec {
     pub sndbuf: Option<usize>,
     /// `reuseport`: a socket for each worker.
     pub reuseport: bool,
+    /// `reuseport=steered`: the same, and connections are kept from workers that are stuck.
+    pub steered: bool,
     /// `deferred`: wake up only when a client has sent something.
     pub deferred: bool,
     /// `fastopen=`: the queue of connections that have data before the handshake's end.
@@ -65,6 +67,7 @@ impl ListenSpec {
             rcvbuf: None,
             sndbuf: None,
             reuseport: false,
+            steered: false,
             deferred: false,
             fastopen: None,
             keepalive: None,

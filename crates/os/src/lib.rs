@@ -4,6 +4,7 @@
 //! descriptors are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and what cannot be made safe
 //! by types is refused at run time (see [`process::fork`]).
 
+mod bpf;
 pub mod clock;
 pub mod fd;
 pub mod file;
@@ -13,6 +14,7 @@ pub mod map;
 pub mod privilege;
 pub mod probe;
 pub mod process;
+pub mod pulse;
 pub mod random;
 pub mod signal;
 pub mod sockaddr;

@@ -241,7 +241,7 @@ impl Cycle {
     /// The last steps, which cannot fail.
     fn commit(&self, running: Option<&Cycle>) {
         self.zones.settle();
-        self.listeners.borrow().configure(&self.log);
+        self.listeners.borrow_mut().configure(&self.log);
         if let Some(running) = running
             && running.settings.lock_file != self.settings.lock_file
         {

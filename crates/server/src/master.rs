@@ -435,6 +435,7 @@ impl Master {
             log!(self.cycle.log, Level::Alert, None, "{e}");
         }
         refused.listeners.take().abandon();
+        self.cycle.listeners.borrow().come_back(&self.cycle.log);
         // The workers that run belong to the configuration before.
         self.state.generation -= 1;
         self.reap()

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
-use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener};
+use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener, TaskId};
 use net::engine::Seat;
 use os::signal::{Received, SignalFd};
 use shm::ShmLock;
@@ -76,6 +76,24 @@ pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()>
         engine.start(&seat, listeners.by_ref().take(count).collect())?;
     }
     Ok(())
+}
+
+/// Begins to watch over the other workers, and to be watched, where a listening socket asks for it.
+/// The task ends with the accepting.
+pub fn keep_vigil(cycle: &Cycle, index: usize) -> Option<TaskId> {
+    let several = cycle.settings.master_process && cycle.settings.worker_processes > 1;
+    let vigil = cycle.listeners.borrow().vigil(index).filter(|_| several)?;
+    // By the number of the address: the engine, and the address's number there.
+    let owners: Vec<_> = cycle
+        .engines
+        .iter()
+        .flat_map(|engine| (0..engine.listeners().len()).map(|at| (engine.clone(), at)))
+        .collect();
+    Some(event::spawn(vigil.keep(move |listener, accepted| {
+        if let Some((engine, at)) = owners.get(listener) {
+            engine.take(*at, accepted);
+        }
+    })))
 }
 
 /// Takes signals from now on, in a task of the loop.

@@ -39,6 +39,8 @@ struct Worker {
     cycle: Cycle,
     master: i32,
     daemonized: bool,
+    /// The task that watches over other workers.
+    vigil: Cell<Option<event::TaskId>>,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
     /// What is not done yet is given up.
@@ -72,6 +74,7 @@ pub fn run(
     if let Err(e) = serving::start_engines(&cycle, place.index, place.slot) {
         return fatal("starting to serve", &e);
     }
+    let vigil = serving::keep_vigil(&cycle, place.index);
     // The master's descriptors of all sockets, those of the other workers included.
     drop(cycle.listeners.take());
     let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -79,6 +82,7 @@ pub fn run(
         cycle,
         master,
         daemonized,
+        vigil: Cell::new(vigil),
         terminate: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
@@ -153,6 +157,10 @@ impl Worker {
                 own.cycle.engines.iter().for_each(|engine| engine.force());
                 own.forced.set(true);
             });
+        }
+        // Who leaves is silent, and has nothing of the other workers' sockets any more.
+        if let Some(vigil) = self.vigil.take() {
+            event::task::cancel(vigil);
         }
         self.cycle.engines.iter().for_each(|engine| engine.quit());
     }
