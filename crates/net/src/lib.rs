@@ -12,8 +12,8 @@ pub mod listen;
 pub mod listeners;
 pub mod logs;
 pub mod spec;
-pub mod vigil;
 pub mod syslog;
+pub mod vigil;
 
 pub use cidr::{Cidr, Origin};
 pub use engine::{Engine, Seat};

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use base::log;
 use base::log::{Level, Log, debug, os_error};
-use os::socket::{self, Kind};
 use os::pulse::Pulse;
+use os::socket::{self, Kind};
 use os::{SockAddr, UnixAddr};
 
 use crate::inherit::{Inherited, InheritedFd};
@@ -650,8 +650,7 @@ mod tests {
         let number = listener.into_raw_fd();
         let mut inherited = Inherited::from_binary(&format!("{number};"), &log);
         let env = OpenEnv { workers: 1, test: false, log: &log };
-        let mut set =
-            Listeners::open(&[spec], &Listeners::default(), &mut inherited, env).unwrap();
+        let mut set = Listeners::open(&[spec], &Listeners::default(), &mut inherited, env).unwrap();
         assert_eq!(set.for_new_binary(), format!("{number};"));
         set.configure(&log);
         assert_eq!(socket::accept_queue(set.fds().next().unwrap()).unwrap().1, 511);

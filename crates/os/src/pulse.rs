@@ -31,7 +31,11 @@ pub struct Pulse {
 #[derive(Debug)]
 enum Words {
     /// Memory of the kernel's map, and the map.
-    Map { start: NonNull<u8>, len: usize, map: OwnedFd },
+    Map {
+        start: NonNull<u8>,
+        len: usize,
+        map: OwnedFd,
+    },
     Memory(SharedMap),
 }
 
@@ -104,9 +108,7 @@ impl Pulse {
             match bpf::socket_array(sockets) {
                 // A socket is in one such map at a time, and those of a program that was taken away
                 // are let go a moment later.
-                Err(e)
-                    if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < LET_GO =>
-                {
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < LET_GO => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 made => break made?,
