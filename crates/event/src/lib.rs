@@ -35,6 +35,6 @@ pub use race::{Either, race};
 pub use sock::Sock;
 pub use task::{TaskId, spawn};
 pub use turn::{
-    Loop, Options, Stats, connections_in_use, connections_max, descriptor_closed, driver_name,
-    posted, stats,
+    Loop, Options, Presence, Stats, connections_in_use, connections_max, descriptor_closed,
+    driver_name, posted, presence, stats,
 };

@@ -106,8 +106,12 @@ enum Engine {
     Virtual(Rc<Virtual>),
 }
 
+/// Threads that write logs at most: each file has one at a time.
+const LOG_THREADS: usize = 16;
+
 thread_local! {
     static DEFAULT: RefCell<Option<Pool>> = const { RefCell::new(None) };
+    static LOGS: RefCell<Option<Pool>> = const { RefCell::new(None) };
     /// The pools of this thread that have begun to work.
     static STARTED: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
 }
@@ -350,9 +354,18 @@ pub fn set_default(pool: Pool) {
     let _old = DEFAULT.with(|default| default.replace(Some(pool)));
 }
 
-/// Forgets the pool that [`default()`] gives: the loop of this thread ends, and the pool with it.
+/// Forgets the pools of this thread's own: its loop ends, and they with it.
 pub(crate) fn forget_default() {
     let _old = DEFAULT.try_with(|default| default.take());
+    let _old = LOGS.try_with(|logs| logs.take());
+}
+
+/// The pool that writes log lines. It is nobody else's, so that lines are written however busy the
+/// others are, and a disk of logs that stands still holds up no other disk.
+pub fn for_logs() -> Pool {
+    LOGS.with(|logs| {
+        logs.borrow_mut().get_or_insert_with(|| Pool::new("logs", LOG_THREADS, usize::MAX)).clone()
+    })
 }
 
 /// Runs code that blocks (a database's client, a name lookup, a hash, an image) on a thread of the

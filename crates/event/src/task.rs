@@ -48,6 +48,18 @@ pub fn current() -> Option<TaskId> {
     try_with(|inner| inner.core.tasks.current).flatten()
 }
 
+/// Wakes every task, for a change that all of them are to see: looks at each one.
+pub fn wake_all() {
+    let _ = try_with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        for index in 0..tasks.list.len() {
+            if tasks.list[index].state & LIVE != 0 {
+                tasks.enqueue(index as u32);
+            }
+        }
+    });
+}
+
 /// Lets everything else that is ready run first.
 pub async fn yield_now() {
     let mut yielded = false;

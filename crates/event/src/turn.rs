@@ -368,6 +368,27 @@ fn coarse_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Whether a thread has a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It has none.
+    Absent,
+    /// It has one, whose functions may be called.
+    Free,
+    /// It has one, which is in the middle of something: a value's drop was called by it.
+    InUse,
+}
+
+/// Whether this thread has a loop.
+pub fn presence() -> Presence {
+    let seen = INNER.try_with(|inner| match inner.try_borrow_mut() {
+        Ok(inner) if inner.is_none() => Presence::Absent,
+        Ok(_) => Presence::Free,
+        Err(_) => Presence::InUse,
+    });
+    seen.unwrap_or(Presence::Absent)
+}
+
 /// The name of the driver of this thread's loop.
 pub fn driver_name() -> &'static str {
     with(|inner| inner.driver.kind().name())

@@ -78,6 +78,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         pools: env.pools.clone(),
         servers: built.into_iter().map(|b| b.server).collect(),
         gate: Gate::new(),
+        forced: Cell::new(false),
         active: Rc::new(Cell::new(0)),
         prefix,
         default_root,

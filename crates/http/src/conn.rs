@@ -15,8 +15,11 @@
 //! is boxed apart and goes when the buffer is empty, with the request and its buffers.
 
 use std::cell::{Cell, OnceCell};
+use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use base::log::{Level, Log};
 use event::{Deadline, Gate, Sock, Wake};
@@ -130,7 +133,10 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
             After::Keep(ms) => patience = ms,
             After::Park => {}
             After::Close => return,
-            After::Linger => return Box::pin(linger(&c)).await,
+            After::Linger => {
+                Box::pin(unless_forced(&main, linger(&c))).await;
+                return;
+            }
             After::Reset => return reset(c),
         }
     }
@@ -146,8 +152,9 @@ fn reset(c: Rc<Conn>) {
 async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     let kept = c.requests.get() > 0;
     main.stats.add(Field::Waiting, 1);
-    let woken = wait(c, &main.gate, patience_ms, kept).await;
+    let woken = unless_forced(main, wait(c, &main.gate, patience_ms, kept)).await;
     main.stats.sub(Field::Waiting, 1);
+    let Some(woken) = woken else { return false };
     if let Err(e) = &woken
         && !kept
         && e.kind() == io::ErrorKind::TimedOut
@@ -195,9 +202,13 @@ async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
         Some(after) => after,
         None => {
             main.stats.add(Field::Reading, 1);
-            let after = batch(c, main, &mut r).await;
-            main.stats.sub(Field::Reading, 1);
-            after
+            match unless_forced(main, batch(c, main, &mut r)).await {
+                Some(after) => {
+                    main.stats.sub(Field::Reading, 1);
+                    after
+                }
+                None => give_up(main, &mut r).await,
+            }
         }
     };
     let timed_out = r.timed_out && r.loc.core.reset_timedout_connection;
@@ -207,6 +218,36 @@ async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
         a => a,
     }
 }
+
+/// Runs `future` until it ends, or until connections are given up: it is dropped then. Costs
+/// nothing meanwhile, as everything that could wait is woken when that comes.
+async fn unless_forced<T>(main: &HttpMain, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| match main.forced.get() {
+        true => Poll::Ready(None),
+        false => future.as_mut().poll(cx).map(Some),
+    })
+    .await
+}
+
+/// What had begun is over, and was not answered whole. It is logged all the same.
+#[cold]
+async fn give_up(main: &HttpMain, r: &mut Request) -> After {
+    if r.flags.unlogged {
+        main.stats.sub(Field::Writing, 1);
+        r.flags.keepalive = false;
+        if !r.flags.header_sent && r.err_status == 0 {
+            r.err_status = CLIENT_CLOSED;
+        }
+        Box::pin(log_phase(r)).await;
+    } else {
+        main.stats.sub(Field::Reading, 1);
+    }
+    After::Close
+}
+
+/// The status in logs of a request whose connection ended before there was an answer.
+const CLIENT_CLOSED: u16 = 499;
 
 /// Takes the first bytes. A new socket counts as readable until it has been tried: where nothing is
 /// there yet, the connection parks like a kept one, without a request.
@@ -349,6 +390,7 @@ fn without_uri(r: &mut Request) {
 }
 
 fn main_request(r: &mut Request) {
+    r.flags.unlogged = true;
     r.main.stats.add(Field::Requests, 1);
     if r.start_ms == 0 {
         r.start_now();
@@ -504,6 +546,7 @@ async fn post_action(r: &mut Request) {
 
 /// Runs the log phase of the location that the request ended in.
 pub(crate) async fn log_phase(r: &mut Request) {
+    r.flags.unlogged = false;
     if r.loc.pipeline.log.is_empty() {
         return;
     }

@@ -1,6 +1,6 @@
 //! The `http` block as an engine of the server: its sockets, its life in a worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -17,13 +17,12 @@ use crate::server::HttpMain;
 pub struct HttpEngine {
     main: Rc<HttpMain>,
     accepting: RefCell<Vec<(Rc<Listener>, TaskId)>>,
-    forced: Cell<bool>,
 }
 
 impl HttpEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<HttpMain>) -> HttpEngine {
-        HttpEngine { main, accepting: RefCell::default(), forced: Cell::new(false) }
+        HttpEngine { main, accepting: RefCell::default() }
     }
 
     /// The loaded block.
@@ -73,11 +72,12 @@ impl Engine for HttpEngine {
     }
 
     fn idle(&self) -> bool {
-        self.forced.get() || self.main.active() == 0
+        self.main.active() == 0
     }
 
     fn force(&self) {
-        self.forced.set(true);
+        self.main.forced.set(true);
+        event::task::wake_all();
     }
 
     fn worker_died(&self, slot: usize) {

@@ -277,17 +277,39 @@ pub fn try_list(r: &mut Request, path: &[u8], facts: bool) -> Poll<Result<Listin
     answer
 }
 
-/// Opens a file for appending, made when absent, with the location's `disable_symlinks`.
-///
-/// # Errors
-/// What the system says.
-pub fn open_append(r: &mut Request, path: &[u8]) -> Result<OwnedFd, OpenError> {
-    match links::of(r, path) {
-        links::Links::Follow => {
-            let fd = os::file::open_append(door::path_of(path), LOG_MODE);
-            fd.map_err(|e| OpenError::new("open()", e))
+/// A file to append to, with the location's `disable_symlinks`: opened wherever it may be waited
+/// for.
+#[derive(Clone, Debug)]
+pub struct AppendFile {
+    path: Vec<u8>,
+    links: links::Links,
+}
+
+/// The file at `path`, to be appended to.
+pub fn append_file(r: &mut Request, path: &[u8]) -> AppendFile {
+    AppendFile { path: path.to_vec(), links: links::of(r, path) }
+}
+
+impl AppendFile {
+    /// Its path.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Opens it, made when absent. Waits for the disk.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(&self) -> Result<OwnedFd, OpenError> {
+        match self.links {
+            links::Links::Follow => {
+                let fd = os::file::open_append(door::path_of(&self.path), LOG_MODE);
+                fd.map_err(|e| OpenError::new("open()", e))
+            }
+            links::Links::Check { owner, from } => {
+                links::open_append(&self.path, owner, from, LOG_MODE)
+            }
         }
-        links::Links::Check { owner, from } => links::open_append(path, owner, from, LOG_MODE),
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Flags {
     pub chunked: bool,
     /// The response was sent whole.
     pub complete: bool,
+    /// It counts as a request, and the log phase has not begun.
+    pub(crate) unlogged: bool,
     /// It was answered, and goes through the phases once more for what the handlers do.
     pub post_action: bool,
     /// Its head was in the buffer when the request before it was done.

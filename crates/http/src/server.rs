@@ -68,6 +68,8 @@ pub struct HttpMain {
     pub servers: Vec<Rc<Server>>,
     /// Closed when the worker is to leave: parked connections wake, responses say `close`.
     pub gate: Gate,
+    /// Set when connections are given up; every task is woken then.
+    pub(crate) forced: Cell<bool>,
     /// Connections of this worker.
     pub(crate) active: Rc<Cell<usize>>,
     /// The prefix, absolute.

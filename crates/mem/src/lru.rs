@@ -1,13 +1,13 @@
 //! A table by name that knows in which order its entries were used.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::{Key, Slab};
 
 #[derive(Debug)]
 struct Node<V> {
-    name: Rc<[u8]>,
+    name: Arc<[u8]>,
     value: V,
     newer: Option<Key>,
     older: Option<Key>,
@@ -17,7 +17,7 @@ struct Node<V> {
 /// takes the time of one look-up; how many values there are is the owner's to limit.
 #[derive(Debug)]
 pub struct Lru<V> {
-    by_name: HashMap<Rc<[u8]>, Key>,
+    by_name: HashMap<Arc<[u8]>, Key>,
     nodes: Slab<Node<V>>,
     newest: Option<Key>,
     oldest: Option<Key>,
@@ -66,7 +66,7 @@ impl<V> Lru<V> {
         if let Some(old) = self.get(name) {
             return Some(std::mem::replace(old, value));
         }
-        let name: Rc<[u8]> = name.into();
+        let name: Arc<[u8]> = name.into();
         let node = Node { name: name.clone(), value, newer: None, older: None };
         let key = self.nodes.insert(node);
         self.by_name.insert(name, key);

@@ -84,7 +84,8 @@ pub trait Engine {
     /// Nothing is left to do. Asked before each turn of the loop once [`Engine::quit`] was called.
     fn idle(&self) -> bool;
 
-    /// Gives up every connection that is left: `worker_shutdown_timeout` is over.
+    /// Gives up every connection that is left: `worker_shutdown_timeout` is over. What they had
+    /// begun is logged, after which the engine is idle; it has a moment for that.
     fn force(&self);
 
     /// The log files have been opened again (USR1), for engines that hold files which no

@@ -64,6 +64,7 @@ pub struct Draft {
     pub(crate) env: Vec<Bytes>,
     pub(crate) debug_points: Option<Option<DebugPoint>>,
     pub(crate) timer_resolution_ms: Option<u64>,
+    pub(crate) log_queue_size: Option<usize>,
     pub(crate) pcre_jit: Option<bool>,
     pub(crate) events: Option<EventsDraft>,
     pub(crate) pools: Rc<event::Pools>,
@@ -93,6 +94,7 @@ impl Draft {
             env: Vec::new(),
             debug_points: None,
             timer_resolution_ms: None,
+            log_queue_size: None,
             pcre_jit: None,
             events: None,
             pools: Rc::default(),
@@ -156,6 +158,13 @@ pub static DIRECTIVES: &[D] = &[
         "logs/nginx.lock",
         "Without effect: locks need no file here, as in nginx on Linux.",
         |d, n| set_str(&mut d.lock_file, n),
+    ),
+    main(
+        "log_queue_size",
+        Args::T1,
+        "16m",
+        "How much of each log may wait for a disk; only then are lines dropped. Weir's own.",
+        log_queue_size,
     ),
     main(
         "master_process",
@@ -237,6 +246,14 @@ pub static DIRECTIVES: &[D] = &[
         |d, n| set_str(&mut d.working_directory, n),
     ),
 ];
+
+fn log_queue_size(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+    value::set_size(&mut draft.log_queue_size, node)?;
+    if let Some(bytes) = draft.log_queue_size {
+        draft.logs.set_queue_max(bytes);
+    }
+    Ok(())
+}
 
 fn error_log(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     draft.error_logs.push(draft.logs.error_log(node)?);

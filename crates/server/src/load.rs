@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use base::log;
-use base::log::{Level, Log, Sink, os_error};
+use base::log::{Level, Log, Sink};
 use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
@@ -272,10 +272,8 @@ impl Cycle {
     }
 
     fn redirect_stderr(&self) {
-        if !self.logs.uses_stderr()
-            && let Err(e) = self.error_log_file.redirect_stderr()
-        {
-            log!(self.log, Level::Alert, None, "dup2(STDERR) failed {}", os_error(&e));
+        if !self.logs.uses_stderr() {
+            self.error_log_file.redirect_stderr();
         }
     }
 }

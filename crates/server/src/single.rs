@@ -12,7 +12,7 @@ use shm::ShmLock;
 
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
-use crate::worker::FATAL;
+use crate::worker::{FATAL, GIVEN_UP_MS};
 use crate::{pidfile, serving, signals};
 
 struct Single {
@@ -70,8 +70,8 @@ impl Single {
         let idle = |cycle: &Rc<Cycle>| cycle.engines.iter().all(|e| e.idle());
         self.leaving.borrow_mut().retain(|cycle| !idle(cycle));
         let all_idle = || self.leaving.borrow().is_empty() && idle(&self.current());
-        let pools_idle = || self.forced.get() || event::pool::all_idle() && event::posted() == 0;
-        self.terminate.get() || self.quit.get() && all_idle() && pools_idle()
+        let done = || all_idle() && event::pool::all_idle() && event::posted() == 0;
+        self.terminate.get() || self.quit.get() && (self.forced.get() || done())
     }
 
     fn signal(self: &Rc<Self>, received: Received) {
@@ -96,8 +96,12 @@ impl Single {
                     let own = self.clone();
                     event::spawn(async move {
                         event::sleep(ms).await;
-                        own.forced.set(true);
                         cycle.engines.iter().for_each(|engine| engine.force());
+                        own.leaving.borrow().iter().for_each(|cycle| {
+                            cycle.engines.iter().for_each(|engine| engine.force());
+                        });
+                        event::sleep(GIVEN_UP_MS).await;
+                        own.forced.set(true);
                     });
                 }
             }
@@ -154,8 +158,8 @@ impl Single {
     fn end(&self) {
         let cycle = self.current();
         log!(cycle.log, Level::Notice, None, "exiting");
-        cycle.logs.flush();
-        self.leaving.borrow().iter().for_each(|cycle| cycle.logs.flush());
+        cycle.logs.end();
+        self.leaving.borrow().iter().for_each(|cycle| cycle.logs.end());
         pidfile::remove(&cycle.settings.pid, &cycle.log);
         cycle.listeners.take().remove_files();
         log!(cycle.log, Level::Notice, None, "exit");

@@ -24,6 +24,9 @@ use crate::{serving, signals};
 /// A worker that exits with this is not started again: it could not even begin.
 pub const FATAL: i32 = 2;
 
+/// How long connections that are given up have for what is left to do with them: milliseconds.
+pub const GIVEN_UP_MS: u64 = 500;
+
 /// The place that a worker takes.
 #[derive(Debug)]
 pub struct Place {
@@ -155,6 +158,8 @@ impl Worker {
                 let log = &own.cycle.log;
                 base::debug!(log, log::debug::CORE, None, "shutdown timeout");
                 own.cycle.engines.iter().for_each(|engine| engine.force());
+                // Requests are logged, which may take a disk.
+                event::sleep(GIVEN_UP_MS).await;
                 own.forced.set(true);
             });
         }
@@ -168,7 +173,7 @@ impl Worker {
     fn end(&self) {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "exiting");
-        self.cycle.logs.flush();
+        self.cycle.logs.end();
         if self.debug_quit.get() {
             log!(log, Level::Alert, None, "aborting");
             match self.cycle.settings.debug_points {

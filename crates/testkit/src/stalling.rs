@@ -1,18 +1,18 @@
 //! A file system that stalls when it is told to: a tiny FUSE server in the test's own process.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// One folder of files that are read from memory, slowly when asked to: while it [stalls], every
-/// question of the kernel to it waits. It keeps nothing in the kernel's caches longer than a
-/// question takes, apart from the pages of files.
+/// A folder whose files and folders are in memory, read and changed slowly when asked to: while it
+/// [stalls], every question of the kernel to it waits. It keeps nothing in the kernel's caches
+/// longer than a question takes, apart from the pages of files. Anybody may do anything in it.
 ///
 /// The test itself must not touch a stalled folder: it would wait as well.
 ///
@@ -26,18 +26,40 @@ pub struct StallingFolder {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    files: Vec<(String, Vec<u8>)>,
 }
 
-#[derive(Default)]
 struct State {
     stalled: bool,
     /// Questions that wait for the end of the stall.
     waiting: usize,
     /// Reads answer with an input/output error.
     broken: bool,
-    /// Lengths that files have now, where they are not those of their contents.
-    cut: HashMap<u64, u64>,
+    /// Writes answer with this error.
+    write_error: Option<i32>,
+    /// By number, from 1; those that were removed stay, for who has them open.
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    is_dir: bool,
+    content: Vec<u8>,
+    /// The length it says it has, where that is not its content's.
+    cut: Option<u64>,
+    names: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Node {
+    fn file(content: Vec<u8>) -> Node {
+        Node { is_dir: false, content, cut: None, names: BTreeMap::new() }
+    }
+
+    fn folder() -> Node {
+        Node { is_dir: true, ..Node::file(Vec::new()) }
+    }
+
+    fn len(&self) -> u64 {
+        self.cut.unwrap_or(self.content.len() as u64)
+    }
 }
 
 impl StallingFolder {
@@ -53,7 +75,17 @@ impl StallingFolder {
         let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("weir-test", path, "fuse", flags, Some(options.as_c_str()))?;
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), files });
+        let mut state = State {
+            stalled: false,
+            waiting: 0,
+            broken: false,
+            write_error: None,
+            nodes: vec![Node::folder()],
+        };
+        for (name, content) in files {
+            state.add(ROOT, name.as_bytes(), Node::file(content));
+        }
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let of_server = shared.clone();
         let server = std::thread::spawn(move || serve(device, &of_server));
         Ok(StallingFolder { path: path.to_owned(), shared, server: Some(server) })
@@ -74,21 +106,39 @@ impl StallingFolder {
         self.set(|state| state.broken = broken);
     }
 
+    /// Writes fail with an error of the system's, or work again.
+    pub fn break_writes(&self, error: Option<i32>) {
+        self.set(|state| state.write_error = error);
+    }
+
     /// Gives a file another length; its kernel pages may still be the old ones.
     pub fn cut(&self, name: &str, len: u64) {
-        let ino = self.shared.ino(name.as_bytes()).expect("a file of this folder");
         self.set(|state| {
-            state.cut.insert(ino, len);
+            let ino = state.find(name).expect("a file of this folder");
+            state.node(ino).cut = Some(len);
         });
+    }
+
+    /// What a file holds, by its path below the folder; `None` where there is none. Does not go
+    /// through the kernel.
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        let mut state = self.shared.lock();
+        let ino = state.find(path)?;
+        Some(state.node(ino).content.clone())
+    }
+
+    /// Whether a file or folder is there. Does not go through the kernel.
+    pub fn has(&self, path: &str) -> bool {
+        self.shared.lock().find(path).is_some()
     }
 
     /// How many questions wait for the end of the stall.
     pub fn waiting(&self) -> usize {
-        self.shared.state.lock().expect("the server does not panic").waiting
+        self.shared.lock().waiting
     }
 
     fn set(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.shared.state.lock().expect("the server does not panic"));
+        change(&mut self.shared.lock());
         self.shared.changed.notify_all();
     }
 }
@@ -110,27 +160,34 @@ const ROOT: u64 = 1;
 const BLOCK: u32 = 4096;
 
 impl Shared {
-    fn ino(&self, name: &[u8]) -> Option<u64> {
-        let i = self.files.iter().position(|f| f.0.as_bytes() == name)?;
-        Some(i as u64 + 2)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the server does not panic")
+    }
+}
+
+impl State {
+    fn node(&mut self, ino: u64) -> &mut Node {
+        &mut self.nodes[ino as usize - 1]
     }
 
-    fn content(&self, ino: u64) -> Option<&[u8]> {
-        let i = usize::try_from(ino).ok()?.checked_sub(2)?;
-        self.files.get(i).map(|f| &*f.1)
+    fn add(&mut self, folder: u64, name: &[u8], node: Node) -> u64 {
+        self.nodes.push(node);
+        let ino = self.nodes.len() as u64;
+        self.node(folder).names.insert(name.to_vec(), ino);
+        ino
     }
 
-    fn len(&self, ino: u64) -> u64 {
-        let state = self.state.lock().expect("nobody panics with it");
-        let own = self.content(ino).map_or(0, |c| c.len() as u64);
-        state.cut.get(&ino).copied().unwrap_or(own)
+    fn find(&mut self, path: &str) -> Option<u64> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(ROOT, |ino, name| self.node(ino).names.get(name.as_bytes()).copied())
     }
 
     /// `struct fuse_attr`.
-    fn attr(&self, ino: u64, out: &mut Vec<u8>) {
-        let (mode, size) = match ino {
-            ROOT => (0o040_755u32, 0),
-            _ => (0o100_644, self.len(ino)),
+    fn attr(&mut self, ino: u64, out: &mut Vec<u8>) {
+        let node = self.node(ino);
+        let (mode, size) = match node.is_dir {
+            true => (0o040_777u32, 0),
+            false => (0o100_666, node.len()),
         };
         for n in [ino, size, size.div_ceil(512)] {
             out.extend_from_slice(&n.to_ne_bytes());
@@ -143,6 +200,40 @@ impl Shared {
         for n in [mode, 1, 0, 0, 0, BLOCK, 0] {
             out.extend_from_slice(&n.to_ne_bytes());
         }
+    }
+
+    /// `struct fuse_entry_out`: neither the name nor the facts are good for any time.
+    fn entry(&mut self, ino: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&ino.to_ne_bytes());
+        out.extend_from_slice(&[0; 32]);
+        self.attr(ino, out);
+    }
+
+    fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<(), i32> {
+        let ino = self.node(from.0).names.remove(from.1).ok_or(ENOENT)?;
+        self.node(to.0).names.insert(to.1.to_vec(), ino);
+        Ok(())
+    }
+
+    fn remove(&mut self, folder: u64, name: &[u8], is_dir: bool) -> Result<(), i32> {
+        let ino = self.node(folder).names.get(name).copied().ok_or(ENOENT)?;
+        let node = self.node(ino);
+        match (node.is_dir, is_dir) {
+            (true, false) => return Err(EISDIR),
+            (false, true) => return Err(ENOTDIR),
+            (true, true) if !node.names.is_empty() => return Err(ENOTEMPTY),
+            _ => {}
+        }
+        self.node(folder).names.remove(name);
+        Ok(())
+    }
+
+    fn write(&mut self, ino: u64, pos: usize, data: &[u8]) {
+        let content = &mut self.node(ino).content;
+        if content.len() < pos + data.len() {
+            content.resize(pos + data.len(), 0);
+        }
+        content[pos..pos + data.len()].copy_from_slice(data);
     }
 }
 
@@ -198,26 +289,38 @@ fn serve(device: File, shared: &Arc<Shared>) {
     }
 }
 
-const LOOKUP: u32 = 1;
-const FORGET: u32 = 2;
-const GETATTR: u32 = 3;
-const OPEN: u32 = 14;
-const READ: u32 = 15;
-const STATFS: u32 = 17;
-const RELEASE: u32 = 18;
-const FLUSH: u32 = 25;
-const INIT: u32 = 26;
-const OPENDIR: u32 = 27;
-const READDIR: u32 = 28;
-const RELEASEDIR: u32 = 29;
-const INTERRUPT: u32 = 36;
-const BATCH_FORGET: u32 = 42;
+/// What the kernel asks for (`enum fuse_opcode`).
+mod op {
+    pub const LOOKUP: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
+    pub const SETATTR: u32 = 4;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
+    pub const OPEN: u32 = 14;
+    pub const READ: u32 = 15;
+    pub const WRITE: u32 = 16;
+    pub const STATFS: u32 = 17;
+    pub const RELEASE: u32 = 18;
+    pub const FSYNC: u32 = 20;
+    pub const FLUSH: u32 = 25;
+    pub const INIT: u32 = 26;
+    pub const OPENDIR: u32 = 27;
+    pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
+    pub const CREATE: u32 = 35;
+    pub const INTERRUPT: u32 = 36;
+    pub const BATCH_FORGET: u32 = 42;
+    pub const RENAME2: u32 = 45;
+}
 
 fn wait_while_stalled(shared: &Shared, opcode: u32) {
-    if matches!(opcode, INIT | FORGET | BATCH_FORGET | INTERRUPT) {
+    if matches!(opcode, op::INIT | op::FORGET | op::BATCH_FORGET | op::INTERRUPT) {
         return;
     }
-    let mut state = shared.state.lock().expect("nobody panics with it");
+    let mut state = shared.lock();
     state.waiting += 1;
     while state.stalled {
         state = shared.changed.wait(state).expect("nobody panics with it");
@@ -227,68 +330,133 @@ fn wait_while_stalled(shared: &Shared, opcode: u32) {
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
 const ENOSYS: i32 = 38;
+const ENOTEMPTY: i32 = 39;
+
+/// The names in a question, each with its zero byte.
+fn names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|&b| b == 0)
+}
 
 /// `None`: no answer is wanted. An error is a positive number.
 fn answer(shared: &Shared, question: &Question<'_>) -> Option<Result<Vec<u8>, i32>> {
     let mut out = Vec::new();
+    let state = &mut *shared.lock();
+    let (node, body) = (question.node, question.body);
     match question.opcode {
-        FORGET | BATCH_FORGET | INTERRUPT => return None,
-        INIT => {
+        op::FORGET | op::BATCH_FORGET | op::INTERRUPT => return None,
+        op::INIT => {
             // Version 7.31 at most; several reads, and several names, at a time.
             const FUSE_ASYNC_READ: u32 = 1;
+            const FUSE_BIG_WRITES: u32 = 1 << 5;
             const FUSE_PARALLEL_DIROPS: u32 = 1 << 18;
-            let minor = u32_at(question.body, 4).min(31);
-            let abilities = FUSE_ASYNC_READ | FUSE_PARALLEL_DIROPS;
-            for n in [7, minor, u32_at(question.body, 8), abilities] {
+            let minor = u32_at(body, 4).min(31);
+            let abilities = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_PARALLEL_DIROPS;
+            for n in [7, minor, u32_at(body, 8), abilities] {
                 out.extend_from_slice(&n.to_ne_bytes());
             }
             out.extend_from_slice(&[0; 4]);
             out.extend_from_slice(&(1u32 << 17).to_ne_bytes());
             out.extend_from_slice(&[0; 40]);
         }
-        LOOKUP => {
-            let name = question.body.split(|&b| b == 0).next().unwrap_or_default();
-            let Some(ino) = shared.ino(name) else { return Some(Err(ENOENT)) };
-            // Neither the name nor the facts are good for any time.
-            out.extend_from_slice(&ino.to_ne_bytes());
-            out.extend_from_slice(&[0; 32]);
-            shared.attr(ino, &mut out);
+        op::LOOKUP => {
+            let name = names(body).next().unwrap_or_default();
+            let Some(ino) = state.node(node).names.get(name).copied() else {
+                return Some(Err(ENOENT));
+            };
+            state.entry(ino, &mut out);
         }
-        GETATTR => {
-            out.extend_from_slice(&[0; 16]);
-            shared.attr(question.node, &mut out);
-        }
-        OPEN | OPENDIR => {
-            // Pages of files are kept over opens.
-            const FOPEN_KEEP_CACHE: u32 = 2;
-            out.extend_from_slice(&[0; 8]);
-            out.extend_from_slice(&FOPEN_KEEP_CACHE.to_ne_bytes());
-            out.extend_from_slice(&[0; 4]);
-        }
-        READ => {
-            if shared.state.lock().expect("nobody panics with it").broken {
-                return Some(Err(EIO));
+        op::GETATTR | op::SETATTR => {
+            const FATTR_SIZE: u32 = 1 << 3;
+            if question.opcode == op::SETATTR && u32_at(body, 0) & FATTR_SIZE != 0 {
+                state.node(node).content.resize(u64_at(body, 16) as usize, 0);
             }
-            let content = shared.content(question.node).unwrap_or_default();
-            let content = &content[..content.len().min(shared.len(question.node) as usize)];
-            let from = (u64_at(question.body, 8) as usize).min(content.len());
-            let len = u32_at(question.body, 16) as usize;
-            out.extend_from_slice(&content[from..(from + len).min(content.len())]);
+            out.extend_from_slice(&[0; 16]);
+            state.attr(node, &mut out);
         }
-        READDIR if u64_at(question.body, 8) == 0 => {
-            for (i, (name, _)) in shared.files.iter().enumerate() {
-                out.extend_from_slice(&(i as u64 + 2).to_ne_bytes());
+        op::OPEN | op::OPENDIR => open_out(&mut out),
+        op::READ | op::WRITE => return Some(move_bytes(state, question)),
+        op::READDIR if u64_at(body, 8) == 0 => {
+            for (i, (name, &ino)) in state.node(node).names.iter().enumerate() {
+                out.extend_from_slice(&ino.to_ne_bytes());
                 out.extend_from_slice(&(i as u64 + 1).to_ne_bytes());
                 out.extend_from_slice(&(name.len() as u32).to_ne_bytes());
-                out.extend_from_slice(&8u32.to_ne_bytes());
-                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(&0u32.to_ne_bytes());
+                out.extend_from_slice(name);
                 out.resize(out.len().next_multiple_of(8), 0);
             }
         }
-        READDIR | RELEASE | RELEASEDIR | FLUSH => {}
-        STATFS => out.extend_from_slice(&[0; 80]),
-        _ => return Some(Err(ENOSYS)),
+        op::READDIR | op::RELEASE | op::RELEASEDIR | op::FLUSH | op::FSYNC => {}
+        op::STATFS => out.extend_from_slice(&[0; 80]),
+        _ => return Some(change(state, question)),
     }
     Some(Ok(out))
+}
+
+/// `struct fuse_open_out`: pages of files are kept over opens.
+fn open_out(out: &mut Vec<u8>) {
+    const FOPEN_KEEP_CACHE: u32 = 2;
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&FOPEN_KEEP_CACHE.to_ne_bytes());
+    out.extend_from_slice(&[0; 4]);
+}
+
+fn move_bytes(state: &mut State, question: &Question<'_>) -> Result<Vec<u8>, i32> {
+    let (node, body) = (question.node, question.body);
+    let (pos, len) = (u64_at(body, 8) as usize, u32_at(body, 16) as usize);
+    if question.opcode == op::WRITE {
+        if let Some(errno) = state.write_error {
+            return Err(errno);
+        }
+        let data = body.get(40..40 + len).ok_or(EIO)?;
+        state.write(node, pos, data);
+        return Ok([(len as u32).to_ne_bytes(), [0; 4]].concat());
+    }
+    if state.broken {
+        return Err(EIO);
+    }
+    let node = state.node(node);
+    let content = &node.content[..node.content.len().min(node.len() as usize)];
+    let from = pos.min(content.len());
+    Ok(content[from..(from + len).min(content.len())].to_vec())
+}
+
+/// Questions that change names.
+fn change(state: &mut State, question: &Question<'_>) -> Result<Vec<u8>, i32> {
+    let (node, body) = (question.node, question.body);
+    // What stands before the names, as each of them has it.
+    let names_after = |len: usize| {
+        let mut names = names(body.get(len..).unwrap_or_default());
+        (names.next().unwrap_or_default(), names.next().unwrap_or_default())
+    };
+    let mut out = Vec::new();
+    match question.opcode {
+        op::CREATE => {
+            let name = names_after(16).0;
+            let ino = match state.node(node).names.get(name) {
+                Some(&ino) => ino,
+                None => state.add(node, name, Node::file(Vec::new())),
+            };
+            state.entry(ino, &mut out);
+            open_out(&mut out);
+        }
+        op::MKDIR => {
+            let ino = state.add(node, names_after(8).0, Node::folder());
+            state.entry(ino, &mut out);
+        }
+        op::UNLINK => state.remove(node, names_after(0).0, false)?,
+        op::RMDIR => state.remove(node, names_after(0).0, true)?,
+        op::RENAME => {
+            let (from, to) = names_after(8);
+            state.rename((node, from), (u64_at(body, 0), to))?;
+        }
+        op::RENAME2 => {
+            let (from, to) = names_after(16);
+            state.rename((node, from), (u64_at(body, 0), to))?;
+        }
+        _ => return Err(ENOSYS),
+    }
+    Ok(out)
 }

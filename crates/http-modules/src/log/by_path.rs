@@ -1,13 +1,13 @@
 //! Logs whose path holds variables: opened for each line, or held open by `open_log_file_cache`.
 
-use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::log::{Level, lossy};
-use http::files;
-use http::request::Request;
+use http::files::{AppendFile, OpenError};
 use mem::Lru;
+use net::logs::{LogQueue, Report, Trouble};
 
 /// `open_log_file_cache`, with the files that a worker holds open.
 pub(super) struct Cache {
@@ -18,7 +18,7 @@ pub(super) struct Cache {
     pub valid_secs: u64,
     /// A file is held open from this many uses on.
     pub min_uses: u64,
-    pub open: RefCell<Lru<Entry>>,
+    pub open: Mutex<Lru<Entry>>,
 }
 
 pub(super) struct Entry {
@@ -29,42 +29,47 @@ pub(super) struct Entry {
     uses: u64,
 }
 
-/// Appends a line (with its line feed) to the file at `path`.
-pub(super) fn append(r: &mut Request, cache: Option<&Cache>, path: &[u8], line: &[u8]) {
-    let done = match cache {
-        None => match files::open_append(r, path) {
-            Ok(fd) => os::file::write(&fd, line),
-            Err(e) => return not_opened(r, path, &e),
-        },
-        Some(cache) => match cache.with(r, path, |fd| os::file::write(fd, line)) {
-            Ok(done) => done,
-            Err(e) => return not_opened(r, path, &e),
-        },
+/// Appends a line (with its line feed) to a file: in its turn, by a thread.
+pub(super) fn append(
+    queue: &LogQueue,
+    cache: Option<Arc<Cache>>,
+    file: AppendFile,
+    line: Vec<u8>,
+    connection: u64,
+) {
+    let now = base::time::now_ms() / 1000;
+    let bytes = line.len() + file.path().len();
+    let write = move |report: &mut Report| {
+        let done = match cache {
+            None => file.open().map(|fd| os::file::write(&fd, &line)),
+            Some(cache) => cache.with(&file, now, |fd| os::file::write(fd, &line)),
+        };
+        let path = lossy(file.path());
+        let (level, message, error) = match done {
+            Err(e) => (Level::Crit, format!("{} \"{path}\"", e.what), Some(e.error)),
+            Ok(Err(e)) => (Level::Alert, format!("write() to \"{path}\""), Some(e)),
+            Ok(Ok(n)) if n == line.len() => return,
+            Ok(Ok(n)) => {
+                let len = line.len();
+                let message = format!("write() to \"{path}\" was incomplete: {n} of {len}");
+                (Level::Alert, message, None)
+            }
+        };
+        let connection = Some(connection);
+        report.trouble(Trouble { level, connection, message, error, of_writing: false });
     };
-    match done {
-        Ok(n) if n == line.len() => {}
-        Ok(n) => {
-            let (path, len) = (lossy(path), line.len());
-            let m = format_args!("write() to \"{path}\" was incomplete: {n} of {len}");
-            r.log(Level::Alert, m);
-        }
-        Err(e) => r.log_os(Level::Alert, format_args!("write() to \"{}\"", lossy(path)), &e),
-    }
-}
-
-fn not_opened(r: &Request, path: &[u8], e: &files::OpenError) {
-    r.log_os(Level::Crit, format_args!("{} \"{}\"", e.what, lossy(path)), &e.error);
+    queue.call(bytes, Box::new(write));
 }
 
 impl Cache {
     fn with<T>(
         &self,
-        r: &mut Request,
-        path: &[u8],
+        file: &AppendFile,
+        now: u64,
         write: impl FnOnce(&OwnedFd) -> T,
-    ) -> Result<T, files::OpenError> {
-        let now = base::time::now_ms() / 1000;
-        let lru = &mut *self.open.borrow_mut();
+    ) -> Result<T, OpenError> {
+        let path = file.path();
+        let lru = &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..2 {
             let unused = |e: &Entry| now.saturating_sub(e.accessed) > self.inactive_secs;
             if lru.oldest().is_some_and(unused) {
@@ -86,7 +91,7 @@ impl Cache {
                 }
             }
         }
-        let fd = match files::open_append(r, path) {
+        let fd = match file.open() {
             Ok(fd) => fd,
             Err(e) => {
                 lru.remove(path);

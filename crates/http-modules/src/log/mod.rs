@@ -6,6 +6,7 @@ mod sink;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use base::log::{Level, lossy};
@@ -18,7 +19,7 @@ use http::cx::Cx;
 use http::files::{self, FilePath};
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
-use net::logs::LogFiles;
+use net::logs::{LogFiles, LogQueue};
 use net::syslog::Syslog;
 
 use self::format::Format;
@@ -102,8 +103,8 @@ impl LogMain {
 enum Target {
     File(Rc<FileLog>),
     Syslog(Syslog),
-    /// A path with variables.
-    Path(Template),
+    /// A path with variables; its lines are written in their order.
+    Path(Template, Rc<LogQueue>),
 }
 
 /// One `access_log`.
@@ -118,7 +119,7 @@ struct AccessLog {
 struct LogConf {
     logs: Vec<Rc<AccessLog>>,
     off: bool,
-    cache: Option<Option<Rc<by_path::Cache>>>,
+    cache: Option<Option<Arc<by_path::Cache>>>,
 }
 
 impl Conf for LogConf {
@@ -186,7 +187,7 @@ fn access_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
                     format!("access_log \"{path}\" already defined with conflicting parameters");
                 return Err(ConfError::at(first, m));
             }
-            Target::Path(_) => {
+            Target::Path(..) => {
                 return Err(ConfError::at(first, "buffered logs cannot have variables in name"));
             }
             Target::Syslog(_) => {
@@ -207,7 +208,8 @@ fn target(cx: &mut Cx, word: &Word) -> Result<Target, ConfError> {
         use std::os::unix::ffi::OsStrExt;
         let path = cx.env.path(word.bytes());
         let text = Bytes::copy_from_slice(path.as_os_str().as_bytes());
-        return Ok(Target::Path(cx.template(&Word { text, ..word.clone() })?));
+        let path = cx.template(&Word { text, ..word.clone() })?;
+        return Ok(Target::Path(path, cx.env.logs.queue(word.bytes())));
     }
     let files = cx.env.logs.clone();
     Ok(Target::File(cx.main::<LogMain>().log(&files, word.bytes())))
@@ -299,9 +301,9 @@ fn open_log_file_cache(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         inactive_secs: inactive,
         valid_secs: valid,
         min_uses,
-        open: RefCell::default(),
+        open: std::sync::Mutex::default(),
     };
-    cx.loc::<LogConf>().cache = Some((!off).then(|| Rc::new(cache)));
+    cx.loc::<LogConf>().cache = Some((!off).then(|| Arc::new(cache)));
     Ok(())
 }
 
@@ -331,7 +333,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
             logs.push(Rc::new(AccessLog { target, format, filter: None }));
         }
     }
-    let by_path = logs.iter().any(|l| matches!(l.target, Target::Path(_)));
+    let by_path = logs.iter().any(|l| matches!(l.target, Target::Path(..)));
     let cache = conf.cache.clone().flatten();
     p.log.push(Box::new(Handler { logs, by_path, cache }));
     Ok(())
@@ -340,7 +342,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 struct Handler {
     logs: Vec<Rc<AccessLog>>,
     by_path: bool,
-    cache: Option<Rc<by_path::Cache>>,
+    cache: Option<Arc<by_path::Cache>>,
 }
 
 impl PhaseHandler for Handler {
@@ -377,15 +379,16 @@ impl Handler {
                     log.format.write(r, &mut line);
                     syslog.send(None, &line);
                 }
-                Target::Path(path) if paths => {
+                Target::Path(path, queue) if paths => {
                     let mut name = FilePath::new();
                     path.eval_into(r, &mut name);
-                    let mut line = FilePath::new();
+                    let mut line = Vec::with_capacity(256);
                     log.format.write(r, &mut line);
                     line.push(b'\n');
-                    by_path::append(r, self.cache.as_deref(), &name, &line);
+                    let file = files::append_file(r, &name);
+                    by_path::append(queue, self.cache.clone(), file, line, r.c().number);
                 }
-                Target::Path(_) => {}
+                Target::Path(..) => {}
             }
         }
     }

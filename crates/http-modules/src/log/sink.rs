@@ -1,19 +1,15 @@
-//! Files that lines go to. Lines of one turn of the loop leave with one write; with `buffer=` they
-//! are held back until it is full or `flush=` has passed.
+//! Files that lines go to. Lines of one turn of the loop are handed over together; with `buffer=`
+//! they are held back until it is full or `flush=` has passed. A thread writes them.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write as _};
 use std::rc::{Rc, Weak};
 
-use base::log::{Level, os_error};
 use event::Notify;
 use net::logs::LogFile;
 
 /// Lines are held back up to this size where no `buffer=` says otherwise.
 const GATHER_MAX: usize = 64 << 10;
-
-/// How often, in seconds, a failing file is told of in the error log.
-const COMPLAIN_SECS: u64 = 60;
 
 /// `buffer=`, `flush=` and `gzip=` of an `access_log`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,9 +30,6 @@ pub(super) struct FileLog {
     /// Told of the first line that is held back; the task behind it begins with the first line of
     /// all, which is after the fork.
     wake: RefCell<Option<Rc<Notify>>>,
-    /// The second in which the disk was full: nothing is tried in it.
-    full_at: Cell<u64>,
-    complained_at: Cell<Option<u64>>,
 }
 
 impl FileLog {
@@ -46,13 +39,12 @@ impl FileLog {
             buffer: Cell::new(None),
             held: RefCell::default(),
             wake: RefCell::default(),
-            full_at: Cell::new(0),
-            complained_at: Cell::new(None),
         });
+        log.file.complain();
         let weak = Rc::downgrade(&log);
         log.file.on_flush(Rc::new(move || {
             if let Some(log) = weak.upgrade() {
-                log.write_out();
+                log.write_out(true);
             }
         }));
         log
@@ -67,9 +59,6 @@ impl FileLog {
     /// Adds the line that `write` appends; the line feed is added here. `now`: it is not held back
     /// unless there is a `buffer=`.
     pub fn line(self: &Rc<Self>, now: bool, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.full_at.get() == base::time::unix_secs() {
-            return;
-        }
         // Taken out while it grows: evaluating a variable may do anything.
         let mut held = self.held.take();
         let before = held.len();
@@ -79,17 +68,17 @@ impl FileLog {
         let max = buffer.map_or(GATHER_MAX, |b| b.size);
         if held.len() > max {
             // Lines are not cut: those before go, and this one too if it alone is too long.
-            self.write(&held[..before]);
-            held.drain(..before);
+            let mut line = held.split_off(before);
+            self.hand_over(&mut held, false);
+            held.append(&mut line);
             if held.len() > max {
-                self.write(&held);
-                held.clear();
+                self.hand_over(&mut held, false);
             }
         }
         let first = !held.is_empty() && (before == 0 || held.len() < before);
         self.held.replace(held);
         if now && buffer.is_none() {
-            self.write_out();
+            self.write_out(true);
         } else if first && buffer.is_none_or(|b| b.flush_ms > 0) {
             self.wake();
         }
@@ -108,64 +97,24 @@ impl FileLog {
         wake
     }
 
-    /// Writes what is held back.
-    pub fn write_out(&self) {
-        let held = self.held.take();
-        if held.is_empty() {
-            return;
-        }
-        self.write(&held);
-        let mut held = held;
-        held.clear();
+    /// Hands over what is held back. `urgent`: it does not wait for company.
+    pub fn write_out(&self, urgent: bool) {
+        let mut held = self.held.take();
+        self.hand_over(&mut held, urgent);
         if held.capacity() <= GATHER_MAX && self.held.borrow().is_empty() {
             self.held.replace(held);
         }
     }
 
-    fn write(&self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let done = match self.buffer.get().and_then(|b| b.gzip) {
-            Some(level) => gzip(bytes, level).and_then(|z| self.whole(&z)),
-            None => self.whole(bytes),
-        };
-        if let Err(e) = done {
-            self.failed(&e);
-        }
-    }
-
-    fn whole(&self, bytes: &[u8]) -> io::Result<()> {
-        let n = self.file.write(bytes)?;
-        if n == bytes.len() {
-            return Ok(());
-        }
-        Err(io::Error::other(format!("incomplete: {n} of {}", bytes.len())))
-    }
-
-    #[cold]
-    fn failed(&self, e: &io::Error) {
-        let now = base::time::unix_secs();
-        if e.kind() == io::ErrorKind::StorageFull {
-            self.full_at.set(now);
-        }
-        if self.complained_at.get().is_some_and(|at| now < at + COMPLAIN_SECS) {
-            return;
-        }
-        self.complained_at.set(Some(now));
-        let (log, path) = (base::log::default(), self.file.path().display());
-        if e.raw_os_error().is_some() {
-            let e = os_error(e);
-            base::log!(log, Level::Alert, None, "write() to \"{path}\" failed {e}");
-        } else {
-            base::log!(log, Level::Alert, None, "write() to \"{path}\" was {e}");
-        }
+    fn hand_over(&self, lines: &mut Vec<u8>, urgent: bool) {
+        let gzip_level = self.buffer.get().and_then(|b| b.gzip);
+        self.file.append(lines, gzip_level.map(|level| (gzip as _, level)), urgent);
     }
 }
 
 impl Drop for FileLog {
     fn drop(&mut self) {
-        self.write_out();
+        self.write_out(true);
         // The task finds nobody and ends.
         if let Some(wake) = self.wake.get_mut() {
             wake.notify_one();
@@ -183,7 +132,7 @@ async fn writer(log: Weak<FileLog>, wake: Rc<Notify>) {
             event::sleep(ms).await;
         }
         match log.upgrade() {
-            Some(log) => log.write_out(),
+            Some(log) => log.write_out(false),
             None => return,
         }
     }

@@ -1,10 +1,12 @@
 //! Log files: each path open once, opened when the whole configuration was read, reopened together;
-//! and the `error_log` directive.
+//! and the `error_log` directive. Lines wait in a [`LogQueue`] each for a thread that writes them.
+
+mod queue;
+mod write;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,61 +15,63 @@ use base::log;
 use base::log::{Level, Log, Sink, debug, os_error};
 use conf::{ConfError, Node};
 
+pub use self::queue::{LogQueue, QUEUE_MAX, dropped};
+pub use self::write::{Call, Coding, Report, Trouble};
+
 use crate::syslog::{Syslog, SyslogSink};
 
 /// What new log files are made with, less the umask.
 const MODE: u32 = 0o644;
 
-/// Writes what is held back for a file, before it is reopened or the process ends.
+/// Hands over what is held back for a file, before it is reopened or the process ends.
 pub type Flush = Rc<dyn Fn()>;
 
 /// A log file, or standard error.
 pub struct LogFile {
-    /// Absolute; empty for standard error.
-    path: PathBuf,
-    fd: RefCell<Option<OwnedFd>>,
+    queue: Rc<LogQueue>,
     flush: RefCell<Vec<Flush>>,
-    /// The second in which the disk was full: no more is tried in it.
-    full_at: Cell<u64>,
 }
 
 impl LogFile {
-    fn new(path: PathBuf) -> LogFile {
-        let (fd, flush) = (RefCell::default(), RefCell::default());
-        LogFile { path, fd, flush, full_at: Cell::new(0) }
+    fn new(path: PathBuf, limit: &Rc<Cell<usize>>) -> LogFile {
+        let name = match path.as_os_str().is_empty() {
+            true => "stderr".to_owned(),
+            false => path.display().to_string(),
+        };
+        let queue = LogQueue::new(path, name, limit.clone());
+        LogFile { queue, flush: RefCell::default() }
     }
 
     /// The path; empty for standard error.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.queue.shared().path()
     }
 
     /// Whether this is standard error.
     pub fn is_stderr(&self) -> bool {
-        self.path.as_os_str().is_empty()
+        self.path().as_os_str().is_empty()
     }
 
-    /// Appends in one call. What was written is told, which on a full disk can be less than given.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_stderr() {
-            return os::file::write(io::stderr(), bytes);
-        }
-        match &*self.fd.borrow() {
-            Some(fd) => os::file::write(fd, bytes),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
+    /// Appends whole lines, in one write, and leaves an empty buffer. A thread writes them where
+    /// there is a loop that it would hold up; while lines wait they may be written together.
+    /// `urgent`: they do not wait for company. Lines for which there is no room are dropped and
+    /// counted.
+    pub fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, urgent: bool) {
+        self.queue.append(lines, coding, urgent);
+    }
+
+    /// Failures to write are told in the error log from now on.
+    pub fn complain(&self) {
+        self.queue.complain();
     }
 
     /// Makes standard error another name of this file, so that what libraries and the runtime have
     /// to say is not lost.
-    pub fn redirect_stderr(&self) -> io::Result<()> {
-        match &*self.fd.borrow() {
-            Some(fd) => os::fd::redirect_stderr(fd.as_fd()),
-            None => Ok(()),
-        }
+    pub fn redirect_stderr(&self) {
+        self.queue.redirect_stderr();
     }
 
-    /// Registers what is called before the file is reopened and by [`LogFiles::flush`].
+    /// Registers what is called before the file is reopened and by [`LogFiles::end`].
     pub fn on_flush(&self, flush: Flush) {
         self.flush.borrow_mut().push(flush);
     }
@@ -79,53 +83,27 @@ impl LogFile {
     }
 
     fn open(&self) -> io::Result<()> {
-        if !self.is_stderr() {
-            let fd = os::file::open_append(&self.path, MODE)?;
-            *self.fd.borrow_mut() = Some(fd);
+        match self.is_stderr() {
+            true => Ok(()),
+            false => self.queue.shared().open(),
         }
-        Ok(())
     }
 
-    /// Opens the path again (a log rotation has moved the old file away); on failure the old one
-    /// stays. `owner` is the user of the workers, who have to be able to do the same: the file
-    /// is made theirs.
+    /// Opens the path again (a log rotation has moved the old file away), behind the lines that
+    /// wait; on failure the old one stays.
     fn reopen(&self, owner: Option<u32>, log: &Log) {
         if self.is_stderr() {
             return;
         }
         self.flush();
-        let path = self.path.display();
-        let fail = |what: &str, e: io::Error| {
-            log!(log, Level::Emerg, None, "{what} failed {}", os_error(&e));
-        };
-        let fd = match os::file::open_append(&self.path, MODE) {
-            Ok(fd) => fd,
-            Err(e) => return fail(&format!("open() \"{path}\""), e),
-        };
-        if let Some(owner) = owner {
-            let meta = match os::file::fstat(&fd) {
-                Ok(meta) => meta,
-                Err(e) => return fail(&format!("stat() \"{path}\""), e),
-            };
-            if meta.uid != owner
-                && let Err(e) = os::file::chown_fd(&fd, Some(owner), None)
-            {
-                return fail(&format!("chown(\"{path}\", {owner})"), e);
-            }
-            if meta.mode & 0o600 != 0o600
-                && let Err(e) = os::file::chmod_fd(&fd, meta.mode & 0o7777 | 0o600)
-            {
-                return fail(&format!("chmod() \"{path}\""), e);
-            }
-        }
-        base::debug!(log, debug::EVENT, None, "reopen file \"{path}\"");
-        *self.fd.borrow_mut() = Some(fd);
+        base::debug!(log, debug::EVENT, None, "reopen file \"{}\"", self.path().display());
+        self.queue.reopen(owner);
     }
 }
 
 impl std::fmt::Debug for LogFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LogFile({:?})", self.path)
+        write!(f, "LogFile({:?})", self.path())
     }
 }
 
@@ -134,12 +112,33 @@ impl std::fmt::Debug for LogFile {
 pub struct LogFiles {
     prefix: PathBuf,
     files: RefCell<Vec<Rc<LogFile>>>,
+    /// Those of lines that go to files of many names.
+    queues: RefCell<Vec<Rc<LogQueue>>>,
+    queue_max: Rc<Cell<usize>>,
 }
 
 impl LogFiles {
     /// No files yet; relative paths will start from `prefix`.
     pub fn new(prefix: &Path) -> LogFiles {
-        LogFiles { prefix: prefix.to_owned(), files: RefCell::default() }
+        LogFiles {
+            prefix: prefix.to_owned(),
+            files: RefCell::default(),
+            queues: RefCell::default(),
+            queue_max: Rc::new(Cell::new(QUEUE_MAX)),
+        }
+    }
+
+    /// How many bytes may wait for a disk, for each file (`log_queue_size`).
+    pub fn set_queue_max(&self, bytes: usize) {
+        self.queue_max.set(bytes);
+    }
+
+    /// A queue for lines that go to files of many names, told of as `name`.
+    pub fn queue(&self, name: &[u8]) -> Rc<LogQueue> {
+        let name = log::lossy(name).into_owned();
+        let queue = LogQueue::new(PathBuf::new(), name, self.queue_max.clone());
+        self.queues.borrow_mut().push(queue.clone());
+        queue
     }
 
     /// The file at a path (empty: standard error), the same one for each time it is asked for. It
@@ -151,10 +150,10 @@ impl LogFiles {
             path => self.prefix.join(OsStr::from_bytes(path)),
         };
         let mut files = self.files.borrow_mut();
-        if let Some(file) = files.iter().find(|f| f.path == path) {
+        if let Some(file) = files.iter().find(|f| f.path() == path) {
             return file.clone();
         }
-        let file = Rc::new(LogFile::new(path));
+        let file = Rc::new(LogFile::new(path, &self.queue_max));
         files.push(file.clone());
         file
     }
@@ -163,7 +162,7 @@ impl LogFiles {
     pub fn open_all(&self) -> Result<(), ConfError> {
         for file in self.files.borrow().iter() {
             file.open().map_err(|e| {
-                let (path, e) = (file.path.display(), os_error(&e));
+                let (path, e) = (file.path().display(), os_error(&e));
                 ConfError::new(format!("open() \"{path}\" failed {e}"))
             })?;
         }
@@ -176,10 +175,21 @@ impl LogFiles {
         files.iter().for_each(|file| file.reopen(owner, log));
     }
 
-    /// Writes what is held back, before the process ends.
+    /// Hands over what is held back.
     pub fn flush(&self) {
         let files = self.files.borrow().clone();
         files.iter().for_each(|file| file.flush());
+    }
+
+    /// Writes all there is, before the process ends: the loop does not turn any more. What is
+    /// logged from now on is written at once. A disk that stands still is waited for a few seconds.
+    pub fn end(&self) {
+        self.flush();
+        let files = self.files.borrow();
+        let mut all: Vec<_> = files.iter().map(|file| file.queue.clone()).collect();
+        all.extend(self.queues.borrow().iter().cloned());
+        drop(files);
+        queue::end(&all);
     }
 
     /// The sink that an `error_log` directive describes. A level's log is made of the sinks of all
@@ -247,16 +257,7 @@ struct FileSink {
 
 impl Sink for FileSink {
     fn write_line(&self, _: Level, line: &[u8]) {
-        let now = base::time::unix_secs();
-        // A full disk is left alone for a second: each try could take long.
-        if self.file.full_at.get() == now {
-            return;
-        }
-        if let Err(e) = self.file.write(line)
-            && e.kind() == io::ErrorKind::StorageFull
-        {
-            self.file.full_at.set(now);
-        }
+        self.file.queue.line(line);
     }
 
     fn level(&self) -> Level {
@@ -341,11 +342,79 @@ mod tests {
 
         // The folder is gone: the old file stays in use.
         std::fs::remove_dir_all(&dir).unwrap();
+        log::set_default(log.clone());
         logs.reopen(None, &log);
         assert!(told.take().contains("failed (2: No such file or directory)"));
-        assert_eq!(same.write(b"x").unwrap(), 1);
+        same.append(&mut b"x\n".to_vec(), None, true);
+        assert_eq!(same.queue.shared().bytes(), 0);
         assert!(!logs.uses_stderr());
         assert!(logs.open(b"").is_stderr() && logs.uses_stderr());
+    }
+
+    #[test]
+    fn what_a_thread_writes_is_in_order_and_all_there() {
+        let dir = folder("queue");
+        let logs = LogFiles::new(&dir);
+        logs.set_queue_max(1000);
+        let (told, lines) = log::capture(Level::Error);
+        log::set_default(told);
+        let file = logs.open(b"a.log");
+        logs.open_all().unwrap();
+        let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+        let own = file.clone();
+        event_loop
+            .block_on(async move {
+                for n in 0..100 {
+                    own.append(&mut format!("{n}\n").into_bytes(), None, n % 9 == 0);
+                    if n % 10 == 0 {
+                        event::sleep(1).await;
+                    }
+                }
+            })
+            .unwrap();
+        // The loop turns no more: the end is written all the same, and what comes then, at once.
+        file.append(&mut b"100\n".to_vec(), None, false);
+        logs.end();
+        file.append(&mut b"101\n".to_vec(), None, false);
+        let want: String = (0..=101).map(|n| format!("{n}\n")).collect();
+        assert_eq!(std::fs::read_to_string(dir.join("a.log")).unwrap(), want);
+        assert_eq!(lines.take(), "");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn lines_that_nothing_takes_are_dropped_and_counted() {
+        let logs = LogFiles::new(Path::new("/"));
+        logs.set_queue_max(25);
+        let (told, lines) = log::capture(Level::Error);
+        log::set_default(told);
+        let queue = logs.queue(b"by path");
+        let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+        let before = dropped();
+        let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let into = order.clone();
+        let own = queue.clone();
+        event_loop
+            .block_on(async move {
+                for n in 0..10 {
+                    let into = into.clone();
+                    own.call(10, Box::new(move |_| into.lock().unwrap().push(n)));
+                }
+                while own.shared().bytes() > 0 {
+                    event::sleep(1).await;
+                }
+                event::sleep(5).await;
+            })
+            .unwrap();
+        assert_eq!(*order.lock().unwrap(), [0, 1]);
+        assert_eq!(dropped() - before, 8);
+        let told = lines.take();
+        let mut told = told.lines().map(|line| line.split_once(": ").unwrap().1);
+        let first = "lines for \"by path\" are dropped: 20 bytes wait to be written";
+        assert_eq!(told.next(), Some(first));
+        let last = "lines for \"by path\" are written again: 8 were dropped";
+        assert_eq!(told.next(), Some(last));
+        assert_eq!(told.next(), None);
     }
 
     #[test]

@@ -1,0 +1,366 @@
+//! The loop's side of a log: lines are handed over, and a thread writes them.
+//!
+//! ```text
+//!  lines of a turn ──▶ waiting (16 MB at most) ──▶ a thread: one write for all that waits
+//!                                                        │
+//!  what went wrong is logged ◀── a task of the loop ◀────┘
+//! ```
+//!
+//! Nothing here waits for a disk while the loop runs. A write to the page cache cannot be asked
+//! whether it would wait: ext4 has no `RWF_NOWAIT` for writes, and those that have it may write a
+//! part, which would tear a line where several workers share a file. So all of it goes to a thread,
+//! and is handed over once in a millisecond at most, which costs less than a write in every turn.
+//!
+//! Where there is no loop (in the master, at the start and at the very end) the caller writes.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base::log::Level;
+use event::{Notify, Presence};
+
+use super::write::{Call, Coding, Report, Shared, Trouble};
+
+/// Bytes that may wait for a disk, a file, where the configuration does not say.
+pub const QUEUE_MAX: usize = 16 << 20;
+
+/// How often lines are handed over at most, in milliseconds.
+const PACE_MS: u64 = 1;
+
+/// How often, in seconds, a failing file is told of in the error log.
+const COMPLAIN_SECS: u64 = 60;
+
+/// How long the end of a process is held up by disks that do not take the last lines.
+const LAST_WAIT: Duration = Duration::from_secs(3);
+
+thread_local! {
+    static DROPPED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Log lines that this process has dropped, because they came faster than a disk took them.
+pub fn dropped() -> u64 {
+    DROPPED.get()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Waits for lines.
+    Idle,
+    /// Has written a moment ago; what comes waits for company.
+    Pacing,
+    /// A thread writes.
+    Writing,
+}
+
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A thread, as long as there is a loop.
+    Thread,
+    /// The caller: the loop has ended.
+    Here,
+    /// Nobody: the loop has ended, and the disk did not take the last lines.
+    Lost,
+}
+
+/// How the task of a queue is spoken to.
+struct Signals {
+    wake: Notify,
+    stage: Cell<Stage>,
+    /// What waits is not to wait for company.
+    urgent: Cell<bool>,
+}
+
+/// Lines on their way to one place, in order.
+pub struct LogQueue {
+    shared: Arc<Shared>,
+    /// What is told of: a path.
+    name: String,
+    me: Weak<LogQueue>,
+    limit: Rc<Cell<usize>>,
+    signals: Rc<Signals>,
+    started: Cell<bool>,
+    way: Cell<Way>,
+    /// Lines that were dropped since the disk last took some.
+    dropped: Cell<u64>,
+    complains: Cell<bool>,
+    complained_at: Cell<Option<u64>>,
+    troubles: RefCell<Vec<Trouble>>,
+}
+
+impl std::fmt::Debug for LogQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogQueue({:?})", self.name)
+    }
+}
+
+impl LogQueue {
+    pub(super) fn new(path: PathBuf, name: String, limit: Rc<Cell<usize>>) -> Rc<LogQueue> {
+        let signals = Signals {
+            wake: Notify::new(),
+            stage: Cell::new(Stage::Idle),
+            urgent: Cell::new(false),
+        };
+        Rc::new_cyclic(|me| LogQueue {
+            shared: Arc::new(Shared::new(path)),
+            name,
+            me: me.clone(),
+            limit,
+            signals: Rc::new(signals),
+            started: Cell::new(false),
+            way: Cell::new(Way::Thread),
+            dropped: Cell::new(0),
+            complains: Cell::new(false),
+            complained_at: Cell::new(None),
+            troubles: RefCell::default(),
+        })
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Failures to write are logged from now on: those of an error log would be logged in itself.
+    pub(super) fn complain(&self) {
+        self.complains.set(true);
+    }
+
+    /// Takes whole lines and leaves an empty buffer. `urgent`: they do not wait for company.
+    pub(super) fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, urgent: bool) {
+        if lines.is_empty() {
+            return;
+        }
+        if !self.shared.put(lines, coding, self.limit.get()) {
+            let count = memchr::memchr_iter(b'\n', lines).count();
+            lines.clear();
+            self.overflow(count as u64);
+        }
+        self.kick(urgent);
+    }
+
+    /// Takes one line.
+    pub(super) fn line(&self, line: &[u8]) {
+        if !self.shared.put_line(line, self.limit.get()) {
+            self.overflow(1);
+        }
+        self.kick(false);
+    }
+
+    /// Takes work in the place of a line of so many bytes.
+    pub fn call(&self, bytes: usize, call: Call) {
+        if !self.shared.put_call(call, bytes, self.limit.get()) {
+            self.overflow(1);
+        }
+        self.kick(true);
+    }
+
+    pub(super) fn reopen(&self, owner: Option<u32>) {
+        self.shared.put_reopen(owner);
+        self.kick(true);
+    }
+
+    pub(super) fn redirect_stderr(&self) {
+        self.shared.put_stderr();
+        self.kick(true);
+    }
+
+    #[cold]
+    fn overflow(&self, lines: u64) {
+        DROPPED.set(DROPPED.get() + lines);
+        let before = self.dropped.replace(self.dropped.get() + lines);
+        if before == 0 {
+            let (name, bytes, log) = (&self.name, self.shared.bytes(), base::log::default());
+            base::log!(
+                log,
+                Level::Error,
+                None,
+                "lines for \"{name}\" are dropped: {bytes} bytes wait to be written"
+            );
+        }
+    }
+
+    fn kick(&self, urgent: bool) {
+        match (self.way.get(), event::presence()) {
+            (Way::Lost, _) => {}
+            (Way::Here, _) | (Way::Thread, Presence::Absent) => self.write_here(),
+            // Whatever comes next takes it along.
+            (Way::Thread, Presence::InUse) => {}
+            (Way::Thread, Presence::Free) => self.wake(urgent),
+        }
+    }
+
+    fn wake(&self, urgent: bool) {
+        if !self.started.replace(true) {
+            event::spawn(writer(self.me.clone(), self.shared.clone(), self.signals.clone()));
+        }
+        let signals = &self.signals;
+        if urgent {
+            signals.urgent.set(true);
+        }
+        match signals.stage.get() {
+            Stage::Idle => signals.wake.notify_one(),
+            Stage::Pacing if urgent => signals.wake.notify_one(),
+            Stage::Pacing | Stage::Writing => {}
+        }
+    }
+
+    fn write_here(&self) {
+        let report = self.shared.write_all();
+        self.written(report);
+    }
+
+    /// A round of writing is over.
+    fn written(&self, report: Report) {
+        if !report.troubles.is_empty() {
+            self.troubles.borrow_mut().extend(report.troubles);
+            self.tell();
+        }
+        if self.dropped.get() > 0 && self.shared.is_empty() {
+            let (lines, name) = (self.dropped.take(), &self.name);
+            base::log!(
+                base::log::default(),
+                Level::Error,
+                None,
+                "lines for \"{name}\" are written again: {lines} were dropped"
+            );
+        }
+    }
+
+    /// Logs what went wrong. Logging may come back here, so nothing is borrowed meanwhile.
+    #[cold]
+    fn tell(&self) {
+        let log = base::log::default();
+        for trouble in self.troubles.take() {
+            if trouble.of_writing && !self.may_complain() {
+                continue;
+            }
+            let Trouble { level, connection, message, error, .. } = trouble;
+            match error {
+                Some(e) => {
+                    let e = base::log::os_error(&e);
+                    base::log!(log, level, connection, "{message} failed {e}");
+                }
+                None => base::log!(log, level, connection, "{message}"),
+            }
+        }
+    }
+
+    fn may_complain(&self) -> bool {
+        let now = base::time::unix_secs();
+        if !self.complains.get()
+            || self.complained_at.get().is_some_and(|at| now < at + COMPLAIN_SECS)
+        {
+            return false;
+        }
+        self.complained_at.set(Some(now));
+        true
+    }
+
+    /// Begins to write the last lines, in a thread of its own: the loop has ended. `None` where
+    /// nothing waits.
+    fn begin_end(&self) -> Option<mpsc::Receiver<Report>> {
+        if self.shared.bytes() == 0 && self.shared.is_empty() {
+            self.way.set(Way::Here);
+            return None;
+        }
+        let (sender, receiver) = mpsc::channel();
+        let shared = self.shared.clone();
+        let spawned = thread::Builder::new().spawn(move || {
+            // Whoever waits for it may have lost patience.
+            let _ = sender.send(shared.write_all());
+        });
+        if spawned.is_err() {
+            self.write_here();
+            self.way.set(Way::Here);
+            return None;
+        }
+        Some(receiver)
+    }
+}
+
+/// Writes what waits in these queues; the loop has ended, and whatever else is logged is written by
+/// the caller. A disk that does not take it within some seconds is left.
+pub(super) fn end(queues: &[Rc<LogQueue>]) {
+    let until = Instant::now() + LAST_WAIT;
+    let begun: Vec<_> = queues.iter().map(|q| (q, q.begin_end())).collect();
+    let mut lost = Vec::new();
+    for (queue, receiver) in begun {
+        let Some(receiver) = receiver else { continue };
+        match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(report) => {
+                queue.way.set(Way::Here);
+                queue.written(report);
+            }
+            Err(_) => {
+                queue.way.set(Way::Lost);
+                lost.push(queue);
+            }
+        }
+    }
+    for queue in lost {
+        let (name, bytes, log) = (&queue.name, queue.shared.bytes(), base::log::default());
+        base::log!(
+            log,
+            Level::Error,
+            None,
+            "the last {bytes} bytes for \"{name}\" could not be written in time"
+        );
+    }
+}
+
+impl Drop for LogQueue {
+    fn drop(&mut self) {
+        if self.started.get() {
+            // The task finds nobody and ends.
+            self.signals.wake.notify_one();
+        }
+        if self.way.get() == Way::Lost || self.shared.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        // What goes wrong now has nobody to tell it.
+        match event::presence() {
+            Presence::Free => {
+                let _ = event::pool::for_logs().detach(move || drop(shared.write_all()));
+            }
+            Presence::Absent | Presence::InUse => drop(shared.write_all()),
+        }
+    }
+}
+
+/// The task of a queue: hands over what waits, again and again.
+async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>) {
+    let mut last_ms: Option<u64> = None;
+    loop {
+        if shared.is_empty() {
+            signals.stage.set(Stage::Idle);
+            signals.wake.notified().await;
+        }
+        let since = last_ms.map_or(u64::MAX, |last| base::time::now_ms().saturating_sub(last));
+        if since < PACE_MS && !signals.urgent.get() {
+            signals.stage.set(Stage::Pacing);
+            event::race(event::sleep(PACE_MS - since), signals.wake.notified()).await;
+        }
+        signals.urgent.set(false);
+        if queue.strong_count() == 0 {
+            return;
+        }
+        if shared.is_empty() {
+            continue;
+        }
+        signals.stage.set(Stage::Writing);
+        let of_thread = shared.clone();
+        let written = event::pool::for_logs().run(move || of_thread.write_all()).await;
+        last_ms = Some(base::time::now_ms());
+        let Some(queue) = queue.upgrade() else { return };
+        match written {
+            Ok(report) => queue.written(report),
+            // Where no thread can be had, lines are worth a wait.
+            Err(_) => queue.write_here(),
+        }
+    }
+}
