@@ -301,6 +301,7 @@ fn bodies_of_responses() {
             }
             assert!(c.response().body == want, "{path}");
         }
+        weir.wait_for_log("error.log", filed);
         let log = weir.error_log();
         let files = log.matches(filed).count();
         assert_eq!(files, 1, "{log}");

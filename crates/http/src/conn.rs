@@ -17,7 +17,7 @@
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -134,7 +134,7 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
             After::Park => {}
             After::Close => return,
             After::Linger => {
-                Box::pin(unless_forced(&main, linger(&c))).await;
+                unless_forced(&main, Box::pin(linger(&c)).as_mut()).await;
                 return;
             }
             After::Reset => return reset(c),
@@ -152,7 +152,7 @@ fn reset(c: Rc<Conn>) {
 async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     let kept = c.requests.get() > 0;
     main.stats.add(Field::Waiting, 1);
-    let woken = unless_forced(main, wait(c, &main.gate, patience_ms, kept)).await;
+    let woken = unless_forced(main, pin!(wait(c, &main.gate, patience_ms, kept))).await;
     main.stats.sub(Field::Waiting, 1);
     let Some(woken) = woken else { return false };
     if let Err(e) = &woken
@@ -202,7 +202,11 @@ async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
         Some(after) => after,
         None => {
             main.stats.add(Field::Reading, 1);
-            match unless_forced(main, batch(c, main, &mut r)).await {
+            let done = {
+                let batch = pin!(batch(c, main, &mut r));
+                unless_forced(main, batch).await
+            };
+            match done {
                 Some(after) => {
                     main.stats.sub(Field::Reading, 1);
                     after
@@ -221,8 +225,10 @@ async fn serve(c: &Rc<Conn>, main: &Rc<HttpMain>) -> After {
 
 /// Runs `future` until it ends, or until connections are given up: it is dropped then. Costs
 /// nothing meanwhile, as everything that could wait is woken when that comes.
-async fn unless_forced<T>(main: &HttpMain, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
+async fn unless_forced<T>(
+    main: &HttpMain,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
     std::future::poll_fn(|cx| match main.forced.get() {
         true => Poll::Ready(None),
         false => future.as_mut().poll(cx).map(Some),

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::rc::{Rc, Weak};
 
 use event::Notify;
-use net::logs::LogFile;
+use net::logs::{Haste, LogFile};
 
 /// Lines are held back up to this size where no `buffer=` says otherwise.
 const GATHER_MAX: usize = 64 << 10;
@@ -44,7 +44,7 @@ impl FileLog {
         let weak = Rc::downgrade(&log);
         log.file.on_flush(Rc::new(move || {
             if let Some(log) = weak.upgrade() {
-                log.write_out(true);
+                log.write_out(Haste::Now);
             }
         }));
         log
@@ -69,16 +69,16 @@ impl FileLog {
         if held.len() > max {
             // Lines are not cut: those before go, and this one too if it alone is too long.
             let mut line = held.split_off(before);
-            self.hand_over(&mut held, false);
+            self.hand_over(&mut held, Haste::Later);
             held.append(&mut line);
             if held.len() > max {
-                self.hand_over(&mut held, false);
+                self.hand_over(&mut held, Haste::Later);
             }
         }
         let first = !held.is_empty() && (before == 0 || held.len() < before);
         self.held.replace(held);
         if now && buffer.is_none() {
-            self.write_out(true);
+            self.write_out(Haste::Soon);
         } else if first && buffer.is_none_or(|b| b.flush_ms > 0) {
             self.wake();
         }
@@ -97,24 +97,24 @@ impl FileLog {
         wake
     }
 
-    /// Hands over what is held back. `urgent`: it does not wait for company.
-    pub fn write_out(&self, urgent: bool) {
+    /// Hands over what is held back.
+    pub fn write_out(&self, haste: Haste) {
         let mut held = self.held.take();
-        self.hand_over(&mut held, urgent);
+        self.hand_over(&mut held, haste);
         if held.capacity() <= GATHER_MAX && self.held.borrow().is_empty() {
             self.held.replace(held);
         }
     }
 
-    fn hand_over(&self, lines: &mut Vec<u8>, urgent: bool) {
+    fn hand_over(&self, lines: &mut Vec<u8>, haste: Haste) {
         let gzip_level = self.buffer.get().and_then(|b| b.gzip);
-        self.file.append(lines, gzip_level.map(|level| (gzip as _, level)), urgent);
+        self.file.append(lines, gzip_level.map(|level| (gzip as _, level)), haste);
     }
 }
 
 impl Drop for FileLog {
     fn drop(&mut self) {
-        self.write_out(true);
+        self.write_out(Haste::Now);
         // The task finds nobody and ends.
         if let Some(wake) = self.wake.get_mut() {
             wake.notify_one();
@@ -132,7 +132,7 @@ async fn writer(log: Weak<FileLog>, wake: Rc<Notify>) {
             event::sleep(ms).await;
         }
         match log.upgrade() {
-            Some(log) => log.write_out(false),
+            Some(log) => log.write_out(Haste::Later),
             None => return,
         }
     }

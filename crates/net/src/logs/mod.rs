@@ -15,7 +15,7 @@ use base::log;
 use base::log::{Level, Log, Sink, debug, os_error};
 use conf::{ConfError, Node};
 
-pub use self::queue::{LogQueue, QUEUE_MAX, dropped};
+pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
 use crate::syslog::{Syslog, SyslogSink};
@@ -54,10 +54,9 @@ impl LogFile {
 
     /// Appends whole lines, in one write, and leaves an empty buffer. A thread writes them where
     /// there is a loop that it would hold up; while lines wait they may be written together.
-    /// `urgent`: they do not wait for company. Lines for which there is no room are dropped and
-    /// counted.
-    pub fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, urgent: bool) {
-        self.queue.append(lines, coding, urgent);
+    /// Lines for which there is no room are dropped and counted.
+    pub fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, haste: Haste) {
+        self.queue.append(lines, coding, haste);
     }
 
     /// Failures to write are told in the error log from now on.
@@ -256,8 +255,9 @@ struct FileSink {
 }
 
 impl Sink for FileSink {
-    fn write_line(&self, _: Level, line: &[u8]) {
-        self.file.queue.line(line);
+    fn write_line(&self, level: Level, line: &[u8]) {
+        let haste = if level < Level::Debug { Haste::Now } else { Haste::Soon };
+        self.file.queue.line(line, haste);
     }
 
     fn level(&self) -> Level {
@@ -345,7 +345,7 @@ mod tests {
         log::set_default(log.clone());
         logs.reopen(None, &log);
         assert!(told.take().contains("failed (2: No such file or directory)"));
-        same.append(&mut b"x\n".to_vec(), None, true);
+        same.append(&mut b"x\n".to_vec(), None, Haste::Now);
         assert_eq!(same.queue.shared().bytes(), 0);
         assert!(!logs.uses_stderr());
         assert!(logs.open(b"").is_stderr() && logs.uses_stderr());
@@ -364,8 +364,9 @@ mod tests {
         let own = file.clone();
         event_loop
             .block_on(async move {
+                let hastes = [Haste::Now, Haste::Soon, Haste::Later];
                 for n in 0..100 {
-                    own.append(&mut format!("{n}\n").into_bytes(), None, n % 9 == 0);
+                    own.append(&mut format!("{n}\n").into_bytes(), None, hastes[n % 3]);
                     if n % 10 == 0 {
                         event::sleep(1).await;
                     }
@@ -373,9 +374,9 @@ mod tests {
             })
             .unwrap();
         // The loop turns no more: the end is written all the same, and what comes then, at once.
-        file.append(&mut b"100\n".to_vec(), None, false);
+        file.append(&mut b"100\n".to_vec(), None, Haste::Later);
         logs.end();
-        file.append(&mut b"101\n".to_vec(), None, false);
+        file.append(&mut b"101\n".to_vec(), None, Haste::Later);
         let want: String = (0..=101).map(|n| format!("{n}\n")).collect();
         assert_eq!(std::fs::read_to_string(dir.join("a.log")).unwrap(), want);
         assert_eq!(lines.take(), "");

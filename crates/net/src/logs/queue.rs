@@ -9,7 +9,7 @@
 //! Nothing here waits for a disk while the loop runs. A write to the page cache cannot be asked
 //! whether it would wait: ext4 has no `RWF_NOWAIT` for writes, and those that have it may write a
 //! part, which would tear a line where several workers share a file. So all of it goes to a thread,
-//! and is handed over once in a millisecond at most, which costs less than a write in every turn.
+//! and is handed over once in some milliseconds, which costs less than a write in every turn.
 //!
 //! Where there is no loop (in the master, at the start and at the very end) the caller writes.
 
@@ -28,8 +28,28 @@ use super::write::{Call, Coding, Report, Shared, Trouble};
 /// Bytes that may wait for a disk, a file, where the configuration does not say.
 pub const QUEUE_MAX: usize = 16 << 20;
 
-/// How often lines are handed over at most, in milliseconds.
-const PACE_MS: u64 = 1;
+/// How long lines wait for company, if others were written a moment ago. To hand over costs more
+/// than a write, so that it pays where lines are many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Haste {
+    /// Not at all: somebody looks for them.
+    Now,
+    /// The last of a connection: its client may look for it soon.
+    Soon,
+    /// There will be more.
+    Later,
+}
+
+impl Haste {
+    /// How long at most, in milliseconds, since others were written.
+    const fn ms(self) -> u64 {
+        match self {
+            Haste::Now => 0,
+            Haste::Soon => 2,
+            Haste::Later => 5,
+        }
+    }
+}
 
 /// How often, in seconds, a failing file is told of in the error log.
 const COMPLAIN_SECS: u64 = 60;
@@ -71,8 +91,8 @@ enum Way {
 struct Signals {
     wake: Notify,
     stage: Cell<Stage>,
-    /// What waits is not to wait for company.
-    urgent: Cell<bool>,
+    /// That of the most hasty line that waits.
+    haste: Cell<Haste>,
 }
 
 /// Lines on their way to one place, in order.
@@ -103,7 +123,7 @@ impl LogQueue {
         let signals = Signals {
             wake: Notify::new(),
             stage: Cell::new(Stage::Idle),
-            urgent: Cell::new(false),
+            haste: Cell::new(Haste::Later),
         };
         Rc::new_cyclic(|me| LogQueue {
             shared: Arc::new(Shared::new(path)),
@@ -129,8 +149,8 @@ impl LogQueue {
         self.complains.set(true);
     }
 
-    /// Takes whole lines and leaves an empty buffer. `urgent`: they do not wait for company.
-    pub(super) fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, urgent: bool) {
+    /// Takes whole lines and leaves an empty buffer.
+    pub(super) fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, haste: Haste) {
         if lines.is_empty() {
             return;
         }
@@ -139,15 +159,15 @@ impl LogQueue {
             lines.clear();
             self.overflow(count as u64);
         }
-        self.kick(urgent);
+        self.kick(haste);
     }
 
     /// Takes one line.
-    pub(super) fn line(&self, line: &[u8]) {
+    pub(super) fn line(&self, line: &[u8], haste: Haste) {
         if !self.shared.put_line(line, self.limit.get()) {
             self.overflow(1);
         }
-        self.kick(false);
+        self.kick(haste);
     }
 
     /// Takes work in the place of a line of so many bytes.
@@ -155,17 +175,17 @@ impl LogQueue {
         if !self.shared.put_call(call, bytes, self.limit.get()) {
             self.overflow(1);
         }
-        self.kick(true);
+        self.kick(Haste::Now);
     }
 
     pub(super) fn reopen(&self, owner: Option<u32>) {
         self.shared.put_reopen(owner);
-        self.kick(true);
+        self.kick(Haste::Now);
     }
 
     pub(super) fn redirect_stderr(&self) {
         self.shared.put_stderr();
-        self.kick(true);
+        self.kick(Haste::Now);
     }
 
     #[cold]
@@ -183,27 +203,28 @@ impl LogQueue {
         }
     }
 
-    fn kick(&self, urgent: bool) {
+    fn kick(&self, haste: Haste) {
         match (self.way.get(), event::presence()) {
             (Way::Lost, _) => {}
             (Way::Here, _) | (Way::Thread, Presence::Absent) => self.write_here(),
             // Whatever comes next takes it along.
             (Way::Thread, Presence::InUse) => {}
-            (Way::Thread, Presence::Free) => self.wake(urgent),
+            (Way::Thread, Presence::Free) => self.wake(haste),
         }
     }
 
-    fn wake(&self, urgent: bool) {
+    fn wake(&self, haste: Haste) {
         if !self.started.replace(true) {
             event::spawn(writer(self.me.clone(), self.shared.clone(), self.signals.clone()));
         }
         let signals = &self.signals;
-        if urgent {
-            signals.urgent.set(true);
+        let more = haste < signals.haste.get();
+        if more {
+            signals.haste.set(haste);
         }
         match signals.stage.get() {
             Stage::Idle => signals.wake.notify_one(),
-            Stage::Pacing if urgent => signals.wake.notify_one(),
+            Stage::Pacing if more => signals.wake.notify_one(),
             Stage::Pacing | Stage::Writing => {}
         }
     }
@@ -340,12 +361,16 @@ async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>
             signals.stage.set(Stage::Idle);
             signals.wake.notified().await;
         }
-        let since = last_ms.map_or(u64::MAX, |last| base::time::now_ms().saturating_sub(last));
-        if since < PACE_MS && !signals.urgent.get() {
+        loop {
+            let since = last_ms.map_or(u64::MAX, |last| base::time::now_ms().saturating_sub(last));
+            let left = signals.haste.get().ms().saturating_sub(since);
+            if left == 0 {
+                break;
+            }
             signals.stage.set(Stage::Pacing);
-            event::race(event::sleep(PACE_MS - since), signals.wake.notified()).await;
+            event::race(event::sleep(left), signals.wake.notified()).await;
         }
-        signals.urgent.set(false);
+        signals.haste.set(Haste::Later);
         if queue.strong_count() == 0 {
             return;
         }
