@@ -46,6 +46,7 @@ pub mod static_file;
 pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
+pub mod tunnel;
 pub mod userid;
 pub mod uwsgi;
 pub mod welcome;
@@ -56,6 +57,7 @@ use http::build::Modules;
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
+    &http::early_hints::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
@@ -106,6 +108,7 @@ pub static MODULES: Modules = &[
     &uwsgi::MODULE,
     &scgi::MODULE,
     &memcached::MODULE,
+    &tunnel::MODULE,
     &welcome::MODULE,
 ];
 

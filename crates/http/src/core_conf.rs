@@ -347,5 +347,7 @@ settings! {
         underscores_in_headers: bool = false,
         /// `merge_slashes`.
         merge_slashes: bool = true,
+        /// CONNECT is not refused: some location of the server passes it on.
+        allow_connect: bool = false,
     }
 }

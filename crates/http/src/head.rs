@@ -40,6 +40,12 @@ pub(crate) fn framing(r: &mut Request) -> Framing {
     if r.flags.header_only {
         return if r.out.content_length.is_some() { Framing::Length } else { Framing::None };
     }
+    // What follows belongs to a tunnel (RFC 9110 section 9.3.6).
+    if r.method == Method::Connect && (200..300).contains(&status) {
+        r.out.content_length = None;
+        r.flags.keepalive = false;
+        return Framing::None;
+    }
     let chunks = r.head.version > Version::HTTP_10 && r.loc.core.chunked_transfer_encoding;
     if chunks && (r.out.expect_trailers || r.out.content_length.is_none()) {
         r.out.content_length = None;

@@ -15,6 +15,7 @@ mod core_listen;
 pub mod core_pages;
 mod core_vars;
 pub mod cx;
+pub mod early_hints;
 pub mod engine;
 pub mod files;
 mod filter;

@@ -31,7 +31,14 @@ fn checked(r: &mut Request) -> Result<(), u16> {
         return refuse(r, 400, "HTTP/1.1 request without \"Host\" header");
     }
     match r.head.method {
-        Method::Connect => return refuse(r, 405, "CONNECT method"),
+        Method::Connect if r.head.version != Version::HTTP_11 || !r.server.core.allow_connect => {
+            return refuse(r, 405, "CONNECT method");
+        }
+        Method::Connect if r.head.has_body() => {
+            return refuse(r, 400, "CONNECT request with body");
+        }
+        // What follows its head is not HTTP.
+        Method::Connect => r.flags.keepalive = false,
         Method::Trace => return refuse(r, 405, "TRACE method"),
         _ => {}
     }
@@ -68,6 +75,10 @@ fn host(r: &mut Request) -> Result<(), u16> {
 fn uri(r: &mut Request) -> Result<(), u16> {
     let Request { uri, args, buf, head, server, .. } = r;
     let bytes = buf.filled();
+    if head.form == TargetForm::Authority {
+        uri.push(b'/');
+        return Ok(());
+    }
     if head.plain_path {
         uri.extend_from_slice(head.path.of(bytes));
         args.extend_from_slice(head.args.of(bytes));

@@ -30,7 +30,6 @@ pub const WITH: &[&str] = &[
 
 /// What nginx builds by default and is not built in.
 pub const WITHOUT: &[&str] = &[
-    "--without-http_tunnel_module",
     "--without-http_grpc_module",
     "--without-http_upstream_sticky_module",
     "--without-http-cache",

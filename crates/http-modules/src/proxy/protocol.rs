@@ -58,6 +58,10 @@ impl Protocol for Http {
         "http://"
     }
 
+    fn is_http(&self) -> bool {
+        true
+    }
+
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16> {
         self.parser.reset();
         self.is_head = self.head.write(r, &self.uri, &self.host, out.writer_for(1024))?;

@@ -92,6 +92,8 @@ struct Exchange {
     cached: bool,
     /// Bytes of interim responses so far.
     interim: usize,
+    /// Early hints wait for being sent to the client.
+    hints: bool,
     body: RequestBody,
 }
 
@@ -142,6 +144,7 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
         sent: false,
         cached: false,
         interim: 0,
+        hints: false,
         body,
     };
     x.drive(r).await
@@ -370,7 +373,11 @@ impl Exchange {
                 Ok(None) if broken.is_none() => {}
                 Ok(Some(n)) if n > 0 => {
                     r.upstream_mut().now().received += n as u64;
-                    match self.parse_head(r, &mut page)? {
+                    let head = self.parse_head(r, &mut page)?;
+                    if std::mem::take(&mut self.hints) && crate::send::flush(r).await.is_err() {
+                        return Err(Stop::ClientGone);
+                    }
+                    match head {
                         Some(len) => return Ok((page, len, broken.is_none())),
                         None => continue,
                     }
@@ -442,6 +449,9 @@ impl Exchange {
                     if self.interim > INTERIM_MAX {
                         return Err(too_big(r));
                     }
+                    if r.upstream_mut().head.status == 103 {
+                        self.pass_hints(r, page.filled());
+                    }
                     page.consume(len);
                     r.upstream_mut().forget_response();
                     if page.is_empty() {
@@ -475,6 +485,23 @@ impl Exchange {
                 }
             };
         }
+    }
+
+    /// Writes early hints for the client, where it is to have them.
+    #[cold]
+    fn pass_hints(&mut self, r: &mut Request, text: &[u8]) {
+        if self.interim > self.conf.buffer_size {
+            r.log(Level::Info, format_args!("upstream sent too big early hints"));
+            return;
+        }
+        if !crate::early_hints::wanted(r) {
+            return;
+        }
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let shown = head.fields.iter().filter(|f| !self.conf.hidden.has(f.id, f.name.of(text)));
+        crate::early_hints::write(r, shown.map(|f| (f.name.of(text), f.value.of(text))));
+        r.upstream_mut().head = head;
+        self.hints = !r.wire.is_empty();
     }
 
     /// Whether a status is to be answered by another server, or by `error_page`.

@@ -78,10 +78,11 @@ pub(super) fn copy(
         return Accepted::Redirect;
     }
     // Passed on, these are the upstream's to say, or not to say.
-    if !head.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
+    let http = protocol.is_http();
+    if http && !head.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
         r.out.server = Some(Bytes::new());
     }
-    if !head.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
+    if http && !head.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
         r.out.date = Some(Bytes::new());
     }
     r.out.status = head.status;
@@ -94,7 +95,7 @@ pub(super) fn copy(
     if conf.force_ranges {
         r.out.allow_ranges = true;
     }
-    if head.status == 101 && r.head.has(FieldId::Upgrade) {
+    if head.status == 101 && r.head.has(FieldId::Upgrade) || protocol.only_connects() {
         return Accepted::Upgrade;
     }
     if !buffering {

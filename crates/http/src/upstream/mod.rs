@@ -99,6 +99,12 @@ pub trait Protocol {
     /// Whether a body of unknown length can be sent in the chunked coding.
     fn chunked_requests(&self) -> bool;
 
+    /// A head without Server or Date is passed on without them where it may have them: the upstream
+    /// is an HTTP server, whose they are to say. Else ours are added.
+    fn is_http(&self) -> bool {
+        false
+    }
+
     /// Nothing is sent and no head comes: a connection is all that is wanted, and the client is
     /// answered when it stands.
     fn only_connects(&self) -> bool {

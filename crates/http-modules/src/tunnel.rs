@@ -1,0 +1,162 @@
+//! `tunnel`: CONNECT requests, whose connections are carried to another server as they are.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::{ConfError, Node, Word};
+use http::core_conf::CoreSrvDraft;
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft, next};
+use http::upstream::directives::Shared;
+use http::upstream::{self, HeadStep, Job, Progress, Protocol, Sink};
+use http::{join_directives, upstream_directives};
+use mem::{Buf, Chain};
+use proto::h1::{Method, ResponseHead};
+
+use crate::gateway::Gateway;
+use crate::gateway::pass::{self, Pass, To};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "tunnel",
+    directives: DIRECTIVES,
+    confs: &[
+        ConfType::of::<Pass<TunnelConf>>(Scope::Location),
+        ConfType::of::<TunnelConf>(Scope::Location),
+    ],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    OWN,
+    upstream_directives!("tunnel", TunnelConf, connecting),
+    upstream_directives!("tunnel", TunnelConf, sockets),
+    upstream_directives!("tunnel", TunnelConf, send_lowat),
+);
+
+const OWN: &[Directive<Cx>] = &[directive(
+    "tunnel_pass",
+    C::SERVER.or(C::LOCATION).or(C::IF_LOCATION),
+    Args::NONE.or(Args::T1),
+    "$host:$request_port",
+    "The server that CONNECT requests are carried to.",
+    set_pass,
+)];
+
+/// What was written at one level; see the directives.
+#[derive(Default)]
+pub(crate) struct TunnelConf {
+    up: Draft,
+}
+
+impl Conf for TunnelConf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.up.merge(&prev.up);
+        Ok(())
+    }
+}
+
+impl Shared for TunnelConf {
+    const NEXT_UPSTREAM: &[(&str, u64)] =
+        &[("error", next::ERROR), ("timeout", next::TIMEOUT), ("off", next::OFF)];
+
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
+    }
+}
+
+impl Gateway for TunnelConf {
+    const PREFIX: &'static str = "tunnel";
+    const SCHEME: &'static str = "";
+    const USES_FILES: bool = false;
+}
+
+fn set_pass(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let asked = Bytes::from_static(b"$host:$request_port");
+    let word = match n.args.first() {
+        Some(word) => word.clone(),
+        None => Word { text: asked, ..n.name.clone() },
+    };
+    pass::set_to::<TunnelConf>(cx, n, &word)?;
+    cx.srv::<CoreSrvDraft>().allow_connect = Some(true);
+    Ok(())
+}
+
+struct Handler {
+    to: To<TunnelConf>,
+    conf: Rc<UpConf>,
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let Some(to) = To::<TunnelConf>::of(l) else { return Ok(()) };
+    let conf = l.conf::<TunnelConf>().up.finish("tunnel", &[], &pass::folder::<TunnelConf>(l))?;
+    p.content_handler = Some(Box::new(Handler { to, conf }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.method != Method::Connect {
+            return Verdict::Status(405).into();
+        }
+        let target = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = Box::new(Tunnel);
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
+}
+
+/// An exchange that consists of a connection.
+struct Tunnel;
+
+impl Protocol for Tunnel {
+    fn scheme(&self) -> &'static str {
+        TunnelConf::SCHEME
+    }
+
+    fn only_connects(&self) -> bool {
+        true
+    }
+
+    fn request(&mut self, _: &mut Request, _: &mut Chain) -> Result<(), u16> {
+        Ok(())
+    }
+
+    fn sends_body(&self) -> bool {
+        false
+    }
+
+    fn chunked_requests(&self) -> bool {
+        false
+    }
+
+    fn head(&mut self, _: &[u8], head: &mut ResponseHead) -> HeadStep {
+        head.clear();
+        head.status = 200;
+        HeadStep::Done(0)
+    }
+
+    fn begin_body(&mut self, _: &ResponseHead) -> Progress {
+        Progress::More
+    }
+
+    fn body(&mut self, _: Buf, _: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+        Ok(Progress::More)
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        true
+    }
+
+    fn reusable(&self) -> bool {
+        false
+    }
+}
