@@ -15,6 +15,7 @@ mod drivers;
 mod idle;
 mod options;
 mod proc;
+mod proxied;
 mod report;
 mod server;
 mod storm;
@@ -52,6 +53,11 @@ const LOADS: &[Load] = &[
     load("idle", "10,000 idle keep-alive connections: memory each", true, idle::run),
     load("blocks", "start and reload with 1, 1,000 and 10,000 servers", true, blocks::run),
     load("syscalls", "system calls a request, 1 KB file", true, syscalls::run),
+    load("proxy", "1 KB passed on over kept connections, 64 connections", true, proxied::run),
+    load("proxy-1m", "1 MB passed on, buffered", false, proxied::run),
+    load("proxy-1m-unbuffered", "the same without buffering", false, proxied::run),
+    load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
+    load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),

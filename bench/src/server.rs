@@ -301,7 +301,7 @@ pub fn new_folder() -> Outcome<PathBuf> {
 }
 
 /// The files that the loads ask for.
-fn write_files(prefix: &Path) -> Outcome {
+pub fn write_files(prefix: &Path) -> Outcome {
     for (name, len) in [("1k.txt", 1 << 10), ("100k.bin", 100 << 10), ("1m.bin", 1 << 20)] {
         let bytes: Vec<u8> = b"0123456789abcdef".iter().copied().cycle().take(len).collect();
         let path = prefix.join("site").join(name);
@@ -353,7 +353,8 @@ fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome 
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn free_port() -> Outcome<u16> {
+/// A port that nobody listens on.
+pub fn free_port() -> Outcome<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())
         .map(|a| a.port())

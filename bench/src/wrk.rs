@@ -94,7 +94,8 @@ pub fn run(load: &Load<'_>) -> Outcome<Result> {
     finish(start(load)?)
 }
 
-fn parse(text: &str) -> Option<Result> {
+/// Reads a line of figures.
+pub fn parse(text: &str) -> Option<Result> {
     let line = text.lines().find_map(|l| l.strip_prefix("RESULT "))?;
     let n: Vec<u64> =
         line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;

@@ -2,7 +2,8 @@
 //! edge-triggered epoll, a fixed response of 1 KB for each request head that came in. It reads no
 //! HTTP beyond the empty line; it is no server, it is what a server is compared with.
 //!
-//! `floor PORT [close]`: with `close`, each connection is closed after its first answer.
+//! `floor PORT [close|echo]`: with `close`, each connection is closed after its first answer; with
+//! `echo`, a connection is upgraded by its first request, and gives back what comes then.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +23,15 @@ const LISTENER: u64 = u64::MAX;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(port) = args.next().and_then(|p| p.parse().ok()) else {
-        eprintln!("usage: floor PORT [close]");
+        eprintln!("usage: floor PORT [close|echo]");
         return ExitCode::from(2);
     };
-    let close = args.next().as_deref() == Some("close");
-    match serve(port, close) {
+    let mode = match args.next().as_deref() {
+        Some("close") => Mode::Close,
+        Some("echo") => Mode::Echo,
+        _ => Mode::Keep,
+    };
+    match serve(port, mode) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("floor: {e}");
@@ -35,18 +40,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// What becomes of a connection that was answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Keep,
+    Close,
+    Echo,
+}
+
 /// A connection and what the kernel did not take at once.
 struct Connection {
     fd: OwnedFd,
     unsent: VecDeque<u8>,
+    upgraded: bool,
 }
 
-fn serve(port: u16, close: bool) -> rustix::io::Result<()> {
+fn serve(port: u16, mode: Mode) -> rustix::io::Result<()> {
     let listener = listen(port)?;
     let queue = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64(LISTENER);
     epoll::add(&queue, &listener, data, epoll::EventFlags::IN)?;
-    let response = response(close);
+    let response = response(mode);
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Vec::with_capacity(512);
     let mut received = Vec::with_capacity(16 * 1024);
@@ -63,7 +77,7 @@ fn serve(port: u16, close: bool) -> rustix::io::Result<()> {
             }
             let Some(slot) = connections.get_mut(event.data.u64() as usize) else { continue };
             let Some(connection) = slot else { continue };
-            if !answer(connection, &response, &mut received, close) {
+            if !answer(connection, &response, &mut received, mode) {
                 *slot = None;
             }
         }
@@ -79,8 +93,13 @@ fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn response(close: bool) -> Vec<u8> {
-    let connection = if close { "close" } else { "keep-alive" };
+fn response(mode: Mode) -> Vec<u8> {
+    if mode == Mode::Echo {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                    Connection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+        return head.as_bytes().to_vec();
+    }
+    let connection = if mode == Mode::Close { "close" } else { "keep-alive" };
     let mut bytes = format!(
         "HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Type: text/plain\r\n\
          Content-Length: {BODY}\r\nConnection: {connection}\r\n\r\n"
@@ -110,12 +129,13 @@ fn accept_all(
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
-        connections[index] = Some(Connection { fd, unsent: VecDeque::new() });
+        connections[index] = Some(Connection { fd, unsent: VecDeque::new(), upgraded: false });
     }
 }
 
 /// Answers what came in; false when the connection is over.
-fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, close: bool) -> bool {
+fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> bool {
+    let close = mode == Mode::Close;
     received.clear();
     let requests = match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
         Ok((_, 0)) => return false,
@@ -123,14 +143,13 @@ fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, close: bo
         Err(Errno::AGAIN | Errno::INTR) => 0,
         Err(_) => return false,
     };
+    if c.upgraded {
+        return send(c, received);
+    }
+    c.upgraded = mode == Mode::Echo && requests > 0;
     if c.unsent.is_empty() && requests == 1 {
         // The usual case: one request, one send, nothing copied.
-        match net::send(&c.fd, response, SendFlags::NOSIGNAL) {
-            Ok(sent) => c.unsent.extend(&response[sent..]),
-            Err(Errno::AGAIN) => c.unsent.extend(response),
-            Err(_) => return false,
-        }
-        return !close;
+        return send(c, response) && !close;
     }
     for _ in 0..requests {
         c.unsent.extend(response);
@@ -143,4 +162,18 @@ fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, close: bo
         }
     }
     !close || requests == 0
+}
+
+/// Sends what goes at once and keeps the rest.
+fn send(c: &mut Connection, bytes: &[u8]) -> bool {
+    if !c.unsent.is_empty() {
+        c.unsent.extend(bytes);
+        return true;
+    }
+    match net::send(&c.fd, bytes, SendFlags::NOSIGNAL) {
+        Ok(sent) => c.unsent.extend(&bytes[sent..]),
+        Err(Errno::AGAIN) => c.unsent.extend(bytes),
+        Err(_) => return false,
+    }
+    true
 }

@@ -54,11 +54,6 @@ pub(crate) async fn ready_now<F: Future>(f: F) -> Option<F::Output> {
     .await
 }
 
-/// Waits for `f` where `on`, else for ever.
-pub(crate) async fn only_if<F: Future>(on: bool, f: F) -> F::Output {
-    if on { f.await } else { std::future::pending().await }
-}
-
 /// Waits until the client is known to be gone. Of several that wait on one connection (a request
 /// and its subrequests) only the first is told; the others go on as if nothing was.
 pub(crate) async fn client_end(c: &Conn) {

@@ -1,0 +1,287 @@
+//! Requests passed on: the server on CPU 0, the backend beside the load on CPU 1.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::options::Options;
+use crate::report::{self, median, row};
+use crate::server::{Kind, Server, Setup, free_port, new_folder, write_files};
+use crate::{Outcome, proc, wrk};
+
+const CONFIG: &str = include_str!("../configs/proxy.conf");
+const HAPROXY: &str = include_str!("../configs/haproxy.cfg");
+const PHP_FPM: &str = include_str!("../configs/php-fpm.conf");
+const STATIC: &str = include_str!("../configs/static.conf");
+
+/// What answers behind the servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// The bare responder.
+    Floor,
+    /// The same, giving back what came once the connection was upgraded.
+    Echo,
+    /// nginx with files.
+    Nginx,
+    /// PHP.
+    Php,
+}
+
+struct Shape {
+    path: &'static str,
+    connections: usize,
+    behind: Behind,
+    haproxy: bool,
+}
+
+fn shape(name: &str) -> Shape {
+    let usual = Shape { path: "/1k", connections: 64, behind: Behind::Floor, haproxy: true };
+    let files = Shape { haproxy: false, behind: Behind::Nginx, ..usual };
+    match name {
+        "proxy-1m" => Shape { path: "/1m.bin", ..files },
+        "proxy-1m-unbuffered" => Shape { path: "/unbuffered/1m.bin", ..files },
+        "fastcgi" => {
+            Shape { path: "/script.php", connections: 8, behind: Behind::Php, haproxy: false }
+        }
+        "websocket" => {
+            Shape { path: "/echo", connections: 1000, behind: Behind::Echo, haproxy: false }
+        }
+        _ => usual,
+    }
+}
+
+/// A helping process on one CPU; its folder goes with it.
+struct Helper {
+    port: u16,
+    prefix: PathBuf,
+    child: Child,
+}
+
+impl Helper {
+    fn start(
+        cpu: u8,
+        program: &Path,
+        arguments: &[String],
+        port: u16,
+        at: PathBuf,
+    ) -> Outcome<Self> {
+        let output = fs::File::create(at.join("output.txt")).map_err(|e| e.to_string())?;
+        let child = Command::new("taskset")
+            .args(["-c", &cpu.to_string()])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", program.display()))?;
+        let mut helper = Self { port, prefix: at, child };
+        let began = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            let ended = helper.child.try_wait().is_ok_and(|ended| ended.is_some());
+            if ended || began.elapsed() > Duration::from_secs(10) {
+                let said = fs::read_to_string(helper.prefix.join("output.txt"));
+                let said = said.unwrap_or_default();
+                return Err(format!("{} does not listen: {said}", program.display()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(helper)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let pids = proc::tree(self.child.id());
+        for pid in pids {
+            proc::signal(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.prefix);
+    }
+}
+
+fn write(path: &Path, text: &str) -> Outcome {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// php-fpm has its version in its name.
+fn php_fpm() -> Outcome<PathBuf> {
+    let found = fs::read_dir("/usr/sbin").into_iter().flatten().flatten().map(|e| e.path());
+    let is =
+        |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("php-fpm"));
+    found.into_iter().find(is).ok_or("no php-fpm (Debian: apt-get install php-fpm)".to_string())
+}
+
+fn user() -> &'static str {
+    if rustix::process::getuid().is_root() { "user root;" } else { "" }
+}
+
+fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
+    let (port, prefix) = (free_port()?, new_folder()?);
+    let text = |p: &Path| p.to_string_lossy().into_owned();
+    let (program, arguments) = match behind {
+        Behind::Floor => (options.floor.clone(), vec![port.to_string()]),
+        Behind::Echo => (options.floor.clone(), vec![port.to_string(), "echo".to_string()]),
+        Behind::Nginx => {
+            write_files(&prefix)?;
+            let conf = STATIC
+                .replace("%USER%", user())
+                .replace("%PREFIX%", &text(&prefix))
+                .replace("%PORT%", &port.to_string())
+                .replace("%ROOT%", &text(&prefix.join("site")))
+                .replace("%CONNECTIONS%", "4096");
+            let names = ["USE", "ONLY_NGINX", "FILE_CACHE", "GENERATION", "BLOCKS"];
+            let conf = names.iter().fold(conf, |c, n| c.replace(&format!("%{n}%"), ""));
+            write(&prefix.join("server.conf"), &conf)?;
+            let args = ["-p", &text(&prefix), "-c", "server.conf", "-g", "daemon off;"];
+            (options.nginx.clone(), args.map(str::to_string).to_vec())
+        }
+        Behind::Php => {
+            let user = if user().is_empty() { "" } else { "user = root\ngroup = root" };
+            let conf = PHP_FPM
+                .replace("%PREFIX%", &text(&prefix))
+                .replace("%PORT%", &port.to_string())
+                .replace("%USER%", user);
+            write(&prefix.join("fpm.conf"), &conf)?;
+            write(&prefix.join("script.php"), "<?php echo str_repeat('x', 1024);\n")?;
+            let args = ["-R", "-n", "-y", &text(&prefix.join("fpm.conf"))];
+            (php_fpm()?, args.map(str::to_string).to_vec())
+        }
+    };
+    Helper::start(1, &program, &arguments, port, prefix)
+}
+
+fn haproxy(backend: &Helper) -> Outcome<Helper> {
+    let (port, prefix) = (free_port()?, new_folder()?);
+    let conf = HAPROXY
+        .replace("%PORT%", &port.to_string())
+        .replace("%BACKEND%", &format!("127.0.0.1:{}", backend.port));
+    let path = prefix.join("haproxy.cfg");
+    write(&path, &conf)?;
+    let arguments = ["-f".to_string(), path.to_string_lossy().into_owned()];
+    Helper::start(0, Path::new("/usr/sbin/haproxy"), &arguments, port, prefix)
+}
+
+/// What is measured: one of the servers, or HAProxy.
+enum Subject {
+    Server(Server),
+    Haproxy(Helper),
+}
+
+impl Subject {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Server(s) => s.kind.name(),
+            Self::Haproxy(_) => "haproxy",
+        }
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Self::Server(s) => s.port,
+            Self::Haproxy(h) => h.port,
+        }
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        match self {
+            Self::Server(s) => s.pids(),
+            Self::Haproxy(h) => proc::tree(h.child.id()),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Series {
+    rate: Vec<f64>,
+    cpu_us: Vec<f64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    errors: u64,
+}
+
+/// Runs a load against every server, round after round.
+pub fn run(options: &Options, name: &str) -> Outcome {
+    let shape = shape(name);
+    let behind = backend(options, shape.behind)?;
+    let setup = Setup {
+        template: CONFIG,
+        fill: vec![
+            ("%BACKEND%", format!("127.0.0.1:{}", behind.port)),
+            ("%SCRIPT%", behind.prefix.join("script.php").to_string_lossy().into_owned()),
+        ],
+        ..Setup::default()
+    };
+    let mut subjects = Vec::new();
+    for &kind in options.servers.iter().filter(|k| k.is_real()) {
+        let server = Subject::Server(Server::start(options, kind, &setup)?.0);
+        subjects.push((server, Series::default()));
+    }
+    if shape.haproxy && Path::new("/usr/sbin/haproxy").exists() {
+        subjects.push((Subject::Haproxy(haproxy(&behind)?), Series::default()));
+    }
+    for (subject, _) in &subjects {
+        load(options, &shape, subject.port(), 1)?;
+    }
+    for _ in 0..options.rounds {
+        for (subject, series) in &mut subjects {
+            let pids = subject.pids();
+            let before = proc::cpu_ns(&pids);
+            let result = load(options, &shape, subject.port(), options.seconds)?;
+            let cpu_ns = proc::cpu_ns(&pids) - before;
+            series.rate.push(result.rate());
+            series.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
+            series.p50.push(result.p50_us as f64);
+            series.p99.push(result.p99_us as f64);
+            series.errors += result.failures();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    print(&subjects);
+    Ok(())
+}
+
+fn load(options: &Options, shape: &Shape, port: u16, seconds: u32) -> Outcome<wrk::Result> {
+    let Shape { path, connections, behind, .. } = *shape;
+    if behind == Behind::Echo {
+        let program = options.floor.with_file_name("echoes");
+        let arguments = [port.to_string(), connections.to_string(), seconds.to_string()];
+        let output =
+            Command::new("taskset").args(["-c", "1"]).arg(&program).args(arguments).output();
+        let output = output.map_err(|e| format!("{}: {e}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        return wrk::parse(&text)
+            .ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let (pipeline, close, files) = (false, false, None);
+    wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files })
+}
+
+fn print(subjects: &[(Subject, Series)]) {
+    let mut rows = vec![row(["server", "requests/s", "CPU us/req", "p50 us", "p99 us", "errors"])];
+    for (subject, s) in subjects {
+        rows.push(row([
+            subject.name(),
+            &format!("{:.0}", median(&s.rate)),
+            &format!("{:.2}", median(&s.cpu_us)),
+            &format!("{:.0}", median(&s.p50)),
+            &format!("{:.0}", median(&s.p99)),
+            &s.errors.to_string(),
+        ]));
+    }
+    report::table(&rows);
+    let nginx = Kind::Nginx.name();
+    let Some((_, reference)) = subjects.iter().find(|(s, _)| s.name() == nginx) else { return };
+    for (subject, s) in subjects.iter().filter(|(s, _)| s.name() != nginx) {
+        println!(
+            "{} / {nginx}: CPU {}, requests/s {}, p99 {}",
+            subject.name(),
+            report::ratios(&s.cpu_us, &reference.cpu_us),
+            report::ratios(&s.rate, &reference.rate),
+            report::ratios(&s.p99, &reference.p99)
+        );
+    }
+}
