@@ -9,10 +9,12 @@
 mod blocks;
 mod cached;
 mod cgroup;
+mod client;
 mod cold;
 mod differential;
 mod drivers;
 mod idle;
+mod mixed;
 mod options;
 mod proc;
 mod proxied;
@@ -62,6 +64,7 @@ const LOADS: &[Load] = &[
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("differential", "the same requests to both: what differs", false, differential::run),
+    load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];

@@ -9,7 +9,7 @@ pub const USAGE: &str = "\
 usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
-  --seconds S       length of a round (4)
+  --seconds S       length of a round (4), of the mixed load (60)
   --storm-seconds S length of a storm (60)
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
@@ -18,6 +18,10 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --requests N      connections of the differential load (2000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone
+  --clients N       of the mixed load (32)
+  --driver NAME     weir's event method in the mixed load
+  --reload-every S  in the mixed load (5), 0 for never
+  --kill-workers    in the mixed load: every 7 seconds, one
 
 loads (without a name, those that take less than a minute):";
 
@@ -47,6 +51,15 @@ pub struct Options {
     pub seed: u64,
     /// One of them alone.
     pub only: Option<usize>,
+    /// Clients of the mixed load.
+    pub clients: usize,
+    /// Weir's event method in the mixed load.
+    pub driver: Option<String>,
+    /// Seconds between reloads in the mixed load.
+    pub reload_every: u64,
+    /// Whether the mixed load kills workers.
+    pub kill_workers: bool,
+    seconds_given: bool,
 }
 
 impl Options {
@@ -66,6 +79,11 @@ impl Options {
             requests: 2_000,
             seed: 1,
             only: None,
+            clients: 32,
+            driver: None,
+            reload_every: 5,
+            kill_workers: false,
+            seconds_given: false,
         };
         let mut asked = None;
         while let Some(arg) = args.next() {
@@ -76,15 +94,25 @@ impl Options {
             if name == "help" {
                 return Err(String::new());
             }
+            if name == "kill-workers" {
+                options.kill_workers = true;
+                continue;
+            }
             let value = args.next().ok_or(format!("--{name} needs a value"))?;
             match name {
                 "rounds" => options.rounds = number(name, &value)?,
-                "seconds" => options.seconds = number(name, &value)?,
+                "seconds" => {
+                    options.seconds = number(name, &value)?;
+                    options.seconds_given = true;
+                }
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,
                 "seed" => options.seed = number(name, &value)?,
                 "only" => options.only = Some(number(name, &value)?),
+                "clients" => options.clients = number(name, &value)?,
+                "reload-every" => options.reload_every = number(name, &value)?,
+                "driver" => options.driver = Some(value),
                 "nginx" => options.nginx = PathBuf::from(value),
                 "weir" => options.weir = PathBuf::from(value),
                 "servers" => asked = Some(value),
@@ -104,6 +132,11 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// Length of the mixed load.
+    pub fn mixed_seconds(&self) -> u64 {
+        if self.seconds_given { self.seconds.into() } else { 60 }
     }
 }
 

@@ -86,6 +86,8 @@ pub struct Setup {
     pub template: &'static str,
     /// What stands for names in it, besides the usual ones.
     pub fill: Vec<(&'static str, String)>,
+    /// The CPUs it runs on, as `taskset` wants them.
+    pub cpus: &'static str,
     /// Control groups that it joins, by the file for that.
     pub groups: Vec<PathBuf>,
     /// A folder to serve, instead of one of its own with the usual files.
@@ -103,6 +105,7 @@ impl Default for Setup {
             close: false,
             template: CONFIG,
             fill: Vec::new(),
+            cpus: "0",
             groups: Vec::new(),
             root: None,
         }
@@ -121,7 +124,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on CPU 0 and waits until it answers. Gives the time that took, too: from
+    /// Starts a server and waits until it answers. Gives the time that took, too: from
     /// the start of the program to the first answer of the last `server` block.
     pub fn start(options: &Options, kind: Kind, setup: &Setup) -> Outcome<(Self, Duration)> {
         let prefix = new_folder()?;
@@ -133,7 +136,7 @@ impl Server {
         let mut command = Command::new("sh");
         // The shell joins the groups, and the server takes its place.
         command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
-        command.args(["taskset", "-c", "0"]).arg(binary);
+        command.args(["taskset", "-c", setup.cpus]).arg(binary);
         if kind.is_real() {
             write_config(&prefix, kind, port, setup)?;
             let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
@@ -193,9 +196,14 @@ impl Server {
         }
     }
 
-    /// The folder of its files.
+    /// Its own folder.
     pub fn prefix(&self) -> &Path {
         &self.prefix
+    }
+
+    /// The folder of files that it serves, unless it was given another.
+    pub fn root(&self) -> PathBuf {
+        self.prefix.join("site")
     }
 
     /// The process ids of the whole tree.
@@ -315,6 +323,9 @@ fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome 
     let mut only_nginx = String::new();
     if kind == Kind::Nginx {
         for what in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
+            if setup.template.contains(&format!("{what}_temp_path")) {
+                continue;
+            }
             let folder = prefix.join("tmp").join(what);
             fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             only_nginx.push_str(&format!("{what}_temp_path {};\n", folder.display()));

@@ -1,0 +1,459 @@
+//! A client of the mixed load: asks for this and that, checks what comes, and often gives up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::Outcome;
+
+/// Nothing came for so long: nothing will come. Long enough for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const FILES: &[(&str, usize)] = &[
+    ("empty.txt", 0),
+    ("small.txt", 1 << 10),
+    ("page.txt", 20_000),
+    ("middle.txt", 100 << 10),
+    ("large0.bin", 4 << 20),
+    ("large1.bin", 4 << 20),
+    ("large2.bin", (4 << 20) - 1),
+    ("large3.bin", 3_000_001),
+];
+
+/// Where the same files are served in different ways.
+const PLACES: &[&str] =
+    &["auto", "threads", "off", "copied", "direct", "held", "slow", "proxied", "streamed"];
+
+const PAGE: &str = "a<!--#include virtual=\"/auto/small.txt\" -->b\
+    <!--#include virtual=\"/proxied/page.txt\" -->c<!--#include virtual=\"/off/middle.txt\" -->d";
+
+/// The files that are served, and what is in them.
+pub struct Site {
+    folder: PathBuf,
+    files: Vec<(&'static str, Vec<u8>)>,
+    page: Vec<u8>,
+}
+
+impl Site {
+    /// Writes them below a folder.
+    pub fn new(folder: PathBuf) -> Outcome<Self> {
+        let mut files = Vec::new();
+        for (n, &(name, len)) in FILES.iter().enumerate() {
+            files.push((name, (0..len).map(|i| ((i / 7 + n) % 251) as u8).collect::<Vec<u8>>()));
+        }
+        let text = |name: &str| files.iter().find(|f| f.0 == name).map_or(&[][..], |f| &f.1);
+        let page =
+            [b"a", text("small.txt"), b"b", text("page.txt"), b"c", text("middle.txt"), b"d"];
+        let page = page.concat();
+        let site = Self { folder, files, page };
+        for (name, bytes) in &site.files {
+            site.write(&format!("files/{name}"), bytes)?;
+        }
+        site.write("page/page.html", PAGE.as_bytes())?;
+        fs::create_dir_all(site.uploads()).map_err(|e| format!("uploads: {e}"))?;
+        Ok(site)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Outcome {
+        let path = self.folder.join(name);
+        let write = |path: &Path| {
+            fs::create_dir_all(path.parent().unwrap_or(path))?;
+            let mut file = fs::File::create(path)?;
+            file.write_all(bytes)?;
+            // What is not on the disk cannot be dropped from memory.
+            file.sync_all()
+        };
+        write(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// Where uploads go.
+    pub fn uploads(&self) -> PathBuf {
+        self.folder.join("put")
+    }
+
+    /// Drops one file, or a part of it, from memory, as far as the system likes.
+    pub fn forget(&self, turn: usize) {
+        let (name, bytes) = &self.files[turn % self.files.len()];
+        if let Ok(file) = fs::File::open(self.folder.join("files").join(name)) {
+            let part = std::num::NonZeroU64::new(bytes.len() as u64 / (1 + turn as u64 % 3));
+            let _ = rustix::fs::fadvise(&file, 0, part, rustix::fs::Advice::DontNeed);
+        }
+    }
+}
+
+/// What came of it all.
+#[derive(Default)]
+pub struct Seen {
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Answers, and requests given up, by what was asked for.
+    pub kinds: BTreeMap<String, u64>,
+    /// What should not have happened, by kind.
+    pub failures: BTreeMap<String, u64>,
+    /// Requests that were given up on purpose.
+    pub given_up: u64,
+}
+
+impl Seen {
+    /// Answers in all.
+    pub fn answered(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// Adds what another client saw.
+    pub fn add(&mut self, other: Self) {
+        fn sum<K: Ord>(to: &mut BTreeMap<K, u64>, from: BTreeMap<K, u64>) {
+            for (key, count) in from {
+                *to.entry(key).or_default() += count;
+            }
+        }
+        sum(&mut self.statuses, other.statuses);
+        sum(&mut self.kinds, other.kinds);
+        sum(&mut self.failures, other.failures);
+        self.given_up += other.given_up;
+    }
+}
+
+/// Why there was no whole answer.
+enum Lost {
+    /// It was given up on purpose.
+    GivenUp,
+    /// It should have come; how it failed.
+    Failed(&'static str),
+}
+
+/// How a request is given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    Not,
+    /// Half of the request is sent.
+    HalfAsked,
+    Asked,
+    /// So many bytes of the answer are read.
+    After(usize),
+    /// No more is sent, and the answer is read as far as it comes.
+    HalfClosed,
+}
+
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+    keep: bool,
+}
+
+/// A client. It keeps its connection as long as it may.
+pub struct Client {
+    id: usize,
+    port: u16,
+    site: Arc<Site>,
+    stop: Arc<AtomicBool>,
+    random: u64,
+    seen: Seen,
+    kept: Option<TcpStream>,
+}
+
+impl Client {
+    /// Number `id` of some; each does the same in each run.
+    pub fn new(id: usize, port: u16, site: Arc<Site>, stop: Arc<AtomicBool>) -> Self {
+        let random = 0x9e37_79b9_7f4a_7c15 ^ (id as u64 + 1);
+        Self { id, port, site, stop, random, seen: Seen::default(), kept: None }
+    }
+
+    /// Asks until it is to stop.
+    pub fn run(mut self) -> Seen {
+        while !self.stop.load(Ordering::Relaxed) {
+            self.one();
+            std::thread::sleep(Duration::from_millis(self.below(20) as u64));
+        }
+        self.seen
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        // xorshift: what is asked for need not be a secret.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 33) as usize) % limit.max(1)
+    }
+
+    fn one(&mut self) {
+        let site = Arc::clone(&self.site);
+        match self.below(100) {
+            0..60 => {
+                let place = PLACES[self.below(PLACES.len())];
+                let (name, body) = &site.files[self.below(site.files.len())];
+                self.get(place, &format!("/{place}/{name}"), "", 200, Some(body));
+            }
+            60..68 => {
+                let place = PLACES[self.below(PLACES.len())];
+                let (name, body) = &site.files[1 + self.below(site.files.len() - 1)];
+                let from = self.below(body.len());
+                let to = from + 1 + self.below(body.len() - from);
+                let range = format!("Range: bytes={from}-{}\r\n", to - 1);
+                self.get("range", &format!("/{place}/{name}"), &range, 206, Some(&body[from..to]));
+            }
+            68..78 => self.get("page", "/page/page.html", "", 200, Some(&site.page)),
+            78..86 => {
+                let name = ["page.txt", "middle.txt"][self.below(2)];
+                let accept = "Accept-Encoding: gzip\r\n";
+                self.get("gzipped", &format!("/gzipped/{name}"), accept, 200, None);
+            }
+            86..90 => self.get("listed", "/listed/", "", 200, None),
+            90..93 => self.get("none", "/auto/none.txt", "", 404, None),
+            _ => self.upload(),
+        }
+    }
+
+    fn leave(&mut self, len: usize) -> Leave {
+        match self.below(20) {
+            0 => Leave::HalfAsked,
+            1 => Leave::Asked,
+            2 | 3 => Leave::After(1 + self.below(len + 300)),
+            4 => Leave::HalfClosed,
+            _ => Leave::Not,
+        }
+    }
+
+    fn get(&mut self, kind: &str, path: &str, fields: &str, status: u16, body: Option<&[u8]>) {
+        let leave = self.leave(body.map_or(1000, <[u8]>::len));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        let Some(answer) = self.ask(kind, request.as_bytes(), leave) else { return };
+        if answer.status != status {
+            self.fail(&format!("{kind}: status {}", answer.status));
+        } else if body.is_some_and(|body| body != answer.body) {
+            self.fail(&format!("{kind}: another body"));
+        }
+    }
+
+    /// Puts a file, gets it, and deletes it.
+    fn upload(&mut self) {
+        let len = [0, 10, 5_000, 300_000][self.below(4)];
+        let body: Vec<u8> = (0..len).map(|i| (i % 253) as u8).collect();
+        let name = format!("/put/{}", self.id);
+        let mut put =
+            format!("PUT {name} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n")
+                .into_bytes();
+        put.extend_from_slice(&body);
+        let leave = if self.below(5) == 0 { Leave::HalfAsked } else { Leave::Not };
+        match self.ask("put", &put, leave) {
+            Some(Answer { status: 201 | 204, .. }) => {
+                let get = format!("GET {name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+                if let Some(got) = self.ask("got", get.as_bytes(), Leave::Not)
+                    && (got.status != 200 || got.body != body)
+                {
+                    self.fail("put: another body");
+                }
+            }
+            Some(other) => self.fail(&format!("put: status {}", other.status)),
+            None => {}
+        }
+        let delete = format!("DELETE {name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        // Whatever was there before.
+        for _ in 0..3 {
+            let answer = self.ask("delete", delete.as_bytes(), Leave::Not);
+            if answer.is_some_and(|a| a.status == 204 || a.status == 404) {
+                return;
+            }
+        }
+        self.fail("delete");
+    }
+
+    fn fail(&mut self, what: &str) {
+        *self.seen.failures.entry(what.to_string()).or_default() += 1;
+    }
+
+    /// One request; nothing where it was given up or failed, which is counted.
+    fn ask(&mut self, kind: &str, request: &[u8], leave: Leave) -> Option<Answer> {
+        *self.seen.kinds.entry(kind.to_string()).or_default() += 1;
+        let fresh = self.kept.is_none();
+        let lost = match self.exchange(request, leave) {
+            Ok(answer) => {
+                *self.seen.statuses.entry(answer.status).or_default() += 1;
+                return Some(answer);
+            }
+            Err(lost) => lost,
+        };
+        match lost {
+            Lost::GivenUp => self.seen.given_up += 1,
+            Lost::Failed("stuck") => {
+                self.fail("stuck");
+                println!(
+                    "stuck: {kind} {}",
+                    String::from_utf8_lossy(&request[..request.len().min(80)])
+                );
+            }
+            Lost::Failed(what) => {
+                let on = if fresh { "new" } else { "kept" };
+                self.fail(&format!("{kind}: {what} on a {on} connection"));
+            }
+        }
+        None
+    }
+
+    fn exchange(&mut self, request: &[u8], leave: Leave) -> Result<Answer, Lost> {
+        let mut stream = match self.kept.take() {
+            Some(stream) => stream,
+            None => {
+                connect(self.port).map_err(|e| Lost::Failed(failure(e.kind(), "not connected")))?
+            }
+        };
+        let asked = match leave {
+            Leave::HalfAsked => &request[..self.below(request.len())],
+            _ => request,
+        };
+        if let Err(e) = stream.write_all(asked)
+            && leave == Leave::Not
+        {
+            return Err(Lost::Failed(failure(e.kind(), "not sent")));
+        }
+        match leave {
+            Leave::HalfAsked | Leave::Asked => return self.give_up(&stream),
+            Leave::HalfClosed => drop(stream.shutdown(Shutdown::Write)),
+            Leave::After(_) | Leave::Not => {}
+        }
+        // Some read slowly.
+        let pause = if self.below(10) == 0 { self.below(10) as u64 } else { 0 };
+        let limit = if let Leave::After(bytes) = leave { bytes } else { usize::MAX };
+        match read_answer(&mut stream, limit, pause) {
+            Err(Lost::GivenUp) => self.give_up(&stream),
+            // Whether a client that has closed its half gets all of it is not promised.
+            Err(Lost::Failed(what)) if leave == Leave::HalfClosed && what != "stuck" => {
+                Err(Lost::GivenUp)
+            }
+            Ok(answer) => {
+                if answer.keep && leave != Leave::HalfClosed {
+                    self.kept = Some(stream);
+                }
+                Ok(answer)
+            }
+            failed => failed,
+        }
+    }
+
+    /// Closes, sometimes with a reset.
+    fn give_up(&mut self, stream: &TcpStream) -> Result<Answer, Lost> {
+        if self.below(2) == 0 {
+            let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+        }
+        Err(Lost::GivenUp)
+    }
+}
+
+fn connect(port: u16) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn failure(kind: ErrorKind, otherwise: &'static str) -> &'static str {
+    match kind {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "stuck",
+        _ => otherwise,
+    }
+}
+
+/// Where an answer ends.
+enum Framing {
+    Length(usize),
+    Chunked,
+}
+
+fn read_answer(stream: &mut TcpStream, limit: usize, pause_ms: u64) -> Result<Answer, Lost> {
+    let mut got = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut head = None;
+    loop {
+        if head.is_none()
+            && let Some(at) = got.windows(4).position(|w| w == b"\r\n\r\n")
+        {
+            head = Some((at + 4, parse_head(&got[..at + 4])?));
+        }
+        if let Some((at, (status, framing, keep))) = &head {
+            let body = match framing {
+                Framing::Length(len) if got.len() - at >= *len => Some(got[*at..at + len].to_vec()),
+                Framing::Length(_) => None,
+                Framing::Chunked if !got.ends_with(b"0\r\n\r\n") => None,
+                Framing::Chunked => joined(&got[*at..]),
+            };
+            if let Some(body) = body {
+                return Ok(Answer { status: *status, body, keep: *keep });
+            }
+        }
+        if got.len() >= limit {
+            return Err(Lost::GivenUp);
+        }
+        if pause_ms > 0 {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) if got.is_empty() => return Err(Lost::Failed("closed unanswered")),
+            Ok(0) => return Err(Lost::Failed("cut")),
+            Ok(len) => got.extend_from_slice(&buffer[..len]),
+            Err(e) if got.is_empty() => return Err(Lost::Failed(failure(e.kind(), "reset"))),
+            Err(e) => return Err(Lost::Failed(failure(e.kind(), "reset in the answer"))),
+        }
+    }
+}
+
+fn parse_head(head: &[u8]) -> Result<(u16, Framing, bool), Lost> {
+    let text = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let status = text.split(' ').nth(1).and_then(|s| s.parse().ok());
+    let status = status.ok_or(Lost::Failed("no status"))?;
+    let field = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let framing = match (status, field("content-length"), field("transfer-encoding")) {
+        (204, _, _) => Framing::Length(0),
+        (_, Some(len), _) => Framing::Length(len.parse().unwrap_or(0)),
+        (_, None, Some("chunked")) => Framing::Chunked,
+        _ => return Err(Lost::Failed("an answer without a length")),
+    };
+    Ok((status, framing, field("connection") != Some("close")))
+}
+
+/// The chunks of a body put together; nothing while the last one is missing.
+fn joined(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n")?;
+        let len = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?, 16).ok()?;
+        let from = line + 2;
+        if rest.len() < from + len + 2 {
+            return None;
+        }
+        if len == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(&rest[from..from + len]);
+        rest = &rest[from + len + 2..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_put_together() {
+        assert_eq!(joined(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"), Some(b"abcd".to_vec()));
+        assert_eq!(joined(b"3\r\nabc\r\n0\r\n"), None);
+        assert_eq!(joined(b"5\r\n0\r\n\r\n"), None, "an end that is none");
+    }
+
+    #[test]
+    fn heads_tell_where_bodies_end() {
+        let parsed =
+            parse_head(b"HTTP/1.1 206 X\r\nContent-Length: 12\r\nConnection: close\r\n\r\n");
+        assert!(matches!(parsed, Ok((206, Framing::Length(12), false))));
+        let parsed = parse_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert!(matches!(parsed, Ok((200, Framing::Chunked, true))));
+        assert!(parse_head(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! A little of everything for a long time: what leaks, what hangs, what is logged.
+//!
+//! Clients ask for small, large and cold files, in memory and through threads, for pages with
+//! parts, for what is proxied, compressed, listed; they upload and delete. One request in four is
+//! given up, in each of several ways. Meanwhile the server reloads, its log is rotated, files are
+//! dropped from memory, and, where that is asked for, workers are killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{Client, Seen, Site};
+use crate::options::Options;
+use crate::server::{Server, Setup};
+use crate::{Outcome, proc, report};
+
+const CONFIG: &str = include_str!("../configs/mixed.conf");
+const FORGET_EVERY: Duration = Duration::from_millis(500);
+const ROTATE_EVERY: Duration = Duration::from_secs(20);
+const KILL_EVERY: Duration = Duration::from_secs(7);
+
+/// What is not stuck has come to its end by then.
+const DRAIN: Duration = Duration::from_secs(90);
+
+/// What may not grow.
+struct State {
+    processes: usize,
+    descriptors: usize,
+    master: proc::Memory,
+    workers: proc::Memory,
+}
+
+impl State {
+    fn of(server: &Server) -> Self {
+        let (master, pids) = (server.pid(), server.all_pids());
+        let workers: Vec<u32> = pids.iter().copied().filter(|&pid| pid != master).collect();
+        Self {
+            processes: pids.len(),
+            descriptors: proc::descriptors(&pids),
+            master: proc::memory(&[master]),
+            workers: proc::memory(&workers),
+        }
+    }
+
+    fn print(&self, when: &str) {
+        let mb = |bytes: u64| report::megabytes(bytes as f64);
+        println!(
+            "{when}: {} processes, {} descriptors; master RSS {} PSS {} dirty {} MB; \
+             workers RSS {} PSS {} dirty {} MB",
+            self.processes,
+            self.descriptors,
+            mb(self.master.rss),
+            mb(self.master.pss),
+            mb(self.master.private_dirty),
+            mb(self.workers.rss),
+            mb(self.workers.pss),
+            mb(self.workers.private_dirty),
+        );
+    }
+}
+
+/// What was done to the server.
+#[derive(Default)]
+struct Done {
+    reloads: u32,
+    rotations: u32,
+    kills: u32,
+}
+
+/// Runs it against every real server.
+pub fn run(options: &Options, _name: &str) -> Outcome {
+    let mut failed = String::new();
+    for &kind in options.servers.iter().filter(|k| k.is_real()) {
+        println!("\n### {}", kind.name());
+        let is_nginx = kind == crate::server::Kind::Nginx;
+        let driver = options.driver.as_ref().filter(|_| !is_nginx);
+        let setup = Setup {
+            template: CONFIG,
+            fill: vec![
+                ("%MODE%", "threads".to_string()),
+                ("%AUTO%", if is_nginx { "" } else { "aio auto;" }.to_string()),
+                ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
+            ],
+            cpus: "0,1",
+            ..Setup::default()
+        };
+        let (mut server, _) = Server::start(options, kind, &setup)?;
+        if let Err(message) = soak(options, &mut server) {
+            println!("{message}");
+            failed = format!("{}: {message}", kind.name());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+fn soak(options: &Options, server: &mut Server) -> Outcome {
+    let site = Arc::new(Site::new(server.root())?);
+    // Memory that is taken once is not what grows.
+    load(options, server, &site, Duration::from_secs(5))?;
+    settle(server, options)?;
+    let before = State::of(server);
+    let began = Instant::now();
+    let (seen, done) = load(options, server, &site, Duration::from_secs(options.mixed_seconds()))?;
+    let secs = began.elapsed().as_secs_f64();
+    std::thread::sleep(Duration::from_secs(2));
+    let idle = State::of(server);
+    settle(server, options)?;
+    let after = State::of(server);
+    println!(
+        "{:.0} s: {} requests, {} given up; {} reloads, {} rotations, {} workers killed",
+        secs,
+        seen.answered(),
+        seen.given_up,
+        done.reloads,
+        done.rotations,
+        done.kills
+    );
+    println!("statuses: {:?}", seen.statuses);
+    println!("by kind: {:?}", seen.kinds);
+    println!("failures: {:?}", seen.failures);
+    before.print("before");
+    idle.print("at rest");
+    after.print("after");
+    let alerts = alerts(server, done.kills > 0);
+    for (line, count) in &alerts {
+        println!("log, {count} times: {line}");
+    }
+    let left = left_behind(server.prefix(), &site);
+    let stuck = seen.failures.get("stuck").copied().unwrap_or(0);
+    // Connections that workers share with nobody are gone; a few descriptors come and go.
+    let grown = after.descriptors > before.descriptors + 4 || after.processes > before.processes;
+    let wrong: u64 = seen.failures.values().sum();
+    println!("stuck {stuck}, alerts {}, files left behind {left}", alerts.len());
+    match (wrong > 0 && done.kills == 0) || stuck > 0 || !alerts.is_empty() || left > 0 || grown {
+        false => Ok(()),
+        true => Err("it did not pass: see above".to_string()),
+    }
+}
+
+/// A reload, and the end of all workers before it.
+fn settle(server: &mut Server, options: &Options) -> Outcome {
+    std::thread::sleep(Duration::from_secs(1));
+    let old = server.pids();
+    let master = server.pid();
+    server.signal(Signal::HUP);
+    let began = Instant::now();
+    while old.iter().any(|&pid| pid != master && proc::is_there(pid)) {
+        if began.elapsed() > DRAIN {
+            return Err("workers that were told to leave are still there".to_string());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // The new ones are touched, so that all have what they take at their first request.
+    for _ in 0..20 * options.clients {
+        server.wait_for_answer("localhost", 1, Duration::from_millis(5))?;
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    Ok(())
+}
+
+fn load(
+    options: &Options,
+    server: &Server,
+    site: &Arc<Site>,
+    length: Duration,
+) -> Outcome<(Seen, Done)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<JoinHandle<Seen>> = (0..options.clients)
+        .map(|n| {
+            let client = Client::new(n, server.port, Arc::clone(site), Arc::clone(&stop));
+            std::thread::spawn(move || client.run())
+        })
+        .collect();
+    let done = disturb(options, server, site, length);
+    stop.store(true, Ordering::Relaxed);
+    let mut seen = Seen::default();
+    for client in clients {
+        seen.add(client.join().map_err(|_| "a client panicked".to_string())?);
+    }
+    Ok((seen, done))
+}
+
+/// Does to the server what is to be done, for so long.
+fn disturb(options: &Options, server: &Server, site: &Site, length: Duration) -> Done {
+    let began = Instant::now();
+    let reload_every = Duration::from_secs(options.reload_every);
+    let mut done = Done::default();
+    let mut last = (began, began, began);
+    let mut turn = 0_usize;
+    while began.elapsed() < length {
+        std::thread::sleep(FORGET_EVERY.min(length));
+        turn += 1;
+        site.forget(turn);
+        if !reload_every.is_zero() && last.0.elapsed() >= reload_every {
+            last.0 = Instant::now();
+            server.signal(Signal::HUP);
+            done.reloads += 1;
+        }
+        if last.1.elapsed() >= ROTATE_EVERY {
+            last.1 = Instant::now();
+            let log = server.prefix().join("access.log");
+            let _ = fs::rename(&log, log.with_extension("old"));
+            server.signal(Signal::USR1);
+            done.rotations += 1;
+        }
+        if options.kill_workers && last.2.elapsed() >= KILL_EVERY {
+            last.2 = Instant::now();
+            proc::signal(server.worker(), Signal::KILL);
+            done.kills += 1;
+        }
+    }
+    done
+}
+
+/// Lines of the log that nobody wants to see, without what differs from one to the next.
+fn alerts(server: &Server, killed: bool) -> BTreeMap<String, u64> {
+    let log = fs::read(server.prefix().join("error.log")).unwrap_or_default();
+    let mut found = BTreeMap::new();
+    for line in String::from_utf8_lossy(&log).lines() {
+        let bad = ["[alert]", "[emerg]", "[crit]", "panic"].iter().any(|w| line.contains(w));
+        if !bad || killed && line.contains("exited on signal 9") {
+            continue;
+        }
+        let text = line.split_once(": ").map_or(line, |(_, text)| text);
+        let text: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        *found.entry(text).or_default() += 1;
+    }
+    found
+}
+
+/// Files in folders for temporary files and uploads; all of them should be gone.
+fn left_behind(prefix: &Path, site: &Site) -> usize {
+    fn count(folder: &Path) -> usize {
+        let Ok(entries) = fs::read_dir(folder) else { return 0 };
+        let each = entries.flatten().map(|e| match e.file_type() {
+            Ok(kind) if kind.is_dir() => count(&e.path()),
+            _ => 1,
+        });
+        each.sum()
+    }
+    count(&prefix.join("tmp")) + count(&site.uploads())
+}
