@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crate::Outcome;
 
-/// Nothing came for so long: nothing will come. Long enough for a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing came for so long: nothing will come. Long enough for a machine that is busy, and shorter
+/// than the time after which servers give up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const FILES: &[(&str, usize)] = &[
     ("empty.txt", 0),

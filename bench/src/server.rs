@@ -304,6 +304,7 @@ pub fn new_folder() -> Outcome<PathBuf> {
     let path = std::env::temp_dir().join(format!("weir-bench-{}-{number}", std::process::id()));
     fs::create_dir_all(path.join("site"))
         .and_then(|()| fs::create_dir(path.join("dav")))
+        .and_then(|()| fs::create_dir(path.join("tmp")))
         .map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(path)
 }
