@@ -11,6 +11,7 @@ pub mod conf_parse;
 pub mod conf_pattern;
 pub mod conf_template;
 pub mod conf_value;
+pub mod dns;
 pub mod h1_request;
 pub mod h1_response;
 pub mod proxy_protocol;

@@ -11,6 +11,7 @@ pub mod inherit;
 pub mod listen;
 pub mod listeners;
 pub mod logs;
+pub mod resolver;
 pub mod spec;
 pub mod syslog;
 pub mod vigil;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chunked;
+pub mod dns;
 pub mod fastcgi;
 pub mod h1;
 pub mod memcached;

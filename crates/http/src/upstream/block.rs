@@ -6,6 +6,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{self, set_msec, set_num};
 use conf::{ConfError, Node, Word};
+use net::resolver::Resolver;
 
 use super::balance::Balancer;
 use super::lease::Affinity;
@@ -41,6 +42,29 @@ pub(super) static DIRECTIVES: &[Directive<Cx>] = &[
         "",
         "The memory in which all workers share what they know of the group's servers.",
         super::zone::directive,
+    ),
+    directive(
+        "resolver",
+        C::UPSTREAM,
+        Args::ONE_MORE,
+        "",
+        "The name servers for names of servers that are looked up at run time.",
+        |cx, n| {
+            if cx.loc::<Block>().resolver.is_some() {
+                return Err(ConfError::directive(n, "is duplicate"));
+            }
+            let resolver = super::resolving::parse(cx, n)?;
+            cx.loc::<Block>().resolver = Some(resolver);
+            Ok(())
+        },
+    ),
+    directive(
+        "resolver_timeout",
+        C::UPSTREAM,
+        Args::T1,
+        "30s",
+        "How long looking up a name may take.",
+        |cx, n| set_msec(&mut cx.loc::<Block>().resolver_timeout, n),
     ),
     directive(
         "queue",
@@ -86,26 +110,48 @@ pub(super) static DIRECTIVES: &[Directive<Cx>] = &[
 
 /// One `server` line.
 pub(crate) struct Line {
-    /// One a address.
+    /// One for each address; none where the name is looked up at run time.
     pub specs: Vec<Spec>,
+    /// What is looked up at run time.
+    pub template: Option<Template>,
+}
+
+/// A `server … resolve` line: what servers that the name leads to are like.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    /// The name.
+    pub host: Bytes,
+    /// `service=`; empty where addresses are looked up.
+    pub service: Bytes,
+    /// The port, but for services.
+    pub port: u16,
+    /// A weight was written.
+    pub weighted: bool,
+    /// Settings; the address is of no meaning.
+    pub spec: Spec,
 }
 
 /// Makes a method's balancer over the servers of the group.
 pub type Make = Box<dyn FnOnce(&Rc<Servers>) -> Box<dyn Balancer>>;
+
+/// Makes what binds clients to the servers of the group.
+pub type Bind = Box<dyn FnOnce(&Rc<Servers>) -> Rc<dyn Affinity>>;
 
 /// What an `upstream` block sets.
 #[derive(Default)]
 pub struct Block {
     pub(crate) lines: Vec<Line>,
     pub(crate) zone: Option<(Bytes, Word)>,
+    pub(crate) resolver: Option<Rc<Resolver>>,
+    pub(crate) resolver_timeout: Option<u64>,
     pub(crate) queue: Option<(usize, u64)>,
     pub(crate) keepalive: Option<(usize, bool)>,
     pub(crate) requests: Option<u64>,
     pub(crate) time: Option<u64>,
     pub(crate) timeout: Option<u64>,
     pub(crate) method: Option<Make>,
-    pub(crate) affinity: Option<Rc<dyn Affinity>>,
-    no_backup: bool,
+    pub(crate) affinity: Option<Bind>,
+    pub(crate) no_backup: bool,
 }
 
 impl Conf for Block {
@@ -125,8 +171,13 @@ impl Block {
     }
 
     /// Binds clients to servers.
-    pub fn set_affinity(&mut self, affinity: Rc<dyn Affinity>) {
-        self.affinity = Some(affinity);
+    pub fn set_affinity(&mut self, bind: Bind) {
+        self.affinity = Some(bind);
+    }
+
+    /// Whether clients are bound to servers already.
+    pub fn has_affinity(&self) -> bool {
+        self.affinity.is_some()
     }
 }
 
@@ -147,16 +198,31 @@ fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let in_upstream =
         |e: &str| ConfError::at(word, format!("{e} in upstream \"{}\"", word.lossy()));
     let url = url::parse(&word.text, 80, false).map_err(in_upstream)?;
-    let addrs = match url.addr {
-        Some(a) => vec![a],
-        None => url::resolve(&url.host, url.port),
-    };
-    if addrs.is_empty() {
-        return Err(in_upstream("host not found"));
+    if !line.service.is_empty() {
+        line.check_service(word, &url)?;
     }
     let spec = |addr| Spec { server: word.text.clone(), ..line.spec(addr) };
-    let specs = addrs.into_iter().map(spec).collect();
-    cx.loc::<Block>().lines.push(Line { specs });
+    let line = match url.addr {
+        None if line.resolve => {
+            let template = Template {
+                host: url.host.clone(),
+                service: line.service.clone(),
+                port: url.port,
+                weighted: line.weight.unwrap_or(1) != 1,
+                spec: spec(super::resolving::nowhere(url.port)),
+            };
+            Line { specs: Vec::new(), template: Some(template) }
+        }
+        Some(addr) => Line { specs: vec![spec(addr)], template: None },
+        None => {
+            let addrs = url::resolve(&url.host, url.port);
+            if addrs.is_empty() {
+                return Err(in_upstream("host not found"));
+            }
+            Line { specs: addrs.into_iter().map(spec).collect(), template: None }
+        }
+    };
+    cx.loc::<Block>().lines.push(line);
     Ok(())
 }
 
@@ -171,6 +237,8 @@ struct Reading {
     backup: bool,
     down: u64,
     route: Bytes,
+    resolve: bool,
+    service: Bytes,
 }
 
 /// The longest route, in bytes: as long as the hash that stands for it where there is none.
@@ -189,6 +257,17 @@ impl Reading {
             route: self.route.clone(),
             ..Spec::new(addr)
         }
+    }
+
+    fn check_service(&self, word: &Word, url: &url::Url) -> Result<(), ConfError> {
+        let why = match (self.resolve, url.no_port, &url.addr) {
+            (false, ..) => "requires \"resolve\" parameter",
+            (_, false, _) => "may not have port",
+            (_, _, Some(_)) => "requires domain name",
+            _ => return Ok(()),
+        };
+        let m = format!("service upstream \"{}\" {why}", word.lossy());
+        Err(ConfError::at(word, m))
     }
 
     fn parameter(&mut self, w: &Word, no_backup: bool) -> Result<(), ConfError> {
@@ -227,6 +306,9 @@ impl Reading {
                 return Err(ConfError::at(w, format!("route is longer than {ROUTE_MAX}")));
             }
             (b"route", Some(v)) => self.route = w.text.slice_ref(v),
+            (b"resolve", None) => self.resolve = true,
+            (b"service", Some(b"")) => return Err(ConfError::at(w, "service is empty")),
+            (b"service", Some(v)) => self.service = w.text.slice_ref(v),
             _ => return Err(invalid()),
         }
         Ok(())

@@ -33,6 +33,8 @@ pub enum Target {
     Group(Rc<Group>),
     /// To one address, found at run time.
     Addr(SockAddr),
+    /// To a host and port that a variable named: the location's resolver finds its addresses.
+    Name(Bytes, u16),
 }
 
 /// A request to pass on.
@@ -123,7 +125,10 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     if !u.attempts.is_empty() {
         u.attempts.push(Attempt::default());
     }
-    let (group, picker, name) = begin(r, target);
+    let (group, picker, name) = match begin(r, &conf, target).await {
+        Ok(begun) => begun,
+        Err(verdict) => return verdict,
+    };
     let pool = group.as_ref().and_then(|g| g.pool.clone());
     let mut tries = picker.tries();
     if conf.next_upstream_tries > 0 {
@@ -154,16 +159,20 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
 /// in logs while none is chosen.
 type Begun = (Option<Rc<Group>>, Box<dyn Picker>, Bytes);
 
-fn begin(r: &mut Request, target: Target) -> Begun {
+async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Verdict> {
     let (name, specs) = match target {
         Target::Group(g) => {
             let (picker, name) = (g.balancer.picker(r), g.name.clone());
-            return (Some(g), picker, name);
+            return Ok((Some(g), picker, name));
         }
         Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
+        Target::Name(host, port) => {
+            let specs = super::resolving::addresses(r, conf, &host, port).await?;
+            (host, specs)
+        }
     };
     let servers = super::servers::Servers::own(name.clone(), &specs);
-    (None, RoundRobin(servers).picker(r), name)
+    Ok((None, RoundRobin(servers).picker(r), name))
 }
 
 impl Exchange {

@@ -10,12 +10,13 @@ use conf::table::Contexts as C;
 use conf::{ConfError, Node, Word};
 
 use super::balance::{Balancer, RoundRobin};
-use super::block::{Block, DIRECTIVES};
+use super::block::{Block, DIRECTIVES, Template};
 use super::exchange::Target;
 use super::lease::Affinity;
 use super::peer::Spec;
 use super::pool::{Pool, PoolConf};
 use super::queue::Queue;
+use super::resolving::Names;
 use super::servers::{Asked, Servers};
 use super::url::{self, Url};
 use super::zone;
@@ -48,6 +49,8 @@ pub struct Group {
     /// How clients are bound to servers, where they are.
     pub affinity: Option<Rc<dyn Affinity>>,
     pub(crate) queue: Option<Queue>,
+    /// Names that are looked up at run time.
+    pub(crate) names: Option<Names>,
     port: u16,
     explicit: bool,
 }
@@ -66,12 +69,37 @@ impl Explicit {
 
     /// What is asked of the resolver.
     pub fn asked(&self) -> Vec<Asked> {
-        Vec::new()
+        let asked = |(template, t): (u64, &Template)| Asked {
+            upstream: self.name.text.clone(),
+            template,
+            host: t.host.clone(),
+            service: t.service.clone(),
+        };
+        self.templates().map(asked).collect()
+    }
+
+    /// The lines that are looked up at run time, with their numbers from 1.
+    fn templates(&self) -> impl Iterator<Item = (u64, &Template)> {
+        (1..).zip(self.block.lines.iter().filter_map(|l| l.template.as_ref()))
+    }
+
+    /// What the configuration says of its servers.
+    pub fn print(&self) -> String {
+        let templates: Vec<_> = self.templates().collect();
+        format!("{:?} {:?} {templates:?}\n", self.name.text, self.specs())
     }
 
     /// A server that a name led to before, with the settings that its line has now.
-    pub fn resolved(&self, _: u64, _: &Spec) -> Option<Spec> {
-        None
+    pub fn resolved(&self, template: u64, was: &Spec) -> Option<Spec> {
+        let (_, t) = self.templates().find(|(n, _)| *n == template)?;
+        Some(match t.service.is_empty() {
+            true => t.server(template, was.addr.with_port(t.port)),
+            false => {
+                let weight = u16::try_from(was.weight).unwrap_or(u16::MAX);
+                let host = t.host(template, was.addr.clone(), was.server.clone(), weight);
+                Spec { backup: was.backup, ..host }
+            }
+        })
     }
 }
 
@@ -142,11 +170,7 @@ impl Upstreams {
                 r.log(Level::Error, format_args!("no port in upstream \"{}\"", host()));
                 Err(500)
             }
-            _ => {
-                let host = host();
-                r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
-                Err(502)
-            }
+            _ => Ok(Target::Name(url.host.clone(), url.port)),
         }
     }
 }
@@ -173,7 +197,7 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let servers = zone::servers(cx, &blocks)?;
     let mut groups = Vec::new();
     for (e, servers) in blocks.into_iter().zip(servers) {
-        groups.push(Rc::new(explicit(e, servers)?));
+        groups.push(Rc::new(explicit(cx, e, servers)?));
     }
     let all = cx.main::<Upstreams>();
     let mut by_name: HashMap<(Vec<u8>, u16), usize> = HashMap::new();
@@ -204,8 +228,10 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn explicit(e: Explicit, servers: Rc<Servers>) -> Result<Group, ConfError> {
-    let no_main = e.specs().iter().all(|s| s.backup);
+fn explicit(cx: &mut Cx, e: Explicit, servers: Rc<Servers>) -> Result<Group, ConfError> {
+    let no_main = e.specs().iter().all(|s| s.backup) && e.templates().all(|(_, t)| t.spec.backup);
+    let templates: Vec<Template> = e.templates().map(|(_, t)| t.clone()).collect();
+    let names = super::resolving::names(cx, &e, templates)?;
     let b = e.block;
     if no_main {
         let m = format!("no servers in upstream \"{}\"", e.name.lossy());
@@ -225,13 +251,15 @@ fn explicit(e: Explicit, servers: Rc<Servers>) -> Result<Group, ConfError> {
         Some(make) => make(&servers),
         None => Box::new(RoundRobin(servers.clone())),
     };
+    let affinity = b.affinity.map(|bind| bind(&servers));
     Ok(Group {
         name: e.name.text,
         servers,
         balancer,
         pool,
-        affinity: b.affinity,
+        affinity,
         queue: b.queue.map(|(max, timeout_ms)| Queue::new(max, timeout_ms)),
+        names,
         port: 0,
         explicit: true,
     })
@@ -259,6 +287,7 @@ fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
         pool: None,
         affinity: None,
         queue: None,
+        names: None,
         port: url.port,
         explicit: false,
     })
@@ -269,5 +298,8 @@ fn start(main: &Rc<HttpMain>, seat: &net::engine::Seat) {
     let Some(all) = main.confs.get::<Upstreams>() else { return };
     for group in all.named() {
         group.servers.rows().use_slot(seat.slot);
+        if group.names.is_some() {
+            super::resolving::keep(main, group);
+        }
     }
 }

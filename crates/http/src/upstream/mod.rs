@@ -24,6 +24,7 @@ pub mod peer;
 pub mod pool;
 mod queue;
 mod request_body;
+pub mod resolving;
 pub mod servers;
 mod source;
 pub mod state;

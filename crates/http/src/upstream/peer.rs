@@ -83,6 +83,8 @@ pub(crate) mod state {
     pub const LIVE: u64 = 1;
     /// Taken out; free when nobody uses it any more.
     pub const GONE: u64 = 2;
+    /// What is known of a `resolve` line; `CHECKED` is until when its servers are good.
+    pub const TEMPLATE: u64 = 3;
 }
 
 pub(crate) mod flag {

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use event::Notify;
@@ -142,9 +142,8 @@ impl Servers {
 
     /// The same under the lock; gives the server's number.
     pub fn add_locked(&self, spec: &Spec) -> Result<u64, NoRoom> {
-        let is =
-            |row: usize, at: u64| self.rows.row(row)[word::STATE].load(Ordering::Relaxed) == at;
-        let row = (0..self.rows.rows()).find(|row| is(*row, state::FREE)).ok_or(NoRoom)?;
+        let row = (0..self.rows.rows()).find(|row| self.state_of(*row) == state::FREE);
+        let row = row.ok_or(NoRoom)?;
         let name = spec.addr.to_string();
         let sid = match spec.route.is_empty() {
             true => sid_of(name.as_bytes()),
@@ -168,6 +167,47 @@ impl Servers {
         words[word::STATE].store(state::LIVE, Ordering::Release);
         self.rows.changed();
         Ok(order)
+    }
+
+    /// Makes room for what is known of a `resolve` line.
+    ///
+    /// # Errors
+    /// No row is free.
+    pub(crate) fn add_template(&self, number: u64) -> Result<(), NoRoom> {
+        let _lock = self.rows.lock();
+        let row = (0..self.rows.rows()).find(|row| self.state_of(*row) == state::FREE);
+        let words = self.rows.row(row.ok_or(NoRoom)?);
+        words[..word::TEXT].iter().for_each(|w| w.store(0, Ordering::Relaxed));
+        words[word::OWNER].store(self.owner, Ordering::Relaxed);
+        words[word::TEMPLATE].store(number, Ordering::Relaxed);
+        words[word::STATE].store(state::TEMPLATE, Ordering::Release);
+        Ok(())
+    }
+
+    fn state_of(&self, row: usize) -> u64 {
+        self.rows.row(row)[word::STATE].load(Ordering::Relaxed)
+    }
+
+    fn template(&self, number: u64) -> Option<&AtomicU64> {
+        let is = |row: &usize| {
+            self.state_of(*row) == state::TEMPLATE
+                && self.owns(*row)
+                && self.rows.row(*row)[word::TEMPLATE].load(Ordering::Relaxed) == number
+        };
+        let row = (0..self.rows.rows()).find(is)?;
+        Some(&self.rows.row(row)[word::CHECKED])
+    }
+
+    /// Until when the servers of a `resolve` line are good, seconds of the Unix epoch.
+    pub(crate) fn valid(&self, number: u64) -> u64 {
+        self.template(number).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// See [`Servers::valid`].
+    pub(crate) fn set_valid(&self, number: u64, until: u64) {
+        if let Some(word) = self.template(number) {
+            word.store(until, Ordering::Relaxed);
+        }
     }
 
     /// Under the lock: gives a server other settings (not another address or route).

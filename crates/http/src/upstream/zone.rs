@@ -80,10 +80,7 @@ fn make(
         let m = format!("zero size shared memory zone \"{}\"", base::log::lossy(zone));
         return Err(ConfError::at(at, m));
     };
-    let print: String = members
-        .iter()
-        .map(|e| format!("{:?} {:?} {:?}\n", e.name.text, e.specs(), e.asked()))
-        .collect();
+    let print: String = members.iter().map(|e| e.print()).collect();
     let old = cx.env.zones.kept::<ZoneRows>(zone);
     if let Some(old) = &old
         && old.print == print
@@ -103,11 +100,15 @@ fn make(
     let mut asked = Vec::new();
     for (e, owner) in members.iter().zip(1..) {
         let servers = Servers::at(e.name.text.clone(), rows.clone(), owner);
+        let full = |_| {
+            let m = format!("zone \"{}\" is too small", base::log::lossy(zone));
+            ConfError::at(at, format!("{m} for the servers of its upstreams"))
+        };
         for spec in e.specs() {
-            servers.add(&spec).map_err(|_| {
-                let m = format!("zone \"{}\" is too small", base::log::lossy(zone));
-                ConfError::at(at, format!("{m} for the servers of its upstreams"))
-            })?;
+            servers.add(&spec).map_err(full)?;
+        }
+        for asked in e.asked() {
+            servers.add_template(asked.template).map_err(full)?;
         }
         if let Some(old) = &old {
             inherit(&servers, e, old);
@@ -129,6 +130,7 @@ fn inherit(servers: &Servers, e: &Explicit, old: &ZoneRows) {
     for fresh in e.asked() {
         let Some(before) = old.asked.iter().find(|a| asks(a, &fresh)) else { continue };
         let of_before = was.lists();
+        servers.set_valid(fresh.template, was.valid(before.template));
         for peer in of_before.all().filter(|p| p.spec.template == before.template) {
             if let Some(spec) = e.resolved(fresh.template, &peer.spec) {
                 // A zone that has become smaller finds out at the next answer.

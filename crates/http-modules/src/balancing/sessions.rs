@@ -1,0 +1,239 @@
+//! What `sticky learn` remembers: which server a session belongs to, over all workers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::crc::crc32;
+use base::log::{Level, lossy};
+use base::time::unix_ms;
+use bytes::Bytes;
+use conf::{ConfError, Word};
+use http::cx::Cx;
+use http::module::Conf;
+use md5::{Digest, Md5};
+use shm::{Record, Table, ZoneState};
+
+/// A server's id, short enough for the table: what it begins with, its length and a checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    begins: [u64; 2],
+    check: u64,
+}
+
+impl Mark {
+    fn new(sid: &[u8]) -> Mark {
+        let mut begin = [0; 16];
+        let len = sid.len().min(16);
+        begin[..len].copy_from_slice(&sid[..len]);
+        let (a, b) = begin.split_at(8);
+        let word = |half: &[u8]| half.iter().fold(0, |w, byte| w << 8 | u64::from(*byte));
+        let check = u64::from(crc32(sid)) << 32 | sid.len() as u64;
+        Mark { begins: [word(a), word(b)], check }
+    }
+
+    /// Whether it stands for that id.
+    pub fn is_of(&self, sid: &[u8]) -> bool {
+        *self == Mark::new(sid)
+    }
+}
+
+/// A session: its server, and when it was last used.
+#[derive(Clone, Copy)]
+struct Known {
+    mark: Mark,
+    last_ms: u64,
+}
+
+impl Record for Known {
+    const WORDS: usize = 4;
+
+    fn to_words(self) -> [u64; 4] {
+        let Mark { begins: [a, b], check } = self.mark;
+        [a, b, check, self.last_ms]
+    }
+
+    fn from_words([a, b, check, last_ms]: [u64; 4]) -> Known {
+        Known { mark: Mark { begins: [a, b], check }, last_ms }
+    }
+}
+
+/// The sessions of a zone as all workers see them.
+struct Shared {
+    upstream: Bytes,
+    table: Table<Known>,
+}
+
+impl ZoneState for Shared {
+    fn died(&self, pid: u32, _: usize) {
+        self.table.free_of(pid);
+    }
+}
+
+/// The sessions of an upstream.
+pub(super) struct Sessions {
+    shared: Rc<Shared>,
+    zone: Bytes,
+    timeout_ms: u64,
+}
+
+/// Zones of this configuration, each with its upstream: none is for two.
+#[derive(Default)]
+pub(super) struct Taken(RefCell<Vec<(Bytes, Bytes)>>);
+
+impl Conf for Taken {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+/// How many sessions that are over are looked for when one is added.
+const SWEEP: usize = 2;
+
+impl Sessions {
+    /// The zone of an upstream: that of the configuration before, if it was this upstream's.
+    pub fn map(
+        cx: &mut Cx,
+        at: &Word,
+        zone: &Bytes,
+        bytes: usize,
+        upstream: Bytes,
+        timeout_ms: u64,
+    ) -> Result<Rc<Sessions>, ConfError> {
+        cx.declare_zone(at, zone, Some(bytes), "sticky")?;
+        let name = lossy(zone).into_owned();
+        let wrong = |m: String| Err(ConfError::at(at, m));
+        let taken = cx.main::<Taken>().0.get_mut();
+        if let Some((_, other)) = taken.iter().find(|(z, _)| z == zone) {
+            let other = lossy(other);
+            return wrong(format!(
+                "sticky zone \"{name}\" is already used in upstream \"{other}\""
+            ));
+        }
+        taken.push((zone.clone(), upstream.clone()));
+        let shared = match cx.env.zones.kept::<Shared>(zone) {
+            Some(kept) if kept.upstream == upstream => kept,
+            Some(kept) => {
+                let (now, before) = (lossy(&upstream), lossy(&kept.upstream));
+                return wrong(format!(
+                    "sticky zone \"{name}\" is used in upstream \"{now}\" while previously it was \
+                     used in upstream \"{before}\""
+                ));
+            }
+            None => match Table::new(bytes) {
+                Ok(table) => Rc::new(Shared { upstream, table }),
+                Err(e) => {
+                    let e = base::log::os_error(&e);
+                    return wrong(format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"));
+                }
+            },
+        };
+        cx.env.zones.put(zone, shared.clone());
+        Ok(Rc::new(Sessions { shared, zone: zone.clone(), timeout_ms }))
+    }
+
+    fn is_over(&self, known: &Known, now: u64) -> bool {
+        known.last_ms.saturating_add(self.timeout_ms) <= now
+    }
+
+    /// The server of a session.
+    pub fn find(&self, id: &[u8]) -> Option<Mark> {
+        let digest = Md5::digest(id);
+        let key = self.shared.table.key(&digest);
+        let mut t = self.shared.table.lock();
+        let entry = t.find(key)?;
+        let known = t.value(entry)?;
+        if self.is_over(&known, unix_ms()) {
+            t.remove(entry);
+            return None;
+        }
+        Some(known.mark)
+    }
+
+    /// A session belongs to a server. Where it is not known, it is only remembered if `create`.
+    pub fn put(&self, id: &[u8], sid: &[u8], create: bool) {
+        let known = Known { mark: Mark::new(sid), last_ms: unix_ms() };
+        let digest = Md5::digest(id);
+        let key = self.shared.table.key(&digest);
+        let mut t = self.shared.table.lock();
+        if let Some(entry) = t.find(key) {
+            t.set(entry, known);
+            t.touch(entry);
+            return;
+        }
+        if !create {
+            return;
+        }
+        for _ in 0..SWEEP {
+            let Some(oldest) = t.oldest() else { break };
+            match t.value(oldest) {
+                Some(k) if !self.is_over(&k, known.last_ms) => break,
+                _ => t.remove(oldest),
+            }
+        }
+        if t.insert(key, known).is_ok() {
+            return;
+        }
+        if let Some(oldest) = t.oldest() {
+            t.remove(oldest);
+        }
+        let done = t.insert(key, known);
+        drop(t);
+        let (log, zone) = (base::log::default(), lossy(&self.zone));
+        let m = "could not allocate node in sticky session zone";
+        match done {
+            Ok(_) => base::log!(
+                log,
+                Level::Warn,
+                None,
+                "{m} \"{zone}\", expiring least recently used session"
+            ),
+            Err(_) => base::log!(log, Level::Alert, None, "{m} \"{zone}\""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(bytes: usize, timeout_ms: u64) -> Sessions {
+        base::time::update();
+        let shared = Shared { upstream: Bytes::new(), table: Table::new(bytes).unwrap() };
+        Sessions { shared: Rc::new(shared), zone: Bytes::from_static(b"z"), timeout_ms }
+    }
+
+    #[test]
+    fn marks_tell_servers_apart() {
+        let long = "a-route-of-thirty-two-characters";
+        for sid in ["a", "b", "", long, &long.replace("ers", "erz")] {
+            assert!(Mark::new(sid.as_bytes()).is_of(sid.as_bytes()));
+            assert!(!Mark::new(sid.as_bytes()).is_of(b"other"));
+        }
+        assert_ne!(Mark::new(long.as_bytes()), Mark::new(&long.as_bytes()[..31]));
+        assert_ne!(Mark::new(b"a"), Mark::new(b"a\0"));
+    }
+
+    #[test]
+    fn sessions_are_learnt_and_forgotten() {
+        let s = sessions(64 << 10, 1000);
+        s.put(b"one", b"server", false);
+        assert_eq!(s.find(b"one"), None, "nobody said that it begins");
+        s.put(b"one", b"server", true);
+        assert!(s.find(b"one").unwrap().is_of(b"server"));
+        s.put(b"one", b"another", false);
+        assert!(s.find(b"one").unwrap().is_of(b"another"));
+        let s = sessions(64 << 10, 0);
+        s.put(b"one", b"server", true);
+        assert_eq!(s.find(b"one"), None, "its time is over");
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let s = sessions(32 << 10, 1_000_000);
+        for n in 0..2000u32 {
+            s.put(&n.to_le_bytes(), b"server", true);
+        }
+        assert!(s.find(&1999u32.to_le_bytes()).is_some());
+        assert!(s.find(&0u32.to_le_bytes()).is_none());
+    }
+}
