@@ -20,6 +20,7 @@ mod proc;
 mod proxied;
 mod report;
 mod server;
+mod soak;
 mod storm;
 mod syscalls;
 mod throughput;
@@ -65,6 +66,8 @@ const LOADS: &[Load] = &[
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
+    load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
+    load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];

@@ -16,6 +16,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --weir PATH       (target/release/weir)
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
+  --soak-requests N of the soak (10000000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone
   --clients N       of the mixed load (32)
@@ -47,6 +48,8 @@ pub struct Options {
     pub connections: usize,
     /// Cases of the differential load.
     pub requests: usize,
+    /// Requests of the soak.
+    pub soak_requests: u64,
     /// What they are drawn with.
     pub seed: u64,
     /// One of them alone.
@@ -77,6 +80,7 @@ impl Options {
             floor: here.with_file_name("floor"),
             connections: 10_000,
             requests: 2_000,
+            soak_requests: 10_000_000,
             seed: 1,
             only: None,
             clients: 32,
@@ -108,6 +112,7 @@ impl Options {
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,
+                "soak-requests" => options.soak_requests = number(name, &value)?,
                 "seed" => options.seed = number(name, &value)?,
                 "only" => options.only = Some(number(name, &value)?),
                 "clients" => options.clients = number(name, &value)?,

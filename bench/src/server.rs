@@ -15,6 +15,8 @@ use crate::{Outcome, proc};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = include_str!("../configs/static.conf");
+/// Two workers, and limits over both.
+pub const LIMITS: &str = include_str!("../configs/limits.conf");
 const JOIN: &str =
     r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
 
@@ -242,8 +244,16 @@ impl Server {
 
     /// The lines of its error log that are alerts or worse.
     pub fn alerts(&self) -> usize {
+        self.alerts_but("\0")
+    }
+
+    /// The same without those that have a text in them.
+    pub fn alerts_but(&self, expected: &str) -> usize {
         let log = fs::read(self.prefix.join("error.log")).unwrap_or_default();
-        let bad = |l: &&str| l.contains("[alert]") || l.contains("[emerg]") || l.contains("panic");
+        let bad = |l: &&str| {
+            let alert = l.contains("[alert]") || l.contains("[emerg]") || l.contains("panic");
+            alert && !l.contains(expected)
+        };
         String::from_utf8_lossy(&log).lines().filter(bad).count()
     }
 

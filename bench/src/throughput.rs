@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, median, row};
-use crate::server::{Kind, Server, Setup};
+use crate::server::{Kind, LIMITS, Server, Setup};
 use crate::{Outcome, proc, wrk};
 
 /// What a throughput load asks for.
@@ -16,6 +16,8 @@ struct Shape {
     file_cache: bool,
     /// Whether the floor's fixed 1 KB compares.
     floor: bool,
+    /// Another configuration than the usual one.
+    template: Option<&'static str>,
 }
 
 fn shape(name: &str) -> Shape {
@@ -26,12 +28,14 @@ fn shape(name: &str) -> Shape {
         close: false,
         file_cache: false,
         floor: true,
+        template: None,
     };
     match name {
         "1k-cache" => Shape { file_cache: true, ..usual },
         "1k-cache-500" => Shape { file_cache: true, connections: 500, ..usual },
         "1k-cache-1000" => Shape { file_cache: true, connections: 1000, ..usual },
         "1k-500" => Shape { connections: 500, ..usual },
+        "limit-req" => Shape { template: Some(LIMITS), floor: false, ..usual },
         "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
         "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
         "close" => Shape { close: true, ..usual },
@@ -63,7 +67,9 @@ pub fn run(options: &Options, name: &str) -> Outcome {
 /// The same against these servers; ratios are to the last one named.
 pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) -> Outcome {
     let shape = shape(name);
-    let setup = Setup { file_cache: shape.file_cache, close: shape.close, ..Setup::default() };
+    let usual = Setup::default();
+    let template = shape.template.unwrap_or(usual.template);
+    let setup = Setup { file_cache: shape.file_cache, close: shape.close, template, ..usual };
     let mut servers = Vec::new();
     for &kind in kinds.iter().filter(|k| k.is_real() || shape.floor) {
         servers.push((Server::start(options, kind, &setup)?.0, Series::default()));

@@ -5,7 +5,7 @@ mod allowed;
 mod exchange;
 mod generate;
 mod origin;
-mod rng;
+pub mod rng;
 mod site;
 
 use std::collections::BTreeMap;

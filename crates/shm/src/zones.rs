@@ -123,6 +123,17 @@ impl Zones {
         state.downcast().ok()
     }
 
+    /// The user and the size in bytes that a zone of that name had in the configuration before,
+    /// where either is another now: what lay in it is lost.
+    pub fn other_shape(&self, name: &[u8]) -> Option<(&'static str, usize)> {
+        let declared = self.declared.borrow();
+        let zone = declared.iter().find(|zone| zone.name == name)?;
+        let before = self.before.borrow();
+        let old = before.iter().find(|old| old.name == name && old.state.is_some())?;
+        let same = old.user == zone.user && old.bytes == zone.bytes;
+        (!same).then_some((old.user, old.bytes))
+    }
+
     /// Says what lies in a declared zone.
     pub fn put<T: ZoneState>(&self, name: &[u8], state: Rc<T>) {
         let mut declared = self.declared.borrow_mut();
@@ -178,11 +189,11 @@ mod tests {
         let next = |bytes, user| {
             let next = Zones::after(&first);
             next.declare(b"a", Some(bytes), user).unwrap();
-            next.kept::<Text>(b"a").map(|text| text.0)
+            (next.kept::<Text>(b"a").map(|text| text.0), next.other_shape(b"a"))
         };
-        assert_eq!(next(1, "x"), Some("old"));
-        assert_eq!(next(2, "x"), None);
-        assert_eq!(next(1, "y"), None);
+        assert_eq!(next(1, "x"), (Some("old"), None));
+        assert_eq!(next(2, "x"), (None, Some(("x", 1))));
+        assert_eq!(next(1, "y"), (None, Some(("x", 1))));
         let without = Zones::after(&first);
         let third = Zones::after(&without);
         third.declare(b"a", Some(1), "x").unwrap();

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::table::{Args, Contexts, Directive};
-use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -14,7 +13,7 @@ use http::request::Request;
 use http::vars::VarDef;
 use shm::{Entry, Locked, Place, Record};
 
-use super::{Counted, LEVELS, Scratch, Shared, Zone, Zones, define, map_zones, positive, refer};
+use super::{Counted, Refusing, Scratch, Shared, Zone, Zones, define, map_zones, positive, refer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -50,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "error",
         "At which level refused requests are logged.",
-        |cx, n| set_enum(&mut cx.loc::<ConnConf>().log_level, n, LEVELS),
+        |cx, n| cx.loc::<ConnConf>().refusing.set_log_level(n),
     ),
     directive(
         "limit_conn_status",
@@ -58,7 +57,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "503",
         "The status of refused requests.",
-        |cx, n| set_num_within(&mut cx.loc::<ConnConf>().status, n, (400, 599)),
+        |cx, n| cx.loc::<ConnConf>().refusing.set_status(n),
     ),
     directive(
         "limit_conn_dry_run",
@@ -66,7 +65,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         "Counts and logs, and lets all requests through.",
-        |cx, n| set_flag(&mut cx.loc::<ConnConf>().dry_run, n),
+        |cx, n| cx.loc::<ConnConf>().refusing.set_dry_run(n),
     ),
 ];
 
@@ -172,9 +171,7 @@ struct Limit {
 #[derive(Default)]
 struct ConnConf {
     limits: Option<Vec<Limit>>,
-    log_level: Option<Level>,
-    status: Option<u64>,
-    dry_run: Option<bool>,
+    refusing: Refusing,
 }
 
 impl Conf for ConnConf {
@@ -182,9 +179,7 @@ impl Conf for ConnConf {
         if self.limits.is_none() {
             self.limits.clone_from(&prev.limits);
         }
-        self.log_level = self.log_level.or(prev.log_level);
-        self.status = self.status.or(prev.status);
-        self.dry_run = self.dry_run.or(prev.dry_run);
+        self.refusing.merge(&prev.refusing);
         Ok(())
     }
 }
@@ -209,22 +204,14 @@ fn limit_conn(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let conf = l.conf::<ConnConf>();
     let Some(limits) = conf.limits.clone() else { return Ok(()) };
-    let handler = LimitConn {
-        limits,
-        level: conf.log_level.unwrap_or(Level::Error),
-        status: conf.status.unwrap_or(503) as u16,
-        dry_run: conf.dry_run.unwrap_or(false),
-        scratch: Scratch::default(),
-    };
+    let handler = LimitConn { limits, refusing: conf.refusing, scratch: Scratch::default() };
     p.preaccess.push(Box::new(move |r: &mut Request| handler.run(r)));
     Ok(())
 }
 
 struct LimitConn {
     limits: Vec<Limit>,
-    level: Level,
-    status: u16,
-    dry_run: bool,
+    refusing: Refusing,
     scratch: Scratch,
 }
 
@@ -262,8 +249,9 @@ impl LimitConn {
         let name = zone.shown();
         match refusal {
             Refusal::Limit => {
-                let dry = if self.dry_run { ", dry run," } else { "" };
-                r.log(self.level, format_args!("limiting connections{dry} by zone \"{name}\""));
+                let dry = if self.refusing.dry_run() { ", dry run," } else { "" };
+                let level = self.refusing.level();
+                r.log(level, format_args!("limiting connections{dry} by zone \"{name}\""));
             }
             Refusal::NoRoom => {
                 let log = base::log::default();
@@ -278,12 +266,9 @@ impl LimitConn {
         // What was counted for this request in zones before is given back.
         let outcome = r.shared::<Outcome>();
         outcome.holds.borrow_mut().clear();
-        if self.dry_run {
-            outcome.status.set(Some("REJECTED_DRY_RUN"));
-            return Verdict::Next;
-        }
-        outcome.status.set(Some("REJECTED"));
-        Verdict::Status(self.status)
+        let text = if self.refusing.dry_run() { "REJECTED_DRY_RUN" } else { "REJECTED" };
+        outcome.status.set(Some(text));
+        self.refusing.verdict()
     }
 }
 

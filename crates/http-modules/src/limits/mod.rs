@@ -10,9 +10,10 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
+use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node, Word};
 use http::cx::{Cx, LoadEnv};
-use http::module::Conf;
+use http::module::{Conf, Verdict};
 use http::request::Request;
 use http::zones::name_and_size;
 use shm::{Entry, Journal, Locked, Record, Table, ZoneState};
@@ -125,6 +126,13 @@ impl<R: Counted> Zone<R> {
             }
             None => {
                 let bytes = self.bytes.get();
+                if let Some((user, old)) = cx.env.zones.other_shape(&self.name) {
+                    let log = base::log::default();
+                    let now = format_args!("it is {name} of {bytes} bytes now");
+                    let told = format_args!("{now}, and was {user} of {old} bytes");
+                    let zone = format_args!("zone \"{shown}\" starts anew");
+                    base::log!(log, Level::Notice, None, "{zone}: {told}");
+                }
                 let shared = Shared::new(key.clone(), bytes, &cx.env).map_err(|e| {
                     let e = base::log::os_error(&e);
                     let message = format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}");
@@ -218,6 +226,50 @@ fn define<R: Counted>(
 fn map_zones<R: Counted>(cx: &mut Cx) -> Result<(), ConfError> {
     let zones: Vec<_> = cx.main::<Zones<R>>().0.clone();
     zones.iter().try_for_each(|zone| zone.map(cx))
+}
+
+/// What becomes of requests that a limit refuses: `limit_…_log_level`, `_status` and `_dry_run`.
+#[derive(Clone, Copy, Default)]
+struct Refusing {
+    log_level: Option<Level>,
+    status: Option<u64>,
+    dry_run: Option<bool>,
+}
+
+impl Refusing {
+    fn set_log_level(&mut self, n: &Node) -> Result<(), ConfError> {
+        set_enum(&mut self.log_level, n, LEVELS)
+    }
+
+    fn set_status(&mut self, n: &Node) -> Result<(), ConfError> {
+        set_num_within(&mut self.status, n, (400, 599))
+    }
+
+    fn set_dry_run(&mut self, n: &Node) -> Result<(), ConfError> {
+        set_flag(&mut self.dry_run, n)
+    }
+
+    fn merge(&mut self, prev: &Refusing) {
+        self.log_level = self.log_level.or(prev.log_level);
+        self.status = self.status.or(prev.status);
+        self.dry_run = self.dry_run.or(prev.dry_run);
+    }
+
+    fn level(&self) -> Level {
+        self.log_level.unwrap_or(Level::Error)
+    }
+
+    fn dry_run(&self) -> bool {
+        self.dry_run == Some(true)
+    }
+
+    /// What the request is answered with; with `dry_run` it goes on.
+    fn verdict(&self) -> Verdict {
+        match self.dry_run() {
+            true => Verdict::Next,
+            false => Verdict::Status(self.status.unwrap_or(503) as u16),
+        }
+    }
 }
 
 /// `limit_…_log_level`

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use conf::table::{Args, Contexts, Directive};
-use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -15,7 +14,7 @@ use http::request::Request;
 use http::vars::VarDef;
 use shm::{Entry, Full, Key, Locked, Record, Table};
 
-use super::{Counted, LEVELS, Scratch, Zone, Zones, define, map_zones, positive, refer};
+use super::{Counted, Refusing, Scratch, Zone, Zones, define, map_zones, positive, refer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -51,7 +50,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "error",
         "At which level refused requests are logged; delayed ones are one level below.",
-        |cx, n| set_enum(&mut cx.loc::<ReqConf>().log_level, n, LEVELS),
+        |cx, n| cx.loc::<ReqConf>().refusing.set_log_level(n),
     ),
     directive(
         "limit_req_status",
@@ -59,7 +58,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "503",
         "The status of refused requests.",
-        |cx, n| set_num_within(&mut cx.loc::<ReqConf>().status, n, (400, 599)),
+        |cx, n| cx.loc::<ReqConf>().refusing.set_status(n),
     ),
     directive(
         "limit_req_dry_run",
@@ -67,7 +66,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         "Counts and logs, and lets all requests through.",
-        |cx, n| set_flag(&mut cx.loc::<ReqConf>().dry_run, n),
+        |cx, n| cx.loc::<ReqConf>().refusing.set_dry_run(n),
     ),
 ];
 
@@ -220,9 +219,7 @@ struct Limit {
 #[derive(Default)]
 struct ReqConf {
     limits: Option<Vec<Limit>>,
-    log_level: Option<Level>,
-    status: Option<u64>,
-    dry_run: Option<bool>,
+    refusing: Refusing,
 }
 
 impl Conf for ReqConf {
@@ -230,9 +227,7 @@ impl Conf for ReqConf {
         if self.limits.is_none() {
             self.limits.clone_from(&prev.limits);
         }
-        self.log_level = self.log_level.or(prev.log_level);
-        self.status = self.status.or(prev.status);
-        self.dry_run = self.dry_run.or(prev.dry_run);
+        self.refusing.merge(&prev.refusing);
         Ok(())
     }
 }
@@ -293,17 +288,14 @@ fn limit_req(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let conf = l.conf::<ReqConf>();
     let Some(limits) = conf.limits.clone() else { return Ok(()) };
-    let level = conf.log_level.unwrap_or(Level::Error);
     p.preaccess.push(Box::new(LimitReq {
         limits,
-        level,
-        delay_level: match level {
+        refusing: conf.refusing,
+        delay_level: match conf.refusing.level() {
             Level::Error => Level::Warn,
             Level::Warn => Level::Notice,
             _ => Level::Info,
         },
-        status: conf.status.unwrap_or(503) as u16,
-        dry_run: conf.dry_run.unwrap_or(false),
         scratch: Scratch::default(),
     }));
     Ok(())
@@ -311,10 +303,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 struct LimitReq {
     limits: Vec<Limit>,
-    level: Level,
+    refusing: Refusing,
     delay_level: Level,
-    status: u16,
-    dry_run: bool,
     scratch: Scratch,
 }
 
@@ -347,31 +337,29 @@ impl PhaseHandler for LimitReq {
         let mut key = self.scratch.take();
         let decision = self.decide(r, &mut key);
         self.scratch.give(key);
+        let dry_run = self.refusing.dry_run();
         let (outcome, dry_outcome, verdict) = match decision {
             Decision::NotMine => return Step::Now(Verdict::Next),
-            Decision::Pass { delay_ms: 0, .. } => ("PASSED", "PASSED", None),
+            Decision::Pass { delay_ms: 0, .. } => ("PASSED", "PASSED", Verdict::Next),
             Decision::Pass { delay_ms, excess, limit } => {
                 self.tell(r, self.delay_level, "delaying request", excess, ",", limit);
-                if !self.dry_run {
+                if !dry_run {
                     known.0.set(Some("DELAYED"));
                     return Step::Wait(Box::pin(async move {
                         r.pause(delay_ms).await.err().unwrap_or(Verdict::Next)
                     }));
                 }
-                ("DELAYED", "DELAYED_DRY_RUN", None)
+                ("DELAYED", "DELAYED_DRY_RUN", Verdict::Next)
             }
             Decision::Refuse { excess, limit } => {
                 if let Some(excess) = excess {
-                    self.tell(r, self.level, "limiting requests", excess, "", limit);
+                    self.tell(r, self.refusing.level(), "limiting requests", excess, "", limit);
                 }
-                ("REJECTED", "REJECTED_DRY_RUN", Some(self.status))
+                ("REJECTED", "REJECTED_DRY_RUN", self.refusing.verdict())
             }
         };
-        known.0.set(Some(if self.dry_run { dry_outcome } else { outcome }));
-        Step::Now(match verdict {
-            Some(status) if !self.dry_run => Verdict::Status(status),
-            _ => Verdict::Next,
-        })
+        known.0.set(Some(if dry_run { dry_outcome } else { outcome }));
+        Step::Now(verdict)
     }
 }
 
@@ -436,7 +424,7 @@ impl LimitReq {
 
     fn tell(&self, r: &Request, level: Level, what: &str, excess: i64, comma: &str, limit: usize) {
         if r.logs(level) {
-            let dry = if self.dry_run { ", dry run" } else { "" };
+            let dry = if self.refusing.dry_run() { ", dry run" } else { "" };
             let (whole, rest) = (excess / 1000, excess % 1000);
             let zone = self.limits[limit].zone.shown();
             r.log(
