@@ -41,4 +41,4 @@
 pub use http::location::LocationInfo;
 pub use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 pub use http::request::Request;
-pub use proto::h1::{FieldId, Method};
+pub use proto::h1::{FieldId, Method, Version};

@@ -41,6 +41,8 @@ pub struct Answer {
     pub head: String,
     /// Its body, without chunks.
     pub body: Vec<u8>,
+    /// The fields behind its last chunk, as they were sent.
+    pub trailers: String,
 }
 
 impl Answer {
@@ -49,12 +51,22 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The first field of that name.
+    /// The first field of that name in the head.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        let mut named = fields.filter(|(n, _)| n.eq_ignore_ascii_case(name));
-        named.next().map(|(_, value)| value.trim())
+        field(self.head.lines().skip(1), name)
     }
+
+    /// The first field of that name behind the body.
+    pub fn trailer(&self, name: &str) -> Option<&str> {
+        field(self.trailers.lines(), name)
+    }
+}
+
+fn field<'a>(mut lines: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    lines.find_map(|line| {
+        let (n, value) = line.split_once(':')?;
+        n.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }
 
 /// Reads the contents of a `server` block with the module in the list.
@@ -131,14 +143,19 @@ fn answer(all: &[u8]) -> Answer {
     };
     let head = String::from_utf8_lossy(head).into_owned();
     let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
-    let mut answer = Answer { status, head, body: Vec::new() };
-    let chunked = answer.header("Transfer-Encoding").is_some_and(|v| v == "chunked");
-    answer.body = if chunked { unchunked(body) } else { body.to_vec() };
+    let mut answer = Answer { status, head, body: Vec::new(), trailers: String::new() };
+    match answer.header("Transfer-Encoding") {
+        Some("chunked") => {
+            let rest = unchunked(body, &mut answer.body);
+            answer.trailers = String::from_utf8_lossy(rest).into_owned();
+        }
+        _ => answer.body = body.to_vec(),
+    }
     answer
 }
 
-fn unchunked(mut rest: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
+/// What follows the last chunk.
+fn unchunked<'a>(mut rest: &'a [u8], body: &mut Vec<u8>) -> &'a [u8] {
     while let Some(line) = rest.windows(2).position(|w| w == b"\r\n") {
         let size = std::str::from_utf8(&rest[..line]).unwrap_or_default();
         let size = usize::from_str_radix(size, 16).unwrap_or(0);
@@ -149,7 +166,7 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
         body.extend_from_slice(&rest[..size]);
         rest = rest.get(size + 2..).unwrap_or_default();
     }
-    body
+    rest
 }
 
 fn build(

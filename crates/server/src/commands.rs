@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{directives, manual, serve, shells};
+use crate::{build, directives, manual, serve, shells};
 
 /// A command.
 pub struct Command {
@@ -32,6 +32,14 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::Dir),
         options: &["--listen", "--browse"],
         run: serve::run,
+    },
+    Command {
+        name: "build",
+        usage: "--with MODULE...",
+        doc: "compile a server that has modules from outside (weir build --help)",
+        value: Some(Value::File),
+        options: &["--with", "--output", "--weir", "--folder", "--debug", "--offline", "--help"],
+        run: build::run,
     },
     Command {
         name: "completions",

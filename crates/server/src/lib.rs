@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod added;
+mod build;
 mod children;
 mod cli;
 mod commands;

@@ -1,0 +1,182 @@
+//! What was typed after `weir build`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+Usage: weir build --with CRATE[@VERSION|=PATH]... [OPTION...]
+
+Compiles a server that has the modules named, in the order given.
+
+  --with CRATE           : a crate of the registry, its latest version
+  --with CRATE@VERSION   : a version, as in a Cargo.toml: 1.2, =1.2.3
+  --with CRATE=PATH      : a crate in a folder
+  -o, --output FILE      : where the program goes (default: weir)
+  --weir DIR             : the sources of weir (default: found around the present folder, or
+                           where this program was built)
+  --folder DIR           : where to compile (default: weir-build in the user's cache)
+  --debug                : compile quickly, without optimization
+  --offline              : without the network
+";
+
+/// A module that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct With {
+    /// The name of its crate.
+    pub name: String,
+    /// Where it comes from.
+    pub from: From,
+}
+
+/// See [`With`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum From {
+    /// The registry, any version.
+    Registry,
+    /// The registry, a version as cargo reads it.
+    Version(String),
+    /// A folder.
+    Path(PathBuf),
+}
+
+/// The options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The modules, in order.
+    pub with: Vec<With>,
+    /// Where the program goes.
+    pub output: PathBuf,
+    /// `--weir`
+    pub sources: Option<PathBuf>,
+    /// `--folder`
+    pub folder: Option<PathBuf>,
+    /// `--debug`
+    pub debug: bool,
+    /// `--offline`
+    pub offline: bool,
+}
+
+impl Options {
+    /// Reads the arguments; `None` where help is asked for.
+    ///
+    /// # Errors
+    /// What cannot be understood.
+    pub fn read(args: &[OsString]) -> Result<Option<Options>, String> {
+        let mut options = Options {
+            with: Vec::new(),
+            output: PathBuf::from("weir"),
+            sources: None,
+            folder: None,
+            debug: false,
+            offline: false,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let (name, joined) = split(arg);
+            let mut value = |what: &str| -> Result<OsString, String> {
+                let value = joined.clone().or_else(|| args.next().cloned());
+                value.ok_or_else(|| format!("option \"{name}\" requires {what}"))
+            };
+            match name.as_str() {
+                "--with" => options.with.push(with(&value("CRATE[@VERSION|=PATH]")?)?),
+                "-o" | "--output" => options.output = value("file name")?.into(),
+                "--weir" => options.sources = Some(value("directory name")?.into()),
+                "--folder" => options.folder = Some(value("directory name")?.into()),
+                "--debug" => options.debug = true,
+                "--offline" => options.offline = true,
+                "-h" | "--help" => return Ok(None),
+                _ => return Err(format!("invalid option: \"{name}\" (see weir build --help)")),
+            }
+        }
+        if options.with.is_empty() {
+            return Err("nothing to build with: name a module (see weir build --help)".into());
+        }
+        for (i, module) in options.with.iter().enumerate() {
+            if options.with[..i].iter().any(|other| other.name == module.name) {
+                return Err(format!("{} is named twice", module.name));
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+/// `--name=value` in its parts.
+fn split(arg: &OsString) -> (String, Option<OsString>) {
+    let bytes = arg.as_bytes();
+    match bytes.iter().position(|b| *b == b'=') {
+        Some(at) if bytes.starts_with(b"--") => {
+            let value = OsString::from_vec(bytes[at + 1..].to_vec());
+            (String::from_utf8_lossy(&bytes[..at]).into_owned(), Some(value))
+        }
+        _ => (arg.to_string_lossy().into_owned(), None),
+    }
+}
+
+fn with(spec: &OsString) -> Result<With, String> {
+    let bytes = spec.as_bytes();
+    let end = bytes.iter().position(|b| matches!(b, b'@' | b'='));
+    let (name, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let name = String::from_utf8_lossy(name).into_owned();
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(fits) {
+        return Err(format!("\"{name}\" is no name of a crate"));
+    }
+    let from = match rest.split_first() {
+        None => From::Registry,
+        Some((_, [])) => {
+            return Err(format!("nothing follows in \"{}\"", spec.to_string_lossy()));
+        }
+        Some((b'@', version)) => match std::str::from_utf8(version) {
+            Ok(v) if v.chars().all(|c| c.is_ascii_alphanumeric() || ".=^~<>-+*, ".contains(c)) => {
+                From::Version(v.to_owned())
+            }
+            _ => return Err(format!("\"{}\" names no version", spec.to_string_lossy())),
+        },
+        Some((_, path)) => From::Path(OsString::from_vec(path.to_vec()).into()),
+    };
+    Ok(With { name, from })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &[&str]) -> Result<Option<Options>, String> {
+        Options::read(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn modules_and_where_they_come_from() {
+        let args = ["--with", "a=../x=y", "--with=b@1.2", "--with", "c", "-o", "out", "--debug"];
+        let options = read(&args).unwrap().unwrap();
+        let of = |name: &str, from| With { name: name.to_owned(), from };
+        assert_eq!(
+            options.with,
+            [
+                of("a", From::Path("../x=y".into())),
+                of("b", From::Version("1.2".to_owned())),
+                of("c", From::Registry)
+            ]
+        );
+        assert_eq!(options.output, PathBuf::from("out"));
+        assert!(options.debug && !options.offline);
+        assert_eq!(read(&["--help"]), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (args, said) in [
+            (&[][..], "nothing to build with: name a module (see weir build --help)"),
+            (&["--with"], "option \"--with\" requires CRATE[@VERSION|=PATH]"),
+            (&["--with", "../x"], "\"../x\" is no name of a crate"),
+            (&["--with", "a@"], "nothing follows in \"a@\""),
+            (&["--with", "a@\"1"], "\"a@\"1\" names no version"),
+            (&["--with", "a", "--with", "a=b"], "a is named twice"),
+            (&["--fast"], "invalid option: \"--fast\" (see weir build --help)"),
+        ] {
+            assert_eq!(read(args).unwrap_err(), said);
+        }
+    }
+}
