@@ -76,7 +76,7 @@ fn field<'a>(mut lines: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a
 pub fn load(module: &'static Module, server: &str) -> Result<(), String> {
     let folder = Folder::new();
     let (log, _) = base::log::capture(Level::Info);
-    build(module, server, folder.path(), &log).map(drop)
+    build(module, &format!("server {{ {server} }}"), folder.path(), &log).map(drop)
 }
 
 /// Runs a server with `server` as the contents of its `server` block, and sends it the requests one
@@ -86,10 +86,18 @@ pub fn load(module: &'static Module, server: &str) -> Result<(), String> {
 /// # Panics
 /// Where the configuration is wrong, or an answer does not come within ten seconds.
 pub fn serve(module: &'static Module, server: &str, requests: &[&str]) -> Ran {
+    serve_http(module, &format!("server {{ {server} }}"), requests)
+}
+
+/// The same with `http` as the contents of the `http` block, which has one server.
+///
+/// # Panics
+/// As [`serve`].
+pub fn serve_http(module: &'static Module, http: &str, requests: &[&str]) -> Ran {
     let folder = Folder::new();
     let (log, sink): (Log, Rc<MemorySink>) = base::log::capture(Level::Info);
     base::log::set_default(log.clone());
-    let main = match build(module, server, folder.path(), &log) {
+    let main = match build(module, http, folder.path(), &log) {
         Ok(main) => main,
         Err(message) => panic!("{message}"),
     };
@@ -171,12 +179,12 @@ fn unchunked<'a>(mut rest: &'a [u8], body: &mut Vec<u8>) -> &'a [u8] {
 
 fn build(
     module: &'static Module,
-    server: &str,
+    http: &str,
     folder: &Path,
     log: &Log,
 ) -> Result<Rc<HttpMain>, String> {
-    let server = server.replace("%FOLDER%", &folder.display().to_string());
-    let text = format!("http {{ access_log off; server {{ {server} }} }}");
+    let http = http.replace("%FOLDER%", &folder.display().to_string());
+    let text = format!("http {{ access_log off; {http} }}");
     let options = conf::parse::Options::default();
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), Bytes::from(text), &options)
         .map_err(|e| e.to_string())?;

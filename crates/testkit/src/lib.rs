@@ -22,6 +22,7 @@
 
 mod binary;
 mod client;
+mod maria;
 pub mod mmdb;
 mod ports;
 mod procfs;
@@ -31,6 +32,7 @@ mod weir;
 
 pub use binary::built_binary;
 pub use client::{Conn, Response};
+pub use maria::Maria;
 pub use ports::Port;
 pub use site::Site;
 pub use stalling::StallingFolder;

@@ -192,18 +192,21 @@ fn is_json_number(text: &[u8]) -> bool {
 
 /// A string with its quotes. What is not UTF-8 becomes U+FFFD.
 fn json(out: &mut Vec<u8>, text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    let mut rest = text.as_bytes();
     out.push(b'"');
-    for c in String::from_utf8_lossy(text).chars() {
-        match c {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            c if c < ' ' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+    while let Some(at) = rest.iter().position(|b| *b < b' ' || matches!(b, b'"' | b'\\')) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            byte @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+            byte => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
         }
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
     out.push(b'"');
 }
 

@@ -17,6 +17,9 @@ use crate::answer::{Answer, Column, Format};
 /// A connection that lay idle for longer is tried before it is trusted with a query.
 const TRUSTED: Duration = Duration::from_secs(5);
 
+/// A kept connection that fails sooner was closed before it was used.
+const WAS_CLOSED: Duration = Duration::from_millis(100);
+
 /// Where a database is, and who asks it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Where {
@@ -154,6 +157,14 @@ pub struct Question {
     pub until: Instant,
 }
 
+impl Question {
+    /// Whether asking twice does no harm.
+    fn reads_only(&self) -> bool {
+        let word = self.text.split_whitespace().next().unwrap_or_default();
+        ["select", "show"].iter().any(|only| word.eq_ignore_ascii_case(only))
+    }
+}
+
 /// Why there is no answer.
 pub enum Failure {
     /// Not in time.
@@ -181,13 +192,32 @@ impl Connections {
     /// # Errors
     /// There is none; unless the database itself said so, the connection is closed.
     pub fn ask(&self, question: &Question) -> Result<Vec<u8>, Failure> {
-        if Instant::now() >= question.until {
+        let answer = self.ask_in_time(question);
+        match answer {
+            // The client library wraps the error of a read that takes too long in several others.
+            Err(Failure::Failed(_)) if Instant::now() >= question.until => Err(Failure::Late),
+            answer => answer,
+        }
+    }
+
+    fn ask_in_time(&self, question: &Question) -> Result<Vec<u8>, Failure> {
+        let began = Instant::now();
+        if began >= question.until {
             return Err(Failure::Late);
         }
-        let mut conn = match self.kept() {
-            Some(conn) => conn,
-            None => Conn::new(self.opts.clone()).map_err(|e| failed(&e, "connect()"))?,
-        };
+        // A connection that the database closed meanwhile is found out by using it.
+        if let Some(conn) = self.kept() {
+            match self.ask_on(conn, question) {
+                Err(Failure::Failed(_))
+                    if question.reads_only() && began.elapsed() < WAS_CLOSED => {}
+                answer => return answer,
+            }
+        }
+        let conn = Conn::new(self.opts.clone()).map_err(|e| failed(&e, "connect()"))?;
+        self.ask_on(conn, question)
+    }
+
+    fn ask_on(&self, mut conn: Conn, question: &Question) -> Result<Vec<u8>, Failure> {
         let answer = match &question.parameters {
             None => match conn.query_iter(&question.text) {
                 Ok(result) => read(result, question),
@@ -273,12 +303,6 @@ fn read_rows<T: mysql::prelude::Protocol>(
 }
 
 fn failed(e: &mysql::Error, what: &str) -> Failure {
-    use std::io::ErrorKind::{TimedOut, WouldBlock};
-    if let mysql::Error::IoError(io) = e
-        && matches!(io.kind(), TimedOut | WouldBlock)
-    {
-        return Failure::Late;
-    }
     let text = format!("{what} failed: {e}");
     match e {
         mysql::Error::MySqlError(_) => Failure::Refused(text),
