@@ -19,6 +19,7 @@ const STEPS: &[(&str, Step)] = &[
     ("lints", lints),
     ("licences", licences),
     ("directives", directives),
+    ("modules", modules),
     ("tests", |ws, _| cargo(ws, &["test", "--workspace", "--no-fail-fast"])),
 ];
 
@@ -67,6 +68,36 @@ fn with_tool(ws: &Workspace, exact: bool, tool: &str, args: &[&str]) -> Findings
         }
         other => other,
     }
+}
+
+/// The modules of `modules/`, each as whoever wrote it has it: built by itself, against the
+/// interface. The server that `weir build` makes of them is a test of the last one.
+fn modules(ws: &Workspace, exact: bool) -> Findings {
+    let root = ws.root();
+    let entries = std::fs::read_dir(root.join("modules")).map_err(|e| vec![e.to_string()])?;
+    let mut manifests: Vec<_> = entries.flatten().map(|e| e.path().join("Cargo.toml")).collect();
+    manifests.retain(|manifest| manifest.is_file());
+    manifests.sort();
+    let target = root.join("target/modules").display().to_string();
+    let mut findings = Vec::new();
+    for manifest in manifests {
+        // The versions that the project itself was tested with.
+        let lock = manifest.with_file_name("Cargo.lock");
+        if !lock.exists() {
+            std::fs::copy(root.join("Cargo.lock"), &lock).map_err(|e| vec![e.to_string()])?;
+        }
+        let manifest = manifest.display().to_string();
+        let of = |command: &'static str| [command, "--manifest-path", &manifest];
+        let target = ["--target-dir", &target];
+        let lints: &[&str] = if exact { &["--", "-D", "warnings"] } else { &[] };
+        let done = with_tool(ws, exact, "rustfmt", &[&of("fmt")[..], &["--check"]].concat())
+            .and_then(|()| {
+                with_tool(ws, exact, "clippy", &[&of("clippy")[..], &target, lints].concat())
+            })
+            .and_then(|()| cargo(ws, &[&of("test")[..], &target, &["--quiet"]].concat()));
+        findings.extend(done.err().into_iter().flatten());
+    }
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
 /// Twice: what is shipped, then the tests, whose helpers may unwrap and panic (clippy's own

@@ -1,4 +1,7 @@
-//! The skeleton of an HTTP module, in the order in which every module file is written.
+//! The skeleton of an HTTP module, in the order in which every module file is written; and that of
+//! a crate for one outside of the project.
+
+mod outside;
 
 use crate::workspace::Workspace;
 use crate::{Findings, run};
@@ -77,8 +80,12 @@ mod tests {
 
 /// Writes the skeleton and enters the module into the list.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
-    let [name] = args else { return Err(vec!["which name?".to_string()]) };
-    write(ws, name).map_err(|e| vec![e])
+    let done = match args {
+        [name] => write(ws, name),
+        [option, folder] if option == "--outside" => outside::write(ws, folder),
+        _ => Err("usage: new-module NAME | --outside FOLDER".to_string()),
+    };
+    done.map_err(|e| vec![e])
 }
 
 fn write(ws: &Workspace, name: &str) -> Result<(), String> {
@@ -105,14 +112,16 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 fn skeleton(name: &str) -> String {
-    let type_name: String = name
-        .split('_')
+    SKELETON.replace("@NAME@", name).replace("@TYPE@", &type_name(name))
+}
+
+fn type_name(name: &str) -> String {
+    name.split('_')
         .flat_map(|part| {
             let (first, rest) = part.split_at(part.len().min(1));
             [first.to_ascii_uppercase(), rest.to_string()]
         })
-        .collect();
-    SKELETON.replace("@NAME@", name).replace("@TYPE@", &type_name)
+        .collect()
 }
 
 /// The text of `lib.rs` with the module declared and at the end of `MODULES`.

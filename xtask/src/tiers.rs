@@ -26,6 +26,10 @@ const TIERS: &[&[&str]] = &[
 /// (a `[dev-dependencies]` line is no use in that sense).
 const DEVELOPMENT: &[&str] = &["testkit", "tests", "bench", "fuzz", "xtask"];
 
+/// Crates in this folder are built as other people's are: against [`INTERFACE`] alone.
+const OUTSIDE: &str = "modules/";
+const INTERFACE: &str = "module";
+
 /// These stay usable without an event loop, whatever their place in the order.
 const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "proto"];
 
@@ -47,6 +51,16 @@ fn check(members: &[Member]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in members {
         let (dir, name) = (&member.dir, member.name.as_str());
+        if dir.starts_with(OUTSIDE) {
+            let own = member.dependencies.iter().filter(|d| ours(&d.name) && !d.dev);
+            let others = own.filter(|d| d.name != INTERFACE);
+            findings.extend(
+                others.map(|d| {
+                    format!("{dir}: depends on {}; modules see {INTERFACE} alone", d.name)
+                }),
+            );
+            continue;
+        }
         let Some(tier) = tier_of(name) else {
             if !DEVELOPMENT.contains(&name) {
                 findings.push(format!("{dir}: has no place in the tiers (xtask/src/tiers.rs)"));
@@ -108,6 +122,22 @@ mod tests {
             member("server", &[("event", false), ("testkit", true)]),
         ];
         assert_eq!(check(&members), Vec::<String>::new());
+    }
+
+    #[test]
+    fn modules_see_the_interface_alone() {
+        let of = |name: &str, on: &[(&str, bool)]| Member {
+            dir: format!("modules/{name}"),
+            ..member(name, on)
+        };
+        let members = [
+            of("good", &[("module", false), ("testkit", true), ("theirs", false)]),
+            of("bad", &[("module", false), ("http", false)]),
+            member("module", &[("http", false)]),
+            member("http", &[]),
+            member("testkit", &[]),
+        ];
+        assert_eq!(check(&members), ["modules/bad: depends on http; modules see module alone"]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Upstreams: balancing methods, and protocols of servers that requests are passed to.
 //!
-//! A method's directive stands in `upstream` blocks and calls [`Block::set_method`] with how to make
-//! its [`Balancer`] for the [`Servers`] of the block. The balancer makes a [`Picker`] a request, which
-//! chooses: each server at most once, and each that it gave comes back to it with an [`Outcome`] and
-//! [`Times`] in milliseconds. Pickers begin with a [`Round`], which knows what was tried, and has
-//! weighted round robin for when the method itself has no answer. What is known of servers is shared
-//! by workers where the block has a `zone`: a picker looks and takes under `servers.lock()`.
+//! A method's directive stands in `upstream` blocks and calls [`Block::set_method`] with how to
+//! make its [`Balancer`] for the [`Servers`] of the block. The balancer makes a [`Picker`] a
+//! request, which chooses: each server at most once, and each that it gave comes back to it with an
+//! [`Outcome`] and [`Times`] in milliseconds. Pickers begin with a [`Round`], which knows what was
+//! tried, and has weighted round robin for when the method itself has no answer. What is known of
+//! servers is shared by workers where the block has a `zone`: a picker looks and takes under
+//! `servers.lock()`.
 //!
 //! ```
 //! use std::rc::Rc;

@@ -286,8 +286,8 @@ fn read_rows<T: mysql::prelude::Protocol>(
     let mut answer = Answer::new(question.format, columns);
     let mut rows: u32 = 0;
     for row in result.by_ref() {
-        let row = row.map_err(|e| failed(&e, "reading the result"))?;
-        answer.row(row.unwrap().into_iter());
+        let mut row = row.map_err(|e| failed(&e, "reading the result"))?;
+        answer.row((0..row.len()).map(|i| row.take(i).unwrap_or(mysql::Value::NULL)));
         if answer.len() > question.max_response {
             let max = question.max_response;
             return Err(Failure::Failed(format!(
