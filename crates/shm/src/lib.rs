@@ -6,6 +6,7 @@
 //! each type's contract: counters are whole at any moment, a lock knows its owner, a
 //! table is put in order by who takes its lock next.
 
+mod bells;
 mod counters;
 mod journal;
 mod lock;
@@ -15,6 +16,7 @@ mod table;
 mod zone;
 mod zones;
 
+pub use bells::Bells;
 pub use counters::{Counters, LINE_FIELDS, Line};
 pub use journal::{Journal, Place};
 pub use lock::ShmLock;

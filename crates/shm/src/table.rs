@@ -200,9 +200,9 @@ impl<R: Record> Table<R> {
 
     /// Takes the lock, waiting for it. Not to be held over anything that waits, nor taken twice.
     pub fn lock(&self) -> Locked<'_, R> {
-        let abandoned = mutex::lock(&self.head().lock);
-        let mut locked = Locked { t: self, whole: true };
-        if abandoned {
+        let recovered = mutex::lock(&self.head().lock);
+        let mut locked = Locked { t: self, whole: true, recovered };
+        if recovered {
             locked.put_in_order();
         }
         locked
@@ -240,6 +240,7 @@ impl<R: Record> Table<R> {
 pub struct Locked<'a, R: Record> {
     t: &'a Table<R>,
     whole: bool,
+    recovered: bool,
 }
 
 impl<R: Record> Drop for Locked<'_, R> {
@@ -258,6 +259,12 @@ fn set(word: &AtomicU32, value: u32) {
 }
 
 impl<'a, R: Record> Locked<'a, R> {
+    /// Whether the process that had the lock before died with it, so that whatever is kept beside
+    /// the table (sums over its entries) has to be made anew.
+    pub fn recovered(&self) -> bool {
+        self.recovered
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         get(&self.t.head().entries) as usize

@@ -1,0 +1,107 @@
+//! Waking other processes of the server: each has an eventfd, made by the master before the fork.
+//!
+//! A bell carries no message. Who waits for something that another process will do says so in
+//! shared memory, where the other sees it ([`Bells::listen`]), and looks again when its bell rings;
+//! what there is to see lies in the tables.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use crate::Zone;
+use crate::zone::CACHE_LINE;
+
+/// The bells of a master's processes, by slot.
+#[derive(Debug)]
+pub struct Bells {
+    /// A cache line for each slot, whose first word says whether its process listens.
+    lines: Zone,
+    slots: usize,
+    fds: RefCell<Vec<OwnedFd>>,
+}
+
+/// Words of a line.
+const LINE: usize = CACHE_LINE / 8;
+
+impl Bells {
+    /// Room for the bells of so many processes; none is made yet.
+    ///
+    /// # Errors
+    /// The system's, when memory cannot be mapped.
+    pub fn new(slots: usize) -> io::Result<Bells> {
+        let bytes = slots.max(1).checked_mul(CACHE_LINE).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Bells { lines: Zone::anonymous(bytes)?, slots, fds: RefCell::default() })
+    }
+
+    /// In the master, before a fork: sees to it that the first `count` slots have bells. Processes
+    /// forked before cannot ring those made now; who waits looks by itself now and then.
+    ///
+    /// # Errors
+    /// The system's, when descriptors run out.
+    pub fn make(&self, count: usize) -> io::Result<()> {
+        let mut fds = self.fds.borrow_mut();
+        while fds.len() < count.min(self.slots) {
+            fds.push(os::fd::eventfd()?);
+        }
+        Ok(())
+    }
+
+    /// A descriptor that becomes readable when the bell of that slot is rung; `None` for slots
+    /// without one.
+    ///
+    /// # Errors
+    /// The system's, when descriptors run out.
+    pub fn hear(&self, slot: usize) -> io::Result<Option<OwnedFd>> {
+        let fds = self.fds.borrow();
+        let Some(fd) = fds.get(slot) else { return Ok(None) };
+        // What was rung for a process that had the slot before is nobody's business any more.
+        os::fd::eventfd_take(fd);
+        os::fd::dup(fd).map(Some)
+    }
+
+    /// Says whether the process of that slot wants to be rung.
+    pub fn listen(&self, slot: usize, on: bool) {
+        if let Some(word) = self.lines.words().get(slot * LINE).filter(|_| slot < self.slots) {
+            word.store(on.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Rings the bells of all processes that want it but the one of slot `me`.
+    pub fn ring(&self, me: usize) {
+        let fds = self.fds.borrow();
+        for (slot, fd) in fds.iter().enumerate().filter(|(slot, _)| *slot != me) {
+            let wanted = self.lines.words().get(slot * LINE);
+            if wanted.is_some_and(|word| word.load(Ordering::SeqCst) != 0) {
+                os::fd::eventfd_notify(fd);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_those_who_listen() {
+        let bells = Bells::new(4).unwrap();
+        bells.make(9).unwrap();
+        let heard = |fd: &OwnedFd| os::fd::eventfd_take(fd);
+        let (one, two) = (bells.hear(1).unwrap().unwrap(), bells.hear(2).unwrap().unwrap());
+        assert!(bells.hear(4).unwrap().is_none());
+        bells.listen(1, true);
+        bells.listen(9, true);
+        bells.ring(0);
+        assert_eq!((heard(&one), heard(&two)), (1, 0));
+        bells.listen(2, true);
+        bells.ring(1);
+        assert_eq!((heard(&one), heard(&two)), (0, 1));
+        bells.listen(2, false);
+        bells.ring(0);
+        assert_eq!((heard(&one), heard(&two)), (1, 0));
+        bells.ring(0);
+        let again = bells.hear(1).unwrap().unwrap();
+        assert_eq!(heard(&again), 0);
+    }
+}
