@@ -105,6 +105,7 @@ pub static MODULES: Modules = &[
     &balancing::least_time::MODULE,
     &balancing::random::MODULE,
     &balancing::sticky::MODULE,
+    &http::cache::directives::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
     &uwsgi::MODULE,

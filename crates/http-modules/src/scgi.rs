@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use conf::ConfError;
 use conf::table::{Args, Directive};
+use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
@@ -36,6 +37,7 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(
     upstream_directives!("scgi", ScgiConf, sockets),
     upstream_directives!("scgi", ScgiConf, fields),
     upstream_directives!("scgi", ScgiConf, passing),
+    upstream_directives!("scgi", ScgiConf, caching),
 );
 
 const OWN: &[Directive<Cx>] = &[
@@ -54,12 +56,14 @@ const OWN: &[Directive<Cx>] = &[
 #[derive(Default)]
 pub(crate) struct ScgiConf {
     up: Draft,
+    cache: http::cache::Draft,
     params: params::List,
 }
 
 impl Conf for ScgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.up.merge(&prev.up);
+        self.cache.merge(&prev.cache);
         if self.params.is_none() {
             self.params.clone_from(&prev.params);
         }
@@ -70,6 +74,14 @@ impl Conf for ScgiConf {
 impl Shared for ScgiConf {
     fn shared(&mut self) -> &mut Draft {
         &mut self.up
+    }
+}
+
+impl Caching for ScgiConf {
+    const PREFIX: &'static str = "scgi";
+
+    fn caching(&mut self) -> &mut http::cache::Draft {
+        &mut self.cache
     }
 }
 
@@ -88,6 +100,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<ScgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<ScgiConf>();
     let conf = own.up.finish("scgi", HIDDEN, &pass::folder::<ScgiConf>(l))?;
+    let conf = conf.with_cache(CacheConf::finish::<ScgiConf>(l, &own.cache)?);
     let defaults = pass::defaults::<ScgiConf>(l);
     let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
     let kind = Kind::Scgi;

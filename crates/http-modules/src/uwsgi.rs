@@ -6,6 +6,7 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::value::{self, set_str};
 use conf::{ConfError, Node};
+use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
@@ -38,6 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(
     upstream_directives!("uwsgi", UwsgiConf, sockets),
     upstream_directives!("uwsgi", UwsgiConf, fields),
     upstream_directives!("uwsgi", UwsgiConf, passing),
+    upstream_directives!("uwsgi", UwsgiConf, caching),
 );
 
 const OWN: &[Directive<Cx>] = &[
@@ -80,6 +82,7 @@ const OWN: &[Directive<Cx>] = &[
 #[derive(Default)]
 pub(crate) struct UwsgiConf {
     up: Draft,
+    cache: http::cache::Draft,
     params: params::List,
     modifier1: Option<u8>,
     modifier2: Option<u8>,
@@ -98,6 +101,7 @@ fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
 impl Conf for UwsgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.up.merge(&prev.up);
+        self.cache.merge(&prev.cache);
         macro_rules! inherit {
             ($($field:ident)*) => {
                 $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
@@ -111,6 +115,14 @@ impl Conf for UwsgiConf {
 impl Shared for UwsgiConf {
     fn shared(&mut self) -> &mut Draft {
         &mut self.up
+    }
+}
+
+impl Caching for UwsgiConf {
+    const PREFIX: &'static str = "uwsgi";
+
+    fn caching(&mut self) -> &mut http::cache::Draft {
+        &mut self.cache
     }
 }
 
@@ -130,6 +142,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<UwsgiConf>();
     let conf = own.up.finish("uwsgi", &HIDDEN[1..], &pass::folder::<UwsgiConf>(l))?;
+    let conf = conf.with_cache(CacheConf::finish::<UwsgiConf>(l, &own.cache)?);
     let defaults = pass::defaults::<UwsgiConf>(l);
     let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
     let kind = Kind::Uwsgi {

@@ -36,6 +36,8 @@ pub struct LoadEnv {
     pub pools: Rc<event::Pools>,
     /// The shared zones of this configuration, by name.
     pub zones: Rc<shm::Zones>,
+    /// Bells that wake other processes of the server.
+    pub bells: Rc<shm::Bells>,
 }
 
 impl LoadEnv {

@@ -8,7 +8,7 @@ use base::log::Level;
 use conf::ConfError;
 use event::{Accepted, Listener, TaskId};
 use net::ListenSpec;
-use net::engine::{Engine, Seat};
+use net::engine::{Engine, Help, Helper, Seat};
 
 use crate::conn::{self, NewConn};
 use crate::server::HttpMain;
@@ -46,6 +46,7 @@ impl Engine for HttpEngine {
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
+        crate::cache::start(&self.main, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let mut accepting = self.accepting.borrow_mut();
         for (i, listener) in listeners.into_iter().enumerate() {
@@ -78,6 +79,23 @@ impl Engine for HttpEngine {
     fn force(&self) {
         self.main.forced.set(true);
         event::task::wake_all();
+    }
+
+    fn wants(&self, helper: Helper) -> bool {
+        let caches = self.main.caches();
+        match helper {
+            Helper::CacheManager => !caches.is_empty(),
+            Helper::CacheLoader => caches.iter().any(|cache| !cache.is_known()),
+        }
+    }
+
+    fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
+        let caches = self.main.caches();
+        if caches.is_empty() {
+            return None;
+        }
+        caches.iter().for_each(|cache| cache.use_slot(seat.slot));
+        Some(Box::pin(crate::cache::help(caches, helper)))
     }
 
     fn worker_died(&self, slot: usize) {

@@ -201,15 +201,33 @@ pub fn try_open_plain(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, Ope
     open_with(r, path, links::Links::Follow)
 }
 
+/// Opens a file of a cache: links are followed, `open_file_cache` and `directio` are not for it.
+pub(crate) async fn open_kept(r: &mut Request, path: &[u8]) -> Result<OpenFile, OpenError> {
+    if let Err(NoPool) = pool_is_there(r) {
+        return Err(OpenError::new("open()", io::Error::other(NO_POOL)));
+    }
+    asking(r, |r| open_how(r, path, links::Links::Follow, None)).await
+}
+
 fn open_with(
     r: &mut Request,
     path: &[u8],
     links: links::Links,
 ) -> Poll<Result<OpenFile, OpenError>> {
+    let direct_from = r.loc.core.directio;
+    open_how(r, path, links, direct_from)
+}
+
+fn open_how(
+    r: &mut Request,
+    path: &[u8],
+    links: links::Links,
+    direct_from: Option<u64>,
+) -> Poll<Result<OpenFile, OpenError>> {
     if links.follow() {
         let main = r.main.clone();
         let files = &main.files;
-        let recent = || files.recent.get(path).filter(|_| r.loc.core.directio.is_none());
+        let recent = || files.recent.get(path).filter(|_| direct_from.is_none());
         let held = files.contents.get(path).or_else(recent);
         if let Some(file) = held {
             match std::task::ready!(ask_stat(r, path, links)) {
@@ -224,7 +242,7 @@ fn open_with(
             }
         }
     }
-    let loaded = match std::task::ready!(ask_load(r, path, links)) {
+    let loaded = match std::task::ready!(ask_load(r, path, links, direct_from)) {
         Ok(l) => l,
         Err(e) => return Poll::Ready(Err(e)),
     };
@@ -413,9 +431,14 @@ fn ask_stat(
     }
 }
 
-fn ask_load(r: &mut Request, path: &[u8], links: links::Links) -> Poll<Result<Loaded, OpenError>> {
+fn ask_load(
+    r: &mut Request,
+    path: &[u8],
+    links: links::Links,
+    direct_from: Option<u64>,
+) -> Poll<Result<Loaded, OpenError>> {
     let core = &r.loc.core;
-    let how = How { direct_from: core.directio, read_ahead: core.read_ahead > 0 };
+    let how = How { direct_from, read_ahead: core.read_ahead > 0 };
     let off = core.aio.is_off();
     let asked = &mut r.asked;
     // Taken out, since it holds a descriptor: whoever opens gets the file, and begins no more anew.

@@ -7,6 +7,7 @@ pub mod aio;
 pub mod auth;
 pub mod body;
 pub mod build;
+pub mod cache;
 pub mod conn;
 mod core_blocks;
 pub mod core_conf;

@@ -23,7 +23,7 @@ pub struct Regex {
 pub struct MatchFailed;
 
 /// The groups of the last match of a request: spans in a copy of the subject.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Captures {
     subject: Vec<u8>,
     spans: Vec<Span>,

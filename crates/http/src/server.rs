@@ -79,6 +79,8 @@ pub struct HttpMain {
     pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,
     /// Folders for temporary files, made before the workers start.
     pub(crate) temp_paths: Vec<TempPath>,
+    /// Bells that wake other processes.
+    pub(crate) bells: Rc<shm::Bells>,
     /// What this worker knows about files.
     pub(crate) files: crate::files::Files,
 }
@@ -87,6 +89,11 @@ impl HttpMain {
     /// Whether `debug_connection` names this client.
     pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
         self.debug_from.get().is_some_and(|from| from.iter().any(|o| o.matches(peer)))
+    }
+
+    /// All caches.
+    pub(crate) fn caches(&self) -> Vec<Rc<crate::cache::Cache>> {
+        self.confs.get::<crate::cache::Caches>().map(|all| all.all()).unwrap_or_default()
     }
 
     /// Connections of this worker that are open.

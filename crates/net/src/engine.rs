@@ -10,7 +10,9 @@
 //!
 //! In the master it is only asked for its sockets and its folders, and told of dead workers.
 
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use base::log::Log;
@@ -49,6 +51,18 @@ impl Seat {
         }
     }
 }
+
+/// A process beside the workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Helper {
+    /// Looks after caches as long as the server runs.
+    CacheManager,
+    /// Finds out what is in them, and exits.
+    CacheLoader,
+}
+
+/// What a helper does; the process exits when it is done.
+pub type Help = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A part of the server that serves connections.
 pub trait Engine {
@@ -91,6 +105,19 @@ pub trait Engine {
     /// The log files have been opened again (USR1), for engines that hold files which no
     /// configuration names.
     fn reopened(&self) {}
+
+    /// In the master: whether there is something for a helper to do.
+    fn wants(&self, helper: Helper) -> bool {
+        let _ = helper;
+        false
+    }
+
+    /// In a helper, with its event loop running: what it is to do. Also in the only process of a
+    /// server that has no master.
+    fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
+        let _ = (helper, seat);
+        None
+    }
 
     /// In the master: the worker with that slot is dead; what it had under way no longer is.
     fn worker_died(&self, slot: usize) {

@@ -181,6 +181,28 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
 }
 
+/// Opens a file that is there for reading and writing.
+pub fn open_to_change(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// The room on a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Size of a block, bytes.
+    pub block: u64,
+    /// Bytes that users other than root may still take.
+    pub available: u64,
+}
+
+/// The room on the file system that `path` lies on. May wait for a disk.
+pub fn space(path: &Path) -> io::Result<Space> {
+    let fs = rustix::fs::statvfs(path)?;
+    let fragment = if fs.f_frsize == 0 { fs.f_bsize } else { fs.f_frsize };
+    Ok(Space { block: fs.f_bsize, available: fs.f_bavail.saturating_mul(fragment) })
+}
+
 /// Reads at `pos`; 0 is the end of the file.
 pub fn read_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(fd, buf, pos)?)

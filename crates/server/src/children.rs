@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::log;
 use base::log::{Level, Log, os_error};
-use net::engine::SLOTS;
+use net::engine::{Helper, SLOTS};
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
@@ -17,6 +17,8 @@ use crate::worker::{FATAL, Place};
 pub enum Kind {
     /// A worker, with its number among the workers.
     Worker(usize),
+    /// A process beside the workers.
+    Helper(Helper),
     /// The binary that is to take this one's place. It goes its own way: signals for workers do not
     /// concern it, and the server's end does not wait for it.
     NewBinary,
@@ -27,6 +29,8 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Worker(_) => "worker process",
+            Kind::Helper(Helper::CacheManager) => "cache manager process",
+            Kind::Helper(Helper::CacheLoader) => "cache loader process",
             Kind::NewBinary => "new binary process",
         }
     }
@@ -123,6 +127,12 @@ impl Children {
         self.all().filter(|child| matches!(child.kind, Kind::Worker(_)))
     }
 
+    /// All but the new binary: those that signals for workers are for, and that the server's end
+    /// waits for.
+    pub fn ours(&self) -> impl Iterator<Item = &Child> {
+        self.all().filter(|child| child.kind != Kind::NewBinary)
+    }
+
     /// The new binary's process id, if one runs.
     pub fn new_binary(&self) -> Option<i32> {
         self.all().find(|child| child.kind == Kind::NewBinary).map(|child| child.pid)
@@ -154,7 +164,8 @@ impl Children {
         match os::process::fork() {
             Ok(Fork::Child) => {
                 let index = if let Kind::Worker(index) = kind { index } else { 0 };
-                ControlFlow::Break(Place { index, slot, ready: None })
+                let helper = if let Kind::Helper(helper) = kind { Some(helper) } else { None };
+                ControlFlow::Break(Place { index, slot, helper, ready: None })
             }
             Ok(Fork::Parent(pid)) => {
                 log!(log, Level::Notice, None, "start {name} {pid}");
@@ -197,11 +208,11 @@ impl Children {
         }
     }
 
-    /// Sends a signal to the workers that `to` picks. A graceful stop is asked for only once.
+    /// Sends a signal to the workers and helpers that `to` picks. A graceful stop is asked for only once.
     pub fn signal(&mut self, signal: Signal, to: impl Fn(&Child) -> bool, log: &Log) {
         for child in self.0.iter_mut().flatten() {
-            let worker = matches!(child.kind, Kind::Worker(_));
-            if !worker || !to(child) || signal == Signal::QUIT && child.exiting {
+            let ours = child.kind != Kind::NewBinary;
+            if !ours || !to(child) || signal == Signal::QUIT && child.exiting {
                 continue;
             }
             if signal != Signal::USR1 {

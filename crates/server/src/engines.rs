@@ -38,12 +38,16 @@ pub struct LoadCx<'a> {
 /// What engines keep from one configuration to the next: made once by the master.
 pub struct Lasting {
     http_stats: Rc<http::stats::Stats>,
+    bells: Rc<shm::Bells>,
 }
 
 impl Lasting {
     /// Maps what is shared by all processes.
     pub fn new() -> io::Result<Lasting> {
-        Ok(Lasting { http_stats: Rc::new(http::stats::Stats::new(SLOTS)?) })
+        Ok(Lasting {
+            http_stats: Rc::new(http::stats::Stats::new(SLOTS)?),
+            bells: Rc::new(shm::Bells::new(SLOTS)?),
+        })
     }
 }
 
@@ -86,6 +90,7 @@ fn build_http(node: &Node, cx: &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError>
         stats: cx.lasting.http_stats.clone(),
         pools: cx.pools.clone(),
         zones: cx.zones.clone(),
+        bells: cx.lasting.bells.clone(),
     };
     let main = http::build::build(node, env, added::modules())?;
     Ok(Rc::new(HttpEngine::new(main)))

@@ -29,7 +29,6 @@ pub const WITH: &[&str] = &[
 ];
 
 /// What nginx builds by default and is not built in.
-pub const WITHOUT: &[&str] = &["--without-http_grpc_module", "--without-http-cache"];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
 pub const LINES: &[&str] = &[];

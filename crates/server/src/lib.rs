@@ -16,6 +16,7 @@ mod environ;
 mod events;
 mod features;
 mod flags;
+mod helper;
 mod load;
 mod manual;
 mod master;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use base::log;
 use base::log::{Level, debug, os_error};
 use net::Inherited;
+use net::engine::Helper;
+use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
@@ -64,6 +66,14 @@ pub struct Master {
     state: State,
 }
 
+/// What a process was there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seat {
+    /// The worker of that number.
+    Worker(usize),
+    Helper(Helper),
+}
+
 struct State {
     children: Children,
     generation: u64,
@@ -72,8 +82,8 @@ struct State {
     noaccepting: bool,
     /// The server stops because no worker could begin.
     failed: bool,
-    /// Workers to start again, and when.
-    respawn: Vec<(Instant, usize, u32)>,
+    /// Workers and helpers to start again, and when.
+    respawn: Vec<(Instant, Seat, u32)>,
 }
 
 /// Why the master's loop ended.
@@ -128,7 +138,7 @@ impl Master {
             if let ControlFlow::Break(end) = flow {
                 return end;
             }
-            let idle = self.state.children.workers().next().is_none();
+            let idle = self.state.children.ours().next().is_none();
             if idle && self.state.stop != Stop::No {
                 self.end();
                 return if self.state.failed { End::Failed } else { End::Stopped };
@@ -155,8 +165,8 @@ impl Master {
             self.terminate(delay * 2);
         }
         let due: Vec<_> = self.state.respawn.extract_if(.., |(when, ..)| *when <= now).collect();
-        for (_, index, early_ends) in due {
-            self.respawn(index, early_ends)?;
+        for (_, seat, early_ends) in due {
+            self.respawn(seat, early_ends)?;
         }
         Flow::Continue(())
     }
@@ -280,11 +290,31 @@ impl Master {
             }
         }
         drop(writer);
-        ControlFlow::Continue(reader.map_or(0, |reader| children::count_ready(&reader)))
+        let ready = reader.map_or(0, |reader| children::count_ready(&reader));
+        self.start_helper(Helper::CacheManager, 0)?;
+        self.start_helper(Helper::CacheLoader, 0)?;
+        ControlFlow::Continue(ready)
     }
 
-    fn respawn(&mut self, index: usize, early_ends: u32) -> Flow {
-        let (kind, generation) = (Kind::Worker(index), self.state.generation);
+    /// Starts a process beside the workers, if there is something for it to do.
+    fn start_helper(&mut self, helper: Helper, early_ends: u32) -> Flow {
+        if !self.cycle.engines.iter().any(|engine| engine.wants(helper)) {
+            return Flow::Continue(());
+        }
+        let (kind, generation) = (Kind::Helper(helper), self.state.generation);
+        let spawned = self.state.children.spawn(kind, generation, early_ends, &self.cycle.log);
+        match spawned {
+            ControlFlow::Break(place) => ControlFlow::Break(End::Worker(place)),
+            ControlFlow::Continue(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    fn respawn(&mut self, seat: Seat, early_ends: u32) -> Flow {
+        let kind = match seat {
+            Seat::Worker(index) => Kind::Worker(index),
+            Seat::Helper(helper) => return self.start_helper(helper, early_ends),
+        };
+        let generation = self.state.generation;
         match self.state.children.spawn(kind, generation, early_ends, &self.cycle.log) {
             ControlFlow::Break(place) => ControlFlow::Break(End::Worker(place)),
             ControlFlow::Continue(true) => ControlFlow::Continue(()),
@@ -293,7 +323,7 @@ impl Master {
                 log!(self.cycle.log, Level::Alert, None, "could not respawn {name}");
                 // Memory or processes may be there again in a while.
                 let when = Instant::now() + PATIENCE;
-                self.state.respawn.push((when, index, early_ends));
+                self.state.respawn.push((when, seat, early_ends));
                 ControlFlow::Continue(())
             }
         }
@@ -312,13 +342,19 @@ impl Master {
         self.lock.free_of(pid.unsigned_abs());
         self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
-        let index = match ended.child.kind {
+        let seat = match ended.child.kind {
             Kind::NewBinary => return self.new_binary_ended(),
-            Kind::Worker(index) => index,
+            Kind::Worker(index) => Seat::Worker(index),
+            Kind::Helper(helper) => Seat::Helper(helper),
         };
         let current = ended.child.generation == self.state.generation;
         let wanted = self.state.stop == Stop::No && !self.state.noaccepting && current;
         if ended.child.exiting || !wanted {
+            return Flow::Continue(());
+        }
+        if seat == Seat::Helper(Helper::CacheLoader) && ended.exit == Exit::Code(0)
+            || matches!(seat, Seat::Helper(_)) && ended.is_fatal()
+        {
             return Flow::Continue(());
         }
         if ended.is_fatal() {
@@ -327,10 +363,10 @@ impl Master {
         }
         let pause = ended.pause();
         if pause.is_zero() {
-            return self.respawn(index, ended.early_ends());
+            return self.respawn(seat, ended.early_ends());
         }
         let when = Instant::now() + pause;
-        self.state.respawn.push((when, index, ended.early_ends()));
+        self.state.respawn.push((when, seat, ended.early_ends()));
         Flow::Continue(())
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener, TaskId};
-use net::engine::Seat;
+use net::engine::{Helper, Seat};
 use os::signal::{Received, SignalFd};
 use shm::ShmLock;
 
@@ -112,4 +112,20 @@ pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()>
         }
     });
     Ok(())
+}
+
+/// Starts what helpers do, in the only process of a server that has no master. The tasks are to be
+/// cancelled when the configuration is not this process's any more.
+pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
+    let seat = Seat {
+        index: 0,
+        slot: 0,
+        log: cycle.log.clone(),
+        debug_connections: cycle.settings.events.debug_connections.clone(),
+    };
+    let wanted = [Helper::CacheManager, Helper::CacheLoader].into_iter().flat_map(|helper| {
+        let engines = cycle.engines.iter().filter(move |engine| engine.wants(helper));
+        engines.filter_map(|engine| engine.help(helper, &seat)).collect::<Vec<_>>()
+    });
+    wanted.map(event::spawn).collect()
 }

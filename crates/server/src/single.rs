@@ -25,6 +25,8 @@ struct Single {
     /// What is not done yet is given up.
     forced: Cell<bool>,
     terminate: Cell<bool>,
+    /// The work of helpers.
+    helping: RefCell<Vec<event::TaskId>>,
 }
 
 /// Serves until told to stop; the exit code.
@@ -39,6 +41,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
         quit: Cell::new(false),
         forced: Cell::new(false),
         terminate: Cell::new(false),
+        helping: RefCell::default(),
     });
     match single.serve(options) {
         Ok(()) => {
@@ -56,10 +59,17 @@ impl Single {
     fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
         let mut event_loop = event::Loop::new(options)?;
         serving::start_engines(&self.current(), 0, 0)?;
+        self.help(&self.current());
         let own = self.clone();
         serving::watch_signals(move |received| own.signal(received))?;
         self.notify.ready();
         event_loop.run_until(|| self.done())
+    }
+
+    /// What helpers do is done here, for the configuration that runs.
+    fn help(&self, cycle: &Cycle) {
+        let tasks = serving::start_helpers(cycle);
+        self.helping.replace(tasks).into_iter().for_each(event::task::cancel);
     }
 
     fn current(&self) -> Rc<Cycle> {
@@ -152,6 +162,7 @@ impl Single {
         drop(old);
         running.engines.iter().for_each(|engine| engine.quit());
         self.leaving.borrow_mut().push(running.clone());
+        self.help(&next);
         *self.current.borrow_mut() = Rc::new(next);
     }
 

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
+use net::engine::Helper;
 use os::limits::Limit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
@@ -19,7 +20,7 @@ use shm::ShmLock;
 use crate::draft::DebugPoint;
 use crate::environ::Environ;
 use crate::load::Cycle;
-use crate::{serving, signals};
+use crate::{helper, serving, signals};
 
 /// A worker that exits with this is not started again: it could not even begin.
 pub const FATAL: i32 = 2;
@@ -34,6 +35,8 @@ pub struct Place {
     pub index: usize,
     /// Its number among the master's processes.
     pub slot: usize,
+    /// What it does where it is no worker.
+    pub helper: Option<Helper>,
     /// Written to when it serves; closed when it has failed.
     pub ready: Option<OwnedFd>,
 }
@@ -64,6 +67,9 @@ pub fn run(
     base::time::update();
     if let Err(Fatal) = prepare(&cycle, place.index, environ) {
         return FATAL;
+    }
+    if let Some(helper) = place.helper {
+        return helper::run(cycle, helper, place.slot, lock);
     }
     let log = cycle.log.clone();
     let fatal = |what: &str, e: &std::io::Error| {

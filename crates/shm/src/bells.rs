@@ -15,7 +15,7 @@ use crate::zone::CACHE_LINE;
 /// The bells of a master's processes, by slot.
 #[derive(Debug)]
 pub struct Bells {
-    /// A cache line for each slot, whose first word says whether its process listens.
+    /// A cache line for each slot, whose first word says how many of its process listen.
     lines: Zone,
     slots: usize,
     fds: RefCell<Vec<OwnedFd>>,
@@ -57,13 +57,24 @@ impl Bells {
         let Some(fd) = fds.get(slot) else { return Ok(None) };
         // What was rung for a process that had the slot before is nobody's business any more.
         os::fd::eventfd_take(fd);
+        if let Some(word) = self.lines.words().get(slot * LINE) {
+            word.store(0, Ordering::SeqCst);
+        }
         os::fd::dup(fd).map(Some)
     }
 
-    /// Says whether the process of that slot wants to be rung.
+    /// Whether the process of that slot can be rung.
+    pub fn has(&self, slot: usize) -> bool {
+        slot < self.fds.borrow().len()
+    }
+
+    /// One more in the process of that slot wants to be rung, or one less.
     pub fn listen(&self, slot: usize, on: bool) {
         if let Some(word) = self.lines.words().get(slot * LINE).filter(|_| slot < self.slots) {
-            word.store(on.into(), Ordering::SeqCst);
+            // One writer a line: the process that has the slot.
+            let count = word.load(Ordering::SeqCst);
+            let count = if on { count + 1 } else { count.saturating_sub(1) };
+            word.store(count, Ordering::SeqCst);
         }
     }
 
@@ -102,6 +113,8 @@ mod tests {
         assert_eq!((heard(&one), heard(&two)), (1, 0));
         bells.ring(0);
         let again = bells.hear(1).unwrap().unwrap();
+        assert_eq!(heard(&again), 0);
+        bells.ring(0);
         assert_eq!(heard(&again), 0);
     }
 }

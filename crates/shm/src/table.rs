@@ -394,6 +394,21 @@ impl<'a, R: Record> Locked<'a, R> {
         Some(R::from_words(words))
     }
 
+    /// The key of an entry whose key has `N` bytes; `None` when the entry is gone, or has another.
+    pub fn key_of<const N: usize>(&self, entry: Entry) -> Option<[u8; N]> {
+        let cell = self.entry(entry)?;
+        let mut bytes = Vec::with_capacity(N + CACHE_LINE);
+        read(&cell.data[Table::<R>::KEY_AT..], &mut bytes);
+        let mut number = get(&cell.more);
+        for _ in 0..Table::<R>::cells_more(N) {
+            let more = self.t.cell(number)?;
+            read(&more.data, &mut bytes);
+            number = get(&more.more);
+        }
+        let same = usize::from(Tag::of(cell).key_len) == N;
+        bytes.get(..N).filter(|_| same)?.try_into().ok()
+    }
+
     /// Gives an entry another value.
     pub fn set(&mut self, entry: Entry, value: R) {
         if let Some(cell) = self.entry(entry) {

@@ -170,6 +170,21 @@ impl Weir {
         });
     }
 
+    /// The paths of all files below a folder of the site, in no order.
+    pub fn files_below(&self, folder: &str) -> Vec<String> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.prefix().join(folder)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    _ => files.push(entry.path().to_string_lossy().into_owned()),
+                }
+            }
+        }
+        files
+    }
+
     /// A log's text; empty while it does not exist.
     pub fn log(&self, name: &str) -> String {
         let bytes = fs::read(self.prefix().join("logs").join(name)).unwrap_or_default();

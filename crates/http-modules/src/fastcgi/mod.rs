@@ -9,6 +9,7 @@ use conf::pattern::{Pattern, Span};
 use conf::table::{Args, Directive};
 use conf::value::{set_flag, set_str};
 use conf::{ConfError, Node};
+use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
@@ -44,6 +45,7 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(
     upstream_directives!("fastcgi", FastCgiConf, send_lowat),
     upstream_directives!("fastcgi", FastCgiConf, fields),
     upstream_directives!("fastcgi", FastCgiConf, passing),
+    upstream_directives!("fastcgi", FastCgiConf, caching),
 );
 
 const OWN: &[Directive<Cx>] = &[
@@ -98,6 +100,7 @@ const OWN: &[Directive<Cx>] = &[
 #[derive(Default)]
 pub(crate) struct FastCgiConf {
     up: Draft,
+    cache: http::cache::Draft,
     params: params::List,
     index: Option<Bytes>,
     split: Option<Rc<Pattern>>,
@@ -108,6 +111,7 @@ pub(crate) struct FastCgiConf {
 impl Conf for FastCgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.up.merge(&prev.up);
+        self.cache.merge(&prev.cache);
         macro_rules! inherit {
             ($($field:ident)*) => {
                 $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
@@ -121,6 +125,14 @@ impl Conf for FastCgiConf {
 impl Shared for FastCgiConf {
     fn shared(&mut self) -> &mut Draft {
         &mut self.up
+    }
+}
+
+impl Caching for FastCgiConf {
+    const PREFIX: &'static str = "fastcgi";
+
+    fn caching(&mut self) -> &mut http::cache::Draft {
+        &mut self.cache
     }
 }
 
@@ -151,6 +163,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<FastCgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<FastCgiConf>();
     let conf = own.up.finish("fastcgi", HIDDEN, &pass::folder::<FastCgiConf>(l))?;
+    let conf = conf.with_cache(CacheConf::finish::<FastCgiConf>(l, &own.cache)?);
     let defaults = pass::defaults::<FastCgiConf>(l);
     let shape = Rc::new(Shape {
         params: Params::new(&own.params, &defaults, conf.pass_request_headers),

@@ -8,6 +8,7 @@ use conf::template::Template;
 use conf::{ConfError, Node};
 use http::cx::Cx;
 use http::request::Request;
+use http::upstream::state::State;
 use proto::h1::{Field, FieldId};
 use proto::params::Notation;
 
@@ -79,13 +80,36 @@ impl Params {
                 param.end(out);
             }
         }
+        let kept = r.upstream().is_some_and(State::is_cacheable);
+        if kept {
+            self.write_validators(r, notation, out);
+        }
         if self.pass_fields {
-            self.write_fields(r, notation, out);
+            self.write_fields(r, notation, kept, out);
         }
     }
 
-    /// The client's fields; those of one name are joined.
-    fn write_fields(&self, r: &Request, notation: Notation, out: &mut Vec<u8>) {
+    /// What asks whether the response that a cache keeps is still good.
+    fn write_validators(&self, r: &Request, notation: Notation, out: &mut Vec<u8>) {
+        let (changed, tag) = r.cached_validators();
+        let changed = changed.map(base::time::format_http_date);
+        let given = |name: &[u8]| self.own.iter().any(|o| o == name);
+        let mut add = |name: &[u8], value: Option<&[u8]>| {
+            if let Some(value) = value.filter(|_| !given(name)) {
+                let param = notation.name(HTTP.len() + name.len(), out, |out| {
+                    out.extend_from_slice(HTTP);
+                    out.extend_from_slice(name);
+                });
+                out.extend_from_slice(value);
+                param.end(out);
+            }
+        };
+        add(b"IF_MODIFIED_SINCE", changed.as_ref().map(|date| &date[..]));
+        add(b"IF_NONE_MATCH", tag.map(|tag| &tag[..]));
+    }
+
+    /// The client's fields; those of one name are joined. `kept`: the response may be kept.
+    fn write_fields(&self, r: &Request, notation: Notation, kept: bool, out: &mut Vec<u8>) {
         let core = &r.server.core;
         let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
         let bytes = r.head_bytes();
@@ -95,7 +119,10 @@ impl Params {
             let passed = |f: &&Field| !f.is_dropped(ignore, under);
             let same = |g: &&Field| g.id == f.id && eq_ignore_case(g.name.of(bytes), name);
             let many = f.id == FieldId::Other || r.head.all(f.id).nth(1).is_some();
-            if !passed(&f) || self.own.iter().any(|o| stands_for(o, name)) {
+            if !passed(&f)
+                || self.own.iter().any(|o| stands_for(o, name))
+                || kept && is_of_parts(f.id)
+            {
                 continue;
             }
             if many && fields[..i].iter().filter(passed).any(|g| same(&g)) {
@@ -119,6 +146,19 @@ impl Params {
             param.end(out);
         }
     }
+}
+
+/// Whether a field makes a response another one than the whole, which is what a cache keeps.
+fn is_of_parts(id: FieldId) -> bool {
+    matches!(
+        id,
+        FieldId::IfModifiedSince
+            | FieldId::IfUnmodifiedSince
+            | FieldId::IfNoneMatch
+            | FieldId::IfMatch
+            | FieldId::Range
+            | FieldId::IfRange
+    )
 }
 
 /// Whether the name of a parameter, behind `HTTP_`, is that of a field.

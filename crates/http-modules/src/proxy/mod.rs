@@ -14,6 +14,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{self, set_enum, set_flag};
 use conf::{ConfError, Node};
+use http::cache::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Module, Scope};
@@ -44,7 +45,19 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(
     upstream_directives!("proxy", ProxyConf, send_lowat),
     upstream_directives!("proxy", ProxyConf, fields),
     upstream_directives!("proxy", ProxyConf, passing),
+    upstream_directives!("proxy", ProxyConf, caching),
+    CONVERT_HEAD,
 );
+
+/// Other protocols have no methods of their own to convert.
+const CONVERT_HEAD: &[Directive<Cx>] = &[directive(
+    "proxy_cache_convert_head",
+    HSL,
+    Args::FLAG,
+    "on",
+    "Whether a HEAD is passed to the server as a GET, so that the response can be kept.",
+    |cx, n| set_flag(&mut cx.loc::<ProxyConf>().cache.convert_head, n),
+)];
 
 const OWN: &[Directive<Cx>] = &[
     directive(
@@ -169,6 +182,7 @@ const OWN: &[Directive<Cx>] = &[
 #[derive(Default)]
 pub(crate) struct ProxyConf {
     pub up: Draft,
+    pub cache: http::cache::Draft,
     pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
     pub body: Option<Template>,
     pub method: Option<Template>,
@@ -182,6 +196,7 @@ pub(crate) struct ProxyConf {
 impl Conf for ProxyConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.up.merge(&prev.up);
+        self.cache.merge(&prev.cache);
         macro_rules! inherit {
             ($($field:ident)*) => {
                 $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
@@ -198,6 +213,15 @@ impl Shared for ProxyConf {
 
     fn shared(&mut self) -> &mut Draft {
         &mut self.up
+    }
+}
+
+impl Caching for ProxyConf {
+    const PREFIX: &'static str = "proxy";
+    const CONVERTS_HEAD: bool = true;
+
+    fn caching(&mut self) -> &mut http::cache::Draft {
+        &mut self.cache
     }
 }
 

@@ -6,6 +6,7 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node};
+use http::cache::CacheConf;
 use http::core_conf::TempPath;
 use http::cx::Cx;
 use http::location::LocKind;
@@ -26,21 +27,27 @@ pub(super) struct Vars {
     pub host: Bytes,
     pub port: Bytes,
     pub uri: Bytes,
+    /// What keys of a cache begin with, unless they are set.
+    pub key: Bytes,
 }
 
 impl Vars {
-    fn of(url: &Url, default_port: u16) -> Vars {
+    /// `text` is the whole address, as it was written.
+    fn of(url: &Url, default_port: u16, text: &Bytes) -> Vars {
         let uri = url.uri.clone();
+        let key = text.slice(..text.len().saturating_sub(uri.len()));
         if url.addr.as_ref().is_some_and(os::SockAddr::is_unix) {
-            return Vars { host: Bytes::from_static(b"localhost"), port: Bytes::new(), uri };
+            let host = Bytes::from_static(b"localhost");
+            return Vars { host, port: Bytes::new(), uri, key };
         }
         if url.no_port || url.port == default_port {
-            return Vars { host: url.host.clone(), port: Bytes::from_static(b"80"), uri };
+            let port = Bytes::from_static(b"80");
+            return Vars { host: url.host.clone(), port, uri, key };
         }
         let mut host = url.host.to_vec();
         host.push(b':');
         host.extend_from_slice(&url.port_text);
-        Vars { host: Bytes::from(host), port: url.port_text.clone(), uri }
+        Vars { host: Bytes::from(host), port: url.port_text.clone(), uri, key }
     }
 }
 
@@ -103,7 +110,7 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         let rest = String::from_utf8_lossy(&text[PREFIX.len()..]).into_owned();
         ConfError::at(word, format!("{e} in upstream \"{rest}\""))
     })?;
-    let vars = Vars::of(&url, 80);
+    let vars = Vars::of(&url, 80, text);
     let (kind, name) = match (cx.here(), cx.location()) {
         (conf::table::Contexts::LOCATION, Some((kind, name))) => (*kind, name.clone()),
         _ => (LocKind::If, Bytes::new()),
@@ -154,6 +161,7 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let (pass, proxy) = (l.conf::<Pass>(), l.conf::<ProxyConf>());
     let Some(folder) = &pass.folder else { return Ok(()) };
     let conf = proxy.up.finish("proxy", HIDDEN, folder)?;
+    let conf = conf.with_cache(CacheConf::finish::<ProxyConf>(l, &proxy.cache)?);
     let upstreams = l.conf::<Upstreams>();
     let mut redirects = Vec::new();
     if let Some(list) = &proxy.redirects {
@@ -193,7 +201,7 @@ impl PhaseHandler for Handler {
         u.scheme = "http://";
         u.host.clone_from(&vars.host);
         u.port.clone_from(&vars.port);
-        let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars.host));
+        let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars));
         Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
     }
 }
@@ -218,7 +226,7 @@ fn evaluate(
             return Err(500);
         }
     };
-    let mut vars = Vars::of(&url, 80);
+    let mut vars = Vars::of(&url, 80, &text);
     if vars.uri.first() == Some(&b'?') {
         let mut uri = b"/".to_vec();
         uri.extend_from_slice(&vars.uri);

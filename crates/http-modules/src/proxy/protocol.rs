@@ -12,6 +12,7 @@ use proto::chunked::{Decoder, Event, Trailers};
 use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep};
 
 use super::cookie;
+use super::pass::Vars;
 use super::redirect;
 use super::request::{Head, Uri};
 
@@ -28,7 +29,7 @@ pub(super) struct Http {
     head: Rc<Head>,
     conf: Rc<UpConf>,
     uri: Uri,
-    host: Bytes,
+    vars: Vars,
     parser: ResponseParser,
     framing: Framing,
     /// The request was a HEAD.
@@ -38,12 +39,12 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub fn new(head: Rc<Head>, conf: Rc<UpConf>, uri: Uri, host: Bytes) -> Http {
+    pub fn new(head: Rc<Head>, conf: Rc<UpConf>, uri: Uri, vars: Vars) -> Http {
         Http {
             head,
             conf,
             uri,
-            host,
+            vars,
             parser: ResponseParser::new(),
             framing: Framing::None,
             is_head: false,
@@ -64,7 +65,7 @@ impl Protocol for Http {
 
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16> {
         self.parser.reset();
-        self.is_head = self.head.write(r, &self.uri, &self.host, out.writer_for(1024))?;
+        self.is_head = self.head.write(r, &self.uri, &self.vars.host, out.writer_for(1024))?;
         Ok(())
     }
 
@@ -156,6 +157,11 @@ impl Protocol for Http {
 
     fn reusable(&self) -> bool {
         self.keeps && self.done && !matches!(self.framing, Framing::Close)
+    }
+
+    fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.vars.key);
+        self.uri.write(r, out);
     }
 
     fn trailers(&self) -> Vec<(Bytes, Bytes)> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use conf::template::Template;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
+use http::upstream::state::State;
 use proto::h1::FieldId;
 use proto::uri::{Escape, escape};
 
@@ -91,6 +92,10 @@ enum Value {
     BodyLength,
     /// `chunked`, if the length is not known.
     Chunked,
+    /// When what a cache keeps was changed.
+    CachedSince,
+    /// Which entity a cache keeps.
+    CachedTag,
     Template(Template),
 }
 
@@ -100,14 +105,22 @@ struct Field {
     value: Value,
 }
 
+/// The fields of requests to servers that are not the client's.
+#[derive(Default)]
+struct Own {
+    fields: Vec<Field>,
+    /// Fields of the client's that are not passed on: by id, and others by name.
+    ids: u128,
+    names: Vec<Bytes>,
+}
+
 /// How the head of requests is made, compiled from a location's settings.
 pub(super) struct Head {
-    fields: Vec<Field>,
+    own: Own,
+    /// The same for requests whose responses may be kept.
+    kept: Option<Own>,
     /// `proxy_set_header Host`
     host: Option<Template>,
-    /// Fields of the client's that are not passed on: by id, and others by name.
-    own_ids: u128,
-    own_names: Vec<Bytes>,
     pass_fields: bool,
     pub http_11: bool,
     method: Option<Template>,
@@ -131,47 +144,52 @@ const DEFAULT: &[(&str, Option<bool>)] = &[
     ("Upgrade", None),
 ];
 
-impl Head {
-    pub fn new(proxy: &ProxyConf, conf: &UpConf, redirects: Vec<Rewrite>) -> Head {
-        let mut head = Head {
-            fields: Vec::new(),
-            host: None,
-            own_ids: 0,
-            own_names: Vec::new(),
-            pass_fields: conf.pass_request_headers,
-            http_11: proxy.http_11.unwrap_or(true),
-            method: proxy.method.clone(),
-            body: proxy.body.clone(),
-            redirects,
-            cookie_domains: proxy.cookie_domains.clone(),
-            cookie_paths: proxy.cookie_paths.clone(),
-            cookie_flags: proxy.cookie_flags.clone(),
-        };
-        let set: &[(Bytes, Template)] = proxy.headers.as_deref().map_or(&[], Vec::as_slice);
+/// Fields that make a response another one than the whole, which is what a cache keeps.
+const OF_PARTS: &[(&str, Option<Value>)] = &[
+    ("If-Modified-Since", Some(Value::CachedSince)),
+    ("If-Unmodified-Since", None),
+    ("If-None-Match", Some(Value::CachedTag)),
+    ("If-Match", None),
+    ("Range", None),
+    ("If-Range", None),
+];
+
+impl Own {
+    fn new(set: &[(Bytes, Template)], kept: bool) -> Own {
+        let mut own = Own::default();
         for (name, value) in set {
-            head.own(name);
-            if eq_ignore_case(name, b"host") {
-                head.host = Some(value.clone());
-            } else if value.as_const().is_none_or(|v| !v.is_empty()) {
-                head.push(name, Value::Template(value.clone()));
+            own.add(name);
+            let host = eq_ignore_case(name, b"host");
+            if !host && value.as_const().is_none_or(|v| !v.is_empty()) {
+                own.push(name, Value::Template(value.clone()));
             }
         }
+        let given = |name: &str| set.iter().any(|(n, _)| eq_ignore_case(n, name.as_bytes()));
         for (name, chunked) in DEFAULT {
-            head.own(name.as_bytes());
-            let given = set.iter().any(|(n, _)| eq_ignore_case(n, name.as_bytes()));
+            own.add(name.as_bytes());
             match chunked {
-                Some(false) if !given => head.push(name.as_bytes(), Value::BodyLength),
-                Some(true) if !given => head.push(name.as_bytes(), Value::Chunked),
+                Some(false) if !given(name) => own.push(name.as_bytes(), Value::BodyLength),
+                Some(true) if !given(name) => own.push(name.as_bytes(), Value::Chunked),
                 _ => {}
             }
         }
-        head
+        for (name, value) in OF_PARTS.iter().filter(|_| kept) {
+            own.add(name.as_bytes());
+            match value {
+                Some(Value::CachedSince) if !given(name) => {
+                    own.push(name.as_bytes(), Value::CachedSince);
+                }
+                Some(_) if !given(name) => own.push(name.as_bytes(), Value::CachedTag),
+                _ => {}
+            }
+        }
+        own
     }
 
-    fn own(&mut self, name: &[u8]) {
+    fn add(&mut self, name: &[u8]) {
         match FieldId::lookup(name) {
-            FieldId::Other => self.own_names.push(Bytes::copy_from_slice(name)),
-            id => self.own_ids |= 1 << (id as u8),
+            FieldId::Other => self.names.push(Bytes::copy_from_slice(name)),
+            id => self.ids |= 1 << (id as u8),
         }
     }
 
@@ -181,12 +199,32 @@ impl Head {
         self.fields.push(Field { name: Bytes::from(text), value });
     }
 
-    fn is_own(&self, id: FieldId, name: &[u8]) -> bool {
+    fn has(&self, id: FieldId, name: &[u8]) -> bool {
         match id {
             FieldId::Other => {
-                !self.own_names.is_empty() && self.own_names.iter().any(|o| eq_ignore_case(o, name))
+                !self.names.is_empty() && self.names.iter().any(|o| eq_ignore_case(o, name))
             }
-            id => self.own_ids >> (id as u8) & 1 != 0,
+            id => self.ids >> (id as u8) & 1 != 0,
+        }
+    }
+}
+
+impl Head {
+    pub fn new(proxy: &ProxyConf, conf: &UpConf, redirects: Vec<Rewrite>) -> Head {
+        let set: &[(Bytes, Template)] = proxy.headers.as_deref().map_or(&[], Vec::as_slice);
+        let host = set.iter().rev().find(|(name, _)| eq_ignore_case(name, b"host"));
+        Head {
+            own: Own::new(set, false),
+            kept: conf.cache.is_some().then(|| Own::new(set, true)),
+            host: host.map(|(_, value)| value.clone()),
+            pass_fields: conf.pass_request_headers,
+            http_11: proxy.http_11.unwrap_or(true),
+            method: proxy.method.clone(),
+            body: proxy.body.clone(),
+            redirects,
+            cookie_domains: proxy.cookie_domains.clone(),
+            cookie_paths: proxy.cookie_paths.clone(),
+            cookie_flags: proxy.cookie_flags.clone(),
         }
     }
 
@@ -209,7 +247,10 @@ impl Head {
         let start = out.len();
         match &self.method {
             Some(t) => t.eval_into(r, out),
-            None => out.extend_from_slice(r.method_name()),
+            None => match r.upstream().and_then(|u| u.method) {
+                Some(method) => out.extend_from_slice(method.name().as_bytes()),
+                None => out.extend_from_slice(r.method_name()),
+            },
         }
         let is_head = out[start..].eq_ignore_ascii_case(b"HEAD");
         out.push(b' ');
@@ -230,11 +271,15 @@ impl Head {
             u.body_chunked = false;
         }
         self.host(r, host, out);
-        for f in &self.fields {
+        let own = match &self.kept {
+            Some(kept) if r.upstream().is_some_and(State::is_cacheable) => kept,
+            _ => &self.own,
+        };
+        for f in &own.fields {
             self.field(r, f, out);
         }
         if self.pass_fields {
-            self.clients(r, out);
+            self.clients(r, own, out);
         }
         out.extend_from_slice(b"\r\n");
         if let Some(body) = body {
@@ -276,6 +321,16 @@ impl Head {
                     out.extend_from_slice(b"chunked");
                 }
             }
+            Value::CachedSince => {
+                if let Some(t) = r.cached_validators().0 {
+                    out.extend_from_slice(&base::time::format_http_date(t));
+                }
+            }
+            Value::CachedTag => {
+                if let Some(tag) = r.cached_validators().1 {
+                    out.extend_from_slice(tag);
+                }
+            }
         }
         if out.len() == value {
             out.truncate(before);
@@ -285,13 +340,13 @@ impl Head {
     }
 
     /// The client's own fields, but for those that are ours to say.
-    fn clients(&self, r: &Request, out: &mut Vec<u8>) {
+    fn clients(&self, r: &Request, own: &Own, out: &mut Vec<u8>) {
         let core = &r.server.core;
         let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
         let bytes = r.head_bytes();
         for f in &r.head.fields {
             let name = f.name.of(bytes);
-            if f.is_dropped(ignore, under) || self.is_own(f.id, name) {
+            if f.is_dropped(ignore, under) || own.has(f.id, name) {
                 continue;
             }
             out.extend_from_slice(name);

@@ -108,6 +108,10 @@ pub(crate) struct Sub {
     /// Bytes of body so far.
     pub given: u64,
     pub at_end: Option<AtEnd>,
+    /// The right to fetch something for a cache, while it is not taken.
+    pub fetches: Option<crate::cache::Hold>,
+    /// It fetches something for a cache while the client is served what was there before.
+    pub background: bool,
     /// Keeps the worker from leaving before a subrequest ends that nobody waits for.
     #[expect(dead_code, reason = "kept for its drop")]
     pub hold: crate::conn::Hold,
@@ -171,6 +175,14 @@ impl Request {
     /// # Errors
     /// There are too many of them, or too deep.
     pub fn subrequest(&mut self, ask: Subrequest) -> Result<Handle, Refused> {
+        self.subrequest_with(ask, |_| ())
+    }
+
+    fn subrequest_with(
+        &mut self,
+        ask: Subrequest,
+        prepare: impl FnOnce(&mut Request),
+    ) -> Result<Handle, Refused> {
         let depth_left = self.sub.as_ref().map_or(DEPTH_MAX, |s| s.depth_left);
         let uri = || base::log::lossy(&ask.uri).into_owned();
         if depth_left == 0 {
@@ -199,6 +211,7 @@ impl Request {
         if is_clone {
             child.enter(self.loc.clone());
         }
+        prepare(&mut child);
         let task = event::spawn(run::run(child, pipe.clone(), is_clone));
         Ok(Handle { pipe, task, detached: false })
     }
@@ -241,9 +254,44 @@ impl Request {
             parent_type: self.out.content_type.clone(),
             given: 0,
             at_end: ask.at_end,
+            fetches: None,
+            background: false,
             hold: crate::conn::Hold::new(&self.main),
         }));
         r
+    }
+
+    /// Fetches anew what this request is answered with although it is not fresh, in a subrequest
+    /// that nobody waits for. False where that cannot be.
+    pub(crate) fn background_update(&mut self, hold: crate::cache::Hold) -> bool {
+        let (uri, args) = (Bytes::copy_from_slice(&self.uri), Bytes::copy_from_slice(&self.args));
+        let ask = Subrequest {
+            take: Use::Head,
+            same_method: true,
+            is_clone: true,
+            ..Subrequest::new(uri, args)
+        };
+        let (captures, flags) = (self.captures.clone(), self.flags);
+        let made = self.subrequest_with(ask, |child| {
+            child.captures = captures;
+            child.flags.valid_location = flags.valid_location;
+            child.flags.valid_unparsed_uri = flags.valid_unparsed_uri;
+            if let Some(sub) = &mut child.sub {
+                sub.fetches = Some(hold);
+                sub.background = true;
+            }
+        });
+        made.map(Handle::detach).is_ok()
+    }
+
+    /// Whether this is such a subrequest.
+    pub(crate) fn is_background(&self) -> bool {
+        self.sub.as_ref().is_some_and(|s| s.background)
+    }
+
+    /// The right to fetch what has that key in a cache, where this request was given it.
+    pub(crate) fn adopted_hold(&mut self) -> Option<crate::cache::Hold> {
+        self.sub.as_mut()?.fetches.take()
     }
 
     /// Prepares what stands for a subrequest's body as its response, if there is something.

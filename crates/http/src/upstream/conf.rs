@@ -9,6 +9,7 @@ use conf::value::Bufs;
 use os::SockAddr;
 use proto::h1::FieldId;
 
+use crate::cache::CacheConf;
 use crate::core_conf::TempPath;
 use crate::cx::Cx;
 
@@ -100,17 +101,27 @@ pub mod ignore {
     pub const XA_BUFFERING: u64 = 1 << 3;
     /// `X-Accel-Charset`
     pub const XA_CHARSET: u64 = 1 << 4;
-    /// The words of the directive; those without a name here matter to caches alone.
+    /// `X-Accel-Expires`
+    pub const XA_EXPIRES: u64 = 1 << 5;
+    /// `Expires`
+    pub const EXPIRES: u64 = 1 << 6;
+    /// `Cache-Control`
+    pub const CACHE_CONTROL: u64 = 1 << 7;
+    /// `Set-Cookie`
+    pub const SET_COOKIE: u64 = 1 << 8;
+    /// `Vary`
+    pub const VARY: u64 = 1 << 9;
+    /// The words of the directive.
     pub const WORDS: &[(&str, u64)] = &[
         ("X-Accel-Redirect", XA_REDIRECT),
-        ("X-Accel-Expires", 1 << 5),
+        ("X-Accel-Expires", XA_EXPIRES),
         ("X-Accel-Limit-Rate", XA_LIMIT_RATE),
         ("X-Accel-Buffering", XA_BUFFERING),
         ("X-Accel-Charset", XA_CHARSET),
-        ("Expires", 1 << 6),
-        ("Cache-Control", 1 << 7),
-        ("Set-Cookie", 1 << 8),
-        ("Vary", 1 << 9),
+        ("Expires", EXPIRES),
+        ("Cache-Control", CACHE_CONTROL),
+        ("Set-Cookie", SET_COOKIE),
+        ("Vary", VARY),
     ];
 }
 
@@ -293,6 +304,18 @@ pub struct Conf {
     pub hidden: Hidden,
     /// Our own end.
     pub bind: Bind,
+    /// Where responses are kept.
+    pub cache: Option<Rc<CacheConf>>,
+}
+
+impl Conf {
+    /// The same with a cache.
+    pub fn with_cache(mut self: Rc<Conf>, cache: Option<Rc<CacheConf>>) -> Rc<Conf> {
+        if let (Some(conf), true) = (Rc::get_mut(&mut self), cache.is_some()) {
+            conf.cache = cache;
+        }
+        self
+    }
 }
 
 struct Sizes {
@@ -391,6 +414,7 @@ impl Draft {
             ignore_headers: self.ignore_headers.unwrap_or(0),
             hidden: Hidden::new(hide.filter(|n| !passed(n))),
             bind: self.bind.clone().unwrap_or(Bind::Off),
+            cache: None,
         }))
     }
 }

@@ -72,6 +72,7 @@ macro_rules! join_directives {
 /// - `send_lowat`
 /// - `fields`: what of a response's head is passed on or heeded, and `*_intercept_errors`.
 /// - `passing`: bodies, buffers, files.
+/// - `caching`: the cache, of modules that have one ([`crate::cache::Caching`]).
 #[macro_export]
 macro_rules! upstream_directives {
     (@one $prefix:literal, $name:literal, $args:expr, $default:expr, $doc:literal, $set:expr) => {
@@ -197,6 +198,63 @@ macro_rules! upstream_directives {
                "The folder for responses in files."),
             d!(@call $prefix, $conf, "_limit_rate", Args::T1, "0", set_limit_rate,
                "How fast a response is read, bytes a second; 0 is no limit."),
+        ];
+        LIST
+    }};
+    (@kept $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
+     $field:ident = $set:ident, $doc:literal) => {
+        $crate::upstream_directives!(@one $prefix, $name, $args, $default, $doc, |cx, n| {
+            ::conf::value::$set(&mut $crate::cache::directives::draft::<$conf>(cx).$field, n)
+        })
+    };
+    (@cache $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
+     $set:ident, $doc:literal) => {
+        $crate::upstream_directives!(
+            @one $prefix, $name, $args, $default, $doc,
+            $crate::cache::directives::$set::<$conf>
+        )
+    };
+    ($prefix:literal, $conf:ty, caching) => {{
+        use ::conf::table::{Args, Contexts};
+        use $crate::upstream_directives as d;
+        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
+            d!(@cache $prefix, $conf, "_cache", Args::T1, "off", set_cache,
+               "The cache that keeps responses, by the name of its zone."),
+            $crate::core_directives::directive(
+                concat!($prefix, "_cache_path"), Contexts::HTTP, Args::TWO_MORE, "",
+                "A cache: its folder, its zone (keys_zone), and its limits.",
+                $crate::cache::directives::cache_path::<$conf>,
+            ),
+            d!(@cache $prefix, $conf, "_cache_key", Args::T1, "", set_key,
+               "What responses are kept by."),
+            d!(@cache $prefix, $conf, "_cache_methods", Args::ONE_MORE, "GET HEAD",
+               set_methods, "Methods whose responses are kept."),
+            d!(@kept $prefix, $conf, "_cache_min_uses", Args::T1, "1", min_uses = set_num,
+               "How often a response must have been asked for to be kept."),
+            d!(@cache $prefix, $conf, "_cache_valid", Args::ONE_MORE, "", set_valid,
+               "How long responses are fresh whose fields do not say, by status."),
+            d!(@cache $prefix, $conf, "_cache_bypass", Args::ONE_MORE, "", set_bypass,
+               "Values of which one, if it is not empty or 0, asks the server anyway."),
+            d!(@cache $prefix, $conf, "_no_cache", Args::ONE_MORE, "", set_no_cache,
+               "Values of which one, if it is not empty or 0, keeps the response from being kept."),
+            d!(@kept $prefix, $conf, "_cache_lock", Args::FLAG, "off", lock = set_flag,
+               "Whether one request at a time fetches what is not there, and others wait for it."),
+            d!(@kept $prefix, $conf, "_cache_lock_timeout", Args::T1, "5s",
+               lock_timeout = set_msec,
+               "How long a request waits for another before it asks the server by itself."),
+            d!(@kept $prefix, $conf, "_cache_lock_age", Args::T1, "5s", lock_age = set_msec,
+               "How long a request may fetch before another may do so, too."),
+            d!(@cache $prefix, $conf, "_cache_use_stale", Args::ONE_MORE, "off",
+               set_use_stale, "When what is not fresh any more is served all the same."),
+            d!(@kept $prefix, $conf, "_cache_background_update", Args::FLAG, "off",
+               background_update = set_flag,
+               "Whether what is not fresh is fetched anew behind the client's back."),
+            d!(@kept $prefix, $conf, "_cache_revalidate", Args::FLAG, "off",
+               revalidate = set_flag,
+               "Whether the server is asked if what is not fresh has changed (If-None-Match)."),
+            d!(@kept $prefix, $conf, "_cache_max_range_offset", Args::T1, "",
+               max_range_offset = set_offset,
+               "Where a range may begin for which the whole response is fetched and kept."),
         ];
         LIST
     }};

@@ -15,14 +15,16 @@ use super::balance::{Balancer, Outcome, Picker, RoundRobin};
 use super::conf::{Bind, Conf, next};
 use super::group::Group;
 use super::headers::{self, Accepted};
+use super::keeping::{self, Keeping};
 use super::lease::Lease;
 use super::peer::{Peer, Spec};
 use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
 use super::source::Source;
-use super::state::Attempt;
+use super::state::{Attempt, State};
 use super::wire::{Either, client_end, either_if};
 use super::{HeadStep, Progress, Protocol, Sink};
+use crate::cache::{self, Begin, Fill, Reader, Status};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -57,10 +59,12 @@ pub(super) enum Stop {
     ClientGone,
     /// The client's body cannot be read: end like this.
     Verdict(Verdict),
+    /// What a cache keeps is served instead, with that status.
+    Kept(Status),
 }
 
 /// What goes back where when an exchange is over.
-pub(super) struct Link {
+pub(crate) struct Link {
     pub conn: Option<UpConn>,
     pub addr: SockAddr,
     pub pool: Option<Rc<Pool>>,
@@ -122,6 +126,13 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     let scheme = protocol.scheme();
     let u = r.upstream_mut();
     u.scheme = scheme;
+    u.forget_cache();
+    if let Some(cache) = &conf.cache
+        && let Begin::Verdict(v) = cache::begin(r, cache, &conf, protocol.as_mut()).await
+    {
+        return v;
+    }
+    let u = r.upstream_mut();
     if !u.attempts.is_empty() {
         u.attempts.push(Attempt::default());
     }
@@ -181,6 +192,7 @@ impl Exchange {
             let stop = match self.attempt(r).await {
                 Ok(answer) => match self.judge(r) {
                     None => return self.accept(r, answer),
+                    Some(Stop::Kept(status)) => return self.kept(r, answer, status).await,
                     Some(stop) => {
                         self.keep(r, answer);
                         stop
@@ -298,7 +310,9 @@ impl Exchange {
 
     /// The client's connection, where its end ends the exchange.
     fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
-        if self.conf.ignore_client_abort { None } else { r.watched().cloned() }
+        // What goes to a cache is of use to others.
+        let kept = r.upstream().is_some_and(State::is_cacheable);
+        if self.conf.ignore_client_abort || kept { None } else { r.watched().cloned() }
     }
 
     fn open(&self, r: &mut Request, addr: &SockAddr) -> Result<Sock, Stop> {
@@ -523,7 +537,13 @@ impl Exchange {
         if bit != 0 && self.tries > 1 && self.may_retry(r, bit) {
             return Some(Stop::Next(bit));
         }
-        headers::intercepted(r, &self.conf, status).then_some(Stop::Status(status))
+        if let Some(stop) = keeping::instead(r, status, bit) {
+            return Some(stop);
+        }
+        headers::intercepted(r, &self.conf, status).then(|| {
+            keeping::keep_error(r, status, &self.conf, true);
+            Stop::Status(status)
+        })
     }
 
     /// The response is not passed on: its connection is kept where all of it is here.
@@ -567,6 +587,7 @@ impl Exchange {
                 r.upstream_mut().peer = None;
                 Some(v)
             }
+            Stop::Kept(status) => self.serve_kept(r, status),
             Stop::Status(s) => {
                 self.lease = None;
                 r.upstream_mut().peer = None;
@@ -612,18 +633,51 @@ impl Exchange {
             }
         }
         if bit == next::NO_LIVE || self.tries == 0 || !self.may_retry(r, bit) {
+            if keeping::instead_of_failure(r, bit) {
+                return self.serve_kept(r, Status::Stale);
+            }
+            if matches!(status, 502 | 504) {
+                keeping::keep_error(r, status, &self.conf, false);
+            }
             r.upstream_mut().peer = None;
             return Some(Verdict::Status(status));
         }
         None
     }
 
+    /// Serves what a cache keeps although it is not fresh.
+    fn serve_kept(&mut self, r: &mut Request, status: Status) -> Option<Verdict> {
+        self.lease = None;
+        let served = keeping::serve(r, status, &self.conf, self.protocol.as_ref());
+        Some(served.map_or(Verdict::Status(500), |(_, _, verdict)| verdict))
+    }
+
+    /// The same instead of a response, whose head says why.
+    async fn kept(mut self, r: &mut Request, answer: Answer, status: Status) -> Verdict {
+        let text = r.upstream_mut().text.clone();
+        self.keep(r, answer);
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let a = r.upstream_mut().now();
+        a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
+        if status == Status::Revalidated {
+            self.lease = None;
+            let (conf, protocol) = (self.conf.clone(), self.protocol.as_ref());
+            return keeping::revalidated(r, &head, &text, &conf, protocol).await;
+        }
+        self.serve_kept(r, status).unwrap_or(Verdict::Status(500))
+    }
+
     /// A response to pass on: its head to `r.out`, its body as it stands.
     fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
         let Answer { rest, conn, addr, sent_all } = answer;
         let head = std::mem::take(&mut r.upstream_mut().head);
-        let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref());
+        let keeping = Keeping::of(r, &self.conf, &head);
+        let kept = keeping.as_ref().is_some_and(Keeping::may_be_kept);
+        let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref(), kept);
+        r.out.unconditional = !kept;
         let progress = self.protocol.begin_body(&head);
+        let keep = matches!(accepted, Accepted::Response { buffering: true });
+        let plan = keeping.filter(|_| keep).and_then(|k| k.plan(r, &self.conf, &head));
         r.upstream_mut().head = head;
         let tag = self.tag();
         let Some(mut lease) = self.lease.take() else { return Verdict::Status(500) };
@@ -653,8 +707,17 @@ impl Exchange {
             Accepted::Response { buffering } => buffering,
         };
         r.out.flush = !buffering;
+        let conf = self.conf.clone();
         let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
         source.first(r, rest, progress);
+        if let Some(plan) = plan {
+            let mut reader = Reader::first(Fill::start(plan, source), conf);
+            r.out.body = match reader.whole(r) {
+                Some(chain) => Body::Chain(chain),
+                None => Body::Stream(Box::new(reader)),
+            };
+            return Verdict::Done;
+        }
         r.out.body = match source.whole(r) {
             Some(chain) => Body::Chain(chain),
             None => Body::Stream(Box::new(source)),

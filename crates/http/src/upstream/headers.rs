@@ -11,7 +11,7 @@ use crate::module::Verdict;
 use crate::request::Request;
 
 /// What becomes of a response.
-pub(super) enum Accepted {
+pub(crate) enum Accepted {
     /// It is passed on.
     Response {
         /// Read ahead of the client.
@@ -49,12 +49,14 @@ fn slice(text: &Bytes, span: Span) -> Bytes {
 }
 
 /// Copies the head to `r.out`: what is hidden stays behind, what is ours to say is left out, what
-/// names the upstream's own addresses is rewritten.
-pub(super) fn copy(
+/// names the upstream's own addresses is rewritten. `kept`: the response comes from a cache or goes
+/// to one, and ranges are taken from it here if the upstream would take some.
+pub(crate) fn copy(
     r: &mut Request,
     conf: &Conf,
     head: &ResponseHead,
     protocol: &dyn Protocol,
+    kept: bool,
 ) -> Accepted {
     let text = r.upstream_mut().text.clone();
     let redirect =
@@ -70,6 +72,8 @@ pub(super) fn copy(
             if survives_redirect(f.id) {
                 one(r, conf, f.id, slice(&text, f.name), slice(&text, f.value), protocol);
             }
+        } else if kept && f.id == FieldId::AcceptRanges && !conf.force_ranges {
+            r.out.allow_ranges = true;
         } else if !conf.hidden.has(f.id, f.name.of(&text)) {
             one(r, conf, f.id, slice(&text, f.name), slice(&text, f.value), protocol);
         }
@@ -225,7 +229,7 @@ fn log_ignored(r: &mut Request, head: &ResponseHead, f: &proto::h1::Field, text:
 }
 
 /// Goes where `X-Accel-Redirect` says.
-pub(super) fn redirect(r: &mut Request) -> Verdict {
+pub(crate) fn redirect(r: &mut Request) -> Verdict {
     let u = r.upstream_mut();
     let Some(target) = u.head.get(FieldId::XAccelRedirect).map(|f| slice(&u.text, f.value)) else {
         return Verdict::Status(500);

@@ -18,7 +18,8 @@ pub mod conf;
 pub mod directives;
 mod exchange;
 pub mod group;
-mod headers;
+pub(crate) mod headers;
+mod keeping;
 pub mod lease;
 pub mod peer;
 pub mod pool;
@@ -26,11 +27,11 @@ mod queue;
 mod request_body;
 pub mod resolving;
 pub mod servers;
-mod source;
+pub(crate) mod source;
 pub mod state;
 mod tunnel;
 pub mod url;
-mod wire;
+pub(crate) mod wire;
 mod zone;
 
 use std::borrow::Cow;
@@ -151,6 +152,9 @@ pub trait Protocol {
     fn complaint(&mut self) -> Option<(Level, String)> {
         None
     }
+
+    /// Appends what a response is kept by in a cache whose configuration does not say.
+    fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 
     /// Trailers that followed the body.
     fn trailers(&self) -> Vec<(Bytes, Bytes)> {

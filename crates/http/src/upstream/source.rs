@@ -26,7 +26,7 @@ use crate::server::HttpMain;
 use crate::temp_file::{Keep, TempFile};
 
 /// Why a body ends before its end.
-enum Fail {
+pub(crate) enum Fail {
     Text(Cow<'static, str>),
     Io(io::Error),
     TimedOut,
@@ -64,7 +64,7 @@ type Writing = Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 const FILE_PIECE: u64 = 1 << 20;
 
 /// See the module's documentation.
-pub(super) struct Source {
+pub(crate) struct Source {
     conf: Rc<Conf>,
     protocol: Box<dyn Protocol>,
     link: Link,
@@ -374,28 +374,97 @@ impl Source {
     }
 
     fn finish(&mut self, r: &mut Request) {
-        let trailers = self.protocol.trailers();
-        let u = r.upstream_mut();
-        let a = u.now();
-        a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
-        u.peer = None;
-        if trailers.is_empty() {
-            return;
-        }
-        if self.conf.pass_trailers {
-            for (name, value) in &trailers {
-                let id = proto::h1::FieldId::lookup(name);
-                if !self.conf.hidden.has(id, name) {
-                    r.out.trailers.push((name.clone(), value.clone()));
-                }
-            }
-        }
-        r.upstream_mut().trailers = trailers;
+        finished(r, &self.conf, self.protocol.trailers());
     }
 
     #[cold]
     fn fail(&mut self, r: &mut Request, fail: Fail) {
-        match fail {
+        fail.tell(r);
+        self.finish(r);
+    }
+}
+
+/// A source that is read without its request: for who keeps what comes.
+impl Source {
+    /// What of the body is here already.
+    pub(crate) fn ready(&mut self) -> Option<Chain> {
+        (!self.sink.out.is_empty()).then(|| self.sink.out.take())
+    }
+
+    /// Whether all of the body was received.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended && self.failed.is_none()
+    }
+
+    /// The next piece of the body, about `most` bytes; `None` at its end. May be given up and begun
+    /// again.
+    pub(crate) async fn pump(&mut self, most: u64) -> Result<Option<Chain>, Fail> {
+        loop {
+            while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {}
+            if let Some(piece) = self.ready() {
+                return Ok(Some(piece));
+            }
+            if let Some(fail) = self.failed.take() {
+                return Err(fail);
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let done = self.readable().await;
+            self.waited(done);
+        }
+    }
+
+    /// Bytes received since this was asked last.
+    pub(crate) fn take_fresh(&mut self) -> u64 {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// What is to be told at the end.
+    pub(crate) fn ending(&mut self) -> Ending {
+        let mut messages = Vec::new();
+        while let Some(m) = self.protocol.complaint() {
+            messages.push(m);
+        }
+        messages.extend(self.sink.warning.take().map(|m| (Level::Warn, m.to_owned())));
+        Ending { messages, trailers: self.protocol.trailers() }
+    }
+}
+
+/// What remains of a body that was read without its request.
+#[derive(Default)]
+pub(crate) struct Ending {
+    /// For the log.
+    pub messages: Vec<(Level, String)>,
+    /// Fields behind the body.
+    pub trailers: Vec<(Bytes, Bytes)>,
+}
+
+/// The exchange with the upstream is over: its times, and its trailers.
+pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes)>) {
+    let u = r.upstream_mut();
+    let a = u.now();
+    a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
+    u.peer = None;
+    if trailers.is_empty() {
+        return;
+    }
+    if conf.pass_trailers {
+        for (name, value) in &trailers {
+            let id = proto::h1::FieldId::lookup(name);
+            if !conf.hidden.has(id, name) {
+                r.out.trailers.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    r.upstream_mut().trailers = trailers;
+}
+
+impl Fail {
+    /// Tells of it.
+    #[cold]
+    pub(crate) fn tell(self, r: &Request) {
+        match self {
             Fail::Text(m) => r.log(Level::Error, format_args!("{m} while reading upstream")),
             Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
             Fail::File(e) => r.log(Level::Crit, format_args!("{e} while reading upstream")),
@@ -405,7 +474,6 @@ impl Source {
                 r.log(Level::Error, format_args!("{m}"));
             }
         }
-        self.finish(r);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use base::ascii::{eq_ignore_case, write_u64};
 use bytes::Bytes;
-use proto::h1::{FieldId, ResponseHead};
+use proto::h1::{FieldId, Method, ResponseHead};
 
+use crate::cache::{Header, Status, Ticket};
 use crate::request::Request;
 use crate::vars::VarDef;
 
@@ -58,12 +59,19 @@ pub struct State {
     pub host: Bytes,
     /// See `host`.
     pub port: Bytes,
+    /// The method of the request to the upstream, where that is not the client's.
+    pub method: Option<Method>,
+    /// What a cache had to say.
+    pub(crate) cache_status: Status,
+    /// What the request has to do with a cache, while that is not settled.
+    pub(crate) cache: Option<Box<Ticket>>,
 }
 
 impl State {
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
         self.begin();
+        self.forget_cache();
         self.scheme = "";
         self.host = Bytes::new();
         self.port = Bytes::new();
@@ -77,6 +85,18 @@ impl State {
         self.forget_response();
         self.body_length = None;
         self.body_chunked = false;
+    }
+
+    pub(crate) fn forget_cache(&mut self) {
+        self.cache_status = Status::None;
+        self.cache = None;
+        self.method = None;
+    }
+
+    /// Whether the response may be kept: then what makes it another one than the whole is not asked
+    /// for.
+    pub fn is_cacheable(&self) -> bool {
+        self.cache.as_ref().is_some_and(|t| t.cacheable)
     }
 
     pub(crate) fn forget_response(&mut self) {
@@ -109,6 +129,16 @@ impl Request {
     /// The upstream state of a request that was passed on, or was about to be.
     pub fn upstream(&self) -> Option<&State> {
         self.upstream.as_deref().filter(|u| !u.scheme.is_empty())
+    }
+}
+
+impl Request {
+    /// What the upstream is asked with whether a response that a cache keeps is still good: when it
+    /// was changed last, and its `ETag`; nothing where that is not to be asked.
+    pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
+        let Some(header) = revalidated(self) else { return (None, None) };
+        let changed = Some(header.last_modified).filter(|t| *t != -1);
+        (changed, Some(&header.etag).filter(|etag| !etag.is_empty()))
     }
 }
 
@@ -217,6 +247,13 @@ fn host_of(server: &[u8]) -> &[u8] {
     }
 }
 
+/// What is kept and not fresh any more, while the upstream is asked whether it is still good.
+fn revalidated(r: &Request) -> Option<&Header> {
+    let u = r.upstream.as_ref().filter(|u| u.cache_status == Status::Expired)?;
+    let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
+    t.stale.as_ref().map(|stored| &stored.header)
+}
+
 /// `$upstream_…`
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::new("upstream_addr", |r, out| {
@@ -244,6 +281,17 @@ pub(super) static VARIABLES: &[VarDef] = &[
         let Some(u) = r.upstream().filter(|u| !u.server.is_empty()) else { return false };
         out.extend_from_slice(host_of(&u.server));
         true
+    }),
+    VarDef::new("upstream_cache_status", |r, out| {
+        let text = r.upstream.as_ref().and_then(|u| u.cache_status.text());
+        text.map(|text| out.extend_from_slice(text.as_bytes())).is_some()
+    }),
+    VarDef::new("upstream_cache_last_modified", |r, out| {
+        let changed = r.cached_validators().0;
+        changed.map(|t| out.extend_from_slice(&base::time::format_http_date(t))).is_some()
+    }),
+    VarDef::new("upstream_cache_etag", |r, out| {
+        r.cached_validators().1.map(|etag| out.extend_from_slice(etag)).is_some()
     }),
     VarDef::prefix("upstream_http_", |r, name, out| {
         r.upstream().is_some_and(|u| named(u, name, out))

@@ -1,0 +1,215 @@
+//! What the directives of a cache say at one level, and what holds in a location.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Word};
+
+use super::directives::{Caches, Caching};
+use super::zone::Cache;
+use crate::module::LocView;
+use crate::request::Request;
+use crate::upstream::conf::next;
+use proto::h1::Method;
+
+/// Methods whose responses may be kept: bits of `*_cache_methods`.
+pub(crate) mod methods {
+    /// GET
+    pub const GET: u64 = 1 << 1;
+    /// HEAD
+    pub const HEAD: u64 = 1 << 2;
+    /// POST
+    pub const POST: u64 = 1 << 3;
+    /// The words of the directive.
+    pub const WORDS: &[(&str, u64)] = &[("GET", GET), ("HEAD", HEAD), ("POST", POST)];
+}
+
+/// `*_cache`
+#[derive(Clone)]
+pub enum Which {
+    /// `off`
+    Off,
+    /// A zone by its name.
+    Named(Word),
+    /// A zone whose name is known when a request comes.
+    Template(Template, Word),
+}
+
+macro_rules! draft {
+    ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
+        /// What was written at one level, or inherited.
+        #[derive(Default, Clone)]
+        pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
+
+        impl Draft {
+            /// Fills what is unset from the enclosing level.
+            pub fn merge(&mut self, prev: &Draft) {
+                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
+            }
+        }
+    };
+}
+
+draft! {
+    /// `*_cache`
+    which: Which,
+    /// `*_cache_key`
+    key: Template,
+    /// `*_cache_methods`
+    methods: u64,
+    /// `*_cache_min_uses`
+    min_uses: u64,
+    /// `*_cache_valid`: statuses, 0 for any, with seconds.
+    valid: Vec<(u16, u64)>,
+    /// `*_cache_bypass`
+    bypass: Vec<Template>,
+    /// `*_no_cache`
+    no_cache: Vec<Template>,
+    /// `*_cache_lock`
+    lock: bool,
+    /// `*_cache_lock_timeout`, milliseconds.
+    lock_timeout: u64,
+    /// `*_cache_lock_age`, milliseconds.
+    lock_age: u64,
+    /// `*_cache_use_stale`
+    use_stale: u64,
+    /// `*_cache_background_update`
+    background_update: bool,
+    /// `*_cache_revalidate`
+    revalidate: bool,
+    /// `*_cache_convert_head`
+    convert_head: bool,
+    /// `*_cache_max_range_offset`, bytes.
+    max_range_offset: u64,
+}
+
+/// The cache of a location.
+enum Chosen {
+    Fixed(Rc<Cache>),
+    Template { name: Template, all: Vec<Rc<Cache>> },
+}
+
+/// The settings that hold in a location whose responses are kept.
+pub struct CacheConf {
+    chosen: Chosen,
+    /// `None`: what the protocol says.
+    pub(crate) key: Option<Template>,
+    pub(crate) methods: u64,
+    pub(crate) min_uses: u16,
+    valid: Vec<(u16, u64)>,
+    pub(crate) bypass: Vec<Template>,
+    pub(crate) no_cache: Vec<Template>,
+    pub(crate) lock: bool,
+    pub(crate) lock_timeout: u64,
+    pub(crate) lock_age: u64,
+    /// Bits of [`next`].
+    pub(crate) use_stale: u64,
+    pub(crate) background_update: bool,
+    /// Stale responses are asked for with their validators.
+    pub revalidate: bool,
+    pub(crate) convert_head: bool,
+    pub(crate) max_range_offset: Option<u64>,
+}
+
+/// There is no cache of the name that variables gave; it was logged.
+pub(crate) struct NoCache;
+
+impl CacheConf {
+    /// The settings of a location, once all levels are merged; `None` where nothing is kept.
+    ///
+    /// # Errors
+    /// `"proxy_cache" zone "x" is unknown`.
+    pub fn finish<T: Caching>(
+        l: &LocView,
+        draft: &Draft,
+    ) -> Result<Option<Rc<CacheConf>>, ConfError> {
+        let caches = l.conf::<Caches>();
+        let chosen = match &draft.which {
+            None | Some(Which::Off) => return Ok(None),
+            Some(Which::Named(word)) => match caches.find(T::PREFIX, word.bytes()) {
+                Some(cache) => Chosen::Fixed(cache),
+                None => {
+                    let (prefix, name) = (T::PREFIX, word.lossy());
+                    let m = format!("\"{prefix}_cache\" zone \"{name}\" is unknown");
+                    return Err(ConfError::at(word, m));
+                }
+            },
+            Some(Which::Template(name, _)) => {
+                Chosen::Template { name: name.clone(), all: caches.of(T::PREFIX) }
+            }
+        };
+        if let (None, false, Some(Which::Named(at) | Which::Template(_, at))) =
+            (&draft.key, T::CONVERTS_HEAD, &draft.which)
+        {
+            let prefix = T::PREFIX;
+            conf::warn(at, format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\""));
+        }
+        let stale = draft.use_stale.unwrap_or(0);
+        let stale = if stale & next::OFF != 0 { 0 } else { stale };
+        Ok(Some(Rc::new(CacheConf {
+            chosen,
+            key: draft.key.clone(),
+            methods: draft.methods.unwrap_or(0) | methods::GET | methods::HEAD,
+            min_uses: draft.min_uses.unwrap_or(1).min(1023) as u16,
+            valid: draft.valid.clone().unwrap_or_default(),
+            bypass: draft.bypass.clone().unwrap_or_default(),
+            no_cache: draft.no_cache.clone().unwrap_or_default(),
+            lock: draft.lock.unwrap_or(false),
+            lock_timeout: draft.lock_timeout.unwrap_or(5000),
+            lock_age: draft.lock_age.unwrap_or(5000),
+            // Whoever takes stale responses for a failed connection takes them where no server lives.
+            use_stale: if stale & next::ERROR != 0 { stale | next::NO_LIVE } else { stale },
+            background_update: draft.background_update.unwrap_or(false),
+            revalidate: draft.revalidate.unwrap_or(false),
+            convert_head: draft.convert_head.unwrap_or(T::CONVERTS_HEAD),
+            max_range_offset: draft.max_range_offset,
+        })))
+    }
+
+    /// The cache for a request; `None` where variables say that there is to be none.
+    pub(crate) fn cache(&self, r: &mut Request) -> Result<Option<Rc<Cache>>, NoCache> {
+        let (name, all) = match &self.chosen {
+            Chosen::Fixed(cache) => return Ok(Some(cache.clone())),
+            Chosen::Template { name, all } => (name, all),
+        };
+        let name = name.eval(r);
+        if name.is_empty() || &name[..] == b"off" {
+            return Ok(None);
+        }
+        match all.iter().find(|cache| cache.name == name) {
+            Some(cache) => Ok(Some(cache.clone())),
+            None => {
+                let name = base::log::lossy(&name).into_owned();
+                r.log(base::log::Level::Error, format_args!("cache \"{name}\" not found"));
+                Err(NoCache)
+            }
+        }
+    }
+
+    /// How long a response of that status is fresh whose fields do not say, seconds; 0 is not at
+    /// all.
+    pub(crate) fn valid_for(&self, status: u16) -> u64 {
+        let found = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
+        found.map_or(0, |(_, secs)| *secs)
+    }
+
+    /// Whether responses to a method are kept.
+    pub(crate) fn keeps(&self, method: Method) -> bool {
+        let bit = match method {
+            Method::Get => methods::GET,
+            Method::Head => methods::HEAD,
+            Method::Post => methods::POST,
+            _ => 0,
+        };
+        self.methods & bit != 0
+    }
+}
+
+/// Whether one of these is there and not `0`.
+pub(crate) fn any_set(r: &mut Request, list: &[Template]) -> bool {
+    list.iter().any(|t| {
+        let value: Bytes = t.eval(r);
+        !value.is_empty() && &value[..] != b"0"
+    })
+}

@@ -1,0 +1,339 @@
+//! The directives of caches: those that every module has which passes requests on, under its own
+//! prefix (`caching` in [`upstream_directives!`](crate::upstream_directives)), and `*_cache_path`.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::value::{parse_msec, parse_offset, parse_sec, parse_size, set_bitmask};
+use conf::{ConfError, Node, Word};
+
+use super::conf::{Draft, Which, methods};
+use super::key::Layout;
+use super::zone::{Cache, Pace, Settings};
+use crate::core_conf::TempPath;
+use crate::cx::Cx;
+use crate::module::{Conf, ConfType, Module, Scope};
+use crate::upstream::directives::Shared;
+
+/// The table of what all caches have in common.
+pub static MODULE: Module = Module {
+    name: "cache",
+    confs: &[ConfType::of::<Caches>(Scope::Main)],
+    init: Some(init),
+    ..Module::EMPTY
+};
+
+/// A configuration that holds the settings of a cache.
+pub trait Caching: Shared {
+    /// The directives' prefix: zones belong to it, too.
+    const PREFIX: &'static str;
+    /// Whether a HEAD becomes a GET unless the configuration says otherwise. Modules whose
+    /// requests have a URI do so, and keep responses by that where no key is set.
+    const CONVERTS_HEAD: bool = false;
+
+    /// Where the settings are.
+    fn caching(&mut self) -> &mut Draft;
+}
+
+/// A `*_cache_path`.
+struct Defined {
+    prefix: &'static str,
+    name: Bytes,
+    bytes: usize,
+    at: Word,
+    settings: Settings,
+}
+
+/// All caches of a configuration.
+#[derive(Default)]
+pub struct Caches {
+    defined: Vec<Defined>,
+    made: RefCell<Vec<(&'static str, Rc<Cache>)>>,
+}
+
+impl Conf for Caches {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+impl Caches {
+    /// The cache of that name and prefix.
+    pub(crate) fn find(&self, prefix: &str, name: &[u8]) -> Option<Rc<Cache>> {
+        let made = self.made.borrow();
+        made.iter().find(|(p, c)| *p == prefix && c.name == name).map(|(_, c)| c.clone())
+    }
+
+    /// All of a prefix.
+    pub(crate) fn of(&self, prefix: &str) -> Vec<Rc<Cache>> {
+        let made = self.made.borrow();
+        made.iter().filter(|(p, _)| *p == prefix).map(|(_, c)| c.clone()).collect()
+    }
+
+    /// All there are.
+    pub fn all(&self) -> Vec<Rc<Cache>> {
+        self.made.borrow().iter().map(|(_, c)| c.clone()).collect()
+    }
+}
+
+/// All directives are read: every zone gets its memory.
+fn init(cx: &mut Cx) -> Result<(), ConfError> {
+    let defined = std::mem::take(&mut cx.main::<Caches>().defined);
+    for d in defined {
+        let cache = Cache::make(cx, &d.name, d.bytes, d.settings, &d.at)?;
+        cx.main::<Caches>().made.borrow_mut().push((d.prefix, Rc::new(cache)));
+    }
+    Ok(())
+}
+
+/// The settings at the level of the directive.
+pub fn draft<T: Caching>(cx: &mut Cx) -> &mut Draft {
+    cx.loc::<T>().caching()
+}
+
+/// `*_cache zone | off`
+///
+/// # Errors
+/// `is duplicate`; the name is another's.
+pub fn set_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).which.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    let which = match word.bytes() {
+        b"off" => Which::Off,
+        _ => {
+            let t = cx.template(word)?;
+            match t.as_const() {
+                None => Which::Template(t, word.clone()),
+                Some(name) => {
+                    let name = name.clone();
+                    cx.declare_zone(word, &name, None, T::PREFIX)?;
+                    Which::Named(word.clone())
+                }
+            }
+        }
+    };
+    draft::<T>(cx).which = Some(which);
+    Ok(())
+}
+
+/// `*_cache_key`
+///
+/// # Errors
+/// `is duplicate`.
+pub fn set_key<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).key.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let key = cx.template(n.arg(0)?)?;
+    draft::<T>(cx).key = Some(key);
+    Ok(())
+}
+
+/// `*_cache_methods`
+///
+/// # Errors
+/// As [`set_bitmask`].
+pub fn set_methods<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_bitmask(&mut draft::<T>(cx).methods, n, methods::WORDS)
+}
+
+/// `*_cache_use_stale`
+///
+/// # Errors
+/// As [`set_bitmask`].
+pub fn set_use_stale<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_bitmask(&mut draft::<T>(cx).use_stale, n, T::NEXT_UPSTREAM)
+}
+
+/// `*_cache_bypass`
+///
+/// # Errors
+/// None of its own.
+pub fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    for word in &n.args {
+        let t = cx.template(word)?;
+        draft::<T>(cx).bypass.get_or_insert_default().push(t);
+    }
+    Ok(())
+}
+
+/// `*_no_cache`
+///
+/// # Errors
+/// None of its own.
+pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    for word in &n.args {
+        let t = cx.template(word)?;
+        draft::<T>(cx).no_cache.get_or_insert_default().push(t);
+    }
+    Ok(())
+}
+
+/// `*_cache_valid [status …] time`
+///
+/// # Errors
+/// `invalid time value`, `invalid status`.
+pub fn set_valid<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let Some((time, statuses)) = n.args.split_last() else {
+        return Err(ConfError::directive(n, "invalid number of arguments"));
+    };
+    let secs = parse_sec(time.bytes()).ok_or_else(|| {
+        ConfError::at(time, format!("invalid time value \"{}\"", time.lossy()))
+    })?;
+    let list = draft::<T>(cx).valid.get_or_insert_default();
+    if statuses.is_empty() {
+        list.extend([200, 301, 302].map(|status| (status, secs)));
+    }
+    for word in statuses {
+        let status = match word.bytes() {
+            b"any" => 0,
+            text => base::ascii::parse_u64(text)
+                .filter(|n| (100..600).contains(n))
+                .ok_or_else(|| ConfError::at(word, format!("invalid status \"{}\"", word.lossy())))?
+                as u16,
+        };
+        list.push((status, secs));
+    }
+    Ok(())
+}
+
+/// Default pace of loader and manager: files at a time, the pause after them and the time that they
+/// may take, milliseconds.
+const PACE: Pace = Pace { files: 100, sleep_ms: 50, threshold_ms: 200 };
+
+/// `*_cache_path`
+///
+/// # Errors
+/// What is wrong with a parameter, in nginx's words.
+pub fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = n.arg(0)?;
+    let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
+    let folder: PathBuf = cx.env.path(folder);
+    let mut settings = Settings {
+        layout: Layout { folder, levels: [0; 3] },
+        use_temp_path: true,
+        inactive: 600,
+        max_size: None,
+        min_free: 0,
+        memory: 0,
+        loader: None,
+        manager: PACE,
+    };
+    let mut zone = None;
+    for word in &n.args[1..] {
+        let text = word.bytes();
+        if let Some(text) = text.strip_prefix(b"keys_zone=") {
+            zone = Some((word, keys_zone(word, text)?));
+        } else if !parameter(&mut settings, word)? {
+            return Err(ConfError::at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        }
+    }
+    let Some((at, (name, bytes))) = zone else {
+        let m = format!("\"{}\" must have \"keys_zone\" parameter", n.name.lossy());
+        return Err(ConfError::at(&n.name, m));
+    };
+    let folder = TempPath { path: settings.layout.folder.clone(), levels: settings.layout.levels };
+    cx.need_folder(&folder);
+    cx.declare_zone(at, &name, Some(bytes), T::PREFIX)?;
+    let caches = cx.main::<Caches>();
+    if caches.defined.iter().any(|d| d.name == name) {
+        let m = format!("duplicate zone \"{}\"", base::log::lossy(&name));
+        return Err(ConfError::at(at, m));
+    }
+    let at = at.clone();
+    caches.defined.push(Defined { prefix: T::PREFIX, name, bytes, at, settings });
+    Ok(())
+}
+
+fn keys_zone(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfError> {
+    let parsed = memchr::memchr(b':', text)
+        .and_then(|colon| Some((&text[..colon], parse_size(&text[colon + 1..])?)))
+        .filter(|(name, _)| !name.is_empty());
+    let Some((name, bytes)) = parsed else {
+        let m = format!("invalid keys zone size \"{}\"", word.lossy());
+        return Err(ConfError::at(word, m));
+    };
+    if bytes < 2 * os::limits::page_size() {
+        return Err(ConfError::at(word, format!("keys zone \"{}\" is too small", word.lossy())));
+    }
+    Ok((Bytes::copy_from_slice(name), bytes))
+}
+
+/// Any parameter but `keys_zone`; false where there is none of that name.
+fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
+    let text = word.bytes();
+    let Some(equals) = memchr::memchr(b'=', text) else { return Ok(false) };
+    let (name, value) = (&text[..equals], &text[equals + 1..]);
+    let bad = |what: &str| ConfError::at(word, format!("invalid {what} value \"{}\"", word.lossy()));
+    let count = |what| base::ascii::parse_u64(value).ok_or_else(|| bad(what));
+    let msec = |what| parse_msec(value).ok_or_else(|| bad(what));
+    match name {
+        b"levels" => {
+            s.layout.levels = levels(value).ok_or_else(|| {
+                ConfError::at(word, format!("invalid \"levels\" \"{}\"", word.lossy()))
+            })?;
+        }
+        b"use_temp_path" => {
+            s.use_temp_path = match value {
+                b"on" => true,
+                b"off" => false,
+                _ => {
+                    let m = format!(
+                        "invalid use_temp_path value \"{}\", it must be \"on\" or \"off\"",
+                        word.lossy()
+                    );
+                    return Err(ConfError::at(word, m));
+                }
+            };
+        }
+        b"inactive" => {
+            let secs = parse_sec(value).ok_or_else(|| bad("inactive"))?;
+            s.inactive = u32::try_from(secs).unwrap_or(u32::MAX);
+        }
+        b"max_size" => s.max_size = Some(parse_offset(value).ok_or_else(|| bad("max_size"))?),
+        b"min_free" => s.min_free = parse_offset(value).ok_or_else(|| bad("min_free"))?,
+        b"memory" => s.memory = parse_size(value).ok_or_else(|| bad("memory"))?,
+        b"loader_files" => s.loader.get_or_insert(PACE).files = count("loader_files")?,
+        b"loader_sleep" => s.loader.get_or_insert(PACE).sleep_ms = msec("loader_sleep")?,
+        b"loader_threshold" => {
+            s.loader.get_or_insert(PACE).threshold_ms = msec("loader_threshold")?;
+        }
+        b"manager_files" => s.manager.files = count("manager_files")?,
+        b"manager_sleep" => s.manager.sleep_ms = msec("manager_sleep")?,
+        b"manager_threshold" => s.manager.threshold_ms = msec("manager_threshold")?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// `levels=1:2`: up to three of 1 or 2 digits.
+fn levels(text: &[u8]) -> Option<[u8; 3]> {
+    let mut levels = [0; 3];
+    for (i, part) in text.split(|b| *b == b':').enumerate() {
+        *levels.get_mut(i)? = match part {
+            b"1" => 1,
+            b"2" => 2,
+            _ => return None,
+        };
+    }
+    Some(levels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_as_nginx_takes_them() {
+        assert_eq!(levels(b"1"), Some([1, 0, 0]));
+        assert_eq!(levels(b"1:2"), Some([1, 2, 0]));
+        assert_eq!(levels(b"2:2:2"), Some([2, 2, 2]));
+        for bad in ["", "3", "0", "1:", ":1", "1:2:1:1", "12", "1:x"] {
+            assert_eq!(levels(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,616 @@
+//! A response on its way from the upstream to a file, and to clients at the same time.
+//!
+//! A task of its own reads the upstream as fast as it gives, whoever takes part: the client that
+//! asked first may go, or read slowly, without the others or the file noticing. What was received
+//! lies in memory until it is in the file, and a little longer for those who read along; who falls
+//! behind reads the file.
+//!
+//! ```text
+//!  upstream ─▶ tail (memory) ─▶ file ─▶ header, rename ─▶ the zone knows it
+//!                 │               │
+//!                 └──── readers ──┘
+//! ```
+//!
+//! Where the file cannot be written the response goes on without it: then the upstream is read no
+//! faster than the slowest reader reads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use base::log::Level;
+use bytes::Bytes;
+use event::{Notify, Pool};
+use mem::{Chain, FileHandle};
+use os::file::FileMeta;
+
+use super::faults::Cause;
+use super::format::Header;
+use super::keys::Hold;
+use super::key::Hash;
+use super::store::{self, Making, Temp};
+use super::zone::Cache;
+use crate::output::{BodySource, Broken, NextPiece};
+use crate::place::FileError;
+use crate::request::Request;
+use crate::upstream::source::{Ending, Fail, Source};
+use crate::upstream::wire::{client_end, either_if};
+
+/// How much is written to the file at once.
+const WRITE: u64 = 256 << 10;
+
+/// How much may be received that is neither in the file nor with all readers.
+const AHEAD: u64 = 1 << 20;
+
+/// How much of what is in the file stays in memory for readers close behind.
+const TAIL: u64 = 256 << 10;
+
+/// How much of a file is given to a reader at once.
+const FILE_PIECE: u64 = 1 << 20;
+
+/// See the module's documentation.
+pub(crate) struct Fill {
+    header: Header,
+    body_start: u64,
+    state: RefCell<State>,
+    /// Something was received, or it is over.
+    moved: Notify,
+    /// A reader took something, or went.
+    taken: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last bytes received.
+    tail: VecDeque<Bytes>,
+    /// Where in the body they begin.
+    tail_start: u64,
+    /// Bytes of the body received.
+    total: u64,
+    /// Bytes of the body in the file.
+    written: u64,
+    file: Option<FileHandle>,
+    /// All of the body was received.
+    ended: bool,
+    /// It cannot be finished.
+    broken: bool,
+    /// Nothing is done any more.
+    over: bool,
+    /// For the reader that logs: why.
+    fail: Option<Fail>,
+    ending: Ending,
+    /// Bytes received from the upstream that no request knows of yet.
+    fresh: u64,
+    /// Where readers are, by their places.
+    readers: Vec<Option<u64>>,
+}
+
+impl State {
+    fn push(&mut self, piece: Bytes) {
+        self.total += piece.len() as u64;
+        self.tail.push_back(piece);
+    }
+
+    /// What of the tail is not in the file yet.
+    fn unwritten(&self) -> Vec<Bytes> {
+        let mut skip = self.written - self.tail_start;
+        let mut out = Vec::new();
+        for piece in &self.tail {
+            let len = piece.len() as u64;
+            if skip < len {
+                out.push(piece.slice(skip as usize..));
+            }
+            skip = skip.saturating_sub(len);
+        }
+        out
+    }
+
+    fn slowest(&self) -> Option<u64> {
+        self.readers.iter().flatten().min().copied()
+    }
+
+    /// Forgets what is in the file, or was read by all where there is none.
+    fn trim(&mut self, in_file: bool) {
+        let slowest = self.slowest().unwrap_or(self.total);
+        let most = match in_file {
+            true => self.written.min(slowest.max(self.total.saturating_sub(TAIL))),
+            false => slowest,
+        };
+        while let Some(first) = self.tail.front() {
+            let end = self.tail_start + first.len() as u64;
+            if end > most {
+                break;
+            }
+            self.tail_start = end;
+            self.tail.pop_front();
+        }
+    }
+
+    /// What there is from `pos` on, about `most` bytes.
+    fn take(&self, pos: u64, most: u64, body_start: u64) -> Chain {
+        let mut out = Chain::new();
+        if pos < self.tail_start {
+            if let Some(file) = &self.file {
+                let end = self.tail_start.min(self.written).min(pos + FILE_PIECE);
+                out.push_file(file.clone(), body_start + pos, body_start + end);
+            }
+            return out;
+        }
+        let mut skip = pos - self.tail_start;
+        for piece in &self.tail {
+            let len = piece.len() as u64;
+            if skip < len {
+                out.push_bytes(piece.slice(skip as usize..));
+                if out.len() >= most {
+                    break;
+                }
+            }
+            skip = skip.saturating_sub(len);
+        }
+        out
+    }
+}
+
+/// What a fill needs besides the response.
+pub(crate) struct Plan {
+    pub cache: Rc<Cache>,
+    pub hash: Hash,
+    pub header: Header,
+    /// The right to fetch, given back at the end.
+    pub hold: Option<Hold>,
+    pub temp: Temp,
+    pub pool: Option<Pool>,
+    /// Keeps the worker from leaving before the end.
+    #[expect(dead_code, reason = "kept for its drop")]
+    pub stay: crate::conn::Hold,
+}
+
+impl Fill {
+    /// Begins to fill, in a task of its own. `source` is what reads the upstream; `early` is what
+    /// it gave already.
+    pub fn start(plan: Plan, source: Source) -> Rc<Fill> {
+        let body_start = plan.header.body_start() as u64;
+        let fill = Rc::new(Fill {
+            header: plan.header.clone(),
+            body_start,
+            state: RefCell::default(),
+            moved: Notify::new(),
+            taken: Notify::new(),
+        });
+        plan.cache.fills.borrow_mut().insert(plan.hash, fill.clone());
+        let mut work = Work {
+            fill: fill.clone(),
+            path: plan.cache.settings.layout.path(&plan.hash),
+            plan,
+            making: None,
+            storing: true,
+            writing: None,
+        };
+        let mut source = source;
+        // What is here already is known to whoever reads first, all of it maybe.
+        if let Some(piece) = source.ready() {
+            work.received(piece);
+        }
+        if source.has_ended() {
+            work.ended(&mut source);
+        }
+        event::spawn(work.run(source));
+        fill
+    }
+
+    /// What is to be kept of the response, but for the length of its body.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Whether others may read along. `ended` wants all of it to be there.
+    pub fn can_be_joined(&self, ended: bool) -> bool {
+        let state = self.state.borrow();
+        !state.broken && (state.ended || !ended)
+    }
+
+    /// Waits until it is over: kept, or not.
+    pub async fn kept(&self) {
+        while !self.state.borrow().over {
+            self.moved.notified().await;
+        }
+    }
+
+    /// The length of the body, where all of it was received.
+    pub fn whole_len(&self) -> Option<u64> {
+        let state = self.state.borrow();
+        state.ended.then_some(state.total)
+    }
+
+    /// The body, where all of it is in memory.
+    pub fn whole(&self) -> Option<Chain> {
+        let state = self.state.borrow();
+        (state.ended && state.tail_start == 0).then(|| state.take(0, u64::MAX, self.body_start))
+    }
+}
+
+/// A write in a thread: the file, and how many bytes of the body are in it then.
+type Writing = Pin<Box<dyn Future<Output = io::Result<Result<(Making, u64), FileError>>>>>;
+
+/// The task that fills.
+struct Work {
+    fill: Rc<Fill>,
+    plan: Plan,
+    path: Vec<u8>,
+    making: Option<Making>,
+    /// The file is still wanted, and nothing is wrong with it.
+    storing: bool,
+    writing: Option<Writing>,
+}
+
+/// What the task waits for.
+enum Came {
+    Piece(Result<Option<Chain>, Fail>),
+    Written(io::Result<Result<(Making, u64), FileError>>),
+}
+
+impl Work {
+    async fn run(mut self, mut source: Source) {
+        let mut over = self.fill.state.borrow().ended;
+        while !over {
+            self.write(WRITE);
+            if self.is_too_far_ahead() {
+                if self.writing.is_some() {
+                    self.written_once().await;
+                } else if self.fill.state.borrow().slowest().is_none() {
+                    // Nobody reads it, and nothing is kept.
+                    break;
+                } else {
+                    self.fill.taken.notified().await;
+                }
+                continue;
+            }
+            match self.next(&mut source).await {
+                Came::Written(done) => self.written(done),
+                Came::Piece(Ok(Some(piece))) => {
+                    self.fill.state.borrow_mut().fresh += source.take_fresh();
+                    self.received(piece);
+                }
+                Came::Piece(Ok(None)) => {
+                    over = true;
+                    self.ended(&mut source);
+                }
+                Came::Piece(Err(fail)) => {
+                    self.broke(fail, &mut source);
+                    break;
+                }
+            }
+        }
+        drop(source);
+        while self.writing.is_some() {
+            self.written_once().await;
+        }
+        if over && self.storing {
+            self.commit().await;
+        }
+        self.done();
+    }
+
+    fn received(&mut self, piece: Chain) {
+        let mut piece = piece;
+        let mut state = self.fill.state.borrow_mut();
+        while let Some(buf) = piece.pop_front() {
+            if let Some(bytes) = buf.into_bytes().filter(|b| !b.is_empty()) {
+                state.push(bytes);
+            }
+        }
+        state.trim(self.storing);
+        drop(state);
+        self.fill.moved.notify_all();
+    }
+
+    fn ended(&mut self, source: &mut Source) {
+        let mut state = self.fill.state.borrow_mut();
+        state.fresh += source.take_fresh();
+        state.ending = source.ending();
+        state.ended = true;
+        drop(state);
+        self.fill.moved.notify_all();
+    }
+
+    fn broke(&mut self, fail: Fail, source: &mut Source) {
+        let mut state = self.fill.state.borrow_mut();
+        state.ending = source.ending();
+        state.broken = true;
+        state.fail = Some(fail);
+    }
+
+    fn is_too_far_ahead(&self) -> bool {
+        let state = self.fill.state.borrow();
+        match self.storing {
+            true => state.total - state.written >= AHEAD,
+            false => state.slowest().is_none_or(|at| state.total - at >= AHEAD),
+        }
+    }
+
+    /// The next piece, or the end of the write that is under way.
+    async fn next(&mut self, source: &mut Source) -> Came {
+        let mut piece = pin!(source.pump(WRITE));
+        let writing = &mut self.writing;
+        std::future::poll_fn(|cx| {
+            if let Some(task) = writing
+                && let Poll::Ready(done) = task.as_mut().poll(cx)
+            {
+                *writing = None;
+                return Poll::Ready(Came::Written(done));
+            }
+            piece.as_mut().poll(cx).map(Came::Piece)
+        })
+        .await
+    }
+
+    async fn written_once(&mut self) {
+        if let Some(task) = &mut self.writing {
+            let done = task.as_mut().await;
+            self.writing = None;
+            self.written(done);
+        }
+    }
+
+    /// Begins a write if there is enough to be written, and none is under way.
+    fn write(&mut self, least: u64) {
+        let state = self.fill.state.borrow();
+        if !self.storing || self.writing.is_some() || state.total - state.written < least {
+            return;
+        }
+        let (pieces, at) = (state.unwritten(), state.written);
+        let total = state.total;
+        drop(state);
+        let (temp, path) = (self.plan.temp.clone(), self.path.clone());
+        let (making, start) = (self.making.take(), self.fill.body_start);
+        let pool = self.plan.pool.clone();
+        self.writing = Some(Box::pin(async move {
+            store::elsewhere(pool.as_ref(), move || {
+                let making = match making {
+                    Some(making) => making,
+                    None => Making::create(&temp, &path)?,
+                };
+                making.write(&pieces, start + at)?;
+                Ok((making, total))
+            })
+            .await
+        }));
+    }
+
+    fn written(&mut self, done: io::Result<Result<(Making, u64), FileError>>) {
+        match done {
+            Ok(Ok((making, written))) => {
+                let mut state = self.fill.state.borrow_mut();
+                state.file = Some(making.handle().clone());
+                state.written = written;
+                state.trim(true);
+                drop(state);
+                self.making = Some(making);
+            }
+            Ok(Err(e)) => self.failed(Cause::Write, format_args!("{e}")),
+            Err(e) => self.failed(Cause::Write, format_args!("{e}")),
+        }
+    }
+
+    /// The response goes on without a file.
+    #[cold]
+    fn failed(&mut self, cause: Cause, message: std::fmt::Arguments<'_>) {
+        self.storing = false;
+        self.plan.cache.tell(cause, message);
+    }
+
+    /// All was received: writes what is left, and the header, and gives the file its place.
+    async fn commit(&mut self) {
+        let (pieces, at, total) = {
+            let state = self.fill.state.borrow();
+            (state.unwritten(), state.written, state.total)
+        };
+        let header = Header { body_len: total, ..self.plan.header.clone() };
+        let (temp, path) = (self.plan.temp.clone(), self.path.clone());
+        let making = self.making.take();
+        let start = self.fill.body_start;
+        let settings = &self.plan.cache.settings;
+        let folder = (settings.min_free > 0).then(|| settings.layout.folder.clone());
+        let pool = self.plan.pool.clone();
+        let task = move || -> Result<(FileMeta, Option<u64>), FileError> {
+            let mut making = match making {
+                Some(making) => making,
+                None => Making::create(&temp, &path)?,
+            };
+            match at {
+                0 => {
+                    // One write, of the header and all of a small body.
+                    let mut all = vec![Bytes::from(header.encode())];
+                    all.extend(pieces);
+                    making.write(&all, 0)?;
+                }
+                _ => {
+                    making.write(&pieces, start + at)?;
+                    making.write(&[Bytes::from(header.encode())], 0)?;
+                }
+            }
+            let meta = making.place(&path)?;
+            let free = folder.and_then(|f| os::file::space(&f).ok()).map(|s| s.available);
+            Ok((meta, free))
+        };
+        match store::elsewhere(pool.as_ref(), task).await {
+            Ok(Ok((meta, free))) => self.placed(&meta, free),
+            Ok(Err(e)) => self.failed(Cause::Rename, format_args!("{e}")),
+            Err(e) => self.failed(Cause::Rename, format_args!("{e}")),
+        }
+    }
+
+    fn placed(&mut self, meta: &FileMeta, free: Option<u64>) {
+        let Plan { cache, hash, pool, .. } = &self.plan;
+        let mut evicted = Vec::new();
+        let blocks = store::blocks(meta, cache.block());
+        let version = cache.keys.stored(hash, blocks, cache.settings.inactive, &mut evicted);
+        cache.memory.borrow_mut().forget(hash);
+        if version.is_none() {
+            evicted.push(super::keys::Evicted { hash: *hash, file: true });
+        }
+        cache.discard(evicted, pool.as_ref());
+        cache.make_room(free, pool.as_ref());
+    }
+
+    /// The end, whatever it was.
+    fn done(&mut self) {
+        let mut fills = self.plan.cache.fills.borrow_mut();
+        if fills.get(&self.plan.hash).is_some_and(|f| Rc::ptr_eq(f, &self.fill)) {
+            fills.remove(&self.plan.hash);
+        }
+        drop(fills);
+        let mut state = self.fill.state.borrow_mut();
+        state.broken |= !state.ended;
+        state.over = true;
+        drop(state);
+        self.fill.moved.notify_all();
+        self.plan.hold = None;
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A task that is cancelled ends what it did as well.
+        self.done();
+    }
+}
+
+/// The body for one client.
+pub(crate) struct Reader {
+    fill: Rc<Fill>,
+    place: usize,
+    pos: u64,
+    most: u64,
+    /// It is the one whose request went to the upstream.
+    first: Option<Rc<crate::upstream::conf::Conf>>,
+    over: Cell<bool>,
+}
+
+impl Reader {
+    /// One that reads along.
+    pub fn new(fill: Rc<Fill>, most: u64) -> Reader {
+        let mut state = fill.state.borrow_mut();
+        let free = state.readers.iter().position(Option::is_none);
+        let place = free.unwrap_or(state.readers.len());
+        match free {
+            Some(place) => state.readers[place] = Some(0),
+            None => state.readers.push(Some(0)),
+        }
+        drop(state);
+        Reader { fill, place, pos: 0, most: most.max(1), first: None, over: Cell::new(false) }
+    }
+
+    /// The one whose request went to the upstream.
+    pub fn first(fill: Rc<Fill>, conf: Rc<crate::upstream::conf::Conf>) -> Reader {
+        let mut reader = Reader::new(fill, conf.busy as u64);
+        reader.first = Some(conf);
+        reader
+    }
+
+    /// The body, where all of it is here.
+    pub fn whole(&mut self, r: &mut Request) -> Option<Chain> {
+        let all = self.fill.whole()?;
+        self.sync(r);
+        self.finish(r);
+        Some(all)
+    }
+
+    /// Brings the request's state up to date.
+    fn sync(&mut self, r: &mut Request) {
+        if self.first.is_none() {
+            return;
+        }
+        let mut state = self.fill.state.borrow_mut();
+        let fresh = std::mem::take(&mut state.fresh);
+        let messages = std::mem::take(&mut state.ending.messages);
+        drop(state);
+        let a = r.upstream_mut().now();
+        a.received += fresh;
+        a.response_length += fresh;
+        for (level, m) in messages {
+            r.log(level, format_args!("{m} while reading upstream"));
+        }
+    }
+
+    fn finish(&mut self, r: &mut Request) {
+        self.over.set(true);
+        if let Some(conf) = &self.first {
+            let trailers = std::mem::take(&mut self.fill.state.borrow_mut().ending.trailers);
+            crate::upstream::source::finished(r, conf, trailers);
+        }
+    }
+
+    async fn piece(&mut self, r: &mut Request) -> Result<Option<Chain>, Broken> {
+        loop {
+            let (piece, ended, broken) = {
+                let state = self.fill.state.borrow();
+                let piece = state.take(self.pos, self.most, self.fill.body_start);
+                let ended = state.ended && self.pos + piece.len() == state.total;
+                (piece, ended, state.broken)
+            };
+            self.sync(r);
+            if ended {
+                self.finish(r);
+            }
+            if !piece.is_empty() {
+                self.pos += piece.len();
+                self.fill.state.borrow_mut().readers[self.place] = Some(self.pos);
+                self.fill.taken.notify_all();
+                return Ok(Some(piece));
+            }
+            if ended {
+                return Ok(None);
+            }
+            if broken {
+                let fail = self.fill.state.borrow_mut().fail.take();
+                match (fail, self.first.is_some()) {
+                    (Some(fail), true) => fail.tell(r),
+                    _ => r.log(Level::Error, format_args!("the response could not be read to its end")),
+                }
+                self.finish(r);
+                return Err(Broken);
+            }
+            let client = r.watched().cloned();
+            let gone = client.as_deref().map(client_end);
+            if either_if(self.fill.moved.notified(), gone).await.is_second() {
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                self.finish(r);
+                return Err(Broken);
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(place) = self.fill.state.borrow_mut().readers.get_mut(self.place) {
+            *place = None;
+        }
+        self.fill.taken.notify_all();
+    }
+}
+
+impl BodySource for Reader {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        Box::pin(self.piece(r))
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    fn is_ready(&self) -> bool {
+        let state = self.fill.state.borrow();
+        state.total > self.pos || state.ended || state.broken
+    }
+
+    fn abandoned(&mut self, r: &mut Request) {
+        self.sync(r);
+        self.finish(r);
+    }
+}

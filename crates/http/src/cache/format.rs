@@ -1,0 +1,227 @@
+//! The header of files in a cache. docs/CACHE.md describes it for other programs; what changes
+//! here changes [`VERSION`] and that page.
+//!
+//! ```text
+//!   0  magic "weir\r\ncf"       8  version                12  CRC-32 of all that follows, up to the body
+//!  16  where the body begins   20  flags                  24  length of the body
+//!  32  valid   40  updating    48  error                  56  last modified   64  date
+//!  72  variant (16 bytes)      88  lengths of ETag, Vary  92  length of the key  96  of the head
+//! 100  ETag, Vary, "\nKEY: ", key, "\n", head; then the body
+//! ```
+//!
+//! Numbers are little-endian. A header is good as a whole or not at all, and says how long the body
+//! is: a file that was torn is noticed before a byte of it is sent.
+
+use base::crc::Crc32;
+use bytes::Bytes;
+
+use super::key::Hash;
+
+const MAGIC: &[u8; 8] = b"weir\r\ncf";
+const VERSION: u32 = 1;
+/// Bytes of the part that all headers have.
+const FIXED: usize = 100;
+/// Where that begins which the checksum is of.
+const CHECKED: usize = 16;
+/// Stands before the key, so that people find it with `grep`.
+const KEY_MARK: &[u8] = b"\nKEY: ";
+/// Longest header that is believed in.
+const HEADER_MAX: usize = 4 << 20;
+/// Flag: the response had no head (HTTP/0.9).
+const NO_HEAD: u32 = 1;
+
+/// Smallest file that may be one of ours.
+pub(crate) const FILE_MIN: u64 = (FIXED + KEY_MARK.len() + 1) as u64;
+
+/// What the header of a file says. Times are seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    /// Until when the response is fresh.
+    pub valid: i64,
+    /// How long after that it may be served while it is fetched anew, seconds.
+    pub updating: i64,
+    /// The same when fetching it anew fails.
+    pub error: i64,
+    /// `Last-Modified`; -1 is none.
+    pub last_modified: i64,
+    /// When it was fetched, or found to be still good.
+    pub date: i64,
+    /// `ETag`; empty is none.
+    pub etag: Bytes,
+    /// `Vary`; empty is none.
+    pub vary: Bytes,
+    /// The variant that this is, where there is a `Vary`.
+    pub variant: Hash,
+    /// The key.
+    pub key: Bytes,
+    /// The head of the response as text; `None` where it had none.
+    pub head: Option<Bytes>,
+    /// Length of the body, bytes.
+    pub body_len: u64,
+}
+
+/// Why bytes are no header of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bad {
+    /// So many bytes are needed to tell.
+    Short(usize),
+    /// Another program's, or another version's.
+    Foreign,
+    /// Ours once, and damaged.
+    Torn,
+}
+
+impl Header {
+    /// Where the body begins: the length of the header.
+    pub fn body_start(&self) -> usize {
+        let head = self.head.as_ref().map_or(0, Bytes::len);
+        FIXED + self.etag.len() + self.vary.len() + KEY_MARK.len() + self.key.len() + 1 + head
+    }
+
+    /// Whether a file can hold it.
+    pub fn fits(&self) -> bool {
+        let short = u16::MAX as usize;
+        self.etag.len() <= short && self.vary.len() <= short && self.body_start() <= HEADER_MAX
+    }
+
+    /// The header as it stands in a file.
+    pub fn encode(&self) -> Vec<u8> {
+        let start = self.body_start();
+        let mut out = Vec::with_capacity(start);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(start as u32).to_le_bytes());
+        let flags = if self.head.is_none() { NO_HEAD } else { 0 };
+        out.extend_from_slice(&flags.to_le_bytes());
+        out.extend_from_slice(&self.body_len.to_le_bytes());
+        for n in [self.valid, self.updating, self.error, self.last_modified, self.date] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+        out.extend_from_slice(&self.variant);
+        out.extend_from_slice(&(self.etag.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(self.vary.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(self.key.len() as u32).to_le_bytes());
+        let head = self.head.as_deref().unwrap_or_default();
+        out.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        for part in [&self.etag[..], &self.vary, KEY_MARK, &self.key, b"\n", head] {
+            out.extend_from_slice(part);
+        }
+        let sum = checksum(&out[CHECKED..]);
+        out[12..CHECKED].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads a header at the start of a file, of which `bytes` is the beginning.
+    ///
+    /// # Errors
+    /// See [`Bad`].
+    pub fn decode(bytes: &Bytes) -> Result<Header, Bad> {
+        let Some(fixed) = bytes.get(..FIXED) else { return Err(Bad::Short(FIXED)) };
+        let u32_at = |at: usize| u32::from_le_bytes(array(&fixed[at..]));
+        let u16_at = |at: usize| usize::from(u16::from_le_bytes(array(&fixed[at..])));
+        let i64_at = |at: usize| i64::from_le_bytes(array(&fixed[at..]));
+        if &fixed[..8] != MAGIC || u32_at(8) != VERSION {
+            return Err(Bad::Foreign);
+        }
+        let start = u32_at(16) as usize;
+        if !(FIXED..=HEADER_MAX).contains(&start) {
+            return Err(Bad::Torn);
+        }
+        let Some(header) = bytes.get(..start) else { return Err(Bad::Short(start)) };
+        if checksum(&header[CHECKED..]) != u32_at(12) {
+            return Err(Bad::Torn);
+        }
+        let mut rest = bytes.slice(FIXED..start);
+        let mut take = |len: usize| match len <= rest.len() {
+            true => Ok(rest.split_to(len)),
+            false => Err(Bad::Torn),
+        };
+        let (etag, vary) = (take(u16_at(88))?, take(u16_at(90))?);
+        take(KEY_MARK.len())?;
+        let key = take(u32_at(92) as usize)?;
+        take(1)?;
+        let head = take(u32_at(96) as usize)?;
+        if !rest.is_empty() {
+            return Err(Bad::Torn);
+        }
+        Ok(Header {
+            valid: i64_at(32),
+            updating: i64_at(40),
+            error: i64_at(48),
+            last_modified: i64_at(56),
+            date: i64_at(64),
+            etag,
+            vary,
+            variant: array(&fixed[72..]),
+            key,
+            head: (u32_at(20) & NO_HEAD == 0).then_some(head),
+            body_len: i64_at(24) as u64,
+        })
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[..N]);
+    array
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut crc = Crc32::new();
+    crc.update(bytes);
+    crc.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            valid: 1_800_000_000,
+            updating: 5,
+            error: i64::MAX,
+            last_modified: -1,
+            date: 1_700_000_000,
+            etag: Bytes::from_static(b"\"x\""),
+            vary: Bytes::from_static(b"Accept-Encoding"),
+            variant: *b"0123456789abcdef",
+            key: Bytes::from_static(b"http://a/b?c"),
+            head: Some(Bytes::from_static(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n")),
+            body_len: 1 << 40,
+        }
+    }
+
+    #[test]
+    fn there_and_back() {
+        for header in [
+            header(),
+            Header { head: None, ..header() },
+            Header { etag: Bytes::new(), vary: Bytes::new(), key: Bytes::new(), ..header() },
+        ] {
+            let mut bytes = header.encode();
+            assert_eq!(bytes.len(), header.body_start());
+            assert!(memchr::memmem::find(&bytes, b"\nKEY: ").is_some());
+            bytes.extend_from_slice(b"body");
+            assert_eq!(Header::decode(&Bytes::from(bytes)), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_damage_is_noticed() {
+        let good = header().encode();
+        for len in 0..good.len() {
+            let cut = Bytes::copy_from_slice(&good[..len]);
+            assert!(matches!(Header::decode(&cut), Err(Bad::Short(need)) if need > len), "{len}");
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Header::decode(&Bytes::from(bad)).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+        assert_eq!(Header::decode(&Bytes::from(vec![5; 200])), Err(Bad::Foreign));
+    }
+}

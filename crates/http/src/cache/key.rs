@@ -1,0 +1,191 @@
+//! Keys: their hashes, the variants of a key that `Vary` makes, and the names of files.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use base::ascii::eq_ignore_case;
+use md5::{Digest, Md5};
+
+/// The MD5 of a key: its name in shared memory and, in hexadecimal, its file's.
+pub(crate) type Hash = [u8; 16];
+
+/// Bytes of a file's name.
+const NAME: usize = 32;
+
+/// A temporary file's name is that of the file it is to be, with a dot and ten digits behind it.
+const TEMP_SUFFIX: usize = 11;
+
+/// The hash of a key.
+pub(crate) fn hash(key: &[u8]) -> Hash {
+    Md5::digest(key).into()
+}
+
+/// The hash of the variant of a key that a request asks for: `vary` is the field of the response,
+/// `fields` are those of the request.
+pub(crate) fn variant<'a, I>(main: &Hash, vary: &[u8], fields: impl Fn() -> I) -> Hash
+where
+    I: Iterator<Item = (&'a [u8], &'a [u8])>,
+{
+    let mut md5 = Md5::new();
+    md5.update(main);
+    let vary = vary.to_ascii_lowercase();
+    for name in vary.split(is_separator).filter(|n| !n.is_empty()) {
+        md5.update(name);
+        md5.update(b":");
+        // Lists whose spaces mean nothing.
+        let list = matches!(name, b"accept-charset" | b"accept-encoding" | b"accept-language");
+        let mut several = false;
+        let mut add = |part: &[u8]| {
+            if std::mem::replace(&mut several, true) {
+                md5.update(b",");
+            }
+            md5.update(part);
+        };
+        for (_, value) in fields().filter(|(n, _)| eq_ignore_case(n, name)) {
+            match list {
+                true => value.split(is_separator).filter(|p| !p.is_empty()).for_each(&mut add),
+                false => add(value),
+            }
+        }
+        md5.update(b"\r\n");
+    }
+    md5.finalize().into()
+}
+
+fn is_separator(b: &u8) -> bool {
+    matches!(b, b' ' | b',')
+}
+
+/// What a file in a cache's folder is, by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    /// The file of that hash.
+    Entry(Hash),
+    /// One that was being written.
+    Temporary,
+    /// None of the cache's.
+    Foreign,
+}
+
+/// Where the files of a cache lie: `FOLDER/c/29/b7f54b2df7773722d382f4809d65029c` for `levels=1:2`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    /// The folder, absolute.
+    pub folder: PathBuf,
+    /// How many digits name a folder, level by level; 0 ends the list.
+    pub levels: [u8; 3],
+}
+
+impl Layout {
+    /// The path of a hash's file.
+    pub fn path(&self, hash: &Hash) -> Vec<u8> {
+        let mut name = [0; NAME];
+        for (digits, byte) in name.chunks_exact_mut(2).zip(hash) {
+            digits[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+            digits[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+        }
+        let folder = self.folder.as_os_str().as_bytes();
+        let mut path = Vec::with_capacity(folder.len() + 10 + NAME + TEMP_SUFFIX);
+        path.extend_from_slice(folder);
+        path.push(b'/');
+        let mut end = NAME;
+        for width in self.levels.iter().map(|w| usize::from(*w)).take_while(|w| *w > 0) {
+            path.extend_from_slice(&name[end - width..end]);
+            path.push(b'/');
+            end -= width;
+        }
+        path.extend_from_slice(&name);
+        path
+    }
+
+    /// What a file of that name is.
+    pub fn named(name: &[u8]) -> Named {
+        let entry = |name: &[u8]| {
+            let mut hash = Hash::default();
+            for (byte, digits) in hash.iter_mut().zip(name.chunks_exact(2)) {
+                *byte = digit(digits[0])? << 4 | digit(digits[1])?;
+            }
+            (name.len() == NAME).then_some(hash)
+        };
+        if let Some(hash) = entry(name) {
+            return Named::Entry(hash);
+        }
+        // Names of temporary files below `proxy_temp_path` have no hash: they are not here.
+        match name.split_at_checked(NAME) {
+            Some((of, suffix))
+                if suffix.len() == TEMP_SUFFIX
+                    && suffix[0] == b'.'
+                    && suffix[1..].iter().all(u8::is_ascii_digit)
+                    && entry(of).is_some() =>
+            {
+                Named::Temporary
+            }
+            _ => Named::Foreign,
+        }
+    }
+
+    /// Whether a file lies where its name says.
+    pub fn is_at_home(&self, path: &Path, hash: &Hash) -> bool {
+        path.as_os_str().as_bytes() == self.path(hash)
+    }
+}
+
+fn digit(b: u8) -> Option<u8> {
+    match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_lie_where_nginx_puts_them() {
+        let layout = |levels| Layout { folder: PathBuf::from("/data"), levels };
+        let hash = hash(b"http://127.0.0.1:8081/");
+        let path = |levels| String::from_utf8(layout(levels).path(&hash)).unwrap();
+        let flat = path([0; 3]);
+        let hex = flat.strip_prefix("/data/").unwrap();
+        assert_eq!(hex.len(), 32);
+        let (one, two) = (&hex[31..], &hex[29..31]);
+        assert_eq!(path([1, 2, 0]), format!("/data/{one}/{two}/{hex}"));
+        assert_eq!(path([2, 2, 2]), format!("/data/{}/{}/{}/{hex}", &hex[30..], &hex[28..30], &hex[26..28]));
+        assert_eq!(Layout::named(hex.as_bytes()), Named::Entry(hash));
+        assert_eq!(super::hash(b""), [0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0, 0xb2, 4, 0xe9, 0x80, 9, 0x98, 0xec, 0xf8, 0x42, 0x7e]);
+    }
+
+    #[test]
+    fn names_of_what_lies_around() {
+        let name = "0123456789abcdef0123456789abcdef";
+        let named = |n: &str| Layout::named(n.as_bytes());
+        assert!(matches!(named(name), Named::Entry(_)));
+        assert_eq!(named(&format!("{name}.0000000042")), Named::Temporary);
+        for other in [
+            "", "x", "0123456789ABCDEF0123456789ABCDEF", "0123456789abcdef0123456789abcde",
+            "0123456789abcdef0123456789abcdef.00000000x2", "0123456789abcdef0123456789abcdef0",
+        ] {
+            assert_eq!(named(other), Named::Foreign, "{other}");
+        }
+    }
+
+    #[test]
+    fn variants() {
+        let of = |vary: &str, fields: &[(&'static str, &'static str)]| {
+            let fields: Vec<_> = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
+            variant(&[7; 16], vary.as_bytes(), || fields.iter().copied())
+        };
+        let gzip = of("Accept-Encoding", &[("accept-encoding", "gzip, br")]);
+        assert_eq!(gzip, of("accept-encoding", &[("Accept-Encoding", "gzip,br")]));
+        assert_eq!(gzip, of(" Accept-Encoding,", &[("Accept-Encoding", " gzip ,  br ")]));
+        assert_eq!(gzip, of("Accept-Encoding", &[("Accept-Encoding", "gzip"), ("accept-encoding", "br")]));
+        assert_ne!(gzip, of("Accept-Encoding", &[("Accept-Encoding", "br, gzip")]));
+        assert_ne!(gzip, of("Accept-Encoding", &[]));
+        assert_ne!(gzip, of("Accept-Encoding, X", &[("Accept-Encoding", "gzip, br")]));
+        // Other fields are taken as they are.
+        assert_ne!(of("X", &[("X", "a, b")]), of("X", &[("X", "a,b")]));
+        assert_eq!(of("X", &[("X", "a"), ("x", "b")]), of("X", &[("X", "a,b")]));
+    }
+}

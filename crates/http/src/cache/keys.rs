@@ -1,0 +1,707 @@
+//! The zone of a cache in shared memory: what all processes know of each key.
+//!
+//! An entry takes one cell of 64 bytes, key and all. It says how large the file is, when it is to
+//! go if nobody asks for it, whether somebody fetches it, and of which version it is: a number that
+//! changes with each file, so that what a worker holds in its own memory is known to be the file's
+//! while the numbers are the same.
+//!
+//! ```text
+//!  (none) ─visit─▶ asked for ─lock─▶ being fetched ─stored─▶ there ─stale─▶ there, being fetched
+//!                     ▲                   │ released            │  ▲               │ stored
+//!                     └───────────────────┴── released, gone ───┘  └───────────────┘ or released
+//! ```
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::time::{now_ms, unix_secs};
+use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Table, Zone, ZoneState};
+
+use super::key::{Hash, Layout};
+
+/// There is a file.
+const THERE: u8 = 1;
+/// Somebody fetches it.
+const UPDATING: u8 = 2;
+/// Somebody in another process than the one that fetches it may wait for the end of that.
+const AWAITED: u8 = 4;
+
+/// How often an entry was asked for is counted up to here.
+const USES_MAX: u16 = 1023;
+
+/// What is known of a key.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Node {
+    /// Size of the file in blocks of the file system.
+    blocks: u32,
+    /// When it is to go if nobody asks for it, seconds since 1970.
+    expire: u32,
+    /// The file's version; 0 is unknown.
+    version: u32,
+    /// Until when the lock is respected, on the monotonic clock, cut; and the name of who has it.
+    lock: u32,
+    uses: u16,
+    /// A status to answer with instead of asking the upstream; 0 is none.
+    error: u16,
+    flags: u8,
+    /// Until when `error` is good, seconds since 1970.
+    error_until: u32,
+}
+
+impl Record for Node {
+    const WORDS: usize = 3;
+
+    fn to_words(self) -> [u64; 4] {
+        let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let rest = u32::from(self.uses & USES_MAX)
+            | u32::from(self.error & 1023) << 10
+            | u32::from(self.flags) << 20;
+        [pair(self.blocks, self.expire), pair(self.version, self.lock), pair(rest, self.error_until), 0]
+    }
+
+    fn from_words([a, b, c, _]: [u64; 4]) -> Node {
+        Node {
+            blocks: a as u32,
+            expire: (a >> 32) as u32,
+            version: b as u32,
+            lock: (b >> 32) as u32,
+            uses: c as u16 & USES_MAX,
+            error: (c >> 10) as u16 & 1023,
+            flags: (c >> 20) as u8,
+            error_until: (c >> 32) as u32,
+        }
+    }
+}
+
+impl Node {
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What a zone counts; the first are the statuses of requests ([`super::Status`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Count {
+    /// Responses that were kept.
+    Fills = 8,
+    /// Requests that waited for another's fill.
+    Waits,
+    /// Entries that made room for others.
+    Evictions,
+    /// Entries that nobody asked for any more.
+    Expired,
+    /// Requests that passed the cache by because something was wrong with it.
+    Faults,
+}
+
+/// How many counters a zone has.
+const COUNTS: usize = 16;
+
+/// Words beside the table.
+#[derive(Clone, Copy)]
+enum Word {
+    /// Blocks of all files.
+    Size,
+    /// 1 when all files are known.
+    Warm,
+    /// The process that loads, 0 if none.
+    Loading,
+    /// How many entries are too many; 0 while the zone never was full.
+    Watermark,
+    /// The last version given.
+    Version,
+    /// Files that the loader has seen.
+    Loaded,
+}
+
+/// See the module's documentation.
+pub(crate) struct Keys {
+    table: Table<Node>,
+    words: Zone,
+    counts: [Counters; COUNTS / 8],
+    journal: Journal,
+    bells: Rc<Bells>,
+    /// Where the files are.
+    pub layout: Layout,
+    /// This process's slot.
+    slot: Cell<usize>,
+    /// Requests of this process that wait.
+    waiting: Cell<usize>,
+}
+
+/// How many fetches of a process are noted, so that its death sets them free at once.
+const JOURNAL_PLACES: usize = 16 << 10;
+
+/// What there is of a key that a request asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Visit {
+    /// A status is kept instead of a response.
+    Error(u16),
+    /// There is a file of that version (0: whoever opens it finds out).
+    There(u32),
+    /// There is none. `maybe`: but that is not certain, as the folder was not read yet.
+    Absent {
+        /// See above.
+        maybe: bool,
+        /// It was not asked for often enough to be kept.
+        scarce: bool,
+    },
+    /// The zone is full, and nothing in it can go.
+    Full,
+}
+
+/// Who may fetch an entry.
+pub(crate) enum Lock {
+    /// The asker.
+    Ours(Hold),
+    /// Somebody else, until so many milliseconds from now if the end does not come before.
+    Theirs(u64),
+}
+
+/// The right to fetch an entry; given back when dropped.
+pub(crate) struct Hold {
+    keys: Rc<Keys>,
+    hash: Hash,
+    name: u32,
+    place: Option<Place>,
+    /// Called when it is given back, for those of this process who wait.
+    told: Rc<dyn Fn(&Hash)>,
+    /// What to leave behind.
+    leave: Cell<Option<(u16, i64)>>,
+}
+
+/// A file that is to be deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Evicted {
+    /// Its name.
+    pub hash: Hash,
+    /// Whether there is a file at all.
+    pub file: bool,
+}
+
+/// What a zone is like at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Totals {
+    /// Blocks of all files.
+    pub blocks: u64,
+    /// Entries.
+    pub entries: usize,
+    /// See [`Word::Watermark`].
+    pub watermark: usize,
+}
+
+fn secs(t: i64) -> u32 {
+    t.clamp(0, u32::MAX.into()) as u32
+}
+
+fn now_secs() -> u32 {
+    secs(unix_secs() as i64)
+}
+
+/// Milliseconds until a point on the clock that was cut to 32 bits; 0 if it has passed.
+fn until(point: u32) -> u64 {
+    let left = point.wrapping_sub(now_ms() as u32) as i32;
+    u64::try_from(left).unwrap_or(0)
+}
+
+impl Keys {
+    /// A zone of `bytes` bytes for the files of that layout, made before the fork.
+    ///
+    /// # Errors
+    /// The system's, when memory cannot be mapped.
+    pub fn new(
+        bytes: usize,
+        layout: Layout,
+        bells: Rc<Bells>,
+        slots: usize,
+        connections: usize,
+    ) -> io::Result<Keys> {
+        Ok(Keys {
+            table: Table::new(bytes)?,
+            words: Zone::anonymous(64)?,
+            counts: [Counters::new(slots)?, Counters::new(slots)?],
+            journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
+            bells,
+            layout,
+            slot: Cell::new(0),
+            waiting: Cell::new(0),
+        })
+    }
+
+    /// In a process that was forked: which slot it has.
+    pub fn use_slot(&self, slot: usize) {
+        self.slot.set(slot);
+    }
+
+    fn word(&self, word: Word) -> &AtomicU64 {
+        &self.words.words()[word as usize]
+    }
+
+    fn get(&self, word: Word) -> u64 {
+        self.word(word).load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> Locked<'_, Node> {
+        let t = self.table.lock();
+        if t.recovered() {
+            // A process died between an entry and the sum over all of them.
+            let mut sum = 0;
+            let mut at = t.oldest();
+            while let Some(entry) = at {
+                sum += t.value(entry).map_or(0, |n| u64::from(n.blocks));
+                at = t.newer(entry);
+            }
+            self.word(Word::Size).store(sum, Ordering::Relaxed);
+        }
+        t
+    }
+
+    fn resize(&self, from: u32, to: u32) {
+        // Under the lock: nobody else writes.
+        let size = self.get(Word::Size).saturating_sub(from.into()) + u64::from(to);
+        self.word(Word::Size).store(size, Ordering::Relaxed);
+    }
+
+    fn next_version(&self) -> u32 {
+        match self.word(Word::Version).fetch_add(1, Ordering::Relaxed) as u32 {
+            u32::MAX => self.next_version(),
+            n => n + 1,
+        }
+    }
+
+    /// A request of this process begins to wait for what another process may do. Whether it will
+    /// be told.
+    pub fn begins_waiting(&self) -> bool {
+        self.waiting.set(self.waiting.get() + 1);
+        self.bells.listen(self.slot.get(), true);
+        self.bells.has(self.slot.get())
+    }
+
+    /// Such a request waits no more.
+    pub fn stopped_waiting(&self) {
+        let left = self.waiting.get().saturating_sub(1);
+        self.waiting.set(left);
+        if left == 0 {
+            self.bells.listen(self.slot.get(), false);
+        }
+    }
+
+    /// Counts something.
+    pub fn count(&self, what: usize) {
+        let line = self.counts[what / 8 % self.counts.len()].line(self.slot.get());
+        line.add(what % 8, 1);
+    }
+
+    /// What was counted over all processes.
+    pub fn counted(&self, what: usize) -> u64 {
+        self.counts[what / 8 % self.counts.len()].sum(what % 8)
+    }
+
+    /// A request asks for a key. `again`: it did so before, and is not counted twice. What had to
+    /// go to make room is added to `evicted`.
+    pub fn visit(
+        &self,
+        hash: &Hash,
+        min_uses: u16,
+        inactive: u32,
+        again: bool,
+        evicted: &mut Vec<Evicted>,
+    ) -> Visit {
+        let key = self.table.key(hash);
+        let mut t = self.lock();
+        let now = now_secs();
+        let expire = now.saturating_add(inactive);
+        let maybe = self.get(Word::Warm) == 0;
+        let absent = |node: &Node| match node.uses >= min_uses {
+            true => Visit::Absent { maybe, scarce: false },
+            false => Visit::Absent { maybe, scarce: true },
+        };
+        let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
+        if let Some((entry, mut node)) = found {
+            if !again {
+                node.uses = (node.uses + 1).min(USES_MAX);
+            }
+            node.expire = expire;
+            if node.error != 0 && node.error_until < now {
+                node.error = 0;
+            }
+            t.set(entry, node);
+            t.touch(entry);
+            return match node {
+                Node { error, .. } if error != 0 => Visit::Error(error),
+                Node { version, .. } if node.has(THERE) => Visit::There(version),
+                _ => absent(&node),
+            };
+        }
+        let node = Node { expire, uses: 1, ..Node::default() };
+        match self.insert(&mut t, hash, node, evicted) {
+            Some(_) => absent(&node),
+            None => Visit::Full,
+        }
+    }
+
+    /// Makes an entry, in the place of the oldest ones where there is no room.
+    fn insert(
+        &self,
+        t: &mut Locked<'_, Node>,
+        hash: &Hash,
+        node: Node,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Entry> {
+        let key = self.table.key(hash);
+        if let Ok(entry) = t.insert(key, node) {
+            return Some(entry);
+        }
+        let len = t.len() as u64;
+        self.word(Word::Watermark).store((len - len / 8).max(1), Ordering::Relaxed);
+        evicted.push(self.evict_one(t)?);
+        t.insert(key, node).ok()
+    }
+
+    /// How many entries that are being fetched are passed over to find one that can go.
+    const PASSED_OVER: usize = 20;
+
+    fn evict_one(&self, t: &mut Locked<'_, Node>) -> Option<Evicted> {
+        let mut at = t.oldest();
+        for _ in 0..Self::PASSED_OVER {
+            let entry = at?;
+            let node = t.value(entry)?;
+            if !node.has(UPDATING) || until(node.lock) == 0 {
+                return self.remove_entry(t, entry, node);
+            }
+            at = t.newer(entry);
+        }
+        None
+    }
+
+    fn remove_entry(&self, t: &mut Locked<'_, Node>, entry: Entry, node: Node) -> Option<Evicted> {
+        let hash = t.key_of(entry)?;
+        self.resize(node.blocks, 0);
+        t.remove(entry);
+        Some(Evicted { hash, file: node.has(THERE) })
+    }
+
+    /// Takes out the oldest entries: `count` of them at most, and as long as `more` says so.
+    pub fn evict(
+        &self,
+        count: usize,
+        more: impl Fn(&Totals) -> bool,
+        evicted: &mut Vec<Evicted>,
+    ) {
+        let mut t = self.lock();
+        for _ in 0..count {
+            if !more(&self.totals_of(&t)) {
+                return;
+            }
+            match self.evict_one(&mut t) {
+                Some(one) => evicted.push(one),
+                None => return,
+            }
+            self.count(Count::Evictions as usize);
+        }
+    }
+
+    /// Takes out entries that nobody asked for in time: `count` of them at most. Gives the seconds
+    /// until the next one is due; `None` where there is no entry.
+    pub fn expire(&self, count: usize, evicted: &mut Vec<Evicted>) -> Option<u32> {
+        let mut t = self.lock();
+        let now = now_secs();
+        for _ in 0..count {
+            let entry = t.oldest()?;
+            let mut node = t.value(entry)?;
+            if node.expire > now {
+                return Some(node.expire - now);
+            }
+            if node.has(UPDATING) && until(node.lock) > 0 {
+                // Somebody fetches it: it is not that old.
+                node.expire = now.saturating_add(1);
+                t.set(entry, node);
+                t.touch(entry);
+                continue;
+            }
+            evicted.extend(self.remove_entry(&mut t, entry, node));
+            self.count(Count::Expired as usize);
+        }
+        Some(0)
+    }
+
+    fn totals_of(&self, t: &Locked<'_, Node>) -> Totals {
+        Totals {
+            blocks: self.get(Word::Size),
+            entries: t.len(),
+            watermark: self.get(Word::Watermark) as usize,
+        }
+    }
+
+    /// What the zone is like now.
+    pub fn totals(&self) -> Totals {
+        self.totals_of(&self.lock())
+    }
+
+    /// Blocks of all files, as far as they are known: without the lock.
+    pub fn blocks(&self) -> u64 {
+        self.get(Word::Size)
+    }
+
+    /// Asks for the right to fetch what is absent. It is respected for `age_ms`.
+    pub fn try_lock(
+        self: &Rc<Keys>,
+        hash: &Hash,
+        age_ms: u64,
+        inactive: u32,
+        told: &Rc<dyn Fn(&Hash)>,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Lock> {
+        let mut t = self.lock();
+        let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
+        let (entry, mut node) = match found {
+            Some(found) => found,
+            // It went since it was visited.
+            None => {
+                let expire = now_secs().saturating_add(inactive);
+                let node = Node { expire, uses: 1, ..Node::default() };
+                (self.insert(&mut t, hash, node, evicted)?, node)
+            }
+        };
+        let left = until(node.lock);
+        if node.has(UPDATING) && left > 0 {
+            node.flags |= AWAITED;
+            t.set(entry, node);
+            return Some(Lock::Theirs(left));
+        }
+        Some(Lock::Ours(self.take(&mut t, entry, node, hash, age_ms, told)))
+    }
+
+    /// Asks for the right to fetch anew what is stale; `None`: another does so.
+    pub fn try_renew(
+        self: &Rc<Keys>,
+        hash: &Hash,
+        age_ms: u64,
+        told: &Rc<dyn Fn(&Hash)>,
+    ) -> Option<Hold> {
+        let mut t = self.lock();
+        let entry = t.find(self.table.key(hash))?;
+        let node = t.value(entry)?;
+        match node.has(UPDATING) {
+            true => None,
+            false => Some(self.take(&mut t, entry, node, hash, age_ms, told)),
+        }
+    }
+
+    fn take(
+        self: &Rc<Keys>,
+        t: &mut Locked<'_, Node>,
+        entry: Entry,
+        mut node: Node,
+        hash: &Hash,
+        age_ms: u64,
+        told: &Rc<dyn Fn(&Hash)>,
+    ) -> Hold {
+        node.flags |= UPDATING;
+        // Half of what 32 bits count is 24 days.
+        node.lock = (now_ms() as u32).wrapping_add(age_ms.min(i32::MAX as u64) as u32);
+        t.set(entry, node);
+        Hold {
+            keys: self.clone(),
+            hash: *hash,
+            name: node.lock,
+            place: self.journal.note(self.slot.get(), entry),
+            told: told.clone(),
+            leave: Cell::new(None),
+        }
+    }
+
+    /// Whether somebody fetches a key; and for how long that is respected.
+    pub fn is_fetched(&self, hash: &Hash) -> bool {
+        let t = self.lock();
+        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
+        node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
+    }
+
+    /// The file of a key is in its place. Gives its version; `None` where the zone has no room for
+    /// it, and the file is to be deleted.
+    pub fn stored(
+        &self,
+        hash: &Hash,
+        blocks: u32,
+        inactive: u32,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<u32> {
+        let version = self.next_version();
+        let mut t = self.lock();
+        let expire = now_secs().saturating_add(inactive);
+        let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
+        let (entry, old) = match found {
+            Some(found) => found,
+            None => {
+                let node = Node { expire, uses: 1, ..Node::default() };
+                (self.insert(&mut t, hash, node, evicted)?, node)
+            }
+        };
+        let flags = old.flags | THERE;
+        t.set(entry, Node { blocks, version, flags, error: 0, ..old });
+        self.resize(old.blocks, blocks);
+        self.count(Count::Fills as usize);
+        Some(version)
+    }
+
+    /// A file was opened that was not known (`version` 0), or its header was changed: gives the
+    /// version that it has from now on.
+    pub fn found(&self, hash: &Hash, blocks: u32) -> u32 {
+        let version = self.next_version();
+        let mut t = self.lock();
+        let Some(entry) = t.find(self.table.key(hash)) else { return 0 };
+        let Some(old) = t.value(entry) else { return 0 };
+        t.set(entry, Node { blocks, version, flags: old.flags | THERE, ..old });
+        self.resize(old.blocks, blocks);
+        version
+    }
+
+    /// There is no file although the zone said so, when it was of that version.
+    pub fn gone(&self, hash: &Hash, version: u32) {
+        let mut t = self.lock();
+        let Some(entry) = t.find(self.table.key(hash)) else { return };
+        let Some(node) = t.value(entry) else { return };
+        if node.has(THERE) && node.version == version {
+            self.resize(node.blocks, 0);
+            t.set(entry, Node { blocks: 0, version: 0, flags: node.flags & !THERE, ..node });
+        }
+    }
+
+    /// The loader met a file. False where there is no room for it.
+    pub fn add(&self, hash: &Hash, blocks: u32, inactive: u32) -> bool {
+        let mut t = self.lock();
+        let expire = now_secs().saturating_add(inactive);
+        let key = self.table.key(hash);
+        let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
+        let done = match found {
+            Some((_, node)) if node.has(THERE) => true,
+            Some((entry, node)) => {
+                t.set(entry, Node { blocks, flags: node.flags | THERE, ..node });
+                self.resize(node.blocks, blocks);
+                true
+            }
+            None => {
+                let node = Node { blocks, expire, uses: 1, flags: THERE, ..Node::default() };
+                let added = t.insert(key, node).is_ok();
+                match added {
+                    true => self.resize(0, blocks),
+                    false => {
+                        let len = t.len() as u64;
+                        let mark = (len - len / 8).max(1);
+                        self.word(Word::Watermark).store(mark, Ordering::Relaxed);
+                    }
+                }
+                added
+            }
+        };
+        drop(t);
+        self.word(Word::Loaded).fetch_add(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Whether all files are known.
+    pub fn is_warm(&self) -> bool {
+        self.get(Word::Warm) != 0
+    }
+
+    /// Whether they are being found out.
+    pub fn is_loading(&self) -> bool {
+        self.get(Word::Loading) != 0
+    }
+
+    /// Files that the loader has met so far.
+    pub fn loaded(&self) -> u64 {
+        self.get(Word::Loaded)
+    }
+
+    /// Begins to load for the process `pid`; false where another does so, or did.
+    pub fn begin_loading(&self, pid: u32) -> bool {
+        let word = self.word(Word::Loading);
+        !self.is_warm()
+            && word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Loading ended; `whole`: all files were met.
+    pub fn end_loading(&self, whole: bool) {
+        if whole {
+            self.word(Word::Warm).store(1, Ordering::Release);
+        }
+        self.word(Word::Loading).store(0, Ordering::Release);
+    }
+
+    fn release(&self, hash: &Hash, name: u32, leave: Option<(u16, i64)>) {
+        let mut t = self.lock();
+        let Some(entry) = t.find(self.table.key(hash)) else { return };
+        let Some(mut node) = t.value(entry) else { return };
+        let awaited = node.has(AWAITED);
+        // Its time was over, and another took it.
+        if node.has(UPDATING) && node.lock == name {
+            node.flags &= !(UPDATING | AWAITED);
+        }
+        if let Some((status, until)) = leave {
+            node.error = status;
+            node.error_until = secs(until);
+        }
+        t.set(entry, node);
+        drop(t);
+        if awaited {
+            self.bells.ring(self.slot.get());
+        }
+    }
+}
+
+impl Hold {
+    /// The key that it is of.
+    pub fn hash(&self) -> &Hash {
+        &self.hash
+    }
+
+    /// Leaves a status behind that is answered until then, seconds since 1970.
+    pub fn leave_error(&self, status: u16, until: i64) {
+        self.leave.set(Some((status, until)));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.keys.release(&self.hash, self.name, self.leave.take());
+        if let Some(place) = self.place.take() {
+            self.keys.journal.forget(place);
+        }
+        (self.told)(&self.hash);
+    }
+}
+
+impl Keys {
+    /// Leaves a status behind that is answered until then, where no right to fetch was asked for.
+    pub fn leave_error(&self, hash: &Hash, status: u16, until: i64) {
+        let mut t = self.lock();
+        let Some(entry) = t.find(self.table.key(hash)) else { return };
+        if let Some(node) = t.value(entry) {
+            t.set(entry, Node { error: status, error_until: secs(until), ..node });
+        }
+    }
+}
+
+impl ZoneState for Keys {
+    fn died(&self, pid: u32, slot: usize) {
+        self.table.free_of(pid);
+        let held = self.journal.take(slot);
+        if !held.is_empty() {
+            let mut t = self.lock();
+            for entry in held {
+                if let Some(node) = t.value(entry) {
+                    t.set(entry, Node { flags: node.flags & !(UPDATING | AWAITED), ..node });
+                }
+            }
+            drop(t);
+            self.bells.ring(usize::MAX);
+        }
+        let loading = self.word(Word::Loading);
+        let _ = loading.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}

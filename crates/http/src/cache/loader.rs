@@ -1,0 +1,265 @@
+//! The cache loader: a process that reads a cache's folder into its zone after a start, and exits.
+//!
+//! Unless `loader_files` and its companions ask for small steps, folders are read by several
+//! threads at once: names first, then the facts about files, some hundreds at a time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use base::log::{Level, os_error};
+use base::time::now_ms;
+use event::Notify;
+
+use super::faults::Cause;
+use super::format::FILE_MIN;
+use super::key::{Hash, Layout, Named};
+use super::store;
+use super::zone::Cache;
+
+/// How many folders or heaps of files are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// How many files make a heap.
+const HEAP: usize = 512;
+
+/// A temporary file that was not written for so long is nobody's any more.
+const TEMPORARY_MAX: Duration = Duration::from_secs(3600);
+
+/// A piece of the work for a thread.
+enum Job {
+    /// A folder: what is in it?
+    Folder(PathBuf),
+    /// Files of a folder by their names: how large are they?
+    Files(Vec<(PathBuf, Hash)>),
+}
+
+/// What a thread found.
+#[derive(Default)]
+struct Found {
+    more: Vec<Job>,
+    /// Files with their sizes in blocks.
+    files: Vec<(Hash, u32)>,
+    /// Files that are too small to be ours, or do not lie where they should.
+    bad: Vec<PathBuf>,
+    foreign: u64,
+    error: Option<(PathBuf, io::Error)>,
+}
+
+struct Walk {
+    cache: Rc<Cache>,
+    jobs: RefCell<VecDeque<Job>>,
+    /// Jobs under way.
+    running: Cell<usize>,
+    moved: Notify,
+    foreign: Cell<u64>,
+    /// Files since the last pause, and when that was.
+    steps: Cell<(u64, u64)>,
+}
+
+/// Reads a cache's folder into its zone, unless that was done, or is being done by another.
+pub(crate) async fn load(cache: Rc<Cache>) {
+    if !cache.keys.begin_loading(std::process::id()) {
+        return;
+    }
+    let at_once = if cache.settings.loader.is_some() { 1 } else { AT_ONCE };
+    let folder = cache.settings.layout.folder.clone();
+    let walk = Rc::new(Walk {
+        cache: cache.clone(),
+        jobs: RefCell::new(VecDeque::from([Job::Folder(folder)])),
+        running: Cell::new(0),
+        moved: Notify::new(),
+        foreign: Cell::new(0),
+        steps: Cell::new((0, now_ms())),
+    });
+    for _ in 1..at_once {
+        let walk = walk.clone();
+        event::spawn(async move { walk.work().await });
+    }
+    walk.work().await;
+    cache.keys.end_loading(true);
+    let log = base::log::default();
+    let block = cache.block();
+    let folder = cache.settings.layout.folder.display();
+    let thousandths = cache.keys.blocks() * block / 1049;
+    let (whole, rest) = (thousandths / 1000, thousandths % 1000);
+    base::log!(
+        log,
+        Level::Notice,
+        None,
+        "http file cache: {folder} {whole}.{rest:03}M, bsize: {block}"
+    );
+    if walk.foreign.get() > 0 {
+        let n = walk.foreign.get();
+        base::log!(log, Level::Warn, None, "{n} files in {folder} are not the cache's, left alone");
+    }
+}
+
+impl Walk {
+    /// Works until nothing is left to do, nor under way.
+    async fn work(&self) {
+        loop {
+            let job = self.jobs.borrow_mut().pop_front();
+            let Some(job) = job else {
+                if self.running.get() == 0 {
+                    self.moved.notify_all();
+                    return;
+                }
+                self.moved.notified().await;
+                continue;
+            };
+            self.running.set(self.running.get() + 1);
+            let (layout, block) = (self.cache.settings.layout.clone(), self.cache.block());
+            let pool = event::pool::default();
+            let found = store::elsewhere(Some(&pool), move || run(job, &layout, block)).await;
+            if let Ok(found) = found {
+                self.take(found).await;
+            }
+            self.running.set(self.running.get() - 1);
+            self.moved.notify_all();
+        }
+    }
+
+    async fn take(&self, found: Found) {
+        let cache = &self.cache;
+        self.jobs.borrow_mut().extend(found.more);
+        self.foreign.set(self.foreign.get() + found.foreign);
+        if let Some((path, e)) = found.error {
+            let (path, e) = (path.display(), os_error(&e));
+            cache.tell(Cause::Read, format_args!("reading \"{path}\" failed {e}"));
+        }
+        for path in found.bad {
+            let shown = path.display();
+            cache.tell(Cause::Damaged, format_args!("cache file \"{shown}\" is damaged, discarded"));
+            event::pool::elsewhere(move || drop(std::fs::remove_file(path)));
+        }
+        for (hash, blocks) in found.files {
+            if !cache.keys.add(&hash, blocks, cache.settings.inactive) {
+                // There is no room to know of it: it would take its place on the disk for ever.
+                let one = super::keys::Evicted { hash, file: true };
+                cache.discard(vec![one], Some(&event::pool::default()));
+            }
+            self.pace().await;
+        }
+    }
+
+    /// Rests, where the configuration wants that.
+    async fn pace(&self) {
+        let Some(pace) = self.cache.settings.loader else { return };
+        let (files, since) = self.steps.get();
+        if files + 1 < pace.files && now_ms() - since < pace.threshold_ms {
+            self.steps.set((files + 1, since));
+            return;
+        }
+        event::sleep(pace.sleep_ms).await;
+        self.steps.set((0, now_ms()));
+    }
+}
+
+fn run(job: Job, layout: &Layout, block: u64) -> Found {
+    match job {
+        Job::Folder(path) => folder(path, layout),
+        Job::Files(list) => files(list, block),
+    }
+}
+
+/// Reads the names in a folder.
+fn folder(path: PathBuf, layout: &Layout) -> Found {
+    let mut found = Found::default();
+    let entries = match std::fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(e) => return Found { error: Some((path, e)), ..found },
+    };
+    let mut heap = Vec::new();
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(e) => {
+                found.error = Some((path, e));
+                break;
+            }
+        };
+        let (name, at) = (entry.file_name(), entry.path());
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            // A folder for temporary files may lie within.
+            if name.as_bytes() != b"temp" {
+                found.more.push(Job::Folder(at));
+            }
+            continue;
+        }
+        match Layout::named(name.as_bytes()) {
+            Named::Entry(hash) if layout.is_at_home(&at, &hash) => heap.push((at, hash)),
+            Named::Entry(_) => found.bad.push(at),
+            Named::Temporary => {
+                if is_old(&at) {
+                    // What a process left that died.
+                    let _ = std::fs::remove_file(&at);
+                }
+            }
+            Named::Foreign => found.foreign += 1,
+        }
+        if heap.len() >= HEAP {
+            found.more.push(Job::Files(std::mem::take(&mut heap)));
+        }
+    }
+    if !heap.is_empty() {
+        found.more.push(Job::Files(heap));
+    }
+    found
+}
+
+fn is_old(path: &Path) -> bool {
+    let changed = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+    changed.is_ok_and(|t| SystemTime::now().duration_since(t).is_ok_and(|d| d > TEMPORARY_MAX))
+}
+
+/// Asks for the sizes of files.
+fn files(list: Vec<(PathBuf, Hash)>, block: u64) -> Found {
+    let mut found = Found::default();
+    for (path, hash) in list {
+        match os::file::lstat(&path) {
+            Ok(meta) if meta.is_file() && meta.size >= FILE_MIN => {
+                found.files.push((hash, store::blocks(&meta, block)));
+            }
+            Ok(_) => found.bad.push(path),
+            // It was deleted meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => found.error = Some((path, e)),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_folder() {
+        let base = std::env::temp_dir().join(format!("weir-loader-{}", std::process::id()));
+        let layout = Layout { folder: base.clone(), levels: [1, 0, 0] };
+        let hash = super::super::key::hash(b"a");
+        let home = store::as_path(&layout.path(&hash)).to_owned();
+        let inner = home.parent().unwrap().to_owned();
+        std::fs::create_dir_all(inner.join("temp")).unwrap();
+        std::fs::write(&home, vec![0; 5000]).unwrap();
+        let name = home.file_name().unwrap().to_owned();
+        std::fs::write(base.join(&name), b"not at home").unwrap();
+        std::fs::write(inner.join("other"), b"x").unwrap();
+        std::fs::write(inner.join(format!("{}.0000000001", name.to_string_lossy())), b"x").unwrap();
+        let top = folder(base.clone(), &layout);
+        assert_eq!((top.more.len(), top.bad.len()), (1, 1));
+        let mut below = folder(inner.clone(), &layout);
+        assert_eq!((below.more.len(), below.bad.len(), below.foreign), (1, 0, 1));
+        let found = run(below.more.pop().unwrap(), &layout, 4096);
+        assert_eq!(found.files, [(hash, 2)]);
+        std::fs::write(&home, b"short").unwrap();
+        assert_eq!(files(vec![(home.clone(), hash)], 4096).bad, [home]);
+        assert!(folder(base.join("gone"), &layout).error.is_some());
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

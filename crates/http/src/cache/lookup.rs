@@ -1,0 +1,338 @@
+//! From a request to an answer from the cache, or to the upstream.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::{now_ms, unix_secs};
+use bytes::Bytes;
+use proto::h1::{FieldId, Method};
+
+use super::conf::{CacheConf, any_set};
+use super::faults::Cause;
+use super::fill;
+use super::key;
+use super::keys::{Count, Lock, Visit};
+use super::rules::range_begins_beyond;
+use super::serve;
+use super::store::{self, Opened, Stored};
+use super::ticket::{Status, Ticket};
+use crate::module::Verdict;
+use crate::request::Request;
+use crate::upstream::Protocol;
+use crate::upstream::conf::{Conf, next};
+
+/// How a request goes on.
+pub(crate) enum Begin {
+    /// It is answered, or ends so.
+    Verdict(Verdict),
+    /// The upstream is asked. The request's ticket, if it has one, says what for.
+    Upstream,
+}
+
+/// What looking a key up came to.
+enum Found {
+    /// A response, to be served with that status.
+    Serve(Rc<Stored>, Status),
+    /// A response on its way, whose head is known.
+    Join(Rc<fill::Fill>),
+    /// An error is kept instead of one.
+    Error(u16),
+    /// The upstream is to be asked.
+    Ask,
+    /// The client is gone.
+    Gone,
+}
+
+/// Looks a request up in the cache of its location.
+pub(crate) async fn begin(
+    r: &mut Request,
+    conf: &Rc<CacheConf>,
+    up: &Conf,
+    protocol: &mut dyn Protocol,
+) -> Begin {
+    if !conf.keeps(r.method) {
+        return Begin::Upstream;
+    }
+    let cache = match conf.cache(r) {
+        Ok(Some(cache)) => cache,
+        Ok(None) => return Begin::Upstream,
+        Err(_) => return Begin::Verdict(Verdict::Status(500)),
+    };
+    if r.method == Method::Head && conf.convert_head {
+        r.upstream_mut().method = Some(Method::Get);
+    }
+    let key = match &conf.key {
+        Some(t) => t.eval(r),
+        None => {
+            let mut key = Vec::new();
+            protocol.cache_key(r, &mut key);
+            Bytes::from(key)
+        }
+    };
+    let main = key::hash(&key);
+    let mut t = Box::new(Ticket {
+        cache,
+        conf: conf.clone(),
+        key,
+        main,
+        hash: main,
+        cacheable: true,
+        hold: r.adopted_hold(),
+        stale: None,
+        stale_error: false,
+    });
+    if any_set(r, &conf.bypass) {
+        set_status(r, &t, Status::Bypass);
+        r.upstream_mut().cache = Some(t);
+        return Begin::Upstream;
+    }
+    r.upstream_mut().cache_status = Status::Miss;
+    let verdict = match find(r, &mut t).await {
+        Found::Serve(stored, status) => {
+            set_status(r, &t, status);
+            serve::stored(r, &t, &stored, up, protocol)
+        }
+        Found::Join(fill) => {
+            set_status(r, &t, Status::Hit);
+            serve::joined(r, &t, fill, up, protocol)
+        }
+        Found::Error(status) => {
+            set_status(r, &t, Status::Hit);
+            Verdict::Status(status)
+        }
+        Found::Gone => {
+            r.err_status = 499;
+            Verdict::Close
+        }
+        Found::Ask => {
+            let range = r.header(FieldId::Range);
+            if let (Some(range), Some(max)) = (range, conf.max_range_offset)
+                && range_begins_beyond(range, max)
+            {
+                t.cacheable = false;
+            }
+            if r.upstream_mut().cache_status == Status::Miss {
+                t.cache.keys.count(Status::Miss as usize);
+            }
+            r.upstream_mut().cache = Some(t);
+            return Begin::Upstream;
+        }
+    };
+    Begin::Verdict(verdict)
+}
+
+fn set_status(r: &mut Request, t: &Ticket, status: Status) {
+    r.upstream_mut().cache_status = status;
+    t.cache.keys.count(status as usize);
+}
+
+/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
+async fn find(r: &mut Request, t: &mut Ticket) -> Found {
+    let (cache, conf) = (t.cache.clone(), t.conf.clone());
+    let inactive = cache.settings.inactive;
+    let mut again = false;
+    let mut waited = Waited::default();
+    loop {
+        if let Some(fill) = joinable(r, t, true) {
+            if fill.header().valid >= unix_secs() as i64 {
+                return Found::Join(fill);
+            }
+            // It is in the file in a moment, and judged then.
+            fill.kept().await;
+        }
+        let mut evicted = Vec::new();
+        let visit = cache.keys.visit(&t.hash, conf.min_uses, inactive, again, &mut evicted);
+        discard(r, &cache, evicted);
+        again = true;
+        let (version, scarce) = match visit {
+            Visit::Full => {
+                if cache.fault(Cause::ZoneFull) {
+                    let name = base::log::lossy(&cache.name);
+                    let m = format_args!("could not allocate node in cache keys zone \"{name}\"");
+                    r.log(Level::Alert, m);
+                }
+                return pass_by(t);
+            }
+            Visit::Error(status) => return Found::Error(status),
+            Visit::There(version) => (Some(version), false),
+            Visit::Absent { maybe: true, scarce } => (Some(0), scarce),
+            Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
+            Visit::Absent { maybe: false, scarce: false } => (None, false),
+        };
+        if let Some(version) = version {
+            match store::open(r, &cache, &t.hash, version, &t.key).await {
+                Opened::Failed => return pass_by(t),
+                Opened::Missing if scarce => return pass_by(t),
+                Opened::Missing => {}
+                Opened::Found(stored) => match fits(r, t, &stored) {
+                    Fits::Yes => return judge(r, t, stored),
+                    Fits::Other(hash) => {
+                        t.hash = hash;
+                        t.hold = t.hold.take().filter(|hold| *hold.hash() == hash);
+                        again = false;
+                        continue;
+                    }
+                    Fits::No => {}
+                },
+            }
+        }
+        if !conf.lock || t.hold.is_some() {
+            return Found::Ask;
+        }
+        match lock(r, t, &mut waited).await {
+            Locked::Ours => return Found::Ask,
+            Locked::PassBy => return pass_by(t),
+            Locked::Gone => return Found::Gone,
+            Locked::Join(fill) => return Found::Join(fill),
+            Locked::Again => {}
+        }
+    }
+}
+
+fn pass_by(t: &mut Ticket) -> Found {
+    t.cacheable = false;
+    Found::Ask
+}
+
+fn discard(r: &mut Request, cache: &Rc<super::Cache>, evicted: Vec<super::keys::Evicted>) {
+    if !evicted.is_empty() {
+        let pool = r.pool().ok().flatten();
+        cache.discard(evicted, pool.as_ref());
+    }
+}
+
+/// Whether a file is the one for a request.
+enum Fits {
+    Yes,
+    /// Another variant is.
+    Other(key::Hash),
+    No,
+}
+
+fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
+    if stored.header.vary.is_empty() {
+        return Fits::Yes;
+    }
+    let wanted = t.variant(r, &stored.header.vary);
+    if wanted == stored.header.variant {
+        return Fits::Yes;
+    }
+    if t.is_secondary() {
+        if t.cache.fault(Cause::Damaged) {
+            let path = t.cache.settings.layout.path(&t.hash);
+            let path = base::log::lossy(&path);
+            r.log(Level::Crit, format_args!("cache file \"{path}\" has incorrect vary hash"));
+        }
+        return Fits::No;
+    }
+    Fits::Other(wanted)
+}
+
+/// A response is kept: whether it is served as it is.
+fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
+    let now = unix_secs() as i64;
+    let header = &stored.header;
+    if header.valid >= now {
+        return Found::Serve(stored, Status::Hit);
+    }
+    let within = |secs: i64| header.valid.saturating_add(secs) >= now;
+    let serve_stale = t.conf.use_stale & next::UPDATING != 0 || within(header.updating);
+    t.stale_error = within(header.error);
+    let background = r.is_background();
+    if t.hold.is_none() {
+        let (keys, age) = (&t.cache.keys, t.conf.lock_age);
+        t.hold = keys.try_renew(&t.hash, age, &t.cache.told);
+        if t.hold.is_none() && serve_stale && !background {
+            return Found::Serve(stored, Status::Updating);
+        }
+    }
+    if t.conf.background_update
+        && serve_stale
+        && !background
+        && let Some(hold) = t.hold.take()
+    {
+        // Where it cannot be made the client is served all the same; the next one tries again.
+        r.background_update(hold);
+        return Found::Serve(stored, Status::Stale);
+    }
+    r.upstream_mut().cache_status = Status::Expired;
+    t.stale = Some(stored);
+    Found::Ask
+}
+
+/// What a request knows of its waiting for the lock.
+#[derive(Default)]
+struct Waited {
+    /// When it has waited long enough, on the monotonic clock.
+    until_ms: Option<u64>,
+    /// It did.
+    over: bool,
+}
+
+enum Locked {
+    /// This request fetches.
+    Ours,
+    /// It asks for itself alone.
+    PassBy,
+    /// It looks again.
+    Again,
+    /// It takes part in another's fetching.
+    Join(Rc<fill::Fill>),
+    Gone,
+}
+
+async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
+    let (cache, conf) = (t.cache.clone(), t.conf.clone());
+    let mut evicted = Vec::new();
+    let inactive = cache.settings.inactive;
+    let asked =
+        cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.told, &mut evicted);
+    discard(r, &cache, evicted);
+    let left = match asked {
+        Some(Lock::Ours(hold)) => {
+            t.hold = Some(hold);
+            return Locked::Ours;
+        }
+        None => return Locked::PassBy,
+        Some(Lock::Theirs(left)) => left,
+    };
+    if conf.lock_timeout == 0 || waited.over {
+        return Locked::PassBy;
+    }
+    if let Some(fill) = joinable(r, t, false) {
+        return Locked::Join(fill);
+    }
+    let now = now_ms();
+    let until = *waited.until_ms.get_or_insert_with(|| {
+        cache.keys.count(Count::Waits as usize);
+        now.saturating_add(conf.lock_timeout)
+    });
+    let ms = left.min(until.saturating_sub(now)).max(1);
+    let hash = t.hash;
+    let wait = cache.waiters.wait(&cache.keys, &hash, ms);
+    if let event::Either::Second(()) = event::race(wait, r.client_gone()).await {
+        r.log(Level::Info, format_args!("client prematurely closed connection"));
+        return Locked::Gone;
+    }
+    if now_ms() >= until && cache.keys.is_fetched(&hash) {
+        r.log(Level::Info, format_args!("cache lock timeout"));
+        waited.over = true;
+    }
+    Locked::Again
+}
+
+/// A response of this worker's on its way to what the request asks for: `ended` wants all of it to
+/// be there.
+fn joinable(r: &Request, t: &Ticket, ended: bool) -> Option<Rc<fill::Fill>> {
+    let fills = t.cache.fills.borrow();
+    if fills.is_empty() {
+        return None;
+    }
+    let fill = fills.get(&t.hash)?;
+    let fits = || {
+        let header = fill.header();
+        header.key == t.key
+            && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
+    };
+    (fill.can_be_joined(ended) && fits()).then(|| fill.clone())
+}

@@ -1,0 +1,115 @@
+//! The cache of responses: kept in files, known to all workers by keys in shared memory.
+//!
+//! ```text
+//!                 ┌───────────── lookup ─────────────┐
+//!  request ─▶ key ─▶ keys (shared) ─▶ store (file, or this worker's memory) ─▶ serve ─▶ HIT
+//!                 │      │ absent, expired                  │ torn, foreign, gone
+//!                 │      ▼                                  ▼
+//!                 │    lock ── held by another ─▶ waiters ── woken ─▶ (lookup again)
+//!                 │      │ ours
+//!                 ▼      ▼
+//!              upstream exchange ─▶ rules: may it be kept, how long? ─▶ fill ─▶ client(s)
+//!                                                                        └─▶ file, renamed whole
+//! ```
+//!
+//! One concern a file:
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | `directives` | the directives that every module has which passes requests on, and `*_cache_path` |
+//! | `conf` | what holds in a location |
+//! | `key` | hashes of keys, variants by `Vary`, and the names of files |
+//! | `format` | the header of files (docs/CACHE.md), written and checked |
+//! | `rules` | what `Cache-Control`, `Expires`, `Set-Cookie`, `Vary` and their like ask for |
+//! | `keys` | the zone in shared memory: entries, the lock on one being fetched, size, order of use |
+//! | `zone` | a cache as a worker has it: its zone, its folder, its limits, what it holds in memory |
+//! | `store` | files: opened and checked, made and given their place, deleted; never on the loop |
+//! | `ticket` | what one request has to do with a cache |
+//! | `lookup` | from a request to an answer from the cache, or to the upstream |
+//! | `serve` | a response made of what is kept |
+//! | `fill` | a response on its way from the upstream to a file and to clients at the same time |
+//! | `waiters` | requests that wait for another's fill, in this worker and others |
+//! | `faults` | what goes wrong, counted, and told once a minute |
+//! | `manager`, `loader` | the two processes that look after the folders |
+//!
+//! Nothing in here fails a request: a zone or a disk that is full, a file that cannot be read, a
+//! folder that is gone, all of that makes a response pass by the cache.
+
+pub mod conf;
+pub mod directives;
+mod faults;
+mod fill;
+mod format;
+mod key;
+mod keys;
+
+mod loader;
+mod lookup;
+mod manager;
+
+mod rules;
+mod serve;
+mod store;
+mod ticket;
+mod waiters;
+mod zone;
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use event::{Deadline, Fd};
+use net::engine::Helper;
+
+use crate::server::HttpMain;
+
+pub use conf::{CacheConf, Draft};
+pub use directives::{Caches, Caching};
+pub use zone::{Cache, Report};
+
+pub(crate) use fill::{Fill, Plan, Reader};
+pub(crate) use format::Header;
+pub(crate) use keys::Hold;
+pub(crate) use lookup::{Begin, begin};
+pub(crate) use conf::any_set;
+pub(crate) use rules::Rules;
+pub(crate) use serve::{head_text, stored as serve_stored};
+pub(crate) use store::{Stored, Temp, renew};
+pub(crate) use ticket::{Status, Ticket};
+
+/// In a worker, before it serves: it may be woken by others from now on.
+pub(crate) fn start(main: &Rc<HttpMain>, slot: usize) -> io::Result<()> {
+    let caches = main.caches();
+    if caches.is_empty() {
+        return Ok(());
+    }
+    caches.iter().for_each(|cache| cache.use_slot(slot));
+    let Some(bell) = main.bells.hear(slot)? else { return Ok(()) };
+    let bell = Fd::new(bell);
+    event::spawn(async move {
+        while bell.readable(Deadline::NEVER).await.is_ok() {
+            os::fd::eventfd_take(bell.fd());
+            caches.iter().for_each(|cache| cache.rung());
+        }
+    });
+    Ok(())
+}
+
+/// What a process beside the workers does for caches, all at the same time: for ever as the manager,
+/// until all files are known as the loader.
+pub(crate) async fn help(caches: Vec<Rc<Cache>>, helper: Helper) {
+    let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    for cache in caches {
+        all.push(match helper {
+            Helper::CacheManager => Box::pin(manager::manage(cache)),
+            Helper::CacheLoader => Box::pin(loader::load(cache)),
+        });
+    }
+    std::future::poll_fn(|cx| {
+        all.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await
+}

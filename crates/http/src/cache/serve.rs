@@ -1,0 +1,129 @@
+//! A response made of what is kept.
+
+use std::rc::Rc;
+
+use base::time::unix_secs;
+use bytes::Bytes;
+use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
+
+use super::fill::{Fill, Reader};
+use super::rules::Rules;
+use super::store::Stored;
+use super::ticket::Ticket;
+use crate::module::Verdict;
+use crate::output::Body;
+use crate::request::Request;
+use crate::upstream::Protocol;
+use crate::upstream::conf::Conf;
+use crate::upstream::headers::{self, Accepted};
+
+/// Serves a response that is kept.
+pub(crate) fn stored(
+    r: &mut Request,
+    t: &Ticket,
+    stored: &Rc<Stored>,
+    up: &Conf,
+    protocol: &dyn Protocol,
+) -> Verdict {
+    // What is served although it is not fresh says nothing about how long it is.
+    let valid = if t.stale.is_some() { 0 } else { stored.header.valid };
+    let len = Some(stored.header.body_len);
+    let body = Body::Chain(stored.body());
+    r.upstream_mut().head.clone_from(&stored.head);
+    answer(r, stored.header.head.clone(), valid, len, body, up, protocol)
+}
+
+/// Serves a response that is on its way to the cache, as it comes.
+pub(crate) fn joined(
+    r: &mut Request,
+    _: &Ticket,
+    fill: Rc<Fill>,
+    up: &Conf,
+    protocol: &dyn Protocol,
+) -> Verdict {
+    let header = fill.header();
+    let mut head = ResponseHead::new();
+    if let Some(text) = &header.head
+        && !matches!(ResponseParser::new().parse(text, &mut head), ResponseStep::Done { .. })
+    {
+        return Verdict::Status(500);
+    }
+    let len = fill.whole_len().or(head.content_length);
+    r.upstream_mut().head = head;
+    let (text, valid) = (header.head.clone(), header.valid);
+    let body = match fill.whole() {
+        Some(chain) => Body::Chain(chain),
+        None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
+    };
+    answer(r, text, valid, len, body, up, protocol)
+}
+
+/// Prepares the response; its head is parsed already.
+fn answer(
+    r: &mut Request,
+    text: Option<Bytes>,
+    valid: i64,
+    len: Option<u64>,
+    body: Body,
+    up: &Conf,
+    protocol: &dyn Protocol,
+) -> Verdict {
+    let Some(text) = text else {
+        // It had no head, and has none now.
+        r.head.version = Version::HTTP_09;
+        r.out.status = 200;
+        r.out.unconditional = true;
+        r.out.body = body;
+        return Verdict::Done;
+    };
+    let u = r.upstream_mut();
+    u.text = text.clone();
+    let head = std::mem::take(&mut u.head);
+    let rules = Rules::read(&head, &text, up.ignore_headers, valid, unix_secs() as i64);
+    let accepted = headers::copy(r, up, &head, protocol, true);
+    let of_head = head.content_length;
+    r.upstream_mut().head = head;
+    match accepted {
+        Accepted::Redirect => return headers::redirect(r),
+        Accepted::Upgrade => return Verdict::Status(502),
+        Accepted::Response { .. } => {}
+    }
+    r.out.unconditional = rules.forbidden;
+    // The response to a HEAD tells a length that its own body does not have.
+    r.out.content_length = match r.method {
+        Method::Head => of_head.or(len),
+        _ => len,
+    };
+    r.out.body = body;
+    Verdict::Done
+}
+
+/// The head of a response as text, as it is kept: without what was between us and the upstream.
+pub(crate) fn head_text(head: &ResponseHead, text: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(text.len() + 32);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let line = head.status_line.of(text);
+    if line.len() >= 3 {
+        out.extend_from_slice(line);
+    } else {
+        base::ascii::write_u64(&mut out, head.status.into());
+        out.push(b' ');
+        out.extend_from_slice(crate::core_pages::reason(head.status).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    for field in head.fields.iter().filter(|f| !f.ignored) {
+        let hop = matches!(
+            field.id,
+            FieldId::TransferEncoding | FieldId::Connection | FieldId::KeepAlive
+        );
+        if hop || field.id == FieldId::ContentLength && head.content_length.is_none() {
+            continue;
+        }
+        out.extend_from_slice(field.name.of(text));
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(field.value.of(text));
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Bytes::from(out)
+}

@@ -1,0 +1,506 @@
+//! Files of a cache: opened and checked, made and given their place, deleted. What may wait for a
+//! disk is done in threads; what the kernel has in memory is taken at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use event::Pool;
+use mem::{Chain, FileHandle};
+use os::file::FileMeta;
+use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
+
+use super::faults::Cause;
+use super::format::{Bad, Header};
+use super::key::{Hash, Layout};
+use super::ticket::Ticket;
+use super::zone::Cache;
+use crate::core_conf::TempPath;
+use crate::files::{self, OpenFile};
+use crate::place::FileError;
+use crate::reading;
+use crate::request::Request;
+use crate::temp_file::next_number;
+
+const ENOENT: i32 = 2;
+const ENOTDIR: i32 = 20;
+
+/// A response that is kept, opened and checked.
+pub(crate) struct Stored {
+    /// What the header of its file says.
+    pub header: Header,
+    /// Its head, parsed; empty where it has none.
+    pub head: ResponseHead,
+    /// The file, or its content.
+    file: OpenFile,
+    body_start: u64,
+}
+
+impl Stored {
+    /// The text that the head's spans point into.
+    pub fn text(&self) -> Bytes {
+        self.header.head.clone().unwrap_or_default()
+    }
+
+    /// The body.
+    pub fn body(&self) -> Chain {
+        let mut chain = Chain::new();
+        if self.header.body_len > 0 {
+            let end = self.body_start + self.header.body_len;
+            self.file.append_to(&mut chain, self.body_start, end);
+        }
+        chain
+    }
+
+    /// What the file system tells of the file.
+    pub fn meta(&self) -> &FileMeta {
+        self.file.meta()
+    }
+
+    /// Bytes that it takes in memory, roughly.
+    fn weight(&self) -> usize {
+        let content = self.file.content.as_ref().map_or(0, Bytes::len);
+        self.body_start as usize + content + std::mem::size_of::<Stored>() + 1024
+    }
+}
+
+/// What came of opening a file.
+pub(crate) enum Opened {
+    /// A response.
+    Found(Rc<Stored>),
+    /// There is none.
+    Missing,
+    /// The disk did not let us know; that was told.
+    Failed,
+}
+
+/// What is known of a kept response: with which version of the zone, and since when.
+struct Held {
+    version: u32,
+    stored: Rc<Stored>,
+}
+
+/// Responses that this worker holds, in two generations: what is used moves to the young one; when
+/// that is full it becomes the old one, and what the old one still held is forgotten.
+///
+/// With `memory=` they are used as long as the zone tells of the same version; without, only to
+/// spare the parsing: the file system is asked each time.
+#[derive(Default)]
+pub(crate) struct Memory {
+    trusted: bool,
+    most: usize,
+    young: HashMap<Hash, Held>,
+    young_weight: usize,
+    old: HashMap<Hash, Held>,
+}
+
+/// What is held where the file system is asked each time, bytes.
+const CHECKED_MAX: usize = 4 << 20;
+
+impl Memory {
+    /// A memory for `bytes`; 0 asks the file system each time.
+    pub fn new(bytes: usize) -> Memory {
+        let most = if bytes == 0 { CHECKED_MAX } else { bytes };
+        Memory { trusted: bytes > 0, most, ..Memory::default() }
+    }
+
+    fn get(&mut self, hash: &Hash) -> Option<&Held> {
+        if !self.young.contains_key(hash) {
+            let held = self.old.remove(hash)?;
+            self.put(*hash, held);
+        }
+        self.young.get(hash)
+    }
+
+    fn put(&mut self, hash: Hash, held: Held) {
+        let weight = held.stored.weight();
+        if weight > self.most / 8 {
+            return;
+        }
+        if self.young_weight + weight > self.most / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_weight = 0;
+        }
+        self.young_weight += weight;
+        if let Some(old) = self.young.insert(hash, held) {
+            self.young_weight -= old.stored.weight().min(self.young_weight);
+        }
+    }
+
+    /// What may be used without asking the file system.
+    pub fn trusted(&mut self, hash: &Hash, version: u32) -> Option<Rc<Stored>> {
+        if !self.trusted || version == 0 {
+            return None;
+        }
+        self.get(hash).filter(|held| held.version == version).map(|held| held.stored.clone())
+    }
+
+    /// Forgets a key.
+    pub fn forget(&mut self, hash: &Hash) {
+        if let Some(held) = self.young.remove(hash) {
+            self.young_weight -= held.stored.weight().min(self.young_weight);
+        }
+        self.old.remove(hash);
+    }
+}
+
+/// Opens the file of a hash, of which the zone knows that version (0: it does not). `key` is what
+/// it must be of.
+pub(crate) async fn open(
+    r: &mut Request,
+    cache: &Rc<Cache>,
+    hash: &Hash,
+    version: u32,
+    key: &Bytes,
+) -> Opened {
+    if let Some(stored) = cache.memory.borrow_mut().trusted(hash, version)
+        && stored.header.key == *key
+    {
+        return Opened::Found(stored);
+    }
+    let path = cache.settings.layout.path(hash);
+    // A header that is being changed in its place may be seen half changed once.
+    for last in [false, true] {
+        let file = match files::open_kept(r, &path).await {
+            Ok(file) => file,
+            Err(e) if matches!(e.errno(), Some(ENOENT | ENOTDIR)) => {
+                cache.keys.gone(hash, version);
+                return Opened::Missing;
+            }
+            Err(e) => {
+                if cache.fault(Cause::Open) {
+                    let path = base::log::lossy(&path);
+                    r.log_os(Level::Crit, format_args!("{} \"{path}\"", e.what), &e.error);
+                }
+                return Opened::Failed;
+            }
+        };
+        if let Some(held) = cache.memory.borrow_mut().get(hash)
+            && held.stored.meta().same_version(file.meta())
+            && held.stored.header.key == *key
+        {
+            return Opened::Found(held.stored.clone());
+        }
+        match read(r, &file).await {
+            Ok(stored) if stored.header.key != *key => {
+                if cache.fault(Cause::Damaged) {
+                    let path = base::log::lossy(&path);
+                    let m = format_args!("cache file \"{path}\" has md5 collision");
+                    r.log(Level::Crit, m);
+                }
+                return Opened::Missing;
+            }
+            Ok(stored) => {
+                let version = match version {
+                    0 => cache.keys.found(hash, blocks(stored.meta(), cache.block())),
+                    version => version,
+                };
+                let stored = Rc::new(stored);
+                let held = Held { version, stored: stored.clone() };
+                cache.memory.borrow_mut().put(*hash, held);
+                return Opened::Found(stored);
+            }
+            Err(Unreadable::Io(e)) => {
+                if cache.fault(Cause::Read) {
+                    let path = base::log::lossy(&path);
+                    r.log_os(Level::Crit, format_args!("pread() \"{path}\""), &e);
+                }
+                return Opened::Failed;
+            }
+            Err(Unreadable::Bad(why)) if last => {
+                if cache.fault(Cause::Damaged) {
+                    let path = base::log::lossy(&path);
+                    r.log(Level::Crit, format_args!("cache file \"{path}\" {why}, discarded"));
+                }
+                cache.keys.gone(hash, version);
+                let pool = r.pool().ok().flatten();
+                let one = super::keys::Evicted { hash: *hash, file: true };
+                cache.discard(vec![one], pool.as_ref());
+                return Opened::Missing;
+            }
+            Err(Unreadable::Bad(_)) => {}
+        }
+    }
+    Opened::Missing
+}
+
+enum Unreadable {
+    Io(io::Error),
+    /// Why it is no response of ours.
+    Bad(&'static str),
+}
+
+/// How much of a file is read at first to find its header.
+const FIRST: usize = 4096;
+
+/// Reads and checks the header of an open file.
+async fn read(r: &mut Request, file: &OpenFile) -> Result<Stored, Unreadable> {
+    let size = file.meta().size;
+    let mut bytes = match (&file.content, &file.fd) {
+        (Some(content), _) => content.clone(),
+        (None, Some(fd)) => start_of(r, fd, FIRST.min(size as usize)).await?,
+        (None, None) => return Err(Unreadable::Bad("is no file")),
+    };
+    let header = loop {
+        match Header::decode(&bytes) {
+            Ok(header) => break header,
+            Err(Bad::Foreign) => return Err(Unreadable::Bad("is not ours")),
+            Err(Bad::Torn) => return Err(Unreadable::Bad("is damaged")),
+            Err(Bad::Short(need)) => match &file.fd {
+                Some(fd) if need as u64 <= size && bytes.len() < need => {
+                    bytes = start_of(r, fd, need).await?;
+                }
+                _ => return Err(Unreadable::Bad("is too small")),
+            },
+        }
+    };
+    let body_start = header.body_start() as u64;
+    if body_start.checked_add(header.body_len) != Some(size) {
+        return Err(Unreadable::Bad("has another length than it says"));
+    }
+    let mut head = ResponseHead::new();
+    if let Some(text) = &header.head {
+        match ResponseParser::new().parse(text, &mut head) {
+            ResponseStep::Done { len } if len == text.len() => {}
+            _ => return Err(Unreadable::Bad("contains invalid header")),
+        }
+    }
+    // The page that was read is shared by what the header holds: it is small, and not all of it.
+    Ok(Stored { header, head, file: file.clone(), body_start })
+}
+
+/// The first `len` bytes of a file.
+async fn start_of(r: &mut Request, fd: &FileHandle, len: usize) -> Result<Bytes, Unreadable> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let at = bytes.len();
+        let piece = reading::piece(r, fd, at as u64, len - at).await.map_err(Unreadable::Io)?;
+        let piece = piece.memory().unwrap_or_default();
+        if piece.is_empty() {
+            return Err(Unreadable::Bad("is too small"));
+        }
+        bytes.extend_from_slice(piece);
+    }
+    Ok(Bytes::from(bytes))
+}
+
+/// Blocks that a file takes, as nginx counts them: where a file system says something strange, its
+/// length counts.
+pub(crate) fn blocks(meta: &FileMeta, block: u64) -> u32 {
+    let on_disk = meta.blocks.saturating_mul(512);
+    let plausible = on_disk > meta.size && on_disk < meta.size + 8 * u64::from(meta.blksize);
+    let bytes = if plausible { on_disk } else { meta.size };
+    u32::try_from(bytes.div_ceil(block.max(1))).unwrap_or(u32::MAX)
+}
+
+/// Where a file is written before it has its place.
+#[derive(Clone)]
+pub(crate) enum Temp {
+    /// Beside it (`use_temp_path=off`).
+    Beside,
+    /// In the module's folder for temporary files.
+    Folder(TempPath),
+}
+
+/// How many names are tried where others are taken.
+const TRIES: u32 = 1000;
+
+/// A file in the making; deleted when it is dropped before it has its place. For threads.
+pub(crate) struct Making {
+    fd: FileHandle,
+    /// `None` when it has its place.
+    path: Option<PathBuf>,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            // The loader deletes what stays.
+            event::pool::elsewhere(move || drop(std::fs::remove_file(path)));
+        }
+    }
+}
+
+impl Making {
+    /// Makes a file that is to be the one at `path`. For threads.
+    pub fn create(temp: &Temp, path: &[u8]) -> Result<Making, FileError> {
+        for _ in 0..TRIES {
+            let number = next_number();
+            let name = match temp {
+                Temp::Folder(folder) => folder.file(number.into()),
+                Temp::Beside => {
+                    let mut name = path.to_vec();
+                    name.extend_from_slice(format!(".{number:010}").as_bytes());
+                    as_path(&name).to_owned()
+                }
+            };
+            let mut made = os::file::create_new(&name, 0o600);
+            if made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                make_parent(&name)?;
+                made = os::file::create_new(&name, 0o600);
+            }
+            match made {
+                Ok(fd) => return Ok(Making { fd: fd.into(), path: Some(name) }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(FileError::new("open()", name, error)),
+            }
+        }
+        Err(FileError::new("open()", as_path(path), io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// The open file.
+    pub fn handle(&self) -> &FileHandle {
+        &self.fd
+    }
+
+    /// Writes all of `pieces` at a place.
+    pub fn write(&self, pieces: &[Bytes], mut at: u64) -> Result<(), FileError> {
+        for piece in pieces {
+            let mut rest: &[u8] = piece;
+            while !rest.is_empty() {
+                match os::file::write_at(&self.fd, rest, at) {
+                    Ok(0) => return Err(self.failed("pwrite()", io::ErrorKind::WriteZero.into())),
+                    Ok(n) => {
+                        at += n as u64;
+                        rest = &rest[n..];
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(self.failed("pwrite()", e)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &'static str, error: io::Error) -> FileError {
+        FileError::new(what, self.path.clone().unwrap_or_default(), error)
+    }
+
+    /// Gives the file its place. Gives the facts about it.
+    pub fn place(&mut self, path: &[u8]) -> Result<FileMeta, FileError> {
+        let meta = os::file::fstat(&self.fd).map_err(|e| self.failed("fstat()", e))?;
+        let Some(from) = self.path.take() else { return Ok(meta) };
+        let to = as_path(path);
+        let mut moved = std::fs::rename(&from, to);
+        if moved.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            make_parent(to)?;
+            moved = std::fs::rename(&from, to);
+        }
+        match moved {
+            Ok(()) => Ok(meta),
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
+                self.path = Some(from);
+                self.copy(path)
+            }
+            Err(e) => {
+                self.path = Some(from);
+                Err(self.failed("rename()", e))
+            }
+        }
+    }
+
+    /// Gives a copy of the file its place: it was made on another file system.
+    fn copy(&mut self, path: &[u8]) -> Result<FileMeta, FileError> {
+        let mut copy = Making::create(&Temp::Beside, path)?;
+        let mut buf = vec![0; 128 << 10];
+        let mut at = 0;
+        loop {
+            let n = match os::file::read_at(&self.fd, &mut buf, at) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(self.failed("pread()", e)),
+            };
+            copy.write(&[Bytes::copy_from_slice(&buf[..n])], at)?;
+            at += n as u64;
+        }
+        copy.place(path)
+    }
+}
+
+pub(crate) fn as_path(path: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path))
+}
+
+fn make_parent(path: &Path) -> Result<(), FileError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+    made.map_err(|error| FileError::new("mkdir()", parent, error))
+}
+
+/// Deletes the file of a hash; that there is none is as well. For threads.
+pub(crate) fn delete(layout: &Layout, hash: &Hash) -> Result<(), FileError> {
+    let path = layout.path(hash);
+    match std::fs::remove_file(as_path(&path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::new("unlink()", as_path(&path), e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a new header over the one of a file whose response was found to be still good, unless the
+/// file is another one by now. For threads.
+pub(crate) fn rewrite_header(
+    path: &[u8],
+    meta: &FileMeta,
+    header: &Header,
+) -> Result<bool, FileError> {
+    let fail = |what, e| FileError::new(what, as_path(path), e);
+    let fd: OwnedFd = match os::file::open_to_change(as_path(path)) {
+        Ok(fd) => fd,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(fail("open()", e)),
+    };
+    let now = os::file::fstat(&fd).map_err(|e| fail("fstat()", e))?;
+    let bytes = header.encode();
+    let mut same_place = [0; 8];
+    let read = os::file::read_at(&fd, &mut same_place, 16).map_err(|e| fail("pread()", e))?;
+    let start = u32::from_le_bytes([same_place[0], same_place[1], same_place[2], same_place[3]]);
+    if (now.ino, now.dev, now.size) != (meta.ino, meta.dev, meta.size)
+        || read < 4
+        || start as usize != bytes.len()
+    {
+        return Ok(false);
+    }
+    match os::file::write_at(&fd, &bytes, 0) {
+        Ok(n) if n == bytes.len() => Ok(true),
+        Ok(_) => Err(fail("pwrite()", io::ErrorKind::WriteZero.into())),
+        Err(e) => Err(fail("pwrite()", e)),
+    }
+}
+
+/// What is kept is found to be still good: its file gets a new header, and other workers are told
+/// that there is something new.
+pub(crate) async fn renew(t: &Ticket, stored: &Rc<Stored>, header: Header, pool: Option<Pool>) {
+    let cache = &t.cache;
+    let path = cache.settings.layout.path(&t.hash);
+    let meta = *stored.meta();
+    let task = move || rewrite_header(&path, &meta, &header);
+    match elsewhere(pool.as_ref(), task).await {
+        Ok(Ok(false)) => {}
+        Ok(Ok(true)) => {
+            cache.keys.found(&t.hash, blocks(&meta, cache.block()));
+            cache.memory.borrow_mut().forget(&t.hash);
+        }
+        Ok(Err(e)) => cache.tell(Cause::Write, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Write, format_args!("{e}")),
+    }
+}
+
+/// Runs what may wait for a disk in a thread of `pool`, or here where there is none.
+pub(crate) async fn elsewhere<T: Send + 'static>(
+    pool: Option<&Pool>,
+    task: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    match pool {
+        None => Ok(task()),
+        Some(pool) => Ok(pool.run(task).await?),
+    }
+}

@@ -1,0 +1,288 @@
+//! A cache as a process has it: its zone in shared memory, its folder and limits, and what this
+//! worker holds of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use base::log::{Level, os_error};
+use bytes::Bytes;
+use conf::{ConfError, Word};
+use event::Pool;
+
+use super::faults::{Cause, Faults};
+use super::fill::Fill;
+use super::key::{Hash, Layout};
+use super::keys::{Count, Evicted, Keys, Totals};
+use super::store::{self, Memory};
+use super::ticket::Status;
+use super::waiters::Waiters;
+use crate::cx::Cx;
+
+/// How fast loader and manager work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pace {
+    /// Files at a time.
+    pub files: u64,
+    /// The pause after them, milliseconds.
+    pub sleep_ms: u64,
+    /// How long they may take, milliseconds.
+    pub threshold_ms: u64,
+}
+
+/// The parameters of a `*_cache_path`.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub layout: Layout,
+    pub use_temp_path: bool,
+    /// Seconds.
+    pub inactive: u32,
+    /// Bytes.
+    pub max_size: Option<u64>,
+    /// Bytes of the file system that are to stay free.
+    pub min_free: u64,
+    /// Bytes of bodies that a worker answers from its own memory.
+    pub memory: usize,
+    /// `None`: as fast as may be.
+    pub loader: Option<Pace>,
+    pub manager: Pace,
+}
+
+/// See the module's documentation.
+pub struct Cache {
+    /// The name of its zone.
+    pub name: Bytes,
+    pub(crate) settings: Settings,
+    pub(crate) keys: Rc<Keys>,
+    pub(crate) faults: Faults,
+    pub(crate) waiters: Rc<Waiters>,
+    pub(crate) memory: RefCell<Memory>,
+    /// Responses on their way to this cache, by key.
+    pub(crate) fills: RefCell<HashMap<Hash, Rc<Fill>>>,
+    /// Size of a block of its file system; 0 before it was asked for.
+    block: Cell<u64>,
+    /// Wakes this worker's waiters; given to whoever fetches.
+    pub(crate) told: Rc<dyn Fn(&Hash)>,
+}
+
+/// How far a cache may be above `max_size` before a worker makes room itself, as a part of that,
+/// and at least and at most.
+const SLACK: u64 = 32;
+const SLACK_MIN: u64 = 1 << 20;
+const SLACK_MAX: u64 = 64 << 20;
+
+/// How many entries a worker takes out at once to make room.
+const EVICT_AT_ONCE: usize = 16;
+
+/// What a cache is like at a moment, and what it did so far, over all processes.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The name of its zone.
+    pub name: Bytes,
+    /// Keys that are known.
+    pub entries: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// `max_size`, bytes.
+    pub max_bytes: Option<u64>,
+    /// Requests by `$upstream_cache_status`.
+    pub requests: Vec<(&'static str, u64)>,
+    /// Responses that were kept.
+    pub fills: u64,
+    /// Requests that waited for another's.
+    pub waits: u64,
+    /// Entries that made room for others.
+    pub evictions: u64,
+    /// Entries that nobody asked for in time.
+    pub expired: u64,
+    /// Requests that passed the cache by, or responses that were not kept, as something was wrong.
+    pub faults: u64,
+    /// Files that the loader has met.
+    pub loaded: u64,
+    /// All files are known.
+    pub is_loaded: bool,
+}
+
+impl Cache {
+    /// What it is like now.
+    pub fn report(&self) -> Report {
+        let keys = &self.keys;
+        let totals = keys.totals();
+        let counted = |what: Count| keys.counted(what as usize);
+        let requests = Status::ALL.iter().filter_map(|s| {
+            s.text().map(|text| (text, keys.counted(*s as usize)))
+        });
+        Report {
+            name: self.name.clone(),
+            entries: totals.entries as u64,
+            bytes: totals.blocks * self.block(),
+            max_bytes: self.settings.max_size,
+            requests: requests.collect(),
+            fills: counted(Count::Fills),
+            waits: counted(Count::Waits),
+            evictions: counted(Count::Evictions),
+            expired: counted(Count::Expired),
+            faults: counted(Count::Faults),
+            loaded: keys.loaded(),
+            is_loaded: keys.is_warm(),
+        }
+    }
+
+    /// Makes a cache, or goes on with the zone that a configuration before had of it.
+    pub(crate) fn make(
+        cx: &mut Cx,
+        name: &Bytes,
+        bytes: usize,
+        settings: Settings,
+        at: &Word,
+    ) -> Result<Cache, ConfError> {
+        let shown = base::log::lossy(name).into_owned();
+        let keys = match cx.env.zones.kept::<Keys>(name) {
+            Some(kept) if kept.layout == settings.layout => kept,
+            Some(kept) if kept.layout.folder == settings.layout.folder => {
+                let m = format!("cache \"{shown}\" had previously different levels");
+                return Err(ConfError::at(at, m));
+            }
+            Some(kept) => {
+                let (now, old) = (settings.layout.folder.display(), kept.layout.folder.display());
+                let m = format!(
+                    "cache \"{shown}\" uses the \"{now}\" cache path while previously it used the \
+                     \"{old}\" cache path"
+                );
+                return Err(ConfError::at(at, m));
+            }
+            None => {
+                let env = &cx.env;
+                // Workers that leave after a reload have slots, too, and so have helpers.
+                let slots = env.workers.saturating_mul(4).saturating_add(16);
+                let slots = slots.min(net::engine::SLOTS);
+                let made = env.bells.make(slots).and_then(|()| {
+                    let layout = settings.layout.clone();
+                    Keys::new(bytes, layout, env.bells.clone(), slots, env.connections)
+                });
+                let keys = made.map_err(|e| {
+                    let m = format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {}", os_error(&e));
+                    ConfError::at(at, m)
+                })?;
+                Rc::new(keys)
+            }
+        };
+        cx.env.zones.put(name, keys.clone());
+        let waiters = Rc::new(Waiters::default());
+        let of_told = waiters.clone();
+        Ok(Cache {
+            name: name.clone(),
+            memory: RefCell::new(Memory::new(settings.memory)),
+            settings,
+            keys,
+            faults: Faults::default(),
+            waiters,
+            fills: RefCell::default(),
+            block: Cell::new(0),
+            told: Rc::new(move |hash| of_told.wake(hash)),
+        })
+    }
+
+    /// In a process that was forked: its slot.
+    pub(crate) fn use_slot(&self, slot: usize) {
+        self.keys.use_slot(slot);
+    }
+
+    /// Whether all files in its folder are known, or are being found out.
+    pub(crate) fn is_known(&self) -> bool {
+        self.keys.is_warm() || self.keys.is_loading()
+    }
+
+    /// Another process rang: wakes those whose wait is over.
+    pub(crate) fn rung(&self) {
+        self.waiters.look(&self.keys);
+    }
+
+    /// Counts a request by what came of it.
+    pub(crate) fn keys_count(&self, status: Status) {
+        self.keys.count(status as usize);
+    }
+
+    /// Whether files are made in the module's folder for temporary files.
+    pub(crate) fn uses_temp_path(&self) -> bool {
+        self.settings.use_temp_path
+    }
+
+    /// Size of a block of the file system that the files are on, bytes.
+    pub(crate) fn block(&self) -> u64 {
+        if self.block.get() == 0 {
+            let space = os::file::space(&self.settings.layout.folder);
+            self.block.set(space.map_or(512, |s| s.block.max(512)));
+        }
+        self.block.get()
+    }
+
+    /// `max_size` in blocks.
+    pub(crate) fn max_blocks(&self) -> Option<u64> {
+        self.settings.max_size.map(|max| max / self.block())
+    }
+
+    /// Something is wrong: counts it, and says whether to tell of it.
+    pub(crate) fn fault(&self, cause: Cause) -> bool {
+        self.keys.count(Count::Faults as usize);
+        self.faults.is_to_tell(cause)
+    }
+
+    /// The same, told without a request.
+    #[cold]
+    pub(crate) fn tell(&self, cause: Cause, message: std::fmt::Arguments<'_>) {
+        if self.fault(cause) {
+            let name = base::log::lossy(&self.name);
+            let log = base::log::default();
+            base::log!(log, Level::Crit, None, "{message}, cache \"{name}\"");
+        }
+    }
+
+    /// Deletes the files of entries that were taken out, in a thread.
+    pub(crate) fn discard(self: &Rc<Cache>, evicted: Vec<Evicted>, pool: Option<&Pool>) {
+        let mut memory = self.memory.borrow_mut();
+        evicted.iter().for_each(|one| memory.forget(&one.hash));
+        drop(memory);
+        let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
+        if files.is_empty() {
+            return;
+        }
+        let layout = self.settings.layout.clone();
+        let task = move || {
+            let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
+            failed.reduce(|first, _| first)
+        };
+        let Some(pool) = pool.cloned() else {
+            if let Some(e) = task() {
+                self.tell(Cause::Delete, format_args!("{e}"));
+            }
+            return;
+        };
+        let cache = self.clone();
+        event::spawn(async move {
+            if let Ok(Some(e)) = pool.run(task).await {
+                cache.tell(Cause::Delete, format_args!("{e}"));
+            }
+        });
+    }
+
+    /// A file was added, and `free` bytes are left on its file system (where that matters): makes
+    /// room if the cache is too far above its limits for the manager to do it.
+    pub(crate) fn make_room(self: &Rc<Cache>, free: Option<u64>, pool: Option<&Pool>) {
+        let low = free.is_some_and(|free| free < self.settings.min_free);
+        let over = self.max_blocks().map(|max| {
+            let bytes = max.saturating_mul(self.block());
+            let slack = (bytes / SLACK).clamp(SLACK_MIN, SLACK_MAX) / self.block();
+            max + slack
+        });
+        let too_many = |blocks: u64| over.is_some_and(|most| blocks > most);
+        if !low && !too_many(self.keys.blocks()) {
+            return;
+        }
+        let mut evicted = Vec::new();
+        let more = |t: &Totals| low || too_many(t.blocks);
+        let count = if low { EVICT_AT_ONCE / 4 } else { EVICT_AT_ONCE };
+        self.keys.evict(count, more, &mut evicted);
+        self.discard(evicted, pool);
+    }
+}

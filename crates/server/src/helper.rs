@@ -1,0 +1,74 @@
+//! A process beside the workers, which looks after what they keep: cache manager and cache loader.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::log;
+use base::log::{Level, os_error};
+use net::engine::{Helper, Seat};
+use os::signal::Signal;
+use shm::ShmLock;
+
+use crate::load::Cycle;
+use crate::serving;
+use crate::worker::FATAL;
+
+/// Runs a helper to its end; the exit code.
+pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32 {
+    let log = cycle.log.clone();
+    // A socket is closed with its last descriptor, and this process accepts nothing.
+    drop(cycle.listeners.take());
+    let mut options = serving::loop_options(&cycle.settings, lock);
+    options.accept_mutex = None;
+    options.connections = options.connections.min(CONNECTIONS);
+    let mut event_loop = match event::Loop::new(options) {
+        Ok(event_loop) => event_loop,
+        Err(e) => {
+            log!(log, Level::Emerg, None, "starting the event loop failed {}", os_error(&e));
+            return FATAL;
+        }
+    };
+    os::title::set(match helper {
+        Helper::CacheManager => "weir: cache manager process",
+        Helper::CacheLoader => "weir: cache loader process",
+    });
+    cycle.settings.pools.install();
+    let over = Rc::new(Cell::new(false));
+    let cycle = Rc::new(cycle);
+    let (leave, of_signals) = (over.clone(), cycle.clone());
+    let watched = serving::watch_signals(move |received| match received.signal {
+        Signal::TERM | Signal::INT | Signal::QUIT => leave.set(true),
+        Signal::USR1 => of_signals.reopen_logs(None),
+        _ => {}
+    });
+    if let Err(e) = watched {
+        log!(log, Level::Emerg, None, "signalfd() failed {}", os_error(&e));
+        return FATAL;
+    }
+    let seat = Seat {
+        index: 0,
+        slot,
+        log: log.clone(),
+        debug_connections: cycle.settings.events.debug_connections.clone(),
+    };
+    let left = Rc::new(Cell::new(0_usize));
+    for help in cycle.engines.iter().filter_map(|engine| engine.help(helper, &seat)) {
+        left.set(left.get() + 1);
+        let left = left.clone();
+        event::spawn(async move {
+            help.await;
+            left.set(left.get() - 1);
+        });
+    }
+    if let Err(e) = event_loop.run_until(|| over.get() || left.get() == 0) {
+        log!(log, Level::Alert, None, "the event loop failed {}", os_error(&e));
+        return 1;
+    }
+    if over.get() {
+        log!(log, Level::Notice, None, "exiting");
+    }
+    0
+}
+
+/// A helper needs few descriptors.
+const CONNECTIONS: usize = 512;
