@@ -75,7 +75,10 @@ fn kept_and_served() {
         assert_eq!(ask(&weir, "/a"), pair("MISS", "GET 1"));
         assert_eq!(ask(&weir, "/a"), pair("HIT", "GET 1"));
         let head = weir.request("HEAD", "/a", "");
-        assert_eq!((head.header("X-Cache"), head.header("Content-Length")), (Some("HIT"), Some("5")));
+        assert_eq!(
+            (head.header("X-Cache"), head.header("Content-Length")),
+            (Some("HIT"), Some("5"))
+        );
         // A HEAD brings the whole.
         assert_eq!(weir.request("HEAD", "/b", "").header("X-Cache"), Some("MISS"));
         assert_eq!(ask(&weir, "/b"), pair("HIT", "GET 1"));

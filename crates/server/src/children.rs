@@ -208,7 +208,8 @@ impl Children {
         }
     }
 
-    /// Sends a signal to the workers and helpers that `to` picks. A graceful stop is asked for only once.
+    /// Sends a signal to the workers and helpers that `to` picks. A graceful stop is asked for only
+    /// once.
     pub fn signal(&mut self, signal: Signal, to: impl Fn(&Child) -> bool, log: &Log) {
         for child in self.0.iter_mut().flatten() {
             let ours = child.kind != Kind::NewBinary;

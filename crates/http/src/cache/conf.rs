@@ -158,7 +158,8 @@ impl CacheConf {
             lock: draft.lock.unwrap_or(false),
             lock_timeout: draft.lock_timeout.unwrap_or(5000),
             lock_age: draft.lock_age.unwrap_or(5000),
-            // Whoever takes stale responses for a failed connection takes them where no server lives.
+            // Whoever takes stale responses for a failed connection takes them where no server
+            // lives.
             use_stale: if stale & next::ERROR != 0 { stale | next::NO_LIVE } else { stale },
             background_update: draft.background_update.unwrap_or(false),
             revalidate: draft.revalidate.unwrap_or(false),

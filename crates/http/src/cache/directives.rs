@@ -181,9 +181,8 @@ pub fn set_valid<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let Some((time, statuses)) = n.args.split_last() else {
         return Err(ConfError::directive(n, "invalid number of arguments"));
     };
-    let secs = parse_sec(time.bytes()).ok_or_else(|| {
-        ConfError::at(time, format!("invalid time value \"{}\"", time.lossy()))
-    })?;
+    let secs = parse_sec(time.bytes())
+        .ok_or_else(|| ConfError::at(time, format!("invalid time value \"{}\"", time.lossy())))?;
     let list = draft::<T>(cx).valid.get_or_insert_default();
     if statuses.is_empty() {
         list.extend([200, 301, 302].map(|status| (status, secs)));
@@ -191,10 +190,9 @@ pub fn set_valid<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     for word in statuses {
         let status = match word.bytes() {
             b"any" => 0,
-            text => base::ascii::parse_u64(text)
-                .filter(|n| (100..600).contains(n))
-                .ok_or_else(|| ConfError::at(word, format!("invalid status \"{}\"", word.lossy())))?
-                as u16,
+            text => base::ascii::parse_u64(text).filter(|n| (100..600).contains(n)).ok_or_else(
+                || ConfError::at(word, format!("invalid status \"{}\"", word.lossy())),
+            )? as u16,
         };
         list.push((status, secs));
     }
@@ -268,7 +266,8 @@ fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
     let text = word.bytes();
     let Some(equals) = memchr::memchr(b'=', text) else { return Ok(false) };
     let (name, value) = (&text[..equals], &text[equals + 1..]);
-    let bad = |what: &str| ConfError::at(word, format!("invalid {what} value \"{}\"", word.lossy()));
+    let bad =
+        |what: &str| ConfError::at(word, format!("invalid {what} value \"{}\"", word.lossy()));
     let count = |what| base::ascii::parse_u64(value).ok_or_else(|| bad(what));
     let msec = |what| parse_msec(value).ok_or_else(|| bad(what));
     match name {

@@ -30,8 +30,8 @@ use os::file::FileMeta;
 
 use super::faults::Cause;
 use super::format::Header;
-use super::keys::Hold;
 use super::key::Hash;
+use super::keys::Hold;
 use super::store::{self, Making, Temp};
 use super::zone::Cache;
 use crate::output::{BodySource, Broken, NextPiece};
@@ -570,7 +570,10 @@ impl Reader {
                 let fail = self.fill.state.borrow_mut().fail.take();
                 match (fail, self.first.is_some()) {
                     (Some(fail), true) => fail.tell(r),
-                    _ => r.log(Level::Error, format_args!("the response could not be read to its end")),
+                    _ => r.log(
+                        Level::Error,
+                        format_args!("the response could not be read to its end"),
+                    ),
                 }
                 self.finish(r);
                 return Err(Broken);

@@ -2,7 +2,7 @@
 //! here changes [`VERSION`] and that page.
 //!
 //! ```text
-//!   0  magic "weir\r\ncf"       8  version                12  CRC-32 of all that follows, up to the body
+//!   0  magic "weir\r\ncf"       8  version                12  CRC-32 of all behind it
 //!  16  where the body begins   20  flags                  24  length of the body
 //!  32  valid   40  updating    48  error                  56  last modified   64  date
 //!  72  variant (16 bytes)      88  lengths of ETag, Vary  92  length of the key  96  of the head

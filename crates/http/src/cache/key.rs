@@ -152,9 +152,15 @@ mod tests {
         assert_eq!(hex.len(), 32);
         let (one, two) = (&hex[31..], &hex[29..31]);
         assert_eq!(path([1, 2, 0]), format!("/data/{one}/{two}/{hex}"));
-        assert_eq!(path([2, 2, 2]), format!("/data/{}/{}/{}/{hex}", &hex[30..], &hex[28..30], &hex[26..28]));
+        assert_eq!(
+            path([2, 2, 2]),
+            format!("/data/{}/{}/{}/{hex}", &hex[30..], &hex[28..30], &hex[26..28])
+        );
         assert_eq!(Layout::named(hex.as_bytes()), Named::Entry(hash));
-        assert_eq!(super::hash(b""), [0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0, 0xb2, 4, 0xe9, 0x80, 9, 0x98, 0xec, 0xf8, 0x42, 0x7e]);
+        assert_eq!(
+            super::hash(b""),
+            [0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0, 0xb2, 4, 0xe9, 0x80, 9, 0x98, 0xec, 0xf8, 0x42, 0x7e]
+        );
     }
 
     #[test]
@@ -164,8 +170,12 @@ mod tests {
         assert!(matches!(named(name), Named::Entry(_)));
         assert_eq!(named(&format!("{name}.0000000042")), Named::Temporary);
         for other in [
-            "", "x", "0123456789ABCDEF0123456789ABCDEF", "0123456789abcdef0123456789abcde",
-            "0123456789abcdef0123456789abcdef.00000000x2", "0123456789abcdef0123456789abcdef0",
+            "",
+            "x",
+            "0123456789ABCDEF0123456789ABCDEF",
+            "0123456789abcdef0123456789abcde",
+            "0123456789abcdef0123456789abcdef.00000000x2",
+            "0123456789abcdef0123456789abcdef0",
         ] {
             assert_eq!(named(other), Named::Foreign, "{other}");
         }
@@ -180,7 +190,10 @@ mod tests {
         let gzip = of("Accept-Encoding", &[("accept-encoding", "gzip, br")]);
         assert_eq!(gzip, of("accept-encoding", &[("Accept-Encoding", "gzip,br")]));
         assert_eq!(gzip, of(" Accept-Encoding,", &[("Accept-Encoding", " gzip ,  br ")]));
-        assert_eq!(gzip, of("Accept-Encoding", &[("Accept-Encoding", "gzip"), ("accept-encoding", "br")]));
+        assert_eq!(
+            gzip,
+            of("Accept-Encoding", &[("Accept-Encoding", "gzip"), ("accept-encoding", "br")])
+        );
         assert_ne!(gzip, of("Accept-Encoding", &[("Accept-Encoding", "br, gzip")]));
         assert_ne!(gzip, of("Accept-Encoding", &[]));
         assert_ne!(gzip, of("Accept-Encoding, X", &[("Accept-Encoding", "gzip, br")]));

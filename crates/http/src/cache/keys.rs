@@ -58,7 +58,12 @@ impl Record for Node {
         let rest = u32::from(self.uses & USES_MAX)
             | u32::from(self.error & 1023) << 10
             | u32::from(self.flags) << 20;
-        [pair(self.blocks, self.expire), pair(self.version, self.lock), pair(rest, self.error_until), 0]
+        [
+            pair(self.blocks, self.expire),
+            pair(self.version, self.lock),
+            pair(rest, self.error_until),
+            0,
+        ]
     }
 
     fn from_words([a, b, c, _]: [u64; 4]) -> Node {
@@ -385,12 +390,7 @@ impl Keys {
     }
 
     /// Takes out the oldest entries: `count` of them at most, and as long as `more` says so.
-    pub fn evict(
-        &self,
-        count: usize,
-        more: impl Fn(&Totals) -> bool,
-        evicted: &mut Vec<Evicted>,
-    ) {
+    pub fn evict(&self, count: usize, more: impl Fn(&Totals) -> bool, evicted: &mut Vec<Evicted>) {
         let mut t = self.lock();
         for _ in 0..count {
             if !more(&self.totals_of(&t)) {

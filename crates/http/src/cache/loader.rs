@@ -134,7 +134,8 @@ impl Walk {
         }
         for path in found.bad {
             let shown = path.display();
-            cache.tell(Cause::Damaged, format_args!("cache file \"{shown}\" is damaged, discarded"));
+            cache
+                .tell(Cause::Damaged, format_args!("cache file \"{shown}\" is damaged, discarded"));
             event::pool::elsewhere(move || drop(std::fs::remove_file(path)));
         }
         for (hash, blocks) in found.files {

@@ -61,26 +61,7 @@ pub(crate) async fn begin(
     if r.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
-    let key = match &conf.key {
-        Some(t) => t.eval(r),
-        None => {
-            let mut key = Vec::new();
-            protocol.cache_key(r, &mut key);
-            Bytes::from(key)
-        }
-    };
-    let main = key::hash(&key);
-    let mut t = Box::new(Ticket {
-        cache,
-        conf: conf.clone(),
-        key,
-        main,
-        hash: main,
-        cacheable: true,
-        hold: r.adopted_hold(),
-        stale: None,
-        stale_error: false,
-    });
+    let mut t = ticket(r, cache, conf, protocol);
     if any_set(r, &conf.bypass) {
         set_status(r, &t, Status::Bypass);
         r.upstream_mut().cache = Some(t);
@@ -119,6 +100,35 @@ pub(crate) async fn begin(
         }
     };
     Begin::Verdict(verdict)
+}
+
+/// The request's ticket, for its key.
+fn ticket(
+    r: &mut Request,
+    cache: Rc<super::Cache>,
+    conf: &Rc<CacheConf>,
+    protocol: &mut dyn Protocol,
+) -> Box<Ticket> {
+    let key = match &conf.key {
+        Some(t) => t.eval(r),
+        None => {
+            let mut key = Vec::new();
+            protocol.cache_key(r, &mut key);
+            Bytes::from(key)
+        }
+    };
+    let main = key::hash(&key);
+    Box::new(Ticket {
+        cache,
+        conf: conf.clone(),
+        key,
+        main,
+        hash: main,
+        cacheable: true,
+        hold: r.adopted_hold(),
+        stale: None,
+        stale_error: false,
+    })
 }
 
 fn set_status(r: &mut Request, t: &Ticket, status: Status) {
@@ -285,8 +295,7 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let mut evicted = Vec::new();
     let inactive = cache.settings.inactive;
-    let asked =
-        cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.told, &mut evicted);
+    let asked = cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.told, &mut evicted);
     discard(r, &cache, evicted);
     let left = match asked {
         Some(Lock::Ours(hold)) => {

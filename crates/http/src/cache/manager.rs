@@ -22,8 +22,8 @@ pub(crate) async fn manage(cache: Rc<Cache>) {
     }
 }
 
-/// One turn: as many files and as much time as the configuration gives it. Gives the pause until the
-/// next, milliseconds.
+/// One turn: as many files and as much time as the configuration gives it. Gives the pause until
+/// the next, milliseconds.
 async fn turn(cache: &Rc<Cache>) -> u64 {
     let pace = cache.settings.manager;
     let began = now_ms();

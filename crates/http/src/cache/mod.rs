@@ -16,13 +16,13 @@
 //!
 //! | file | concern |
 //! | --- | --- |
-//! | `directives` | the directives that every module has which passes requests on, and `*_cache_path` |
+//! | `directives` | what modules that pass requests on have under a prefix; `*_cache_path` |
 //! | `conf` | what holds in a location |
 //! | `key` | hashes of keys, variants by `Vary`, and the names of files |
 //! | `format` | the header of files (docs/CACHE.md), written and checked |
 //! | `rules` | what `Cache-Control`, `Expires`, `Set-Cookie`, `Vary` and their like ask for |
-//! | `keys` | the zone in shared memory: entries, the lock on one being fetched, size, order of use |
-//! | `zone` | a cache as a worker has it: its zone, its folder, its limits, what it holds in memory |
+//! | `keys` | the zone in shared memory: entries, who fetches them, sizes, order of use |
+//! | `zone` | a cache as a worker has it: zone, folder, limits, what it holds in memory |
 //! | `store` | files: opened and checked, made and given their place, deleted; never on the loop |
 //! | `ticket` | what one request has to do with a cache |
 //! | `lookup` | from a request to an answer from the cache, or to the upstream |
@@ -69,11 +69,11 @@ pub use conf::{CacheConf, Draft};
 pub use directives::{Caches, Caching};
 pub use zone::{Cache, Report};
 
+pub(crate) use conf::any_set;
 pub(crate) use fill::{Fill, Plan, Reader};
 pub(crate) use format::Header;
 pub(crate) use keys::Hold;
 pub(crate) use lookup::{Begin, begin};
-pub(crate) use conf::any_set;
 pub(crate) use rules::Rules;
 pub(crate) use serve::{head_text, stored as serve_stored};
 pub(crate) use store::{Stored, Temp, renew};
@@ -97,8 +97,8 @@ pub(crate) fn start(main: &Rc<HttpMain>, slot: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What a process beside the workers does for caches, all at the same time: for ever as the manager,
-/// until all files are known as the loader.
+/// What a process beside the workers does for caches, all at the same time: for ever as the
+/// manager, until all files are known as the loader.
 pub(crate) async fn help(caches: Vec<Rc<Cache>>, helper: Helper) {
     let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     for cache in caches {

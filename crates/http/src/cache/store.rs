@@ -19,6 +19,7 @@ use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 use super::faults::Cause;
 use super::format::{Bad, Header};
 use super::key::{Hash, Layout};
+use super::keys::Evicted;
 use super::ticket::Ticket;
 use super::zone::Cache;
 use crate::core_conf::TempPath;
@@ -213,21 +214,24 @@ pub(crate) async fn open(
                 }
                 return Opened::Failed;
             }
-            Err(Unreadable::Bad(why)) if last => {
-                if cache.fault(Cause::Damaged) {
-                    let path = base::log::lossy(&path);
-                    r.log(Level::Crit, format_args!("cache file \"{path}\" {why}, discarded"));
-                }
-                cache.keys.gone(hash, version);
-                let pool = r.pool().ok().flatten();
-                let one = super::keys::Evicted { hash: *hash, file: true };
-                cache.discard(vec![one], pool.as_ref());
-                return Opened::Missing;
-            }
+            Err(Unreadable::Bad(why)) if last => discard(r, cache, hash, version, why),
             Err(Unreadable::Bad(_)) => {}
         }
     }
     Opened::Missing
+}
+
+/// Deletes a file that is no response of ours.
+#[cold]
+fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, why: &str) {
+    if cache.fault(Cause::Damaged) {
+        let path = cache.settings.layout.path(hash);
+        let path = base::log::lossy(&path);
+        r.log(Level::Crit, format_args!("cache file \"{path}\" {why}, discarded"));
+    }
+    cache.keys.gone(hash, version);
+    let pool = r.pool().ok().flatten();
+    cache.discard(vec![Evicted { hash: *hash, file: true }], pool.as_ref());
 }
 
 enum Unreadable {

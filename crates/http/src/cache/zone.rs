@@ -109,9 +109,9 @@ impl Cache {
         let keys = &self.keys;
         let totals = keys.totals();
         let counted = |what: Count| keys.counted(what as usize);
-        let requests = Status::ALL.iter().filter_map(|s| {
-            s.text().map(|text| (text, keys.counted(*s as usize)))
-        });
+        let requests = Status::ALL
+            .iter()
+            .filter_map(|s| s.text().map(|text| (text, keys.counted(*s as usize))));
         Report {
             name: self.name.clone(),
             entries: totals.entries as u64,

@@ -7,9 +7,9 @@ use base::time::unix_secs;
 use bytes::Bytes;
 use proto::h1::{FieldId, ResponseHead, Version};
 
+use super::Protocol;
 use super::conf::Conf;
 use super::exchange::Stop;
-use super::Protocol;
 use crate::cache::{self, Header, Plan, Rules, Status, Stored, Temp, Ticket};
 use crate::conn::Hold;
 use crate::module::Verdict;
@@ -122,9 +122,9 @@ pub(super) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
 pub(super) fn instead_of_failure(r: &Request, bit: u64) -> bool {
     let Some(u) = r.upstream() else { return false };
     u.cache_status == Status::Expired
-        && u.cache.as_ref().is_some_and(|t| {
-            t.stale.is_some() && (t.conf.use_stale & bit != 0 || t.stale_error)
-        })
+        && u.cache
+            .as_ref()
+            .is_some_and(|t| t.stale.is_some() && (t.conf.use_stale & bit != 0 || t.stale_error))
 }
 
 /// Serves what is kept although it is not fresh.
@@ -183,7 +183,8 @@ pub(super) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream:
     if of_upstream {
         rules = Rules::read(&u.head, &u.text, conf.ignore_headers, 0, now());
     }
-    if ticket.cacheable && !rules.forbidden
+    if ticket.cacheable
+        && !rules.forbidden
         && let Some(until) = until(&rules, &ticket.conf.clone(), status)
     {
         ticket.leave_error(status, until);
