@@ -29,6 +29,7 @@ pub const WITH: &[&str] = &[
 ];
 
 /// What nginx builds by default and is not built in.
+pub const WITHOUT: &[&str] = &["--without-http_grpc_module"];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
 pub const LINES: &[&str] = &[];
