@@ -55,7 +55,7 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
         connections: 512,
         stats: Rc::new(http::stats::Stats::new(1).unwrap()),
         zones: Rc::default(),
-        bells: Rc::new(shm::Bells::new(1).unwrap()),
+        bells: Rc::default(),
         pools: Rc::default(),
     };
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();

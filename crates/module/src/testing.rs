@@ -198,6 +198,7 @@ fn build(
         stats: Rc::new(http::stats::Stats::new(1).map_err(|e| e.to_string())?),
         zones: Rc::default(),
         pools: Rc::default(),
+        bells: Rc::default(),
     };
     let modules = http_modules::with(std::iter::once(module))?;
     http::build::build(&tree.nodes[0], env, modules).map_err(|e| e.to_string())

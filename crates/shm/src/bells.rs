@@ -7,16 +7,16 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Zone;
 use crate::zone::CACHE_LINE;
 
-/// The bells of a master's processes, by slot.
-#[derive(Debug)]
+/// The bells of a master's processes, by slot. By default there is room for none.
+#[derive(Default, Debug)]
 pub struct Bells {
     /// A cache line for each slot, whose first word says how many of its process listen.
-    lines: Zone,
+    lines: Option<Zone>,
     slots: usize,
     fds: RefCell<Vec<OwnedFd>>,
 }
@@ -31,7 +31,13 @@ impl Bells {
     /// The system's, when memory cannot be mapped.
     pub fn new(slots: usize) -> io::Result<Bells> {
         let bytes = slots.max(1).checked_mul(CACHE_LINE).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Bells { lines: Zone::anonymous(bytes)?, slots, fds: RefCell::default() })
+        Ok(Bells { lines: Some(Zone::anonymous(bytes)?), slots, fds: RefCell::default() })
+    }
+
+    /// The word that says how many listen in the process of a slot.
+    fn listeners(&self, slot: usize) -> Option<&AtomicU64> {
+        let lines = self.lines.as_ref().filter(|_| slot < self.slots)?;
+        lines.words().get(slot * LINE)
     }
 
     /// In the master, before a fork: sees to it that the first `count` slots have bells. Processes
@@ -57,7 +63,7 @@ impl Bells {
         let Some(fd) = fds.get(slot) else { return Ok(None) };
         // What was rung for a process that had the slot before is nobody's business any more.
         os::fd::eventfd_take(fd);
-        if let Some(word) = self.lines.words().get(slot * LINE) {
+        if let Some(word) = self.listeners(slot) {
             word.store(0, Ordering::SeqCst);
         }
         os::fd::dup(fd).map(Some)
@@ -70,7 +76,7 @@ impl Bells {
 
     /// One more in the process of that slot wants to be rung, or one less.
     pub fn listen(&self, slot: usize, on: bool) {
-        if let Some(word) = self.lines.words().get(slot * LINE).filter(|_| slot < self.slots) {
+        if let Some(word) = self.listeners(slot) {
             // One writer a line: the process that has the slot.
             let count = word.load(Ordering::SeqCst);
             let count = if on { count + 1 } else { count.saturating_sub(1) };
@@ -82,7 +88,7 @@ impl Bells {
     pub fn ring(&self, me: usize) {
         let fds = self.fds.borrow();
         for (slot, fd) in fds.iter().enumerate().filter(|(slot, _)| *slot != me) {
-            let wanted = self.lines.words().get(slot * LINE);
+            let wanted = self.listeners(slot);
             if wanted.is_some_and(|word| word.load(Ordering::SeqCst) != 0) {
                 os::fd::eventfd_notify(fd);
             }

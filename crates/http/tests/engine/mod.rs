@@ -57,7 +57,7 @@ pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
         connections: 64,
         stats: Rc::new(http::stats::Stats::new(1).unwrap()),
         zones: Rc::default(),
-        bells: Rc::new(shm::Bells::new(1).unwrap()),
+        bells: Rc::default(),
         pools: Rc::default(),
     };
     let main = match http::build::build(&tree.nodes[0], env, modules) {
