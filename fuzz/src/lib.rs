@@ -14,5 +14,6 @@ pub mod conf_value;
 pub mod dns;
 pub mod h1_request;
 pub mod h1_response;
+pub mod mp4_cut;
 pub mod proxy_protocol;
 pub mod uri;

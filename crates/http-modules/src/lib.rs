@@ -17,6 +17,7 @@ pub mod dav;
 pub mod empty_gif;
 mod escape;
 pub mod fastcgi;
+pub mod flv;
 pub mod gateway;
 pub mod geo;
 pub mod geoip;
@@ -30,6 +31,7 @@ pub mod log;
 pub mod map;
 pub mod memcached;
 pub mod mirror;
+pub mod mp4;
 pub mod not_modified;
 pub mod proxy;
 pub mod random_index;
@@ -112,6 +114,8 @@ pub static MODULES: Modules = &[
     &scgi::MODULE,
     &memcached::MODULE,
     &tunnel::MODULE,
+    &flv::MODULE,
+    &mp4::MODULE,
     &welcome::MODULE,
 ];
 

@@ -104,6 +104,15 @@ pub struct DirEntry {
     pub meta: Option<FileMeta>,
 }
 
+/// Reads some bytes at `pos`, up to `len` and at least one, and waits for the disk: for tasks of a
+/// thread pool. `align` is the location's `directio_alignment`.
+///
+/// # Errors
+/// The file ends before `pos`, or cannot be read.
+pub fn read_waiting(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
+    crate::reading::read_some(file, pos, len, align)
+}
+
 /// What a folder holds, hidden names left out, in the folder's order.
 #[derive(Default, Debug)]
 pub struct Listing {

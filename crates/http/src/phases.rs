@@ -230,10 +230,12 @@ async fn delayed(r: &mut Request, status: u16) -> Verdict {
 async fn content(r: &mut Request) -> Verdict {
     let loc = r.loc.clone();
     if let Some(h) = &loc.pipeline.content_handler {
-        return match step(h.as_ref(), r).await {
-            Verdict::Next | Verdict::Ok => Verdict::Status(404),
-            v => v,
-        };
+        match step(h.as_ref(), r).await {
+            // It does not want this one: who answers elsewhere does here too.
+            Verdict::Next => {}
+            Verdict::Ok => return Verdict::Status(404),
+            v => return v,
+        }
     }
     for h in &loc.pipeline.content {
         match step(h.as_ref(), r).await {

@@ -175,7 +175,12 @@ async fn read_for_us(
 }
 
 /// Reads up to `len` bytes at `pos`, at least one.
-fn read_some(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
+pub(crate) fn read_some(
+    file: &FileHandle,
+    pos: u64,
+    len: usize,
+    align: usize,
+) -> io::Result<Bytes> {
     if file.is_direct() {
         return read_direct(file, pos, len, align);
     }

@@ -7,6 +7,7 @@ pub mod dns;
 pub mod fastcgi;
 pub mod h1;
 pub mod memcached;
+pub mod mp4;
 pub mod params;
 pub mod proxy_protocol;
 pub mod range;

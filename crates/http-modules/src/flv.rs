@@ -1,0 +1,95 @@
+//! `flv`: Flash video from a place on. Players ask for `?start=BYTES`, where they know that a key
+//! frame begins, and want the format's header before it.
+
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use conf::ConfError;
+use conf::table::{Args, Contexts, Directive};
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::files;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::output::Body;
+use http::request::Request;
+use mem::Chain;
+use proto::h1::Method;
+
+use crate::static_file::{not_opened, send_file};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "flv",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<FlvConf>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "flv",
+    Contexts::LOCATION,
+    Args::NONE,
+    "",
+    "Sends Flash video from the byte on that the argument `start` names.",
+    |cx, _| {
+        cx.loc::<FlvConf>().on = true;
+        Ok(())
+    },
+)];
+
+/// Signature, version 1, audio and video, length of the header, size of the tag before the first.
+const HEADER: &[u8; 13] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
+
+#[derive(Default)]
+struct FlvConf {
+    on: bool,
+}
+
+impl Conf for FlvConf {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if l.set_here_or_around::<FlvConf>() {
+        p.content_handler = Some(Box::new(Flv));
+    }
+    Ok(())
+}
+
+struct Flv;
+
+impl PhaseHandler for Flv {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !r.method_is(&[Method::Get, Method::Head]) {
+            return Step::Now(Verdict::Status(405));
+        }
+        if r.uri.last() == Some(&b'/') {
+            return Step::Now(Verdict::Next);
+        }
+        files::step(r, serve)
+    }
+}
+
+fn serve(r: &mut Request) -> Poll<Verdict> {
+    let path = r.map_path();
+    let file = match ready!(files::try_open(r, &path)) {
+        Ok(file) if file.meta().is_file() => file,
+        Ok(_) => return Poll::Ready(Verdict::Next),
+        Err(e) => return Poll::Ready(not_opened(r, &path, &e)),
+    };
+    r.flags.root_tested = !r.flags.error_page;
+    let size = file.meta().size;
+    let start = r.arg(b"start").and_then(base::ascii::parse_u64);
+    let verdict = send_file(r, &file);
+    if let Some(start) = start.filter(|start| (1..size).contains(start)) {
+        let mut body = Chain::new();
+        body.push_bytes(Bytes::from_static(HEADER));
+        file.append_to(&mut body, start, size);
+        r.out.content_length = Some(body.len());
+        r.out.body = Body::Chain(body);
+    }
+    Poll::Ready(verdict)
+}

@@ -1,0 +1,263 @@
+//! `mp4`: films from a time on, and to a time (`?start=SECONDS&end=SECONDS`), which players can
+//! seek in without having all of them.
+
+mod walk;
+
+use bytes::Bytes;
+use conf::ConfError;
+use conf::table::{Args, Contexts, Directive};
+use conf::value::{set_flag, set_size};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::files::{self, OpenFile};
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::output::Body;
+use http::request::Request;
+use mem::Chain;
+use proto::h1::Method;
+use proto::mp4::Window;
+
+use self::walk::{Film, Limits, Trouble};
+use crate::static_file::{not_opened, send_file};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "mp4",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<Mp4Conf>(Scope::Location), ConfType::of::<Mp4Handler>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "mp4",
+        Contexts::LOCATION,
+        Args::NONE,
+        "",
+        "Sends the part of a film between the times that the arguments `start` and `end` name.",
+        |cx, _| {
+            cx.loc::<Mp4Handler>().on = true;
+            Ok(())
+        },
+    ),
+    directive(
+        "mp4_buffer_size",
+        HSL,
+        Args::T1,
+        "512k",
+        "How much of a film is read at once to find its index.",
+        |cx, n| set_size(&mut cx.loc::<Mp4Conf>().buffer_size, n),
+    ),
+    directive(
+        "mp4_max_buffer_size",
+        HSL,
+        Args::T1,
+        "10m",
+        "How large a film's index may be.",
+        |cx, n| set_size(&mut cx.loc::<Mp4Conf>().max_buffer_size, n),
+    ),
+    directive(
+        "mp4_start_key_frame",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Begins with the key frame before the start; players that know edit lists do not show it.",
+        |cx, n| set_flag(&mut cx.loc::<Mp4Conf>().start_key_frame, n),
+    ),
+];
+
+#[derive(Default)]
+struct Mp4Conf {
+    buffer_size: Option<usize>,
+    max_buffer_size: Option<usize>,
+    start_key_frame: Option<bool>,
+}
+
+impl Conf for Mp4Conf {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.buffer_size = self.buffer_size.or(prev.buffer_size);
+        self.max_buffer_size = self.max_buffer_size.or(prev.max_buffer_size);
+        self.start_key_frame = self.start_key_frame.or(prev.start_key_frame);
+        Ok(())
+    }
+}
+
+/// Whether the handler stands in a location, which is not inherited.
+#[derive(Default)]
+struct Mp4Handler {
+    on: bool,
+}
+
+impl Conf for Mp4Handler {
+    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if l.set_here_or_around::<Mp4Handler>() {
+        let conf = l.conf::<Mp4Conf>();
+        p.content_handler = Some(Box::new(Mp4 {
+            limits: Limits {
+                buffer: conf.buffer_size.unwrap_or(512 << 10),
+                moov_max: conf.max_buffer_size.unwrap_or(10 << 20) as u64,
+            },
+            key_frame: conf.start_key_frame.unwrap_or(false),
+        }));
+    }
+    Ok(())
+}
+
+struct Mp4 {
+    limits: Limits,
+    key_frame: bool,
+}
+
+impl PhaseHandler for Mp4 {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !r.method_is(&[Method::Get, Method::Head]) {
+            return Step::Now(Verdict::Status(405));
+        }
+        if r.uri.last() == Some(&b'/') {
+            return Step::Now(Verdict::Next);
+        }
+        match self.window(r) {
+            Some(window) => Step::Wait(Box::pin(self.cut(r, window))),
+            None => files::step(r, |r| {
+                let path = r.map_path();
+                files::try_open(r, &path).map(|opened| match opened {
+                    Ok(file) if file.meta().is_file() => whole(r, &file),
+                    Ok(_) => Verdict::Next,
+                    Err(e) => not_opened(r, &path, &e),
+                })
+            }),
+        }
+    }
+}
+
+fn whole(r: &mut Request, file: &OpenFile) -> Verdict {
+    r.flags.root_tested = !r.flags.error_page;
+    send_file(r, file)
+}
+
+impl Mp4 {
+    /// What the arguments ask for; `None`: the file as it is.
+    fn window(&self, r: &Request) -> Option<Window> {
+        let start = r.arg(b"start").and_then(milliseconds);
+        let end = r.arg(b"end").and_then(milliseconds).filter(|end| *end > 0);
+        if start.is_none() && end.is_none() {
+            return None;
+        }
+        let start_ms = start.unwrap_or(0);
+        let length_ms = end.map_or(0, |end| end.saturating_sub(start_ms));
+        Some(Window { start_ms, length_ms, key_frame: self.key_frame })
+    }
+
+    /// Looks for the index and cuts it: in a thread, since the file may be anywhere in it, and an
+    /// index has up to megabytes.
+    async fn cut(&self, r: &mut Request, window: Window) -> Verdict {
+        let path = r.map_path();
+        let file = match files::open(r, &path).await {
+            Ok(file) if file.meta().is_file() => file,
+            Ok(_) => return Verdict::Next,
+            Err(e) => return not_opened(r, &path, &e),
+        };
+        let (limits, align) = (self.limits, r.loc.core.directio_alignment as usize);
+        let (content, fd, len) = (file.content.clone(), file.fd.clone(), file.meta().size);
+        let task = move || {
+            let mut read = |pos: u64, len: usize| match (&content, &fd) {
+                (Some(content), _) => {
+                    let from = (pos as usize).min(content.len());
+                    Ok(content.slice(from..content.len().min(from + len)))
+                }
+                (None, Some(fd)) => files::read_waiting(fd, pos, len, align),
+                (None, None) => Ok(Bytes::new()),
+            };
+            walk::film(&mut read, len, limits, &window)
+        };
+        let found = match r.pool() {
+            Ok(None) => task(),
+            Ok(Some(pool)) => match pool.run(task).await {
+                Ok(found) => found,
+                // It was logged.
+                Err(_) => return Verdict::Status(500),
+            },
+            Err(_) => return Verdict::Status(500),
+        };
+        match found {
+            Ok(None) => whole(r, &file),
+            Ok(Some(film)) => send_film(r, &file, film),
+            Err(trouble) => {
+                log(r, &path, trouble);
+                Verdict::Status(500)
+            }
+        }
+    }
+}
+
+fn send_film(r: &mut Request, file: &OpenFile, film: Film) -> Verdict {
+    let verdict = whole(r, file);
+    let mut body = Chain::new();
+    body.push_bytes(film.head);
+    file.append_to(&mut body, film.data.start, film.data.end);
+    r.out.content_length = Some(body.len());
+    r.out.body = Body::Chain(body);
+    verdict
+}
+
+#[cold]
+fn log(r: &Request, path: &[u8], trouble: Trouble) {
+    let level = base::log::Level::Error;
+    let path = base::log::lossy(path);
+    match trouble {
+        Trouble::Fault(fault) => r.log(level, format_args!("{}", fault.named(&path))),
+        Trouble::Io(e) => r.log_os(level, format_args!("pread() \"{path}\""), &e),
+    }
+}
+
+/// Seconds with a fraction, of which players send more digits than have a meaning.
+fn milliseconds(text: &[u8]) -> Option<u64> {
+    let (mut value, mut places) = (0u64, None);
+    for byte in text {
+        match byte {
+            b'.' if places.is_none() => places = Some(0),
+            b'0'..=b'9' if places == Some(3) => {}
+            b'0'..=b'9' => {
+                value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+                places = places.map(|n| n + 1);
+            }
+            _ => return None,
+        }
+    }
+    if text.is_empty() {
+        return None;
+    }
+    let value = value.checked_mul(10u64.pow(3 - places.unwrap_or(0)))?;
+    Some(value).filter(|ms| *ms <= i64::MAX as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_with_any_number_of_digits() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("1", Some(1000)),
+            ("1.5", Some(1500)),
+            ("1.", Some(1000)),
+            (".25", Some(250)),
+            ("12.3456789012345678901234567890", Some(12345)),
+            ("", None),
+            ("-1", None),
+            ("1.2.3", None),
+            ("1e3", None),
+            ("99999999999999999999", None),
+            ("9999999999999999", None),
+        ] {
+            assert_eq!(milliseconds(text.as_bytes()), want, "{text}");
+        }
+    }
+}

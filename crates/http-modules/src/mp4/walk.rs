@@ -1,0 +1,209 @@
+//! From atom to atom of a file, until the index and the data are found.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::Bytes;
+use proto::mp4::atom::{HEADER_MAX, Header, copy};
+use proto::mp4::{Fault, Layout, Window};
+
+/// How much may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// At once, to find the index.
+    pub buffer: usize,
+    /// Of an index that is larger than that.
+    pub moov_max: u64,
+}
+
+/// A part of a film: what stands before its data, and what of the file that is.
+#[derive(Debug)]
+pub(super) struct Film {
+    pub head: Bytes,
+    pub data: Range<u64>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Fault(Fault),
+    Io(io::Error),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Fault(fault)
+    }
+}
+
+/// Reads up to so many bytes at a place, and at least one of those that are there.
+type Read<'a> = &'a mut dyn FnMut(u64, usize) -> io::Result<Bytes>;
+
+/// A type atom has some names in it.
+const FTYP_MAX: u64 = 1024;
+
+/// Finds the part of a film in a window; `None` where the file as it is does.
+pub(super) fn film(
+    read: Read<'_>,
+    file_len: u64,
+    limits: Limits,
+    window: &Window,
+) -> Result<Option<Film>, Trouble> {
+    let mut file = File { read, len: file_len, limits, at: 0, buffer: Bytes::new() };
+    let (mut ftyp, mut moov, mut mdat) = (None, None, None);
+    let mut pos = 0;
+    while pos < file_len && (moov.is_none() || mdat.is_none()) {
+        let head = file.bytes(pos, HEADER_MAX.min((file_len - pos) as usize))?;
+        let Some(header) = Header::read(&head, file_len - pos)? else { break };
+        let data = pos + header.len..pos + header.size;
+        let (size, duplicate) = (data.end - data.start, |name| {
+            Trouble::Fault(Fault::in_file(format!("duplicate mp4 {name} atom")))
+        });
+        match &header.name {
+            b"ftyp" if size > FTYP_MAX => {
+                return Err(Fault::of_file(format!("mp4 ftyp atom is too large:{size}")).into());
+            }
+            b"ftyp" if ftyp.is_some() => return Err(duplicate("ftyp")),
+            b"ftyp" => ftyp = Some(file.bytes(data.start, size as usize)?),
+            b"moov" if moov.is_some() => return Err(duplicate("moov")),
+            b"moov" if mdat.is_none() && window.start_ms == 0 && window.length_ms == 0 => {
+                // The index is before the data already, and all of it is wanted.
+                return Ok(None);
+            }
+            b"moov" => moov = Some(file.index(data.start, size)?),
+            b"mdat" if mdat.is_some() => return Err(duplicate("mdat")),
+            b"mdat" => mdat = Some(data),
+            _ => {}
+        }
+        pos += header.size;
+    }
+    let Some(moov) = moov else {
+        return Err(Fault::in_file("no mp4 trak atoms were found").into());
+    };
+    let Some(mdat) = mdat else {
+        return Err(Fault::in_file("no mp4 mdat atom was found").into());
+    };
+    let mut head = Vec::new();
+    copy(&mut head, b"ftyp", ftyp.as_deref());
+    let layout = Layout { ftyp_len: head.len() as u64, mdat, file_len };
+    let cut = proto::mp4::cut(&moov, &layout, window)?;
+    head.extend_from_slice(&cut.head);
+    Ok(Some(Film { head: Bytes::from(head), data: cut.data }))
+}
+
+struct File<'a> {
+    read: Read<'a>,
+    len: u64,
+    limits: Limits,
+    /// Where the buffer begins.
+    at: u64,
+    buffer: Bytes,
+}
+
+impl File<'_> {
+    /// So many bytes at a place, from the buffer, which is filled anew if need be.
+    fn bytes(&mut self, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+        let have = self.at..self.at + self.buffer.len() as u64;
+        let end = pos.saturating_add(len as u64);
+        if pos < have.start || end > have.end {
+            let want = self.limits.buffer.max(len) as u64;
+            let want = want.min(self.len.saturating_sub(pos)) as usize;
+            if want < len {
+                return Err(Fault::of_file("mp4 file truncated").into());
+            }
+            self.buffer = self.fill(pos, want)?;
+            self.at = pos;
+        }
+        let from = (pos - self.at) as usize;
+        Ok(self.buffer.slice(from..from + len))
+    }
+
+    fn fill(&mut self, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+        let first = (self.read)(pos, len).map_err(Trouble::Io)?;
+        if first.len() >= len {
+            return Ok(first.slice(..len));
+        }
+        let mut all = first.to_vec();
+        while all.len() < len {
+            let more = (self.read)(pos + all.len() as u64, len - all.len()).map_err(Trouble::Io)?;
+            if more.is_empty() {
+                // It has become shorter since it was opened.
+                return Err(Fault::of_file("mp4 file truncated").into());
+            }
+            all.extend_from_slice(&more);
+        }
+        all.truncate(len);
+        Ok(all.into())
+    }
+
+    fn index(&mut self, pos: u64, size: u64) -> Result<Bytes, Trouble> {
+        if size > self.limits.buffer as u64 && size > self.limits.moov_max {
+            let advice = "you may want to increase mp4_max_buffer_size";
+            let what = format!("mp4 moov atom is too large:{size}, {advice}");
+            return Err(Fault::of_file(what).into());
+        }
+        self.bytes(pos, size as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::mp4::atom::write;
+
+    fn walk(file: &[u8], limits: Limits, window: &Window) -> Result<Option<Film>, Trouble> {
+        let mut read = |pos: u64, len: usize| {
+            let from = (pos as usize).min(file.len());
+            // A disk may give less than it was asked for.
+            let to = file.len().min(from + len.min(100));
+            Ok(Bytes::copy_from_slice(&file[from..to]))
+        };
+        film(&mut read, file.len() as u64, limits, window)
+    }
+
+    fn fault(file: &[u8]) -> String {
+        let limits = Limits { buffer: 64, moov_max: 200 };
+        match walk(file, limits, &Window { start_ms: 1, length_ms: 0, key_frame: false }) {
+            Err(Trouble::Fault(fault)) => fault.named("F").to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn atom(name: &[u8; 4], len: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out, name, |out| out.resize(out.len() + len, 0));
+        out
+    }
+
+    #[test]
+    fn what_is_wrong_with_files() {
+        let (moov, mdat, ftyp) = (atom(b"moov", 0), atom(b"mdat", 50), atom(b"ftyp", 16));
+        for (parts, want) in [
+            (vec![], "no mp4 trak atoms were found in \"F\""),
+            (vec![vec![0, 0, 1]], "\"F\" mp4 file truncated"),
+            (vec![atom(b"ftyp", 1025)], "\"F\" mp4 ftyp atom is too large:1025"),
+            (vec![ftyp.clone(), ftyp.clone()], "duplicate mp4 ftyp atom in \"F\""),
+            (vec![moov.clone()], "no mp4 mdat atom was found in \"F\""),
+            (vec![ftyp.clone(), mdat.clone()], "no mp4 trak atoms were found in \"F\""),
+            (vec![mdat.clone(), mdat.clone()], "duplicate mp4 mdat atom in \"F\""),
+            (vec![moov.clone(), moov.clone()], "duplicate mp4 moov atom in \"F\""),
+            (vec![ftyp, moov, mdat.clone()], "no mp4 trak atoms were found in \"F\""),
+            (
+                vec![mdat, atom(b"moov", 201)],
+                "\"F\" mp4 moov atom is too large:201, \
+                 you may want to increase mp4_max_buffer_size",
+            ),
+            (vec![vec![0, 0, 0, 9, b'm', b'd', b'a', b't']], "\"F\" mp4 atom too large:9"),
+        ] {
+            assert_eq!(fault(&parts.concat()), want);
+        }
+    }
+
+    #[test]
+    fn films_that_are_wanted_whole_and_begin_with_their_index() {
+        let file = [atom(b"free", 300), atom(b"moov", 0), atom(b"mdat", 50)].concat();
+        let limits = Limits { buffer: 64, moov_max: 200 };
+        let window = Window { start_ms: 0, length_ms: 0, key_frame: false };
+        assert!(matches!(walk(&file, limits, &window), Ok(None)));
+    }
+}
