@@ -4,6 +4,7 @@
 //! figures may only fall: a file or function that grew past its entry is a finding, and so is an
 //! entry higher than the truth. `cargo xtask tidy --fix` lowers it, and breaks long comments anew.
 
+mod disks;
 mod hot_path;
 mod ratchet;
 mod wrap;
@@ -52,6 +53,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
         if path.ends_with(".rs") {
             let source = Source::new(&text);
             check_rust(&path, &text, &source, &mut findings);
+            disks::check(&path, &source, &mut findings);
             measure(&path, &text, &source, &mut sizes, &mut findings);
         }
     }

@@ -20,6 +20,11 @@ fn site(driver: testkit::Driver, pools: &str, http: &str) -> Option<(StallingFol
     let mut files: Vec<(String, Vec<u8>)> =
         (0..6).map(|i| (format!("large{i}.bin"), pattern(LARGE, i))).collect();
     files.extend((0..6).map(|i| (format!("small{i}.txt"), format!("small {i}").into_bytes())));
+    files.push(("users".to_owned(), b"u:{PLAIN}p\n".to_vec()));
+    let others: String = (0..3000).map(|i| format!("user{i}:{{PLAIN}}x\n")).collect();
+    files.push(("many".to_owned(), format!("{others}u:{{PLAIN}}p\n").into_bytes()));
+    files.push(("gone.txt".to_owned(), b"gone".to_vec()));
+    files.push(("moving.txt".to_owned(), b"moving".to_vec()));
     let folder = match StallingFolder::mount(&site.prefix().join("html/disk"), files) {
         Ok(folder) => folder,
         Err(e) => {
@@ -36,6 +41,131 @@ fn site(driver: testkit::Driver, pools: &str, http: &str) -> Option<(StallingFol
         ))
         .start();
     Some((folder, weir))
+}
+
+/// Locations whose work of every kind is on the disk.
+const WORK: &str = "
+    client_body_temp_path html/disk/body; proxy_temp_path html/disk/proxy;
+    location /dav/ { alias html/disk/; dav_methods PUT DELETE MKCOL COPY MOVE; }
+    location /echo { client_body_buffer_size 1k; proxy_pass http://127.0.0.1:%BACK%; }
+    location /big { proxy_buffers 2 4k; proxy_buffer_size 4k; proxy_busy_buffers_size 4k;
+                    proxy_pass http://127.0.0.1:%BACK%; }
+    location /listed/ { alias html/disk/; autoindex on; }
+    location /random/ { alias html/disk/; random_index on; }
+    location /index/ { alias html/disk/; index nothing.html small2.txt; }
+    location /secret { auth_basic x; auth_basic_user_file html/disk/users; return 200 in; }
+    location /secrets { auth_basic x; auth_basic_user_file html/disk/many; return 200 in; }
+    location /real/ { root html/disk; add_header X-Real $realpath_root; return 200; }
+    location /logged { access_log html/disk/access.log; error_log html/disk/errors.log info; }
+    location /path { access_log html/disk/by$uri.log; return 200; }
+    location /held/ { alias html/disk/; open_file_cache max=9; open_file_cache_errors on; }
+    location /links/ { alias html/disk/; disable_symlinks on; }";
+
+const BIG: usize = 3_000_000;
+
+/// An upstream that answers each request with as many bytes, and that of a body with its length.
+fn backend() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let Ok(mut socket) = socket else { return };
+            std::thread::spawn(move || {
+                use std::io::{Read, Write};
+                let (mut text, mut buf) = (Vec::new(), [0; 65536]);
+                let want = loop {
+                    let n = socket.read(&mut buf).unwrap_or(0);
+                    text.extend_from_slice(&buf[..n]);
+                    let end = text.windows(4).position(|w| w == b"\r\n\r\n");
+                    let head = String::from_utf8_lossy(&text).to_lowercase();
+                    let len = head.split("content-length: ").nth(1);
+                    let len = len.and_then(|l| l.split('\r').next()?.parse().ok()).unwrap_or(0);
+                    match end {
+                        Some(end) if text.len() >= end + 4 + len => break len,
+                        _ if n == 0 => return,
+                        _ => {}
+                    }
+                };
+                let body = match want {
+                    0 => pattern(BIG, 1),
+                    len => format!("got {len}").into_bytes(),
+                };
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                let _ = socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&body));
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn work_of_every_kind_waits_for_its_disk_elsewhere() {
+    each_driver(|driver| {
+        let http = WORK.replace("%BACK%", &backend().to_string());
+        let Some((disk, weir)) = site(driver, FEW, &http) else { return };
+        let basic = "Authorization: Basic dTpw\r\n";
+        for path in ["/disk/small0.txt", "/secret", "/listed/"] {
+            assert!(weir.request("GET", path, basic).status == 200, "{path}");
+        }
+        let worker = weir.workers()[0];
+        let before = weir.open_descriptors(worker);
+        disk.stall();
+        let to = |name: &str| format!("Destination: /dav/{name}\r\n");
+        let body = pattern(50_000, 2);
+        let work = [
+            ("GET", "/disk/small1.txt", String::new(), "small 1"),
+            ("GET", "/held/small3.txt", String::new(), "small 3"),
+            ("GET", "/held/none.txt", String::new(), "404"),
+            ("GET", "/links/small4.txt", String::new(), "small 4"),
+            ("GET", "/index/", String::new(), "small 2"),
+            ("GET", "/listed/", String::new(), "large5.bin"),
+            // It may choose one that is gone by then.
+            ("GET", "/random/", String::new(), "HTTP/1.1 "),
+            ("GET", "/secret", basic.to_owned(), "in"),
+            ("GET", "/secrets", basic.to_owned(), "in"),
+            ("GET", "/real/", String::new(), "html/disk"),
+            ("GET", "/logged", String::new(), "404"),
+            ("GET", "/path", String::new(), "200"),
+            ("PUT", "/dav/new.txt", String::new(), "201"),
+            ("DELETE", "/dav/gone.txt", String::new(), "204"),
+            ("MKCOL", "/dav/made/", String::new(), "201"),
+            ("COPY", "/dav/small5.txt", to("copied.txt"), "204"),
+            ("MOVE", "/dav/moving.txt", to("moved.txt"), "204"),
+            ("POST", "/echo", String::new(), "got 50000"),
+        ];
+        let begin = |(method, path, headers, want)| {
+            let mut conn = weir.connect();
+            let with_body = matches!(method, "PUT" | "POST");
+            let len = if with_body { body.len() } else { 0 };
+            let length =
+                if with_body { format!("Content-Length: {len}\r\n") } else { String::new() };
+            conn.send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}{length}\r\n"));
+            conn.send(&body[..len]);
+            (conn, format!("{method} {path}"), want)
+        };
+        let mut waiting: Vec<_> = work.into_iter().map(begin).collect();
+        let mut big = ask(&weir, "/big");
+        assert!(big.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 200"));
+        until("nothing reached the disk", || disk.waiting() >= 10);
+        // The stall lasts until these are answered.
+        others_are_served(&weir);
+        disk.go_on();
+        for (conn, what, want) in &mut waiting {
+            let answer = conn.response();
+            let text = format!("{} {:?} {}", answer.status, answer.header("x-real"), answer.text());
+            let text = format!("HTTP/1.1 {text}");
+            assert!(text.contains(*want), "{what}: {text}");
+        }
+        assert!(big.read_exact(BIG) == pattern(BIG, 1));
+        until("the log by path", || disk.has("by/path.log") || disk.has("access.log"));
+        until("the log", || disk.content("access.log").is_some_and(|text| !text.is_empty()));
+        assert_eq!(disk.content("new.txt"), Some(body.clone()));
+        assert_eq!(disk.content("copied.txt").unwrap(), b"small 5");
+        assert_eq!(disk.content("moved.txt").unwrap(), b"moving");
+        assert!(disk.has("made") && !disk.has("gone.txt") && !disk.has("moving.txt"));
+        drop((waiting, big));
+        until("descriptors are left", || weir.open_descriptors(worker) <= before + 3);
+    });
 }
 
 fn ask(weir: &Weir, path: &str) -> Conn {

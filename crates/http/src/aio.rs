@@ -48,6 +48,32 @@ impl Request {
         }
     }
 
+    /// Runs what may wait for a disk where this request's disks are waited for: in a thread of its
+    /// pool, or here where `aio` is off. The task runs to its end even if this future is dropped,
+    /// and owns all that it works on.
+    ///
+    /// # Errors
+    /// The task was not run, or panicked; the error says why.
+    pub async fn on_disk<T: Send + 'static>(
+        &mut self,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
+        match self.pool() {
+            Ok(None) => Ok(task()),
+            Ok(Some(pool)) => Ok(pool.run(task).await?),
+            Err(NoPool) => Err(std::io::Error::other("no thread pool")),
+        }
+    }
+
+    /// The pool that writes temporary files; `None` where the worker does: with `aio off`, and with
+    /// `aio_write off`.
+    pub(crate) fn writing_pool(&mut self) -> Result<Option<Pool>, NoPool> {
+        match self.loc.core.aio_write {
+            true => self.pool(),
+            false => Ok(None),
+        }
+    }
+
     #[cold]
     fn named_pool(&mut self) -> Result<Pool, NoPool> {
         let loc = self.loc.clone();

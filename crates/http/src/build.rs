@@ -70,6 +70,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let listens = listens(&built)?;
     Ok(Rc::new(HttpMain {
         vars,
+        asks_real_root: var_names.names(b"realpath_root"),
         var_names,
         confs: top.set.clone(),
         starts: modules.iter().filter_map(|m| m.start).collect(),

@@ -234,7 +234,7 @@ settings! {
         /// `aio`.
         aio: Aio = Aio::Auto,
         /// `aio_write`.
-        aio_write: bool = false,
+        aio_write: bool = true,
         /// `directio`: from which size on files are read past the page cache.
         directio: Option<u64> = None,
         /// `directio_alignment`, bytes.

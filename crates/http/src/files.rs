@@ -22,6 +22,7 @@ mod recent;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -142,11 +143,14 @@ impl OpenError {
     }
 
     fn again(&self) -> OpenError {
-        let error = match self.error.raw_os_error() {
-            Some(n) => io::Error::from_raw_os_error(n),
-            None => self.error.kind().into(),
-        };
-        OpenError { error, what: self.what }
+        OpenError { error: again(&self.error), what: self.what }
+    }
+}
+
+fn again(e: &io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(n) => io::Error::from_raw_os_error(n),
+        None => e.kind().into(),
     }
 }
 
@@ -176,11 +180,14 @@ pub(crate) struct Asked {
     /// The last `stat` that was answered, by path; good for the turn of the loop it was asked in.
     seen: Option<(u64, FileMeta)>,
     seen_path: Vec<u8>,
+    /// Where a root really lies, if that had to be waited for.
+    real_root: Option<(Vec<u8>, io::Result<PathBuf>)>,
 }
 
 impl Asked {
     pub fn reset(&mut self) {
         self.seen = None;
+        self.real_root = None;
         if self.wanted.is_some() || !self.got.is_empty() {
             self.forget();
         }
@@ -340,6 +347,34 @@ impl AppendFile {
     }
 }
 
+/// Finds out where the root really lies, for a variable that will be asked for it and cannot wait.
+/// Done at once where that is in memory.
+pub(crate) async fn find_real_root(r: &mut Request) {
+    let mut root = FilePath::new();
+    r.root_into(&mut root);
+    let known = r.asked.real_root.as_ref().is_some_and(|(of, _)| **of == *root);
+    if known || r.loc.core.aio.is_off() || near::real_path(&root).is_ready() {
+        return;
+    }
+    let path = root.to_vec();
+    let real = r.on_disk(move || std::fs::canonicalize(door::path_of(&path))).await;
+    r.asked.real_root = Some((root.to_vec(), real.and_then(|real| real)));
+}
+
+/// Where the root really lies. Waits for the disk where [`find_real_root`] did not run before and
+/// the answer is not in memory: in the rewrite phase.
+pub(crate) fn real_root(r: &mut Request, root: &[u8]) -> io::Result<PathBuf> {
+    if let Some((of, real)) = &r.asked.real_root
+        && of == root
+    {
+        return real.as_ref().map(PathBuf::clone).map_err(again);
+    }
+    match near::real_path(root) {
+        Poll::Ready(real) => real,
+        Poll::Pending => std::fs::canonicalize(door::path_of(root)),
+    }
+}
+
 /// What is wrong where a variable names a pool that does not exist: said before it is known whether
 /// anything has to be waited for, so that it does not depend on what is in memory.
 const NO_POOL: &str = "no thread pool";
@@ -476,6 +511,11 @@ fn opened(loaded: Loaded) -> OpenFile {
         }),
         content: loaded.content.map(Bytes::from),
     }
+}
+
+/// Whether an open file lies on a file system of this machine's own. May wait.
+pub(crate) fn lies_near(fd: &OwnedFd) -> bool {
+    os::file::fstat(fd).is_ok_and(|meta| near::learn(meta.dev, fd))
 }
 
 /// Closes a file without waiting for it: that of a slow file system may have to ask its server.

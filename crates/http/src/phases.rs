@@ -152,6 +152,9 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
         let root = r.server.root.clone();
         r.enter(root);
     }
+    if r.main.asks_real_root {
+        Box::pin(crate::files::find_real_root(r)).await;
+    }
     phase!(r, preaccess);
     // Whoever may have the page may have its parts.
     if !r.loc.pipeline.access.is_empty() && !r.is_subrequest() {

@@ -1,5 +1,6 @@
 //! Giving a file its place: moved there by name, or copied where the place is on another device. At
-//! no time does the place hold half a file.
+//! no time does the place hold half a file. All of it waits for disks, and belongs in a thread: see
+//! [`Request::on_disk`](crate::request::Request::on_disk).
 
 use std::fmt;
 use std::fs::File;
@@ -62,7 +63,7 @@ pub fn dir_mode(mode: u32) -> u32 {
 ///
 /// # Errors
 /// The first call that failed; `from` is still there then.
-pub async fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
+pub fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
     if how.mode.is_some() || how.mtime.is_some() {
         let fd = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
         set_facts(&fd, from, how)?;
@@ -77,7 +78,7 @@ pub async fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> 
     match moved {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
-            copy(from, to, how).await?;
+            copy(from, to, how)?;
             std::fs::remove_file(from).map_err(|e| FileError::new("unlink()", from, e))
         }
         Err(error) => {
@@ -115,16 +116,13 @@ impl Drop for Partial {
     }
 }
 
-/// How much is copied before other connections have their turn, bytes.
-const TURN: u64 = 1 << 20;
-
 /// Copies the file at `from` to `to`, in the place of what is there: first to a name beside it,
 /// which takes its place when all is written. Permissions and time of the last change are kept,
 /// unless `how` has others.
 ///
 /// # Errors
 /// The first call that failed; what was at `to` is still there then.
-pub async fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
+pub fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
     let source = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
     let meta = os::file::fstat(&source).map_err(|e| FileError::new("fstat()", from, e))?;
     let mut name = to.as_os_str().to_owned();
@@ -135,14 +133,7 @@ pub async fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
         os::file::create_new(&name, mode).map_err(|e| FileError::new("open()", &*name, e))?;
     let mut partial = Partial(Some(name.clone()));
     let (mut source, mut target) = (File::from(source), File::from(target));
-    loop {
-        let mut piece = io::Read::take(&mut source, TURN);
-        let copied = io::copy(&mut piece, &mut target);
-        match copied.map_err(|e| FileError::new("write()", &*name, e))? {
-            0 => break,
-            _ => event::task::yield_now().await,
-        }
-    }
+    io::copy(&mut source, &mut target).map_err(|e| FileError::new("write()", &*name, e))?;
     let mtime = Some(how.mtime.unwrap_or(meta.mtime_sec));
     set_facts(&target.into(), &name, Place { mtime, mode: how.mode, dir_mode: None })?;
     match std::fs::rename(&name, to) {
@@ -157,17 +148,6 @@ pub async fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Runs a future that never has to wait for anything but its turn.
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        let mut future = std::pin::pin!(future);
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        loop {
-            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut cx) {
-                return done;
-            }
-        }
-    }
 
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("weir-place-{name}-{}", std::process::id()));
@@ -187,10 +167,10 @@ mod tests {
         let dir = folder("move");
         let (from, to) = (dir.join("a"), dir.join("b/c/d"));
         std::fs::write(&from, b"text").unwrap();
-        let missing = run(place(&from, &to, Place::default())).unwrap_err();
+        let missing = place(&from, &to, Place::default()).unwrap_err();
         assert!(missing.to_string().starts_with("rename() \""), "{missing}");
         let how = Place { mode: Some(0o640), mtime: Some(1_000_000_000), dir_mode: Some(0o700) };
-        run(place(&from, &to, how)).unwrap();
+        place(&from, &to, how).unwrap();
         let meta = os::file::stat(&to).unwrap();
         assert_eq!((meta.mode & 0o777, meta.mtime_sec, meta.size), (0o640, 1_000_000_000, 4));
         assert!(!from.exists());
@@ -201,17 +181,17 @@ mod tests {
     fn a_copy_replaces_the_whole_file_or_nothing() {
         let dir = folder("copy");
         let (from, to) = (dir.join("a"), dir.join("b"));
-        let text = vec![b'x'; (TURN * 2 + 5) as usize];
+        let text = vec![b'x'; 2_000_005];
         std::fs::write(&from, &text).unwrap();
         std::fs::write(&to, b"old").unwrap();
         let fd = os::file::open(&from).unwrap();
         os::file::set_mtime(&fd, 1_000_000_000).unwrap();
-        let failed = run(copy(&dir.join("none"), &to, Place::default())).unwrap_err();
+        let failed = copy(&dir.join("none"), &to, Place::default()).unwrap_err();
         assert!(failed.to_string().starts_with("open() \""), "{failed}");
         assert_eq!(std::fs::read(&to).unwrap(), b"old");
         // A folder cannot be read as a file: nothing is left behind.
-        assert!(run(copy(&dir, &to, Place::default())).is_err());
-        run(copy(&from, &to, Place::default())).unwrap();
+        assert!(copy(&dir, &to, Place::default()).is_err());
+        copy(&from, &to, Place::default()).unwrap();
         assert_eq!(std::fs::read(&to).unwrap(), text);
         assert_eq!(os::file::stat(&to).unwrap().mtime_sec, 1_000_000_000);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);

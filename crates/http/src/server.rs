@@ -54,6 +54,8 @@ pub struct HttpMain {
     /// Variables by id.
     pub(crate) vars: Vec<Var>,
     pub(crate) var_names: crate::vars::Names,
+    /// `$realpath_root` is among them.
+    pub(crate) asks_real_root: bool,
     /// Modules' configuration of scope `Main`.
     pub confs: ConfSet,
     /// What modules do when a worker begins to serve.

@@ -1,6 +1,7 @@
 //! Temporary files: numbered files below a folder, for bodies that do not fit in memory.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -11,6 +12,7 @@ use base::log::Level;
 use mem::{Buf, Chain, FileHandle};
 
 use crate::core_conf::TempPath;
+use crate::files;
 use crate::place::FileError;
 
 /// What becomes of a temporary file's name.
@@ -50,7 +52,7 @@ impl TempFile {
                 made = os::file::create_new(&path, mode);
             }
             match made {
-                Ok(fd) => return TempFile::made(fd.into(), path, keep),
+                Ok(fd) => return TempFile::made(fd, path, keep),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(FileError::new("open()", path, error)),
             }
@@ -59,7 +61,9 @@ impl TempFile {
         Err(FileError::new("open()", &*folder.path, error))
     }
 
-    fn made(fd: FileHandle, path: PathBuf, keep: Keep) -> Result<TempFile, FileError> {
+    fn made(fd: OwnedFd, path: PathBuf, keep: Keep) -> Result<TempFile, FileError> {
+        let slow = !files::lies_near(&fd);
+        let fd = FileHandle::temporary(fd, slow, files::close);
         if keep == Keep::Nameless
             && let Err(error) = std::fs::remove_file(&path)
         {
@@ -142,11 +146,20 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if self.keep != Keep::Named {
-            return;
+        if self.keep == Keep::Named {
+            let name = Name(std::mem::take(&mut self.path));
+            event::pool::elsewhere(move || drop(name));
         }
-        if let Err(e) = std::fs::remove_file(&self.path) {
-            let (path, e) = (self.path.display(), base::log::os_error(&e));
+    }
+}
+
+/// The name of a file that goes with the value: in a thread, or, where that cannot be had, here.
+struct Name(PathBuf);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_file(&self.0) {
+            let (path, e) = (self.0.display(), base::log::os_error(&e));
             base::log!(base::log::default(), Level::Crit, None, "unlink() \"{path}\" failed {e}");
         }
     }

@@ -313,6 +313,13 @@ pub(crate) struct Names {
     prefixes: Vec<Defined>,
 }
 
+impl Names {
+    /// Whether the configuration names this variable.
+    pub fn names(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+}
+
 impl VarNames for Registry {
     fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError> {
         // `${1}`, for a group that a digit follows.

@@ -14,6 +14,7 @@ struct Inner {
     fd: Option<OwnedFd>,
     direct: bool,
     key: u64,
+    slow: bool,
     close: Option<fn(OwnedFd)>,
 }
 
@@ -23,7 +24,14 @@ impl FileHandle {
     /// of the network, or made by a process, on which reading what is in memory, and closing, may
     /// wait all the same.
     pub fn new(fd: OwnedFd, key: u64, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
-        FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, close }))
+        FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, slow: close.is_some(), close }))
+    }
+
+    /// A file whose blocks are freed when it is closed, which may wait wherever it lies: `close`
+    /// takes care of it. `slow`: it lies on a slow file system.
+    pub fn temporary(fd: OwnedFd, slow: bool, close: fn(OwnedFd)) -> FileHandle {
+        let (direct, key, close) = (false, 0, Some(close));
+        FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, slow, close }))
     }
 
     /// A number that other handles of the same file on disk have too; 0 for none.
@@ -38,7 +46,7 @@ impl FileHandle {
 
     /// Whether it lies on a slow file system.
     pub fn is_slow(&self) -> bool {
-        self.0.close.is_some()
+        self.0.slow
     }
 
     /// Whether it is the same handle, or a clone of it.

@@ -107,6 +107,11 @@ pub fn find(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
 }
 
+/// Where an open file lies, as a path without links. Asks no disk.
+pub fn path_of(fd: impl AsFd) -> io::Result<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
+
 /// As [`find`], waiting for the disk where need be.
 pub fn find_waiting(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)

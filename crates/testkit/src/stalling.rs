@@ -379,12 +379,15 @@ fn answer(shared: &Shared, question: &Question<'_>) -> Option<Result<Vec<u8>, i3
         op::OPEN | op::OPENDIR => open_out(&mut out),
         op::READ | op::WRITE => return Some(move_bytes(state, question)),
         op::READDIR if u64_at(body, 8) == 0 => {
-            for (i, (name, &ino)) in state.node(node).names.iter().enumerate() {
+            let list = state.node(node).names.clone();
+            for (i, (name, ino)) in list.into_iter().enumerate() {
+                let (dt_dir, dt_reg) = (4u32, 8u32);
+                let kind = if state.node(ino).is_dir { dt_dir } else { dt_reg };
                 out.extend_from_slice(&ino.to_ne_bytes());
                 out.extend_from_slice(&(i as u64 + 1).to_ne_bytes());
                 out.extend_from_slice(&(name.len() as u32).to_ne_bytes());
-                out.extend_from_slice(&0u32.to_ne_bytes());
-                out.extend_from_slice(name);
+                out.extend_from_slice(&kind.to_ne_bytes());
+                out.extend_from_slice(&name);
                 out.resize(out.len().next_multiple_of(8), 0);
             }
         }

@@ -16,6 +16,7 @@ use http::cx::Cx;
 use http::files::{self, FilePath, OpenFile};
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
+use mem::FileHandle;
 use proto::h1::Method;
 
 use crate::static_file::ENOENT;
@@ -123,7 +124,7 @@ impl PhaseHandler for Handler {
                     return Step::Now(decide(r, &realm, right));
                 }
             }
-            Poll::Pending => {}
+            Poll::Ready(Found::Long(_)) | Poll::Pending => {}
         }
         Step::Wait(Box::pin(self.slowly(r, realm)))
     }
@@ -134,10 +135,12 @@ enum Found {
     /// Nothing, which decides.
     Decided(Verdict),
     Hash(Vec<u8>),
+    /// It is long, and has to be read.
+    Long(FileHandle),
 }
 
 impl Handler {
-    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<Found> {
+    fn path(&self, r: &mut Request) -> FilePath {
         let mut path = FilePath::new();
         self.file.eval_into(r, &mut path);
         if path.first() != Some(&b'/') {
@@ -149,8 +152,20 @@ impl Handler {
             full.extend_from_slice(&path);
             path = full;
         }
+        path
+    }
+
+    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<Found> {
+        let path = self.path(r);
         let hash = match ready!(files::try_open_plain(r, &path)) {
-            Ok(file) => find(r, &path, &file),
+            Ok(OpenFile { content: Some(text), .. }) => {
+                Ok(r.basic_credentials().and_then(|c| find_in(&text, c.user()).map(<[u8]>::to_vec)))
+            }
+            Ok(OpenFile { fd: Some(fd), .. }) => return Poll::Ready(Found::Long(fd)),
+            Ok(_) => {
+                const EISDIR: i32 = 21;
+                Err(unread(r, &std::io::Error::from_raw_os_error(EISDIR), &path))
+            }
             Err(e) => {
                 let missing = e.errno() == Some(ENOENT);
                 let level = if missing { Level::Error } else { Level::Crit };
@@ -160,23 +175,44 @@ impl Handler {
         };
         Poll::Ready(match hash {
             Ok(Some(hash)) => Found::Hash(hash),
-            Ok(None) => {
-                if let Some(c) = r.basic_credentials() {
-                    let (user, path) = (lossy(c.user()), lossy(&path));
-                    let m = format_args!("user \"{user}\" was not found in \"{path}\"");
-                    r.log(Level::Error, m);
-                }
-                Found::Decided(ask(r, realm))
-            }
+            Ok(None) => Found::Decided(self.nobody(r, realm)),
             Err(v) => Found::Decided(v),
         })
     }
 
+    /// The file knows no such user.
+    fn nobody(&self, r: &mut Request, realm: &Bytes) -> Verdict {
+        let path = self.path(r);
+        if let Some(c) = r.basic_credentials() {
+            let (user, path) = (lossy(c.user()), lossy(&path));
+            let m = format_args!("user \"{user}\" was not found in \"{path}\"");
+            r.log(Level::Error, m);
+        }
+        ask(r, realm)
+    }
+
+    /// Looks the user up in a file that is read for it.
+    async fn read(&self, r: &mut Request, realm: &Bytes, fd: FileHandle) -> Found {
+        let user = r.basic_credentials().map(|c| c.user().to_vec()).unwrap_or_default();
+        let done = r.on_disk(move || find(&fd, &user)).await;
+        let path = self.path(r);
+        match done.and_then(|found| found) {
+            Ok(Some(hash)) => Found::Hash(hash),
+            Ok(None) => Found::Decided(self.nobody(r, realm)),
+            Err(e) => Found::Decided(unread(r, &e, &path)),
+        }
+    }
+
     /// The same where the file is not at hand, or the hash takes longer than a worker may.
     async fn slowly(&self, r: &mut Request, realm: Bytes) -> Verdict {
-        let hash = match files::asking(r, |r| self.look_up(r, &realm)).await {
-            Found::Decided(v) => return v,
+        let mut found = files::asking(r, |r| self.look_up(r, &realm)).await;
+        if let Found::Long(fd) = found {
+            found = self.read(r, &realm, fd).await;
+        }
+        let hash = match found {
             Found::Hash(hash) => hash,
+            Found::Decided(v) => return v,
+            Found::Long(_) => return Verdict::Status(500),
         };
         if let Check::Done(right) = at_once(r, &hash) {
             return decide(r, &realm, right);
@@ -249,27 +285,21 @@ fn ask(r: &mut Request, realm: &Bytes) -> Verdict {
     Verdict::Status(401)
 }
 
-/// The hash that the file has for the user, if it has one.
-fn find(r: &Request, path: &[u8], file: &OpenFile) -> Result<Option<Vec<u8>>, Verdict> {
+/// The file could not be read.
+fn unread(r: &Request, e: &std::io::Error, path: &[u8]) -> Verdict {
+    r.log_os(Level::Crit, format_args!("read() \"{}\"", lossy(path)), e);
+    Verdict::Status(500)
+}
+
+/// The hash that a long file has for the user, if it has one. Waits for the disk.
+fn find(fd: &FileHandle, user: &[u8]) -> std::io::Result<Option<Vec<u8>>> {
     const CHUNK: usize = 64 << 10;
-    let Some(c) = r.basic_credentials() else { return Ok(None) };
-    if let Some(content) = &file.content {
-        return Ok(find_in(content, c.user()).map(<[u8]>::to_vec));
-    }
-    // A long file is read in pieces; what is left of the last line goes before the next piece.
+    // Read in pieces; what is left of the last line goes before the next piece.
     let (mut held, mut at) = (Vec::new(), 0);
-    let failed = |e: std::io::Error| {
-        r.log_os(Level::Crit, format_args!("read() \"{}\"", lossy(path)), &e);
-        Verdict::Status(500)
-    };
-    let Some(fd) = &file.fd else {
-        const EISDIR: i32 = 21;
-        return Err(failed(std::io::Error::from_raw_os_error(EISDIR)));
-    };
     loop {
         let from = held.len();
         held.resize(from + CHUNK, 0);
-        let n = os::file::read_at(fd.as_ref(), &mut held[from..], at).map_err(failed)?;
+        let n = os::file::read_at(fd, &mut held[from..], at)?;
         held.truncate(from + n);
         at += n as u64;
         let whole = match (n, memchr::memrchr(b'\n', &held)) {
@@ -277,7 +307,7 @@ fn find(r: &Request, path: &[u8], file: &OpenFile) -> Result<Option<Vec<u8>>, Ve
             (_, Some(end)) => end + 1,
             (_, None) => 0,
         };
-        if let Some(hash) = find_in(&held[..whole], c.user()) {
+        if let Some(hash) = find_in(&held[..whole], user) {
             return Ok(Some(hash.to_vec()));
         }
         if n == 0 {

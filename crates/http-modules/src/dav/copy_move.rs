@@ -4,39 +4,45 @@ use std::io;
 use std::path::Path;
 
 use base::log::Level;
-use http::files::FilePath;
 use http::module::Verdict;
 use http::place::{Place, copy, dir_mode, place};
 use http::request::Request;
 use proto::h1::{FieldId, Method};
 
-use super::{Dav, Depth, body_refused, depth, failed, is_collection, path_of, refused, tree};
+use super::work::{self, Notes};
+use super::{Dav, Depth, body_refused, depth, is_collection, path_of, refused, tree};
 
 /// What goes where.
 struct Job {
-    from: FilePath,
-    to: FilePath,
+    from: Vec<u8>,
+    to: Vec<u8>,
     /// Both end in a slash in the request; the paths here do not.
     collection: bool,
     overwrite: bool,
+    is_move: bool,
+    /// The permissions of folders that are made on the way to a file.
+    dir_mode: u32,
+    /// The URI, and what is said where the target is a collection and the source is none.
+    uri: String,
+    not_into: String,
 }
 
 pub(super) async fn run(dav: &Dav, r: &mut Request) -> Verdict {
     if let Some(v) = body_refused(r, "COPY and MOVE with body are") {
         return v;
     }
-    let job = match job(r) {
+    let job = match job(dav, r) {
         Ok(job) => job,
         Err(v) => return v,
     };
-    match carry_out(dav, r, &job).await {
+    match work::run(r, move |notes| carry_out(&job, notes)).await {
         Ok(status) => Verdict::Status(status),
         Err(v) => v,
     }
 }
 
 /// Reads the request's fields and checks the paths with one another.
-fn job(r: &mut Request) -> Result<Job, Verdict> {
+fn job(dav: &Dav, r: &mut Request) -> Result<Job, Verdict> {
     let (uri, said) = destination(r)?;
     let collection = is_collection(&r.uri);
     if collection != is_collection(&uri) {
@@ -78,7 +84,16 @@ fn job(r: &mut Request) -> Result<Job, Verdict> {
         }
     }
     apart(r, &from, &to, collection, &said)?;
-    Ok(Job { from, to, collection, overwrite })
+    Ok(Job {
+        from: from.to_vec(),
+        to: to.to_vec(),
+        collection,
+        overwrite,
+        is_move: r.method == Method::Move,
+        dir_mode: dir_mode(dav.access),
+        uri: base::log::lossy(&r.uri).into_owned(),
+        not_into: not_into(r, &said),
+    })
 }
 
 /// The path that `Destination` names, decoded, and the field as sent.
@@ -150,7 +165,7 @@ fn apart(r: &Request, from: &[u8], to: &[u8], collection: bool, said: &str) -> R
         return Err(refused(r, 403, &m));
     }
     if collection && (is_inside(from, to) || is_inside(to, from)) {
-        return Err(not_into(r, 403, said));
+        return Err(refused(r, 403, &not_into(r, said)));
     }
     Ok(())
 }
@@ -159,27 +174,26 @@ fn is_inside(path: &[u8], folder: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/') || folder == b"/")
 }
 
-fn not_into(r: &Request, status: u16, said: &str) -> Verdict {
+fn not_into(r: &Request, said: &str) -> String {
     let (own, method) = (base::log::lossy(&r.uri), r.method.name());
-    refused(r, status, &format!("\"{own}\" could not be {method}ed to collection \"{said}\""))
+    format!("\"{own}\" could not be {method}ed to collection \"{said}\"")
 }
 
 /// Does it; the status of the answer.
-async fn carry_out(dav: &Dav, r: &Request, job: &Job) -> Result<u16, Verdict> {
+fn carry_out(job: &Job, notes: &mut Notes) -> Result<u16, u16> {
     let (from, to) = (path_of(&job.from), path_of(&job.to));
     let there = match os::file::lstat(to) {
         Ok(meta) => Some(meta),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) => return Err(failed(r, "lstat()", to, &e, 404)),
+        Err(e) => return Err(notes.failed("lstat()", to, e, 404)),
     };
     if let Some(meta) = &there {
         if meta.is_dir() && !job.collection {
-            let said = r.header(FieldId::Destination).unwrap_or_default();
-            return Err(not_into(r, 409, &base::log::lossy(said)));
+            return Err(notes.refused(409, job.not_into.clone()));
         }
         if !job.overwrite {
             let m = format!("\"{}\" could not be created (17: File exists)", to.display());
-            return Err(refused(r, 412, &m));
+            return Err(notes.refused(412, m));
         }
     }
     // With the slash, as asked for: what ends in one is a folder, or it is not there.
@@ -187,46 +201,37 @@ async fn carry_out(dav: &Dav, r: &Request, job: &Job) -> Result<u16, Verdict> {
     if job.collection {
         asked.push(b'/');
     }
-    let source = os::file::lstat(path_of(&asked));
-    let source = source.map_err(|e| failed(r, "lstat()", path_of(&asked), &e, 404))?;
+    let source = os::file::lstat(path_of(&asked))
+        .map_err(|e| notes.failed("lstat()", path_of(&asked), e, 404))?;
     if !source.is_dir() {
-        return file(dav, r, from, to).await;
+        return file(job, from, to, notes);
     }
     if !job.collection {
-        let own = base::log::lossy(&r.uri);
-        return Err(refused(r, 400, &format!("\"{own}\" is collection")));
+        return Err(notes.refused(400, format!("\"{}\" is collection", job.uri)));
     }
     if let Some(meta) = there {
-        tree::delete(r, to, meta.is_dir()).await?;
+        tree::delete(to, meta.is_dir(), notes)?;
     }
-    folder(r, from, to).await
+    folder(job, from, to, notes)
 }
 
-async fn file(dav: &Dav, r: &Request, from: &Path, to: &Path) -> Result<u16, Verdict> {
-    let done = if r.method == Method::Move {
-        let dir_mode = Some(dir_mode(dav.access));
-        place(from, to, Place { dir_mode, ..Place::default() }).await
+fn file(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u16> {
+    let done = if job.is_move {
+        place(from, to, Place { dir_mode: Some(job.dir_mode), ..Place::default() })
     } else {
-        copy(from, to, Place::default()).await
+        copy(from, to, Place::default())
     };
-    match done {
-        Ok(()) => Ok(204),
-        Err(e) => {
-            r.log(Level::Crit, format_args!("{e}"));
-            Err(Verdict::Status(500))
-        }
-    }
+    done.map(|()| 204).map_err(|e| notes.broken(e.to_string()))
 }
 
-async fn folder(r: &Request, from: &Path, to: &Path) -> Result<u16, Verdict> {
-    let is_move = r.method == Method::Move;
-    if is_move && std::fs::rename(from, to).is_ok() {
+fn folder(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u16> {
+    if job.is_move && std::fs::rename(from, to).is_ok() {
         return Ok(201);
     }
-    tree::copy_folder(from, to).map_err(|e| failed(r, "mkdir()", to, &e, 404))?;
-    tree::copy_into(r, from, to).await?;
-    if is_move {
-        tree::delete(r, from, true).await?;
+    tree::copy_folder(from, to).map_err(|e| notes.failed("mkdir()", to, e, 404))?;
+    tree::copy_into(from, to, notes)?;
+    if job.is_move {
+        tree::delete(from, true, notes)?;
     }
     Ok(201)
 }

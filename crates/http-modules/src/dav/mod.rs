@@ -2,6 +2,7 @@
 
 mod copy_move;
 mod tree;
+mod work;
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,8 +21,10 @@ use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::place::{Place, dir_mode, place};
 use http::request::Request;
-use http::temp_file::Keep;
+use http::temp_file::{Keep, TempFile};
 use proto::h1::{FieldId, Method};
+
+use self::work::Notes;
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -134,7 +137,7 @@ impl PhaseHandler for Dav {
         match r.method {
             Method::Put => Step::Wait(Box::pin(self.put(r))),
             Method::Delete => Step::Wait(Box::pin(self.delete(r))),
-            Method::Mkcol => self.mkcol(r).into(),
+            Method::Mkcol => Step::Wait(Box::pin(self.mkcol(r))),
             _ => Step::Wait(Box::pin(copy_move::run(self, r))),
         }
     }
@@ -167,27 +170,6 @@ fn body_refused(r: &Request, who: &str) -> Option<Verdict> {
     r.head.has_body().then(|| refused(r, 415, &format!("{who} unsupported")))
 }
 
-/// Logs a failed call and gives the status that tells of it; `missing` is the one for a path that
-/// is not there.
-fn failed(r: &Request, what: &str, path: &Path, e: &io::Error, missing: u16) -> Verdict {
-    const EPERM: i32 = 1;
-    const ENOENT: i32 = 2;
-    const EACCES: i32 = 13;
-    const EEXIST: i32 = 17;
-    const ENOTDIR: i32 = 20;
-    const ENOSPC: i32 = 28;
-    const ENAMETOOLONG: i32 = 36;
-    let (level, status) = match e.raw_os_error() {
-        Some(ENOENT | ENOTDIR | ENAMETOOLONG) => (Level::Error, missing),
-        Some(EACCES | EPERM) => (Level::Error, 403),
-        Some(EEXIST) => (Level::Error, 405),
-        Some(ENOSPC) => (Level::Crit, 507),
-        _ => (Level::Crit, 500),
-    };
-    r.log_os(level, format_args!("{what} \"{}\"", path.display()), e);
-    Verdict::Status(status)
-}
-
 /// 201 with the address of what was made.
 fn created(r: &mut Request) {
     let mut to = Vec::with_capacity(r.uri.len());
@@ -204,18 +186,21 @@ enum Depth {
     Invalid,
 }
 
-fn depth(r: &Request, usual: Depth) -> Depth {
-    match r.header(FieldId::Depth) {
-        None => usual,
-        Some(b"0") => Depth::Zero,
-        Some(b"1") => Depth::One,
-        Some(b"infinity") => Depth::Infinity,
-        Some(other) => {
+fn said(r: &Request) -> Option<Depth> {
+    Some(match r.header(FieldId::Depth)? {
+        b"0" => Depth::Zero,
+        b"1" => Depth::One,
+        b"infinity" => Depth::Infinity,
+        other => {
             let other = base::log::lossy(other);
             r.log(Level::Error, format_args!("client sent invalid \"Depth\" header: \"{other}\""));
             Depth::Invalid
         }
-    }
+    })
+}
+
+fn depth(r: &Request, usual: Depth) -> Depth {
+    said(r).unwrap_or(usual)
 }
 
 /// How many slashes a URI has, up to the one that makes it deep enough; `Err` if none does.
@@ -242,51 +227,48 @@ impl Dav {
         if let Err(v) = r.read_body_to_file(how).await {
             return v;
         }
-        let Some(mut file) = r.take_body_file() else {
+        let Some(file) = r.take_body_file() else {
             return refused(r, 500, "PUT request body must be in a file");
         };
-        let path = r.map_path();
-        let path = path_of(&path);
-        let there = os::file::stat(path);
-        if there.as_ref().is_ok_and(os::file::FileMeta::is_dir) {
-            let m = format!("\"{}\" could not be created (21: Is a directory)", path.display());
-            return refused(r, 409, &m);
-        }
+        let path = r.map_path().to_vec();
         let how = Place {
             mode: Some(self.access),
             mtime: r.header(FieldId::Date).and_then(base::time::parse_http_date),
             dir_mode: self.create_full_put_path.then(|| dir_mode(self.access)),
         };
-        if let Err(e) = place(file.path(), path, how).await {
-            r.log(Level::Crit, format_args!("{e}"));
-            return Verdict::Status(500);
+        match work::run(r, move |notes| put(file, path_of(&path), how, notes)).await {
+            Err(v) => v,
+            Ok(status) => {
+                r.out.status = status;
+                if status == 201 {
+                    created(r);
+                    r.out.content_length = Some(0);
+                }
+                Verdict::Done
+            }
         }
-        file.moved();
-        if there.is_ok() {
-            r.out.status = 204;
-            return Verdict::Done;
-        }
-        created(r);
-        r.out.status = 201;
-        r.out.content_length = Some(0);
-        Verdict::Done
     }
 
-    fn mkcol(&self, r: &mut Request) -> Verdict {
+    async fn mkcol(&self, r: &mut Request) -> Verdict {
         if let Some(v) = body_refused(r, "MKCOL with body is") {
             return v;
         }
         if !is_collection(&r.uri) {
             return refused(r, 409, "MKCOL can create a collection only");
         }
-        let path = r.map_path();
-        let path = path_of(trimmed(&path));
-        match std::fs::DirBuilder::new().mode(dir_mode(self.access)).create(path) {
-            Ok(()) => {
+        let path = r.map_path().to_vec();
+        let mode = dir_mode(self.access);
+        let task = move |notes: &mut Notes| {
+            let path = path_of(trimmed(&path));
+            let made = std::fs::DirBuilder::new().mode(mode).create(path);
+            made.map(|()| 201).map_err(|e| notes.failed("mkdir()", path, e, 409))
+        };
+        match work::run(r, task).await {
+            Ok(status) => {
                 created(r);
-                Verdict::Status(201)
+                Verdict::Status(status)
             }
-            Err(e) => failed(r, "mkdir()", path, &e, 409),
+            Err(v) => v,
         }
     }
 
@@ -299,30 +281,53 @@ impl Dav {
         {
             return refused(r, 409, &format!("insufficient URI depth:{depth} to DELETE"));
         }
-        let path = r.map_path();
-        let meta = match os::file::lstat(path_of(&path)) {
-            Ok(m) => m,
-            Err(e) => {
-                let missing = if e.kind() == io::ErrorKind::NotADirectory { 409 } else { 404 };
-                return failed(r, "lstat()", path_of(&path), &e, missing);
-            }
-        };
-        if meta.is_dir() {
-            if !is_collection(&r.uri) {
-                let path = path_of(&path).display();
-                return refused(r, 409, &format!("DELETE \"{path}\" failed (21: Is a directory)"));
-            }
-            if depth(r, Depth::Infinity) != Depth::Infinity {
-                return refused(r, 400, "\"Depth\" header must be infinity");
-            }
-        } else if !matches!(depth(r, Depth::Zero), Depth::Zero | Depth::Infinity) {
-            return refused(r, 400, "\"Depth\" header must be 0 or infinity");
-        }
-        match tree::delete(r, path_of(trimmed(&path)), meta.is_dir()).await {
-            Ok(()) => Verdict::Status(204),
+        let (path, collection, depth) = (r.map_path().to_vec(), is_collection(&r.uri), said(r));
+        let task = move |notes: &mut Notes| delete(path_of(&path), collection, depth, notes);
+        match work::run(r, task).await {
+            Ok(status) => Verdict::Status(status),
             Err(v) => v,
         }
     }
+}
+
+/// Gives what was sent its place; the status.
+fn put(mut file: TempFile, path: &Path, how: Place, notes: &mut Notes) -> Result<u16, u16> {
+    let there = os::file::stat(path);
+    if there.as_ref().is_ok_and(os::file::FileMeta::is_dir) {
+        let m = format!("\"{}\" could not be created (21: Is a directory)", path.display());
+        return Err(notes.refused(409, m));
+    }
+    place(file.path(), path, how).map_err(|e| notes.broken(e.to_string()))?;
+    file.moved();
+    Ok(if there.is_ok() { 204 } else { 201 })
+}
+
+fn delete(
+    path: &Path,
+    collection: bool,
+    depth: Option<Depth>,
+    notes: &mut Notes,
+) -> Result<u16, u16> {
+    let meta = match os::file::lstat(path) {
+        Ok(m) => m,
+        Err(e) => {
+            let missing = if e.kind() == io::ErrorKind::NotADirectory { 409 } else { 404 };
+            return Err(notes.failed("lstat()", path, e, missing));
+        }
+    };
+    if meta.is_dir() {
+        if !collection {
+            let m = format!("DELETE \"{}\" failed (21: Is a directory)", path.display());
+            return Err(notes.refused(409, m));
+        }
+        if depth.unwrap_or(Depth::Infinity) != Depth::Infinity {
+            return Err(notes.refused(400, "\"Depth\" header must be infinity".to_owned()));
+        }
+    } else if !matches!(depth.unwrap_or(Depth::Zero), Depth::Zero | Depth::Infinity) {
+        return Err(notes.refused(400, "\"Depth\" header must be 0 or infinity".to_owned()));
+    }
+    tree::delete(path_of(trimmed(path.as_os_str().as_bytes())), meta.is_dir(), notes)?;
+    Ok(204)
 }
 
 #[cfg(test)]

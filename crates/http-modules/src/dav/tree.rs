@@ -1,5 +1,4 @@
-//! Folders with all that is in them: deleting and copying. Others have their turn after each folder
-//! and each large file.
+//! Folders with all that is in them: deleting and copying. Runs in a thread.
 
 use std::fs::DirEntry;
 use std::io;
@@ -7,11 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use base::log::Level;
-use http::module::Verdict;
 use http::place::{Place, copy};
-use http::request::Request;
 
-use super::failed;
+use super::work::Notes;
 
 /// A step of a walk through a tree.
 enum Visit {
@@ -29,10 +26,10 @@ fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
 /// the rest removed all the same.
 ///
 /// # Errors
-/// The answer: the folder cannot be read, or is not empty in the end.
-pub(super) async fn delete(r: &Request, path: &Path, is_dir: bool) -> Result<(), Verdict> {
+/// The status: the folder cannot be read, or is not empty in the end.
+pub(super) fn delete(path: &Path, is_dir: bool, notes: &mut Notes) -> Result<(), u16> {
     if !is_dir {
-        return std::fs::remove_file(path).map_err(|e| failed(r, "unlink()", path, &e, 404));
+        return std::fs::remove_file(path).map_err(|e| notes.failed("unlink()", path, e, 404));
     }
     let mut steps = vec![Visit::Enter(path.to_owned())];
     while let Some(step) = steps.pop() {
@@ -41,9 +38,9 @@ pub(super) async fn delete(r: &Request, path: &Path, is_dir: bool) -> Result<(),
                 let inside = match entries(&dir) {
                     Ok(list) => list,
                     Err(e) => {
-                        unread(r, &dir, &e);
+                        notes.trouble(Level::Crit, "opendir()", &dir, e);
                         if dir == path {
-                            return Err(Verdict::Status(500));
+                            return Err(500);
                         }
                         continue;
                     }
@@ -54,14 +51,13 @@ pub(super) async fn delete(r: &Request, path: &Path, is_dir: bool) -> Result<(),
                     if entry.file_type().is_ok_and(|t| t.is_dir()) {
                         steps.push(Visit::Enter(inner));
                     } else if let Err(e) = std::fs::remove_file(&inner) {
-                        let _ = failed(r, "unlink()", &inner, &e, 404);
+                        notes.failed("unlink()", &inner, e, 404);
                     }
                 }
-                event::task::yield_now().await;
             }
             Visit::Leave(dir) => {
                 if let Err(e) = std::fs::remove_dir(&dir) {
-                    let status = failed(r, "rmdir()", &dir, &e, 404);
+                    let status = notes.failed("rmdir()", &dir, e, 404);
                     if dir == path {
                         return Err(status);
                     }
@@ -76,8 +72,8 @@ pub(super) async fn delete(r: &Request, path: &Path, is_dir: bool) -> Result<(),
 /// folders, but no links and devices. What cannot be copied is logged.
 ///
 /// # Errors
-/// The answer: the folder cannot be read.
-pub(super) async fn copy_into(r: &Request, from: &Path, to: &Path) -> Result<(), Verdict> {
+/// The status: the folder cannot be read.
+pub(super) fn copy_into(from: &Path, to: &Path, notes: &mut Notes) -> Result<(), u16> {
     let mut steps = vec![Visit::Enter(from.to_owned())];
     while let Some(step) = steps.pop() {
         match step {
@@ -85,35 +81,34 @@ pub(super) async fn copy_into(r: &Request, from: &Path, to: &Path) -> Result<(),
                 let inside = match entries(&dir) {
                     Ok(list) => list,
                     Err(e) => {
-                        unread(r, &dir, &e);
+                        notes.trouble(Level::Crit, "opendir()", &dir, e);
                         if dir == from {
-                            return Err(Verdict::Status(500));
+                            return Err(500);
                         }
                         continue;
                     }
                 };
                 for entry in inside {
-                    visit(r, from, to, &entry, &mut steps).await;
+                    visit(from, to, &entry, &mut steps, notes);
                 }
-                event::task::yield_now().await;
             }
-            Visit::Leave(dir) => keep_time(r, &dir, &moved(from, to, &dir)),
+            Visit::Leave(dir) => keep_time(&dir, &moved(from, to, &dir), notes),
         }
     }
     Ok(())
 }
 
-async fn visit(r: &Request, from: &Path, to: &Path, entry: &DirEntry, steps: &mut Vec<Visit>) {
+fn visit(from: &Path, to: &Path, entry: &DirEntry, steps: &mut Vec<Visit>, notes: &mut Notes) {
     let path = entry.path();
     let target = moved(from, to, &path);
     let Ok(kind) = entry.file_type() else { return };
     if kind.is_file() {
-        if let Err(e) = copy(&path, &target, Place::default()).await {
-            r.log(Level::Crit, format_args!("{e}"));
+        if let Err(e) = copy(&path, &target, Place::default()) {
+            notes.broken(e.to_string());
         }
     } else if kind.is_dir() {
         if let Err(e) = copy_folder(&path, &target) {
-            let _ = failed(r, "mkdir()", &target, &e, 404);
+            notes.failed("mkdir()", &target, e, 404);
         }
         steps.push(Visit::Leave(path.clone()));
         steps.push(Visit::Enter(path));
@@ -135,16 +130,12 @@ fn moved(from: &Path, to: &Path, path: &Path) -> PathBuf {
 }
 
 /// Gives a copied folder the time of its original, now that nothing more comes into it.
-fn keep_time(r: &Request, from: &Path, to: &Path) {
+fn keep_time(from: &Path, to: &Path, notes: &mut Notes) {
     let set = || {
         let meta = os::file::stat(from)?;
         os::file::set_mtime(os::file::open(to)?, meta.mtime_sec)
     };
     if let Err(e) = set() {
-        r.log_os(Level::Alert, format_args!("futimens() \"{}\"", to.display()), &e);
+        notes.trouble(Level::Alert, "futimens()", to, e);
     }
-}
-
-fn unread(r: &Request, dir: &Path, e: &io::Error) {
-    r.log_os(Level::Crit, format_args!("opendir() \"{}\"", dir.display()), e);
 }

@@ -199,7 +199,11 @@ impl Request {
             Some(file) => Ok(file),
             None => TempFile::create(&folder, how.keep, how.mode),
         };
-        let (file, done) = match self.writing_pool() {
+        let pool = self.writing_pool().map_err(|_| {
+            let error = io::Error::other("no thread pool");
+            FileError::new("pwrite()", &*self.loc.core.client_body_temp_path.path, error)
+        })?;
+        let (file, done) = match pool {
             None => {
                 let mut file = make(file)?;
                 let done = file.append(&mut data);
@@ -234,14 +238,6 @@ impl Request {
         }
         self.body.file = Some(file);
         done
-    }
-
-    /// The pool that writes temporary files; `None` where the worker does.
-    fn writing_pool(&mut self) -> Option<event::Pool> {
-        match self.loc.core.aio_write {
-            true => self.pool().ok().flatten(),
-            false => None,
-        }
     }
 
     /// Tells a client that waits for it to go on, if none of the body came yet (RFC 9110 section

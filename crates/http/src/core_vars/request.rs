@@ -163,7 +163,7 @@ pub(super) fn document_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub(super) fn realpath_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let mut root = Vec::new();
     r.root_into(&mut root);
-    match std::fs::canonicalize(std::ffi::OsStr::from_bytes(&root)) {
+    match crate::files::real_root(r, &root) {
         Ok(real) => {
             out.extend_from_slice(real.as_os_str().as_bytes());
             true

@@ -280,6 +280,8 @@ fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
         };
         match meta {
             Ok(m) => listing.entries.push(DirEntry { name, kind: m.kind, meta: Some(m) }),
+            // Removed since the folder was read.
+            Err(e) if e.raw_os_error() == Some(ENOENT) => {}
             Err(e) => listing.failed.push((name, e)),
         }
     }

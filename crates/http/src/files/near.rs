@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -202,6 +202,14 @@ pub(super) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
     }
     walked(path);
     Poll::Ready(Ok(meta))
+}
+
+/// What `path` leads to, as a path without links, if that is in memory.
+pub(super) fn real_path(path: &[u8]) -> Poll<io::Result<PathBuf>> {
+    if disk_is_cold() || !Probes::here().open {
+        return Poll::Pending;
+    }
+    answer(probe::find(super::door::path_of(path)).and_then(probe::path_of))
 }
 
 /// `None`: it has to be waited for. Nothing of the file system itself is called here that could

@@ -4,21 +4,21 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
-use event::Deadline;
-use mem::{Buf, Chain, Page};
+use event::{Deadline, Pool};
+use mem::{Buf, Chain, FileHandle, Page};
 
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
 use super::wire::{Either, client_end, either_if};
 use super::{Progress, Protocol, Sink};
+use crate::aio::NoPool;
+use crate::core_conf::TempPath;
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
 use crate::place::FileError;
 use crate::request::Request;
@@ -38,11 +38,15 @@ pub(crate) enum Fail {
 struct Spill {
     file: TempFile,
     given: u64,
-    /// The same file for threads of the pool.
-    shared: Arc<OwnedFd>,
 }
 
 impl Spill {
+    /// Makes the file. Waits for the disk.
+    fn make(folder: &TempPath) -> Result<Spill, FileError> {
+        let file = TempFile::create(folder, Keep::Nameless, 0o600)?;
+        Ok(Spill { file, given: 0 })
+    }
+
     fn left(&self) -> u64 {
         self.file.len() - self.given
     }
@@ -57,8 +61,9 @@ impl Spill {
     }
 }
 
-/// A write to a file in a thread of the pool: how many bytes it wrote.
-type Writing = Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+/// A write to a file in a thread of the pool: the file, if it was made for it, and how many bytes
+/// were written.
+type Writing = Pin<Box<dyn Future<Output = Result<(Option<Spill>, u64), FileError>>>>;
 
 /// How much of a file is given to the client at once.
 const FILE_PIECE: u64 = 1 << 20;
@@ -79,6 +84,8 @@ pub(crate) struct Source {
     spill: Option<Spill>,
     /// Bytes on their way to the file; they come before what is in `sink`.
     writing: Option<Writing>,
+    /// The pool that writes; `None` where the worker does.
+    pool: Option<Pool>,
     /// A file was made that the log does not tell of yet.
     made_file: bool,
     /// Bytes received that the request's state does not know of yet.
@@ -114,6 +121,8 @@ impl Source {
             failed: None,
             spill: None,
             writing: None,
+            // Where the pool that a variable names is not there, that was logged.
+            pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
             made_file: false,
             fresh: 0,
             total: 0,
@@ -304,32 +313,44 @@ impl Source {
         if in_file + self.sink.out.len() > most || self.failed.is_some() {
             return false;
         }
-        if let Err(e) = self.write_file() {
-            self.failed = Some(Fail::File(e));
-        }
-        self.failed.is_none()
+        self.write_file();
+        true
     }
 
-    /// Gives what is in memory to a thread that writes it behind what is in the file.
-    fn write_file(&mut self) -> Result<(), FileError> {
-        let s = match &mut self.spill {
-            Some(s) => s,
-            None => {
-                let file = TempFile::create(&self.conf.temp_path, Keep::Nameless, 0o600)?;
-                let fd = os::fd::dup(file.handle())
-                    .map_err(|e| FileError::new("dup()", file.path(), e))?;
-                self.made_file = true;
-                self.spill.insert(Spill { file, given: 0, shared: Arc::new(fd) })
-            }
-        };
+    /// Gives what is in memory to a thread that writes it behind what is in the file, which it
+    /// makes first if there is none.
+    fn write_file(&mut self) {
         let mut pieces = Vec::new();
         while let Some(buf) = self.sink.out.pop_front() {
             pieces.extend(buf.into_bytes());
         }
-        let (fd, at) = (s.shared.clone(), s.file.len());
-        let task = event::run_blocking(move || write_all(&fd, &pieces, at));
-        self.writing = Some(Box::pin(async move { task.await? }));
-        Ok(())
+        let there = self
+            .spill
+            .as_ref()
+            .map(|Spill { file, .. }| (file.handle().clone(), file.len(), file.path().to_owned()));
+        let (conf, path) = (self.conf.temp_path.clone(), self.conf.temp_path.path.clone());
+        let task = move || match there {
+            Some((fd, at, path)) => {
+                let n = write_all(&fd, &pieces, at);
+                Ok((None, n.map_err(|e| FileError::new("pwrite()", path, e))?))
+            }
+            None => {
+                let made = Spill::make(&conf)?;
+                let n = write_all(made.file.handle(), &pieces, 0);
+                let n = n.map_err(|e| FileError::new("pwrite()", made.file.path(), e))?;
+                Ok((Some(made), n))
+            }
+        };
+        let pool = self.pool.clone();
+        self.writing = Some(Box::pin(async move {
+            match pool {
+                None => task(),
+                Some(pool) => match pool.run(task).await {
+                    Ok(done) => done,
+                    Err(e) => Err(FileError::new("pwrite()", path, e.into())),
+                },
+            }
+        }));
     }
 
     /// Waits for what is on its way to the file. May be given up and begun again.
@@ -337,13 +358,20 @@ impl Source {
         let Some(writing) = &mut self.writing else { return };
         let done = writing.as_mut().await;
         self.writing = None;
-        let Some(s) = &mut self.spill else { return };
         match done {
-            Ok(n) => s.file.grew(n),
+            Ok((made, n)) => {
+                if let Some(made) = made {
+                    self.spill = Some(made);
+                    self.made_file = true;
+                }
+                if let Some(s) = &mut self.spill {
+                    s.file.grew(n);
+                }
+            }
             Err(e) => {
                 // What came later must not take the place of what is lost.
                 self.sink.out.clear();
-                self.failed = Some(Fail::File(FileError::new("pwrite()", s.file.path(), e)));
+                self.failed = Some(Fail::File(e));
             }
         }
     }
@@ -478,7 +506,7 @@ impl Fail {
 }
 
 /// Runs in a thread of the pool.
-fn write_all(fd: &OwnedFd, pieces: &[Bytes], mut at: u64) -> io::Result<u64> {
+fn write_all(fd: &FileHandle, pieces: &[Bytes], mut at: u64) -> io::Result<u64> {
     let from = at;
     for piece in pieces {
         let mut rest: &[u8] = piece;

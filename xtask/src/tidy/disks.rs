@@ -1,0 +1,135 @@
+//! Calls that may wait for a disk, in the crates that serve: each of them stands in a function that
+//! is known to run in a thread, to ask for what is in memory only, or to run at the start. So
+//! nobody adds one to a handler by the way.
+
+use crate::rust_source::Source;
+
+/// The crates whose code runs on the event loop.
+const CRATES: &[&str] = &["crates/http/src/", "crates/http-modules/src/"];
+
+/// What begins a call that may wait. Types and constants of these modules do not.
+const CALLS: &[&str] = &[
+    "std::fs::",
+    "fs::",
+    "File::open",
+    "File::create",
+    "os::file::",
+    "os::probe::",
+    "probe::",
+    "DirBuilder",
+];
+
+/// What of them does not: types, and questions about what is in memory.
+const HARMLESS: &[&str] = &[
+    "os::file::FileMeta",
+    "os::file::FileKind",
+    "os::file::OpenAt",
+    "os::file::is_direct",
+    "os::probe::Probes",
+    "os::probe::page_size",
+    "probe::Probes",
+    "probe::page_size",
+    "std::fs::Permissions",
+    "std::fs::DirEntry",
+    "std::os::unix::fs::",
+    "os::unix::fs::",
+    "unix::fs::",
+];
+
+/// The functions that may call them, with the reason.
+const ALLOWED: &[(&str, &[&str], &str)] = &[
+    ("http/src/files/door.rs", &[], "the door: asks memory, or runs in a thread, or `aio` is off"),
+    ("http/src/files/near.rs", &[], "asks memory"),
+    ("http/src/files/links.rs", &[], "called by the door"),
+    ("http/src/files.rs", &["open", "lies_near", "find_real_root", "real_root"], "in a thread"),
+    ("http/src/place.rs", &[], "in a thread"),
+    ("http/src/temp_file.rs", &[], "in a thread"),
+    (
+        "http/src/reading.rs",
+        &["read_into_cache", "read_retried", "piece", "cached_page"],
+        "in a thread, or of what is in memory, or `aio` is off",
+    ),
+    ("http/src/core_conf.rs", &["create"], "at the start"),
+    ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
+    ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
+    ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
+    ("http/src/upstream/source.rs", &["write_all"], "in a thread"),
+    ("http-modules/src/auth_basic/mod.rs", &["find"], "in a thread"),
+    ("http-modules/src/dav/mod.rs", &["mkcol", "put", "delete"], "in a thread"),
+    ("http-modules/src/dav/copy_move.rs", &["carry_out", "folder"], "in a thread"),
+    ("http-modules/src/dav/tree.rs", &[], "in a thread"),
+    ("http-modules/src/log/by_path.rs", &["append", "is_at"], "in a thread"),
+];
+
+/// Adds what `path` calls where it should not.
+pub fn check(path: &str, source: &Source, findings: &mut Vec<String>) {
+    if !CRATES.iter().any(|folder| path.starts_with(folder)) || path.ends_with("/tests.rs") {
+        return;
+    }
+    let allowed = ALLOWED.iter().find(|(file, ..)| path.strip_prefix("crates/") == Some(file));
+    let allowed = allowed.map(|(_, functions, _)| *functions);
+    if allowed == Some(&[]) {
+        return;
+    }
+    let functions = source.functions();
+    let mut last_line = 0;
+    for (at, call) in calls(&source.code) {
+        let line = source.line_of(at);
+        let text = source.code[..at].rsplit('\n').next().unwrap_or_default();
+        if source.in_tests(at) || line == last_line || text.trim_start().starts_with("use ") {
+            continue;
+        }
+        let within = |f: &&crate::rust_source::Function| f.line <= line && line < f.line + f.lines;
+        let name = functions.iter().filter(within).next_back().map_or("", |f| f.name.as_str());
+        if !allowed.is_some_and(|functions| functions.contains(&name)) {
+            last_line = line;
+            findings.push(format!(
+                "{path}:{line}: {call} in {name}() may wait for a disk: go through http::files or \
+                 Request::on_disk, and name the function in xtask/src/tidy/disks.rs"
+            ));
+        }
+    }
+}
+
+/// The calls in a text, by where they begin.
+fn calls(code: &str) -> Vec<(usize, &'static str)> {
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    for call in CALLS {
+        for (at, _) in code.match_indices(call) {
+            // A longer name, or a path that another pattern begins earlier.
+            let begins =
+                !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+            if begins && !HARMLESS.iter().any(|name| code[at..].starts_with(name)) {
+                found.push((at, call));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        let mut findings = Vec::new();
+        check(path, &Source::new(text), &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn calls_in_handlers_are_found() {
+        let text = "use std::fs::File;\nfn handle() {\n    let m = std::fs::metadata(p);\n}\n";
+        assert_eq!(found("crates/http-modules/src/x.rs", text), 1);
+        assert_eq!(found("crates/os/src/x.rs", text), 0);
+        let text = "fn handle(m: &os::file::FileMeta) {\n    os::file::stat(p);\n}\n";
+        assert_eq!(found("crates/http/src/x.rs", text), 1);
+        assert_eq!(found("crates/http/src/place.rs", text), 0);
+        let text =
+            "fn find() {\n    os::file::read_at(f);\n}\nfn run() {\n    os::file::open(f);\n}\n";
+        assert_eq!(found("crates/http-modules/src/auth_basic/mod.rs", text), 1);
+        let text = "#[cfg(test)]\nmod tests {\n    fn a() { std::fs::read(p); }\n}\n";
+        assert_eq!(found("crates/http/src/x.rs", text), 0);
+    }
+}
