@@ -109,6 +109,12 @@ enum Engine {
 /// Threads that write logs at most: each file has one at a time.
 const LOG_THREADS: usize = 16;
 
+/// Files that may wait for one of them: more than a configuration has.
+const LOG_QUEUE: usize = 1 << 20;
+
+/// The name of the pool that writes logs.
+const LOGS_NAME: &str = "logs";
+
 thread_local! {
     static DEFAULT: RefCell<Option<Pool>> = const { RefCell::new(None) };
     static LOGS: RefCell<Option<Pool>> = const { RefCell::new(None) };
@@ -167,7 +173,10 @@ impl Pool {
             Engine::Virtual(virt) => virt.post(job),
         };
         let outcome = match posted {
-            Ok(()) => Ok(outcome),
+            Ok(()) => {
+                self.note("task added");
+                Ok(outcome)
+            }
             Err(refused) => Err(self.refused(refused)),
         };
         Run { pool: self.clone(), outcome: Some(outcome) }
@@ -185,6 +194,22 @@ impl Pool {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Tells in the debug log how the pool stands. Not of the one that writes logs: each line would
+    /// bring another.
+    fn note(&self, what: &str) {
+        let log = base::log::default();
+        if log.debug_enabled(debug::CORE) && self.name() != LOGS_NAME {
+            let Counters { queued, running, .. } = self.counters();
+            let name = self.name();
+            base::debug!(
+                log,
+                debug::CORE,
+                None,
+                "thread pool \"{name}\": {what}, {queued} queued, {running} running"
+            );
         }
     }
 
@@ -274,6 +299,11 @@ impl Pools {
         })
     }
 
+    /// All of them that were added or asked for, in that order.
+    pub fn all(&self) -> Vec<Pool> {
+        self.0.borrow().clone()
+    }
+
     /// Makes their default pool the one of this thread; see [`default()`].
     pub fn install(&self) {
         if let Some(pool) = self.get(DEFAULT_NAME.as_bytes()) {
@@ -303,7 +333,10 @@ impl<T: Send + 'static> Future for Run<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, TaskError>> {
         let value = match self.outcome.take() {
             Some(Ok(outcome)) => match outcome.poll(cx.waker()) {
-                Some(value) => value,
+                Some(value) => {
+                    self.pool.note("task done");
+                    value
+                }
                 None => {
                     self.outcome = Some(Ok(outcome));
                     return Poll::Pending;
@@ -364,7 +397,9 @@ pub(crate) fn forget_default() {
 /// others are, and a disk of logs that stands still holds up no other disk.
 pub fn for_logs() -> Pool {
     LOGS.with(|logs| {
-        logs.borrow_mut().get_or_insert_with(|| Pool::new("logs", LOG_THREADS, usize::MAX)).clone()
+        logs.borrow_mut()
+            .get_or_insert_with(|| Pool::new(LOGS_NAME, LOG_THREADS, LOG_QUEUE))
+            .clone()
     })
 }
 

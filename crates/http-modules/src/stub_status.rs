@@ -27,7 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::SERVER.or(C::LOCATION),
     Args::NONE.or(Args::T1),
     "",
-    "Answers with the numbers of connections and requests; `json` is weir's own form.",
+    "Answers with the numbers of connections and requests; `json`, weir's own, with much more.",
     stub_status,
 )];
 
@@ -63,6 +63,9 @@ fn stub_status(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<StubStatus>() {
         let json = l.conf::<StubStatus>().json;
+        if json {
+            http::status::want();
+        }
         p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, json)));
     }
     Ok(())
@@ -72,9 +75,10 @@ fn handle(r: &mut Request, json: bool) -> Verdict {
     if !r.method_is(&[Method::Get, Method::Head]) {
         return Verdict::Status(405);
     }
-    let numbers = Numbers::of(&r.main.stats);
-    let (content_type, text) =
-        if json { ("application/json", numbers.object()) } else { ("text/plain", numbers.page()) };
+    let (content_type, text) = match json {
+        true => ("application/json", http::status::object(&r.main)),
+        false => ("text/plain", Numbers::of(&r.main.stats).page().into_bytes()),
+    };
     r.respond(200, Bytes::from_static(content_type.as_bytes()), Bytes::from(text));
     Verdict::Done
 }
@@ -111,15 +115,6 @@ impl Numbers {
              Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
         )
     }
-
-    fn object(&self) -> String {
-        let Numbers { active, accepted, handled, requests, reading, writing, waiting } = self;
-        format!(
-            "{{\"connections\":{{\"accepted\":{accepted},\"handled\":{handled},\
-             \"active\":{active},\"reading\":{reading},\"writing\":{writing},\
-             \"waiting\":{waiting}}},\"requests\":{requests}}}\n"
-        )
-    }
 }
 
 #[cfg(test)]
@@ -142,15 +137,6 @@ mod tests {
             NUMBERS.page(),
             "Active connections: 1 \nserver accepts handled requests\n 2 3 4 \n\
              Reading: 5 Writing: 6 Waiting: 7 \n"
-        );
-    }
-
-    #[test]
-    fn the_object_has_the_same_numbers() {
-        assert_eq!(
-            NUMBERS.object(),
-            "{\"connections\":{\"accepted\":2,\"handled\":3,\"active\":1,\"reading\":5,\
-             \"writing\":6,\"waiting\":7},\"requests\":4}\n"
         );
     }
 }

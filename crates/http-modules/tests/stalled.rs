@@ -37,7 +37,8 @@ fn site(driver: testkit::Driver, pools: &str, http: &str) -> Option<(StallingFol
         .file("html/fast.bin", pattern(300_000, 9))
         .config(&format!(
             "worker_processes 1;\n{pools}\nevents {{}}\nhttp {{\naccess_log off;\nsendfile on;\n\
-             server {{ listen 127.0.0.1:%PORT0%; root html;\n{http} }}\n}}\n"
+             server {{ listen 127.0.0.1:%PORT0%; root html;\n\
+             location = /json {{ stub_status json; }}\n{http} }}\n}}\n"
         ))
         .start();
     Some((folder, weir))
@@ -98,6 +99,19 @@ fn backend() -> u16 {
     port
 }
 
+/// A number of the object that tells of the workers, by the names on the way to it.
+fn told(weir: &Weir, names: &[&str]) -> u64 {
+    let text = weir.get("/json").text();
+    let mut rest = &*text;
+    for name in names {
+        let name = format!("\"{name}\":");
+        let at = rest.find(&name).unwrap_or_else(|| panic!("no {name} in {text}"));
+        rest = &rest[at + name.len()..];
+    }
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..digits].parse().unwrap_or_else(|_| panic!("no number after {names:?} in {text}"))
+}
+
 #[test]
 fn work_of_every_kind_waits_for_its_disk_elsewhere() {
     each_driver(|driver| {
@@ -148,7 +162,14 @@ fn work_of_every_kind_waits_for_its_disk_elsewhere() {
         assert!(big.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 200"));
         until("nothing reached the disk", || disk.waiting() >= 10);
         // The stall lasts until these are answered.
+        let begun = Instant::now();
         others_are_served(&weir);
+        assert!(told(&weir, &["pools", "default", "running"]) >= 10);
+        let stalled_ms = begun.elapsed().as_millis() as u64;
+        let longest_ms = told(&weir, &["loop", "longest_turn_ms"]);
+        eprintln!("{driver:?}: longest turn {longest_ms} ms, stalled for {stalled_ms} ms");
+        // A few milliseconds on a quiet machine; here others may have the processor.
+        assert!(longest_ms < stalled_ms, "{longest_ms} ms of {stalled_ms} ms");
         disk.go_on();
         for (conn, what, want) in &mut waiting {
             let answer = conn.response();
@@ -296,7 +317,7 @@ fn a_stall_in_the_middle_of_a_body_is_waited_for() {
 #[test]
 fn a_full_queue_refuses_and_says_so() {
     each_driver(|driver| {
-        let pools = "thread_pool tiny threads=1 max_queue=0; thread_pool small threads=1;";
+        let pools = "thread_pool tiny threads=1 max_queue=0;\nthread_pool small threads=1;";
         let http = "location /tiny/ { alias html/disk/; aio threads=tiny; }
                     location /small/ { alias html/disk/; aio threads=small; }";
         let Some((disk, weir)) = site(driver, pools, http) else { return };
@@ -310,6 +331,12 @@ fn a_full_queue_refuses_and_says_so() {
             (0..6).map(|i| ask(&weir, &format!("/small/small{i}.txt"))).collect();
         until("the other pool has no thread", || disk.waiting() == 2);
         others_are_served(&weir);
+        until("the tasks are counted", || {
+            told(&weir, &["pools", "small", "queued"]) == 5
+                && told(&weir, &["pools", "small", "running"]) == 1
+        });
+        assert_eq!(told(&weir, &["pools", "tiny", "refused"]), 1);
+        assert_eq!(told(&weir, &["pools", "tiny", "running"]), 1);
         disk.go_on();
         assert_eq!(first.response().body, b"small 1");
         for (i, conn) in queued.iter_mut().enumerate() {

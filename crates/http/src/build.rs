@@ -73,6 +73,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         asks_real_root: var_names.names(b"realpath_root"),
         var_names,
         confs: top.set.clone(),
+        sections: modules.iter().filter_map(|m| Some((m.name, m.status?))).collect(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
         listens,
         stats: env.stats.clone(),

@@ -338,7 +338,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         aio_write,
         HSL,
         Args::FLAG,
-        "off",
+        "on",
         loc.aio_write = set_flag,
         "Whether temporary files are written by the threads of aio's pool."
     ),

@@ -54,6 +54,7 @@ impl Engine for HttpEngine {
             let task = event::spawn(accept(self.main.clone(), i, listener.clone()));
             accepting.push((listener, task));
         }
+        crate::status::begin(&self.main);
         self.main.starts.iter().for_each(|start| start(&self.main, seat));
         Ok(())
     }

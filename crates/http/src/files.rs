@@ -367,7 +367,10 @@ pub(crate) fn real_root(r: &mut Request, root: &[u8]) -> io::Result<PathBuf> {
     if let Some((of, real)) = &r.asked.real_root
         && of == root
     {
-        return real.as_ref().map(PathBuf::clone).map_err(again);
+        return match real {
+            Ok(real) => Ok(real.clone()),
+            Err(e) => Err(again(e)),
+        };
     }
     match near::real_path(root) {
         Poll::Ready(real) => real,

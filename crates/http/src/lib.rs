@@ -35,6 +35,7 @@ pub mod request;
 mod send;
 pub mod server;
 pub mod stats;
+pub mod status;
 pub mod subrequest;
 mod target;
 pub mod temp_file;

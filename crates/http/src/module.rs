@@ -34,6 +34,9 @@ pub struct Module {
     pub install: Option<Install>,
     /// Runs once in each worker when it begins to serve.
     pub start: Option<Start>,
+    /// Adds the module's section, under its name, to the object that `stub_status json` answers
+    /// with. What it shows of all workers lies in shared memory.
+    pub status: Option<crate::status::Section>,
     /// Directives whose arguments are for nobody's eyes: `-T` and messages show `***` in their
     /// place.
     pub secrets: &'static [&'static str],
@@ -61,6 +64,7 @@ impl Module {
         init: None,
         install: None,
         start: None,
+        status: None,
         secrets: &[],
         added: false,
     };
@@ -68,8 +72,9 @@ impl Module {
     /// The same table for a module from outside the project.
     pub const fn added(&self) -> Module {
         let Module { name, directives, variables, confs, init, .. } = *self;
-        let Module { install, start, secrets, .. } = *self;
-        Module { name, directives, variables, confs, init, install, start, secrets, added: true }
+        let Module { install, start, status, secrets, .. } = *self;
+        let added = true;
+        Module { name, directives, variables, confs, init, install, start, status, secrets, added }
     }
 }
 

@@ -60,6 +60,8 @@ pub struct HttpMain {
     pub confs: ConfSet,
     /// What modules do when a worker begins to serve.
     pub(crate) starts: Vec<crate::module::Start>,
+    /// What modules show of themselves, by their names.
+    pub(crate) sections: Vec<(&'static str, crate::status::Section)>,
     /// The sockets to answer on, with their servers.
     pub listens: Vec<Listen>,
     /// Counters shared by all workers.

@@ -1,10 +1,10 @@
 //! Counters that all workers share: what `stub_status` shows, and the numbers of connections.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::Ordering;
 
-use shm::{Counters, Zone};
+use shm::{Counters, Line, Zone};
 
 /// One counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,9 +34,85 @@ pub const UNDER_WAY: [usize; 4] = [
     Field::Waiting as usize,
 ];
 
-/// The counters, made before the fork; each worker writes its own line.
+/// Lines that a worker has for what it tells of itself: one of its loop, the others of its pools.
+const LINES: usize = 32;
+
+/// What stands in the line of a worker's loop.
+#[derive(Clone, Copy)]
+enum OfLoop {
+    Pid,
+    Tasks,
+    LongestMs,
+    // Those from here on only grow, whoever has the line.
+    Turns,
+    Polls,
+    BusyMs,
+    WaitMs,
+    Dropped,
+}
+
+/// What stands in the line of a pool.
+#[derive(Clone, Copy)]
+enum OfPool {
+    /// A hash of its name.
+    Name,
+    Queued,
+    Running,
+    LongestUs,
+    Done,
+    Refused,
+}
+
+/// What one worker told of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerReport {
+    /// Its process.
+    pub pid: u64,
+    /// Its open connections.
+    pub active: u64,
+    /// Tasks of its loop.
+    pub tasks: u64,
+    /// The longest run of its loop between two waits, milliseconds.
+    pub longest_turn_ms: u64,
+}
+
+/// What all workers' loops did, those included that have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkReport {
+    /// Turns.
+    pub turns: u64,
+    /// Tasks polled.
+    pub polls: u64,
+    /// Milliseconds of work.
+    pub busy_ms: u64,
+    /// Milliseconds of waiting.
+    pub wait_ms: u64,
+    /// Log lines that were dropped.
+    pub dropped: u64,
+}
+
+/// What the workers' pools of one name did and have to do.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct PoolReport {
+    /// Tasks that wait for a thread.
+    pub queued: u64,
+    /// Tasks that run.
+    pub running: u64,
+    /// Tasks that ended.
+    pub done: u64,
+    /// Tasks that were refused.
+    pub refused: u64,
+    /// The longest time that a task has waited for a thread, microseconds.
+    pub longest_wait_us: u64,
+}
+
+/// The counters, made before the fork; each worker writes its own lines.
 pub struct Stats {
     counters: Counters,
+    /// [`LINES`] of each worker.
+    reports: Counters,
+    /// What this worker has told before of what only grows.
+    told: RefCell<Vec<u64>>,
     numbers: Zone,
     slot: Cell<usize>,
 }
@@ -47,14 +123,133 @@ impl Stats {
     /// # Errors
     /// The system's, when memory cannot be mapped.
     pub fn new(slots: usize) -> io::Result<Stats> {
-        let counters = Counters::new(slots.max(1))?;
-        Ok(Stats { counters, numbers: Zone::anonymous(64)?, slot: Cell::new(0) })
+        let slots = slots.max(1);
+        let (counters, reports) = (Counters::new(slots)?, Counters::new(slots * LINES)?);
+        let (numbers, told) = (Zone::anonymous(64)?, RefCell::default());
+        Ok(Stats { counters, reports, told, numbers, slot: Cell::new(0) })
     }
 
     /// Says which line this process writes; what a predecessor left under way there is cleared.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
         self.counters.clear(slot, &UNDER_WAY);
+        self.forget(slot);
+    }
+
+    /// What a worker told of that is no more.
+    fn forget(&self, slot: usize) {
+        let (of_loop, pools) = self.lines(slot);
+        for field in [OfLoop::Pid, OfLoop::Tasks, OfLoop::LongestMs] {
+            of_loop.set(field as usize, 0);
+        }
+        for line in pools {
+            for field in [OfPool::Queued, OfPool::Running, OfPool::LongestUs] {
+                line.set(field as usize, 0);
+            }
+        }
+    }
+
+    fn lines(&self, slot: usize) -> (&Line, impl Iterator<Item = &Line>) {
+        let first = slot * LINES;
+        (self.reports.line(first), (first + 1..first + LINES).map(|i| self.reports.line(i)))
+    }
+
+    /// Tells of this worker: its loop, log lines it has dropped, and its pools, as far as there are
+    /// lines for them.
+    pub fn tell<'a>(
+        &self,
+        stats: &event::Stats,
+        dropped: u64,
+        pools: impl Iterator<Item = (&'a str, event::pool::Counters)>,
+    ) {
+        let (line, lines) = self.lines(self.slot.get());
+        line.set(OfLoop::Pid as usize, std::process::id().into());
+        line.set(OfLoop::Tasks as usize, stats.tasks as u64);
+        line.set(OfLoop::LongestMs as usize, stats.longest_turn_ms);
+        let mut told = self.told.borrow_mut();
+        let mut place = 0;
+        let mut grown = |line: &Line, field: usize, n: u64| {
+            if told.len() <= place {
+                told.resize(place + 1, 0);
+            }
+            // A pool of another configuration may stand where this one stood.
+            line.add(field, n.saturating_sub(std::mem::replace(&mut told[place], n)));
+            place += 1;
+        };
+        for (field, n) in [
+            (OfLoop::Turns, stats.turns),
+            (OfLoop::Polls, stats.polls),
+            (OfLoop::BusyMs, stats.busy_ms),
+            (OfLoop::WaitMs, stats.wait_ms),
+            (OfLoop::Dropped, dropped),
+        ] {
+            grown(line, field as usize, n);
+        }
+        for (line, (name, counters)) in lines.zip(pools) {
+            let name = name_hash(name);
+            if line.get(OfPool::Name as usize) != name {
+                line.set(OfPool::Name as usize, name);
+                line.set(OfPool::Done as usize, 0);
+                line.set(OfPool::Refused as usize, 0);
+            }
+            line.set(OfPool::Queued as usize, counters.queued as u64);
+            line.set(OfPool::Running as usize, counters.running as u64);
+            line.set(OfPool::LongestUs as usize, counters.longest_wait_us);
+            grown(line, OfPool::Done as usize, counters.done);
+            grown(line, OfPool::Refused as usize, counters.refused);
+        }
+    }
+
+    /// The workers that tell of themselves.
+    pub fn workers(&self) -> Vec<WorkerReport> {
+        let slots = 0..self.counters.slots();
+        let told = |slot| {
+            let line = self.lines(slot).0;
+            WorkerReport {
+                pid: line.get(OfLoop::Pid as usize),
+                active: self.counters.line(slot).get(Field::Active as usize),
+                tasks: line.get(OfLoop::Tasks as usize),
+                longest_turn_ms: line.get(OfLoop::LongestMs as usize),
+            }
+        };
+        slots.map(told).filter(|worker| worker.pid != 0).collect()
+    }
+
+    /// What all loops did.
+    pub fn work(&self) -> WorkReport {
+        let sum = |field: OfLoop| {
+            let slots = 0..self.counters.slots();
+            slots.map(|slot| self.lines(slot).0.get(field as usize)).fold(0, u64::wrapping_add)
+        };
+        WorkReport {
+            turns: sum(OfLoop::Turns),
+            polls: sum(OfLoop::Polls),
+            busy_ms: sum(OfLoop::BusyMs),
+            wait_ms: sum(OfLoop::WaitMs),
+            dropped: sum(OfLoop::Dropped),
+        }
+    }
+
+    /// What the workers' pools of that name did.
+    pub fn pool(&self, name: &str) -> PoolReport {
+        let name = name_hash(name);
+        let mut report = PoolReport::default();
+        for slot in 0..self.counters.slots() {
+            if self.lines(slot).0.get(OfLoop::Turns as usize) == 0 {
+                continue;
+            }
+            for line in self.lines(slot).1 {
+                if line.get(OfPool::Name as usize) == name {
+                    report.queued += line.get(OfPool::Queued as usize);
+                    report.running += line.get(OfPool::Running as usize);
+                    report.done += line.get(OfPool::Done as usize);
+                    report.refused += line.get(OfPool::Refused as usize);
+                    let longest = line.get(OfPool::LongestUs as usize);
+                    report.longest_wait_us = report.longest_wait_us.max(longest);
+                }
+            }
+        }
+        report
     }
 
     /// The line that this process writes: its slot among the master's processes.
@@ -65,6 +260,7 @@ impl Stats {
     /// Clears what a dead worker left under way.
     pub fn worker_died(&self, slot: usize) {
         self.counters.clear(slot, &UNDER_WAY);
+        self.forget(slot);
     }
 
     /// Adds to this worker's counter.
@@ -90,5 +286,40 @@ impl Stats {
             Some(n) => n.fetch_add(1, Ordering::Relaxed) + 1,
             None => 0,
         }
+    }
+}
+
+/// Never 0, which stands for no pool.
+fn name_hash(name: &str) -> u64 {
+    u64::from(base::murmur2::murmur2(name.as_bytes())) << 1 | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use event::pool::Counters as OfPools;
+
+    #[test]
+    fn workers_tell_of_themselves_and_are_forgotten() {
+        let stats = Stats::new(3).unwrap();
+        let of_loop = |turns, longest_turn_ms| event::Stats {
+            turns,
+            longest_turn_ms,
+            ..event::Stats::default()
+        };
+        let pool = |queued, done| OfPools { queued, done, ..OfPools::default() };
+        stats.use_slot(1);
+        stats.tell(&of_loop(5, 7), 2, [("a", pool(3, 10)), ("b", pool(0, 1))].into_iter());
+        stats.tell(&of_loop(8, 7), 2, [("a", pool(1, 15)), ("b", pool(0, 1))].into_iter());
+        assert_eq!((stats.work().turns, stats.work().dropped), (8, 2));
+        assert_eq!((stats.pool("a").queued, stats.pool("a").done), (1, 15));
+        assert_eq!(stats.pool("b").done, 1);
+        assert_eq!(stats.pool("c"), PoolReport::default());
+        let workers = stats.workers();
+        assert_eq!((workers.len(), workers[0].longest_turn_ms), (1, 7));
+        stats.worker_died(1);
+        assert!(stats.workers().is_empty());
+        assert_eq!((stats.pool("a").queued, stats.pool("a").done), (0, 15));
+        assert_eq!(stats.work().turns, 8);
     }
 }

@@ -191,14 +191,28 @@ impl Weir {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The error log.
+    /// The error log, once nothing has come to it for a moment: threads write it, and a client can
+    /// have its answer before.
     pub fn error_log(&self) -> String {
-        self.log("error.log")
+        self.settled_log("error.log")
     }
 
-    /// The access log.
+    /// The access log, as [`Weir::error_log`].
     pub fn access_log(&self) -> String {
-        self.log("access.log")
+        self.settled_log("access.log")
+    }
+
+    fn settled_log(&self, name: &str) -> String {
+        let mut text = self.log(name);
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = self.log(name);
+            if now == text {
+                break;
+            }
+            text = now;
+        }
+        text
     }
 
     /// Waits until a log holds a line with the text, and gives that line.

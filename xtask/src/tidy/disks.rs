@@ -80,7 +80,7 @@ pub fn check(path: &str, source: &Source, findings: &mut Vec<String>) {
             continue;
         }
         let within = |f: &&crate::rust_source::Function| f.line <= line && line < f.line + f.lines;
-        let name = functions.iter().filter(within).next_back().map_or("", |f| f.name.as_str());
+        let name = functions.iter().rfind(within).map_or("", |f| f.name.as_str());
         if !allowed.is_some_and(|functions| functions.contains(&name)) {
             last_line = line;
             findings.push(format!(
