@@ -105,11 +105,12 @@ fn told(weir: &Weir, names: &[&str]) -> u64 {
     let mut rest = &*text;
     for name in names {
         let name = format!("\"{name}\":");
-        let at = rest.find(&name).unwrap_or_else(|| panic!("no {name} in {text}"));
-        rest = &rest[at + name.len()..];
+        let at = rest.find(&name);
+        assert!(at.is_some(), "no {name} in {text}");
+        rest = &rest[at.unwrap_or(0) + name.len()..];
     }
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..digits].parse().unwrap_or_else(|_| panic!("no number after {names:?} in {text}"))
+    rest[..digits].parse().expect("a number")
 }
 
 #[test]
