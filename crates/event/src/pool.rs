@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the loop's thread                     threads of the pool (started when there is work)
-//!   pool.run(task) ── queue ───────────────▶ the task runs, its value goes into the Outcome
+//!   pool.run(task) ── queues ──────────────▶ the task runs, its value goes into the Outcome
 //!        │                                                     │
 //!   Run (a future) ◀── remote queue, eventfd (one for many) ── wake
 //! ```
@@ -165,11 +165,30 @@ impl Pool {
     /// # Panics
     /// When this thread has no loop.
     pub fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Run<T> {
+        self.post(task, false)
+    }
+
+    /// As [`Pool::run`], for a task that is soon done or that many wait for: a name, a small file.
+    /// It does not wait behind all that takes long; of both kinds, every other task that is begun
+    /// is one.
+    pub fn run_short<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> Run<T> {
+        self.post(task, true)
+    }
+
+    fn post<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> T + Send + 'static,
+        is_short: bool,
+    ) -> Run<T> {
         let outcome = Outcome::new(with(|inner| inner.core.tasks.loop_id()));
         let of_task = outcome.clone();
         let job: Job = Box::new(move || of_task.fill(task));
         let posted = match self.engine() {
-            Engine::Threads(shared) => shared.post(job),
+            Engine::Threads(shared) => shared.post(job, is_short),
+            // There every order is met, whatever the kind.
             Engine::Virtual(virt) => virt.post(job),
         };
         let outcome = match posted {

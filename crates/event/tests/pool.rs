@@ -77,6 +77,34 @@ fn values_come_back() {
 }
 
 #[test]
+fn short_tasks_and_long_ones_take_turns() {
+    on_epoll(async {
+        let pool = Pool::new("p", 1, 100);
+        let (brake, order) = (Brake::default(), Arc::new(Mutex::new(Vec::new())));
+        let of_first = brake.clone();
+        let first = pool.run(move || of_first.wait());
+        until({
+            let pool = pool.clone();
+            move || pool.counters().running == 1
+        })
+        .await;
+        let note = |name: &'static str| {
+            let order = order.clone();
+            move || order.lock().unwrap().push(name)
+        };
+        let mut tasks: Vec<_> = ["L1", "L2", "L3"].map(|name| pool.run(note(name))).into();
+        tasks.extend(["s1", "s2"].map(|name| pool.run_short(note(name))));
+        assert_eq!(pool.counters().queued, 5);
+        brake.open();
+        first.await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(order.lock().unwrap().concat(), "L1s1L2s2L3");
+    });
+}
+
+#[test]
 fn a_panic_is_the_task_s_own() {
     each_driver(|| async {
         let (log, lines) = log::capture(Level::Alert);

@@ -171,24 +171,47 @@ fn files_that_change_while_they_are_sent() {
 }
 
 #[test]
-fn the_configuration_of_large_files_loads_word_for_word() {
+fn the_configuration_of_large_files_serves_word_for_word() {
     let text = "
         worker_processes 16;
         thread_pool default threads=32 max_queue=65536;
+
         events { accept_mutex off; }
+
         http {
+            include mime.types;
             default_type application/octet-stream;
             access_log off;
             sendfile on;
             sendfile_max_chunk 512k;
+
             server {
                 listen 127.0.0.1:%PORT0%;
-                location / { root html; aio threads; }
+                location / {
+                    root html;
+                    aio threads;
+                }
             }
         }";
     let weir = Site::new(built_binary(), testkit::Driver::Epoll)
+        .file("conf/mime.types", "types { image/png png; }")
         .file("html/big", pattern(BIG))
-        .config(&text.replace("processes 16", "processes 2"))
+        .file("html/big.png", pattern(4 << 20))
+        .config(text)
         .start();
-    assert!(weir.get("/big").body == pattern(BIG));
+    assert_eq!(weir.workers().len(), 16);
+    // Some on each worker, most of them on files that are not in memory.
+    std::thread::scope(|scope| {
+        for n in 0..24 {
+            let weir = &weir;
+            scope.spawn(move || {
+                let png = weir.get("/big.png");
+                assert_eq!(png.header("content-type"), Some("image/png"), "{n}");
+                assert!(png.body == pattern(4 << 20), "{n}");
+                let big = weir.get("/big");
+                assert_eq!(big.header("content-type"), Some("application/octet-stream"));
+                assert!(big.body == pattern(BIG), "{n}");
+            });
+        }
+    });
 }

@@ -43,6 +43,7 @@ mod traps;
 pub mod types;
 pub mod upstream;
 pub mod vars;
+mod wanted;
 mod watch;
 pub mod zones;
 

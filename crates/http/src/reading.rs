@@ -25,6 +25,7 @@ use mem::{Buf, Chain, FileHandle, Page};
 
 use crate::files::near::{self, Cached};
 use crate::request::Request;
+use crate::wanted::{self, Role};
 
 /// How much of a file is looked for at once: what one turn sends at most.
 const LOOK_MAX: u64 = 2 << 20;
@@ -32,6 +33,9 @@ const LOOK_MAX: u64 = 2 << 20;
 /// How much of a file a thread has read at once. As large as disks like it, and small enough that
 /// what was read is still there when it is sent.
 const AHEAD: u64 = 512 << 10;
+
+/// The same for a part of a file for which many wait.
+const AHEAD_FOR_MANY: u64 = 4 << 20;
 
 /// Where threads read to that want nothing but to have read: small enough for the nearest cache.
 const SCRATCH: usize = 16 << 10;
@@ -67,7 +71,8 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
     if r.loc.core.aio.is_off() {
         return Ok(limit);
     }
-    let mut read_ahead = false;
+    // Whether somebody has read it into the page cache meanwhile, and whether we have.
+    let (mut waited, mut read_ahead) = (false, false);
     loop {
         let Some(Front { before, file, pos, end }) = front(&r.wire) else { return Ok(limit) };
         let room = (limit as u64).saturating_sub(before).min(LOOK_MAX).min(end - pos);
@@ -85,15 +90,24 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
                 // What was read before has not been sent: it is enough for now.
                 return Ok(whole(0));
             }
-            if read_ahead && near::look(&file, pos, room.min(AHEAD)) {
+            if waited && near::look(&file, pos, room.min(AHEAD)) {
                 return Ok(whole(room.min(AHEAD)));
             }
             match from_memory(&file, pos, piece as usize).map_err(of_file)? {
                 FromMemory::Read(page) => return Ok(whole(replace(r, before, page.into()))),
                 FromMemory::There => return Ok(whole(piece)),
                 FromMemory::Missing if !read_ahead => {
-                    read_ahead = true;
-                    read_into_cache(r, &file, pos, room.min(AHEAD)).await?;
+                    waited = true;
+                    match wanted::role(&file, pos) {
+                        Role::Wait(wanted) => wanted.read().await,
+                        Role::Read(reader) => {
+                            read_ahead = true;
+                            // Who waits next for what many want should find it there.
+                            let most = if reader.is_urgent { AHEAD_FOR_MANY } else { AHEAD };
+                            let len = if reader.is_urgent { end - pos } else { room }.min(most);
+                            read_into_cache(r, &file, pos, len, reader.is_urgent).await?;
+                        }
+                    }
                     continue;
                 }
                 FromMemory::Missing => {}
@@ -141,7 +155,13 @@ fn from_memory(file: &FileHandle, pos: u64, len: usize) -> io::Result<FromMemory
 }
 
 /// Has a thread read a range into the page cache, to its last byte.
-async fn read_into_cache(r: &mut Request, file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
+async fn read_into_cache(
+    r: &mut Request,
+    file: &FileHandle,
+    pos: u64,
+    len: u64,
+    is_urgent: bool,
+) -> io::Result<()> {
     let pool = pool(r)?;
     let file = file.clone();
     let task = move || {
@@ -159,7 +179,7 @@ async fn read_into_cache(r: &mut Request, file: &FileHandle, pos: u64, len: u64)
         }
         Ok(())
     };
-    run(r, &pool, task).await
+    run(r, &pool, task, is_urgent).await
 }
 
 /// Has a thread read a range into memory of our own: some bytes at least.
@@ -171,7 +191,7 @@ async fn read_for_us(
 ) -> io::Result<Bytes> {
     let pool = pool(r)?;
     let (file, align) = (file.clone(), r.loc.core.directio_alignment as usize);
-    run(r, &pool, move || read_some(&file, pos, len, align)).await
+    run(r, &pool, move || read_some(&file, pos, len, align), false).await
 }
 
 /// Reads up to `len` bytes at `pos`, at least one.
@@ -266,9 +286,11 @@ async fn run<T: Send + 'static>(
     r: &Request,
     pool: &Pool,
     task: impl FnOnce() -> io::Result<T> + Send + 'static,
+    is_urgent: bool,
 ) -> io::Result<T> {
     r.debug(format_args!("thread pool \"{}\": read", pool.name()));
-    match pool.run(task).await {
+    let running = if is_urgent { pool.run_short(task) } else { pool.run(task) };
+    match running.await {
         Ok(done) => done.map_err(of_file),
         Err(refused) => Err(of_file(refused.into())),
     }

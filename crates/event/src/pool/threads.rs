@@ -21,12 +21,31 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(Job, Instant)>,
+    /// Those that are soon done. They go first every other time, so that neither kind waits for
+    /// all of the other.
+    short: VecDeque<(Job, Instant)>,
+    short_next: bool,
     started: usize,
     running: usize,
     done: u64,
     refused: u64,
     longest_wait_us: u64,
     closed: bool,
+}
+
+impl Queue {
+    fn waiting(&self) -> usize {
+        self.jobs.len() + self.short.len()
+    }
+
+    fn take(&mut self) -> Option<(Job, Instant)> {
+        self.short_next = !self.short_next;
+        let Queue { jobs, short, .. } = self;
+        match self.short_next {
+            true => short.pop_front().or_else(|| jobs.pop_front()),
+            false => jobs.pop_front().or_else(|| short.pop_front()),
+        }
+    }
 }
 
 impl Shared {
@@ -42,9 +61,9 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn post(self: &Arc<Self>, job: Job) -> Result<(), Refused> {
+    pub(super) fn post(self: &Arc<Self>, job: Job, is_short: bool) -> Result<(), Refused> {
         let mut queue = self.lock();
-        let busy = queue.jobs.len() + queue.running;
+        let busy = queue.waiting() + queue.running;
         if busy >= self.threads.saturating_add(self.max_queue) {
             queue.refused += 1;
             return Err(Refused::Full(busy - self.threads));
@@ -60,7 +79,8 @@ impl Shared {
                 }
             }
         }
-        queue.jobs.push_back((job, Instant::now()));
+        let lane = if is_short { &mut queue.short } else { &mut queue.jobs };
+        lane.push_back((job, Instant::now()));
         drop(queue);
         self.work.notify_one();
         Ok(())
@@ -76,7 +96,7 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.lock();
         loop {
-            let Some((job, posted)) = queue.jobs.pop_front() else {
+            let Some((job, posted)) = queue.take() else {
                 if queue.closed {
                     return;
                 }
@@ -107,7 +127,7 @@ impl Shared {
     pub(super) fn counters(&self) -> Counters {
         let queue = self.lock();
         Counters {
-            queued: queue.jobs.len(),
+            queued: queue.waiting(),
             running: queue.running,
             done: queue.done,
             refused: queue.refused,

@@ -177,7 +177,7 @@ pub(super) async fn wait(job: Job, pool: Option<Pool>) -> (Job, Answer) {
         return (job, answer);
     };
     let for_thread = job.clone();
-    let answer = match pool.run(move || for_thread.run()).await {
+    let answer = match pool.run_short(move || for_thread.run()).await {
         Ok(answer) => answer,
         Err(e) => job.failed(e.into()),
     };
