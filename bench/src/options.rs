@@ -124,19 +124,25 @@ impl Options {
                 _ => return Err(format!("no option is called --{name}")),
             }
         }
+        options.choose(asked)?;
+        Ok(options)
+    }
+
+    /// Takes the servers of these names, if they are there.
+    fn choose(&mut self, asked: Option<String>) -> Result<(), String> {
         let wanted: Vec<Kind> = match asked {
             Some(names) => names.split(',').map(Kind::named).collect::<Result<_, _>>()?,
             None => Kind::USUAL.to_vec(),
         };
         for kind in wanted {
-            let binary = kind.binary(&options);
+            let binary = kind.binary(self);
             if binary.exists() {
-                options.servers.push(kind);
+                self.servers.push(kind);
             } else {
                 println!("{} is left out: no {}", kind.name(), binary.display());
             }
         }
-        Ok(options)
+        Ok(())
     }
 
     /// Length of the mixed load.
