@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod addition;
+pub mod api;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
@@ -25,6 +26,7 @@ pub mod geoip2;
 pub mod gunzip;
 pub mod gzip;
 pub mod headers;
+pub mod health;
 pub mod index;
 pub mod limits;
 pub mod log;
@@ -108,6 +110,8 @@ pub static MODULES: Modules = &[
     &balancing::random::MODULE,
     &balancing::sticky::MODULE,
     &http::cache::directives::MODULE,
+    &health::MODULE,
+    &api::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
     &uwsgi::MODULE,

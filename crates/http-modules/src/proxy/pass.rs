@@ -173,6 +173,7 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
                 redirects.push(Rewrite::default_of(f));
             }
             let Some(group) = upstreams.group(f.group) else { return Ok(()) };
+            crate::health::install(l, &group, &conf, &f.vars.host)?;
             To::Group { group, vars: f.vars.clone(), location: f.location.clone() }
         }
         (None, Some(t)) => To::Template { url: t.clone(), upstreams },

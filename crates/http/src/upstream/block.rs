@@ -1,5 +1,6 @@
 //! What stands in an `upstream` block, and how it is read.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -65,6 +66,14 @@ pub(super) static DIRECTIVES: &[Directive<Cx>] = &[
         "30s",
         "How long looking up a name may take.",
         |cx, n| set_msec(&mut cx.loc::<Block>().resolver_timeout, n),
+    ),
+    directive(
+        "state",
+        C::UPSTREAM,
+        Args::T1,
+        "",
+        "The file that keeps the servers of the group as the API changed them.",
+        super::saved::directive,
     ),
     directive(
         "queue",
@@ -141,6 +150,7 @@ pub type Bind = Box<dyn FnOnce(&Rc<Servers>) -> Rc<dyn Affinity>>;
 #[derive(Default)]
 pub struct Block {
     pub(crate) lines: Vec<Line>,
+    pub(crate) state: Option<PathBuf>,
     pub(crate) zone: Option<(Bytes, Word)>,
     pub(crate) resolver: Option<Rc<Resolver>>,
     pub(crate) resolver_timeout: Option<u64>,
@@ -188,8 +198,11 @@ impl Upstreams {
     }
 }
 
-fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(super) fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
+    if cx.loc::<Block>().state.is_some() {
+        return Err(ConfError::directive(n, "is incompatible with \"state\""));
+    }
     let no_backup = cx.loc::<Block>().no_backup;
     let mut line = Reading::default();
     for w in &n.args[1..] {

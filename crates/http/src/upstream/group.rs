@@ -17,6 +17,7 @@ use super::peer::Spec;
 use super::pool::{Pool, PoolConf};
 use super::queue::Queue;
 use super::resolving::Names;
+use super::saved::Saved;
 use super::servers::{Asked, Servers};
 use super::url::{self, Url};
 use super::zone;
@@ -51,6 +52,8 @@ pub struct Group {
     pub(crate) queue: Option<Queue>,
     /// Names that are looked up at run time.
     pub(crate) names: Option<Names>,
+    /// Where servers are kept that the API changes.
+    pub(crate) saved: Option<Saved>,
     port: u16,
     explicit: bool,
 }
@@ -184,7 +187,7 @@ pub(super) fn upstream(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     cx.main::<Upstreams>().reading = name.text.clone();
     let mut level = cx.block(n, C::UPSTREAM, None)?;
     let block = std::mem::take(level.get::<Block>());
-    if block.lines.is_empty() {
+    if block.lines.is_empty() && block.state.is_none() {
         return Err(ConfError::at(&n.name, "no servers are inside upstream"));
     }
     cx.main::<Upstreams>().blocks.push(Explicit { name, block });
@@ -229,12 +232,18 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
 }
 
 fn explicit(cx: &mut Cx, e: Explicit, servers: Rc<Servers>) -> Result<Group, ConfError> {
-    let no_main = e.specs().iter().all(|s| s.backup) && e.templates().all(|(_, t)| t.spec.backup);
+    let no_main = e.specs().iter().all(|s| s.backup)
+        && e.templates().all(|(_, t)| t.spec.backup)
+        && e.block.state.is_none();
     let templates: Vec<Template> = e.templates().map(|(_, t)| t.clone()).collect();
     let names = super::resolving::names(cx, &e, templates)?;
     let b = e.block;
     if no_main {
         let m = format!("no servers in upstream \"{}\"", e.name.lossy());
+        return Err(ConfError::at(&e.name, m));
+    }
+    if b.state.is_some() && b.zone.is_none() {
+        let m = format!("\"state\" requires a zone in upstream \"{}\"", e.name.lossy());
         return Err(ConfError::at(&e.name, m));
     }
     let (max, local) = b.keepalive.unwrap_or((32, true));
@@ -260,6 +269,7 @@ fn explicit(cx: &mut Cx, e: Explicit, servers: Rc<Servers>) -> Result<Group, Con
         affinity,
         queue: b.queue.map(|(max, timeout_ms)| Queue::new(max, timeout_ms)),
         names,
+        saved: b.state.map(Saved::new),
         port: 0,
         explicit: true,
     })
@@ -288,6 +298,7 @@ fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
         affinity: None,
         queue: None,
         names: None,
+        saved: None,
         port: url.port,
         explicit: false,
     })

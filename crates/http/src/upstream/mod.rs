@@ -26,6 +26,7 @@ pub mod pool;
 mod queue;
 mod request_body;
 pub mod resolving;
+mod saved;
 pub mod servers;
 pub(crate) mod source;
 pub mod state;

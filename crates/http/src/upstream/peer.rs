@@ -71,6 +71,8 @@ pub mod word {
     pub const STREAK: usize = 28;
     /// How many were bad in a row.
     pub const STREAK_BAD: usize = 29;
+    /// Whose first check is waited for.
+    pub const CHECKED_BY: usize = 30;
     /// Address, server and sid, each ended by a line feed.
     pub const TEXT: usize = 32;
     /// The longest address, name of a server with its port, and route.
@@ -213,6 +215,11 @@ impl Peer {
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         &self.rows.row(self.row)[at]
+    }
+
+    /// Its number, which no other server of the zone had.
+    pub fn number(&self) -> u64 {
+        self.order
     }
 
     /// A word of its row: see [`word`].

@@ -176,6 +176,13 @@ pub(crate) struct Names {
     backups: bool,
 }
 
+impl Names {
+    /// The lines that ask for them.
+    pub fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+}
+
 /// The names of a block; none where it has none.
 pub(super) fn names(
     cx: &mut Cx,

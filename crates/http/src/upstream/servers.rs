@@ -64,6 +64,8 @@ pub struct Servers {
     pub(crate) freed: Notify,
     /// How many do.
     pub(crate) waiting: Cell<usize>,
+    /// Why servers that are added are not asked at once.
+    as_added: Cell<u64>,
 }
 
 impl Servers {
@@ -80,7 +82,15 @@ impl Servers {
     /// Those of the upstream with number `owner` in shared rows.
     pub(crate) fn at(name: Bytes, rows: Rc<Rows>, owner: u64) -> Rc<Servers> {
         let (lists, freed) = (RefCell::default(), Notify::new());
-        Rc::new(Servers { name, rows, owner, lists, freed, waiting: Cell::new(0) })
+        Rc::new(Servers {
+            name,
+            rows,
+            owner,
+            lists,
+            freed,
+            waiting: Cell::new(0),
+            as_added: Cell::new(0),
+        })
     }
 
     /// The rows, for leading and slots.
@@ -160,7 +170,7 @@ impl Servers {
         put(word::ORDER, order);
         put(word::OWNER, self.owner);
         put(word::TEMPLATE, spec.template);
-        put(word::DOWN, spec.down);
+        put(word::DOWN, spec.down | self.as_added.get());
         put(word::EFFECTIVE, spec.weight.cast_unsigned());
         put_settings(&self.rows, row, spec);
         // Last: until then, the row is free to whoever comes after this process's death.
@@ -226,6 +236,11 @@ impl Servers {
             give_back(&self.rows, peer.row, 0);
             self.rows.changed();
         }
+    }
+
+    /// From now on, servers that are added are not asked for this reason: see [`down`].
+    pub fn add_as(&self, down: u64) {
+        self.as_added.set(down);
     }
 
     /// Sets and clears reasons not to ask a server.

@@ -1,0 +1,194 @@
+//! Health checks, and the API that shows and changes servers.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod backend;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use backend::Backend;
+use testkit::{Driver, PATIENCE, Port, Site, Weir, built_binary, each_driver};
+
+fn until(mut met: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !met() {
+        assert!(Instant::now() < end, "not in time");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A server whose status can be changed; it counts the checks, and closes after each answer.
+struct Patient {
+    port: u16,
+    status: Arc<AtomicU16>,
+    checks: Arc<AtomicUsize>,
+}
+
+fn patient(status: u16) -> Patient {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (status, checks) = (Arc::new(AtomicU16::new(status)), Arc::new(AtomicUsize::new(0)));
+    let p = Patient { port, status: status.clone(), checks: checks.clone() };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut s, mut page) = (stream.unwrap(), [0; 4096]);
+            let n = s.read(&mut page).unwrap_or(0);
+            let asked = String::from_utf8_lossy(&page[..n]).into_owned();
+            let check = asked.starts_with("GET /check ");
+            checks.fetch_add(usize::from(check), Ordering::Relaxed);
+            let code = if check { status.load(Ordering::Relaxed) } else { 200 };
+            let body = format!("it is {code}");
+            let head = format!("HTTP/1.1 {code} X\r\nContent-Length: {}\r\n", body.len());
+            let _ = s.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
+        }
+    });
+    p
+}
+
+#[test]
+fn servers_that_are_not_well_are_not_asked() {
+    each_driver(|driver| {
+        let p = patient(500);
+        let config = format!(
+            "worker_processes 2; events {{}} http {{
+             match well {{ status 200-299; body ~ 'is 2'; header Content-Length; }}
+             upstream u {{ zone u 64k; server 127.0.0.1:{}; }}
+             server {{ listen 127.0.0.1:%PORT0%; location / {{ proxy_pass http://u;
+                 health_check uri=/check interval=50ms fails=2 passes=2 mandatory persistent
+                     match=well; }} }} }}",
+            p.port
+        );
+        let weir = Site::new(built_binary(), driver).config(&config).start();
+        let status = || weir.get("/").status;
+        assert_eq!(status(), 502, "nobody is asked before the first check");
+        weir.wait_for_log("error.log", "in upstream \"u\" is unhealthy: the status is another");
+        assert_eq!(status(), 502);
+        p.status.store(201, Ordering::Relaxed);
+        weir.wait_for_log("error.log", "in upstream \"u\" is healthy");
+        until(|| status() == 200);
+        weir.reload();
+        assert_eq!(status(), 200, "a reload knows");
+        p.status.store(302, Ordering::Relaxed);
+        until(|| status() == 502);
+        // One worker asks for both.
+        let before = p.checks.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(500));
+        let checks = p.checks.load(Ordering::Relaxed) - before;
+        assert!((1..=11).contains(&checks), "{checks} checks in half a second");
+    });
+}
+
+fn body(weir: &Weir, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut c = weir.connect();
+    let len = body.len();
+    c.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n{body}"));
+    let response = c.response_to(method);
+    (response.status, response.text())
+}
+
+#[test]
+fn servers_are_changed_by_the_api() {
+    let (b, other) = (Backend::start(), Backend::start());
+    let dead = Port::reserve();
+    // The workers must be able to write the upstream's file: they stay who they are.
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let user = if is_root { "user root;" } else { "" };
+    let config = format!(
+        "{user} worker_processes 2; events {{}} http {{
+         resolver 127.0.0.1:{} status_zone=names;
+         upstream u {{ zone u 64k; state servers.conf; }}
+         upstream fixed {{ server 127.0.0.1:{}; }}
+         server {{ listen 127.0.0.1:%PORT0%;
+             location / {{ proxy_pass http://u; add_header X-To $upstream_addr always; }}
+             location /api {{ api write=on; }}
+             location /look {{ api; }}
+             location /closed {{ api write=on; deny all; }} }} }}",
+        dead.number(),
+        b.port
+    );
+    let weir = Site::new(built_binary(), Driver::usual()).config(&config).start();
+    let api = |method: &str, path: &str, text: &str| {
+        body(&weir, method, &format!("/api/9/http/upstreams{path}"), text)
+    };
+    assert_eq!(weir.get("/").status, 502);
+    assert_eq!(api("GET", "/u/servers", "").1, "[]\n");
+    let server = format!("{{\"server\":\"127.0.0.1:{}\",\"weight\":2}}", b.port);
+    let (status, text) = api("POST", "/u/servers", &server);
+    assert_eq!(status, 201, "{text}");
+    assert!(text.contains("\"weight\":2"), "{text}");
+    let id = text.split("\"id\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    // Both workers know.
+    assert!((0..8).all(|_| weir.get("/").status == 200));
+    let one = format!("/u/servers/{id}");
+    assert_eq!(api("PATCH", &one, "{\"down\":true,\"max_conns\":7}").0, 200);
+    assert!((0..8).all(|_| weir.get("/").status == 502));
+    assert!(api("GET", &one, "").1.contains("\"max_conns\":7"));
+    assert_eq!(api("PATCH", &one, "{\"down\":false}").0, 200);
+    assert!((0..8).all(|_| weir.get("/").status == 200));
+    let shown = api("GET", "/u", "").1;
+    assert!(shown.contains("\"state\":\"up\"") && shown.contains("\"requests\":"), "{shown}");
+    // What was changed outlives a reload.
+    weir.reload();
+    assert!((0..4).all(|_| weir.get("/").status == 200));
+    let list = api("GET", "/u/servers", "").1;
+    assert!(list.contains("\"max_conns\":7") && list.contains("\"weight\":2"), "{list}");
+    let second = format!("{{\"server\":\"127.0.0.1:{}\",\"backup\":true}}", other.port);
+    assert_eq!(api("POST", "/u/servers", &second).0, 201);
+    let id = list.split("\"id\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    assert_eq!(api("DELETE", &format!("/u/servers/{id}"), "").0, 200);
+    let to = format!("127.0.0.1:{}", other.port);
+    assert!((0..4).all(|_| weir.get("/").header("X-To") == Some(&to)));
+    for (method, path, text, status) in [
+        ("POST", "/u/servers", "{", 400),
+        ("POST", "/fixed/servers", "{\"server\":\"127.0.0.1:1\"}", 405),
+        ("POST", "/none/servers", "{}", 404),
+        ("DELETE", "/u/servers/99", "", 404),
+        ("DELETE", "/u/servers/x", "", 400),
+        ("PATCH", "/u/servers", "{}", 405),
+        ("PUT", "/u/servers", "{}", 405),
+        ("GET", "/u/servers/99", "", 404),
+    ] {
+        let (got, text) = api(method, path, text);
+        assert_eq!(got, status, "{method} {path}: {text}");
+        assert!(text.starts_with("{\"error\":{\"status\":"), "{text}");
+    }
+    let post = |path: &str| body(&weir, "POST", path, &server).0;
+    assert_eq!(post("/look/http/upstreams/u/servers"), 405);
+    assert_eq!(post("/closed/http/upstreams/u/servers"), 403);
+    let names = weir.get("/look/resolvers").text();
+    assert!(names.contains("\"names\":{\"requests\":{\"name\":0,"), "{names}");
+    assert!(weir.get("/look/http/upstreams").text().contains("\"fixed\":{\"zone\":false"));
+}
+
+#[test]
+fn what_configurations_are_told() {
+    let refused = |upstream: &str, location: &str| {
+        let site = Site::new(built_binary(), Driver::usual()).http(&format!(
+            "match m {{ status 200; }}
+             upstream u {{ {upstream} }} server {{ listen 127.0.0.1:%PORT0%;
+             location / {{ proxy_pass http://u; {location} }} }}"
+        ));
+        String::from_utf8_lossy(&site.run(&["-t"]).stderr).into_owned()
+    };
+    let zone = "zone u 64k; server 127.0.0.1:1;";
+    for (upstream, location, message) in [
+        ("server 127.0.0.1:1;", "health_check;", "requires upstream \"u\" to be in shared memory"),
+        (zone, "health_check match=none;", "match \"none\" not found"),
+        (zone, "health_check interval=x;", "invalid parameter \"interval=x\""),
+        (zone, "health_check uri=a;", "invalid parameter \"uri=a\""),
+        (zone, "health_check type=grpc;", "\"type=grpc\" is not supported"),
+        (zone, "health_check persistent;", "is a parameter of \"mandatory\""),
+        (zone, "api read=on;", "invalid parameter \"read=on\""),
+        ("state s; server 127.0.0.1:1;", "", "is incompatible with \"state\""),
+        ("state s;", "", "\"state\" requires a zone in upstream \"u\""),
+    ] {
+        let output = refused(upstream, location);
+        assert!(output.contains(message), "{upstream} {location}: {output}");
+    }
+}
