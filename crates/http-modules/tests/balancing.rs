@@ -95,6 +95,7 @@ fn what_is_known_of_servers_outlives_a_reload() {
     let mut weir = Site::new(built_binary(), Driver::usual()).config(&config("")).start();
     let failures = |weir: &Weir| weir.error_log().matches("connect() failed").count();
     assert_eq!(statuses(&weir, 10), [200; 10]);
+    weir.wait_for_log("error.log", "connect() failed");
     assert_eq!(failures(&weir), 1, "one worker tells the other");
     weir.reload();
     assert_eq!(statuses(&weir, 10), [200; 10]);
