@@ -180,3 +180,264 @@ fn one_fetches_and_the_others_wait() {
         }
     });
 }
+
+#[test]
+fn faults_fail_no_request() {
+    let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
+    let locations = "location /small/ { proxy_pass http://%UP%; proxy_cache small; }";
+    let text = "proxy_cache_path small keys_zone=small:8k use_temp_path=off";
+    let locations = locations.replace("%UP%", &format!("127.0.0.1:{}", origin.port));
+    let weir =
+        site(Driver::usual(), &origin, "", &format!("use_temp_path=off; {text}"), &locations)
+            .start();
+    // A zone of a hundred entries, and three times as many keys.
+    for i in 0..300 {
+        assert_eq!(weir.get(&format!("/small/{i}")).text(), format!("/small/{i} 1"));
+    }
+    wait_for("files of evicted entries to go", || {
+        (weir.files_below("small").len() < 150).then_some(())
+    });
+    assert_eq!(ask(&weir, "/small/299"), pair("HIT", "/small/299 1"));
+    // A file that was cut, one that is another's, and one that was changed.
+    let damages: [fn(&mut Vec<u8>); 4] = [
+        |file| file.truncate(file.len() - 1),
+        |file| file.truncate(20),
+        |file| *file = b"something else altogether".repeat(20),
+        |file| file[120] ^= 1,
+    ];
+    for (i, damage) in damages.iter().enumerate() {
+        let path = format!("/torn/{i}");
+        assert_eq!(ask(&weir, &path), pair("MISS", &format!("{path} 1")));
+        let file = wait_for("the file", || {
+            let files = weir.files_below("cache");
+            files.into_iter().find(|f| {
+                std::fs::read(f).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&path))
+            })
+        });
+        let mut bytes = std::fs::read(&file).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&file, bytes).unwrap();
+        assert_eq!(ask(&weir, &path).1, format!("{path} 2"), "damage {i}");
+        assert_eq!(ask(&weir, &path), pair("HIT", &format!("{path} 2")), "damage {i}");
+    }
+    assert!(weir.error_log().contains("discarded"));
+    // The file is gone with its folder, then all of the cache is, for good.
+    ask(&weir, "/gone");
+    for folder in std::fs::read_dir(weir.prefix().join("cache")).unwrap() {
+        std::fs::remove_dir_all(folder.unwrap().path()).unwrap();
+    }
+    assert_eq!(ask(&weir, "/gone"), pair("MISS", "/gone 2"));
+    assert_eq!(ask(&weir, "/gone"), pair("HIT", "/gone 2"));
+    std::fs::remove_dir_all(weir.prefix().join("cache")).unwrap();
+    std::fs::write(weir.prefix().join("cache"), b"no folder").unwrap();
+    for _ in 3..6 {
+        let response = weir.get("/gone");
+        assert_eq!((response.status, &response.text()[..6]), (200, "/gone "));
+    }
+    wait_for("word of it", || weir.error_log().contains("Not a directory").then_some(()));
+    let log = weir.error_log();
+    assert_eq!(log.lines().filter(|l| l.contains("Not a directory")).count(), 1, "{log}");
+}
+
+#[test]
+fn stale_ones_are_served_and_fetched_anew() {
+    each_driver(|driver| {
+        let origin = Origin::start(|asked| {
+            let mut answer = numbered(asked);
+            let known = asked.field("If-None-Match") == Some("\"e\"");
+            answer.fields = "Cache-Control: max-age=1\r\nETag: \"e\"\r\n".to_owned();
+            match asked.target.as_str() {
+                "/again" if known => answer.status = 304,
+                "/down" if asked.count > 1 => answer.status = 503,
+                "/dead" if asked.count > 1 => answer.short = answer.body.len(),
+                "/behind" if asked.count > 1 => answer.delay = Duration::from_millis(200),
+                _ => {}
+            }
+            answer
+        });
+        let weir = start(
+            driver,
+            &origin,
+            "",
+            "proxy_cache_use_stale error timeout http_503;
+             location /again { proxy_pass http://%UP%; proxy_cache_revalidate on; }
+             location /behind { proxy_pass http://%UP%; proxy_cache_use_stale updating;
+                                proxy_cache_background_update on; }",
+        );
+        for path in ["/again", "/down", "/behind", "/plain"] {
+            assert_eq!(ask(&weir, path), pair("MISS", "GET 1"), "{path}");
+        }
+        std::thread::sleep(Duration::from_millis(2100));
+        assert_eq!(ask(&weir, "/again"), pair("REVALIDATED", "GET 1"));
+        assert_eq!(ask(&weir, "/again"), pair("HIT", "GET 1"));
+        assert_eq!(ask(&weir, "/down"), pair("STALE", "GET 1"));
+        assert_eq!(ask(&weir, "/plain"), pair("EXPIRED", "GET 2"));
+        assert_eq!(ask(&weir, "/behind"), pair("STALE", "GET 1"));
+        assert_eq!(ask(&weir, "/behind"), pair("UPDATING", "GET 1"));
+        wait_for("the update", || (ask(&weir, "/behind") == pair("HIT", "GET 2")).then_some(()));
+        assert_eq!(origin.count("/behind"), 2);
+    });
+}
+
+#[test]
+fn variants_by_vary() {
+    let origin = Origin::start(|asked| {
+        let language = asked.field("Accept-Language").unwrap_or("none");
+        let mut answer = Answer::of(format!("{language} {}", asked.count));
+        answer.fields += "Vary: Accept-Language\r\n";
+        answer
+    });
+    let weir = start(Driver::usual(), &origin, "", "");
+    let ask = |language: &str| {
+        let response = weir.request("GET", "/", &format!("Accept-Language: {language}\r\n"));
+        (response.header("X-Cache").unwrap().to_owned(), response.text())
+    };
+    for _ in 0..2 {
+        let status = if origin.count("/") == 0 { "MISS" } else { "HIT" };
+        assert_eq!(ask("de"), pair(status, "de 1"));
+        assert_eq!(ask("en"), pair(status, "en 2"));
+        assert_eq!(ask("fr"), pair(status, "fr 3"));
+    }
+}
+
+#[test]
+fn a_restart_finds_what_was_kept() {
+    let origin = Origin::start(numbered);
+    let mut weir = start(Driver::usual(), &origin, "inactive=10m", "");
+    for i in 0..50 {
+        ask(&weir, &format!("/{i}"));
+    }
+    wait_for("the files", || (weir.files_below("cache").len() == 50).then_some(()));
+    // Left by a process that was killed, and by somebody else.
+    weir.write("cache/note.txt", "mine");
+    weir.reload();
+    weir.restart();
+    for i in 0..50 {
+        assert_eq!(ask(&weir, &format!("/{i}")), pair("HIT", "GET 1"));
+    }
+    assert!(weir.error_log().contains("left alone"));
+    assert!(weir.prefix().join("cache/note.txt").exists());
+}
+
+#[test]
+fn limits_are_kept() {
+    let origin = Origin::start(|_| Answer::of(vec![b'x'; 100_000]));
+    let weir = start(Driver::usual(), &origin, "max_size=1m manager_sleep=10ms", "");
+    let size = || {
+        let files = weir.files_below("cache");
+        files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum::<u64>()
+    };
+    let mut most = 0;
+    for i in 0..100 {
+        assert_eq!(weir.get(&format!("/{i}")).body.len(), 100_000);
+        most = most.max(size());
+    }
+    // Above the limit by what is left to the manager, and by what is being deleted.
+    assert!(most < 3 << 20, "{most}");
+}
+
+#[test]
+fn a_fetch_that_dies_keeps_nobody_waiting() {
+    let origin = Origin::start(|asked| {
+        let mut answer = numbered(asked);
+        if asked.count == 1 {
+            answer.delay = Duration::from_secs(4);
+        }
+        answer
+    });
+    let weir = site(
+        Driver::usual(),
+        &origin,
+        "worker_processes 2;",
+        "use_temp_path=off",
+        "proxy_cache_lock on; proxy_cache_lock_age 60s; proxy_cache_lock_timeout 60s;",
+    )
+    .allow("exited on signal 9")
+    .start();
+    let mut first = weir.connect();
+    first.send(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for("the first fetch", || (origin.count("/a") == 1).then_some(()));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let began = Instant::now();
+            // The worker that is killed may be the one asked: then this is asked again.
+            loop {
+                let asked = std::panic::catch_unwind(|| ask(&weir, "/a"));
+                if let Ok(answer) = asked {
+                    return (answer, began.elapsed());
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        for worker in weir.workers() {
+            weir.signal_to(worker, "KILL");
+        }
+        let ((_, body), took) = waiting.join().unwrap();
+        assert_eq!(body, "GET 2");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    });
+}
+
+#[test]
+fn a_worker_s_memory() {
+    let origin = Origin::start(numbered);
+    let weir = start(
+        Driver::usual(),
+        &origin,
+        "memory=1m; proxy_cache_path asked keys_zone=asked:1m",
+        "location /asked { proxy_pass http://%UP%; proxy_cache asked; }",
+    );
+    for path in ["/asked", "/held"] {
+        assert_eq!(ask(&weir, path), pair("MISS", "GET 1"));
+        assert_eq!(ask(&weir, path), pair("HIT", "GET 1"));
+    }
+    for file in weir.files_below("cache").iter().chain(&weir.files_below("asked")) {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert_eq!(ask(&weir, "/held"), pair("HIT", "GET 1"));
+    assert_eq!(ask(&weir, "/asked"), pair("MISS", "GET 2"));
+}
+
+#[test]
+fn one_cache_over_three_disks() {
+    let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
+    let text = "
+        upstream backend { server 127.0.0.1:%UP%; }
+        proxy_cache_path disk1 levels=1:2 keys_zone=cache_1:256m max_size=1024G
+                         use_temp_path=off;
+        proxy_cache_path disk2 levels=1:2 keys_zone=cache_2:256m max_size=1024G
+                         use_temp_path=off;
+        proxy_cache_path disk3 levels=1:2 keys_zone=cache_3:256m max_size=1024G
+                         use_temp_path=off;
+        split_clients $request_uri $disk { 33.3% 1; 33.3% 2; * 3; }
+        server {
+            listen 127.0.0.1:%PORT0%;
+            location / {
+                proxy_pass http://backend;
+                proxy_cache_key $request_uri;
+                proxy_cache cache_$disk;
+                aio threads=pool_$disk;
+                sendfile on;
+                add_header X-Cache $upstream_cache_status;
+            }
+        }";
+    let pools: String = (1..=3).map(|n| format!("thread_pool pool_{n} threads=16; ")).collect();
+    let text = text.replace("%UP%", &origin.port.to_string());
+    let weir = Site::new(built_binary(), Driver::usual())
+        .config(&format!("{pools} worker_processes 2; events {{}} http {{ {text} }}"))
+        .start();
+    for round in ["MISS", "HIT"] {
+        for i in 0..60 {
+            let path = format!("/{i}");
+            assert_eq!(ask(&weir, &path).1, format!("{path} 1"), "{round}");
+        }
+        for disk in 1..=3 {
+            let files = wait_for("a share of the files", || {
+                let files = weir.files_below(&format!("disk{disk}")).len();
+                (files >= 8).then_some(files)
+            });
+            assert!(files <= 35, "{files}");
+        }
+    }
+    assert_eq!(ask(&weir, "/59").0, "HIT");
+}

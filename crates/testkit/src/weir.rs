@@ -19,11 +19,18 @@ pub struct Weir {
 
 impl Weir {
     pub(crate) fn start(site: Site) -> Self {
+        let master = Self::spawn(&site);
+        let group = master.id();
+        let mut weir = Self { site, master, group, stopped: None };
+        weir.wait_until_up();
+        weir
+    }
+
+    fn spawn(site: &Site) -> Child {
         let output = fs::File::create(site.prefix().join("logs/stderr.txt"))
             .expect("create the file for the server's output");
         let copy = output.try_clone().expect("share the file for the server's output");
-        let master = site
-            .command()
+        site.command()
             .args(["-g", &site.foreground])
             .args(&site.arguments)
             .stdin(Stdio::null())
@@ -31,11 +38,17 @@ impl Weir {
             .stderr(output)
             .process_group(0)
             .spawn()
-            .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()));
-        let group = master.id();
-        let mut weir = Self { site, master, group, stopped: None };
-        weir.wait_until_up();
-        weir
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()))
+    }
+
+    /// Stops the server and starts it again on the same site.
+    pub fn restart(&mut self) {
+        self.signal("TERM");
+        self.wait_for_end();
+        self.master = Self::spawn(&self.site);
+        self.group = self.master.id();
+        self.stopped = None;
+        self.wait_until_up();
     }
 
     fn wait_until_up(&mut self) {

@@ -143,8 +143,8 @@ async fn find(r: &mut Request, t: &mut Ticket) -> Found {
     let mut again = false;
     let mut waited = Waited::default();
     loop {
-        if let Some(fill) = joinable(r, t, true) {
-            if fill.header().valid >= unix_secs() as i64 {
+        if let Some(fill) = ended(t) {
+            if fits_fill(r, t, &fill) && fill.header().valid >= unix_secs() as i64 {
                 return Found::Join(fill);
             }
             // It is in the file in a moment, and judged then.
@@ -308,7 +308,7 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
     if conf.lock_timeout == 0 || waited.over {
         return Locked::PassBy;
     }
-    if let Some(fill) = joinable(r, t, false) {
+    if let Some(fill) = joinable(r, t) {
         return Locked::Join(fill);
     }
     let now = now_ms();
@@ -330,18 +330,24 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
     Locked::Again
 }
 
-/// A response of this worker's on its way to what the request asks for: `ended` wants all of it to
-/// be there.
-fn joinable(r: &Request, t: &Ticket, ended: bool) -> Option<Rc<fill::Fill>> {
+/// A response for the same key, or the same variant of it, that this worker has received whole and
+/// is about to put into its place.
+fn ended(t: &Ticket) -> Option<Rc<fill::Fill>> {
     let fills = t.cache.fills.borrow();
     if fills.is_empty() {
         return None;
     }
-    let fill = fills.get(&t.hash)?;
-    let fits = || {
-        let header = fill.header();
-        header.key == t.key
-            && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
-    };
-    (fill.can_be_joined(ended) && fits()).then(|| fill.clone())
+    fills.get(&t.hash).filter(|fill| fill.can_be_joined(true)).cloned()
+}
+
+/// A response that this worker receives and that is what the request asks for.
+fn joinable(r: &Request, t: &Ticket) -> Option<Rc<fill::Fill>> {
+    let fills = t.cache.fills.borrow();
+    let fill = fills.get(&t.hash).filter(|fill| fill.can_be_joined(false))?;
+    fits_fill(r, t, fill).then(|| fill.clone())
+}
+
+fn fits_fill(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {
+    let header = fill.header();
+    header.key == t.key && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
 }

@@ -19,7 +19,6 @@ use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 use super::faults::Cause;
 use super::format::{Bad, Header};
 use super::key::{Hash, Layout};
-use super::keys::Evicted;
 use super::ticket::Ticket;
 use super::zone::Cache;
 use crate::core_conf::TempPath;
@@ -214,24 +213,27 @@ pub(crate) async fn open(
                 }
                 return Opened::Failed;
             }
-            Err(Unreadable::Bad(why)) if last => discard(r, cache, hash, version, why),
+            Err(Unreadable::Bad(why)) if last => discard(r, cache, hash, version, why).await,
             Err(Unreadable::Bad(_)) => {}
         }
     }
     Opened::Missing
 }
 
-/// Deletes a file that is no response of ours.
-#[cold]
-fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, why: &str) {
+/// Deletes a file that is no response of ours, before another one may take its place.
+async fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, why: &str) {
     if cache.fault(Cause::Damaged) {
         let path = cache.settings.layout.path(hash);
         let path = base::log::lossy(&path);
         r.log(Level::Crit, format_args!("cache file \"{path}\" {why}, discarded"));
     }
     cache.keys.gone(hash, version);
+    cache.memory.borrow_mut().forget(hash);
     let pool = r.pool().ok().flatten();
-    cache.discard(vec![Evicted { hash: *hash, file: true }], pool.as_ref());
+    let (layout, hash) = (cache.settings.layout.clone(), *hash);
+    if let Ok(Err(e)) = elsewhere(pool.as_ref(), move || delete(&layout, &hash)).await {
+        cache.tell(Cause::Delete, format_args!("{e}"));
+    }
 }
 
 enum Unreadable {
