@@ -59,6 +59,8 @@ const LOADS: &[Load] = &[
     load("proxy", "1 KB passed on over kept connections, 64 connections", true, proxied::run),
     load("proxy-1m", "1 MB passed on, buffered", false, proxied::run),
     load("proxy-1m-unbuffered", "the same without buffering", false, proxied::run),
+    load("cache", "1 KB that a cache keeps, 64 connections", true, proxied::run),
+    load("cache-1m", "1 MB that a cache keeps", false, proxied::run),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),

@@ -41,6 +41,8 @@ fn shape(name: &str) -> Shape {
     let files = Shape { haproxy: false, behind: Behind::Nginx, ..usual };
     match name {
         "proxy-1m" => Shape { path: "/1m.bin", ..files },
+        "cache" => Shape { path: "/kept/1k", haproxy: false, ..usual },
+        "cache-1m" => Shape { path: "/kept/1m.bin", ..files },
         "proxy-1m-unbuffered" => Shape { path: "/unbuffered/1m.bin", ..files },
         "fastcgi" => {
             Shape { path: "/script.php", connections: 8, behind: Behind::Php, haproxy: false }
