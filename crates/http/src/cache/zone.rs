@@ -183,9 +183,11 @@ impl Cache {
         })
     }
 
-    /// In a process that was forked: its slot.
+    /// In a process that was forked, before it serves: its slot.
     pub(crate) fn use_slot(&self, slot: usize) {
         self.keys.use_slot(slot);
+        // Asked of the file system once, where nobody waits for it yet.
+        self.block();
     }
 
     /// Whether all files in its folder are known, or are being found out.
