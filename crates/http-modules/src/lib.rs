@@ -27,6 +27,7 @@ pub mod gunzip;
 pub mod gzip;
 pub mod headers;
 pub mod health;
+pub mod image_filter;
 pub mod index;
 pub mod limits;
 pub mod log;
@@ -96,6 +97,7 @@ pub static MODULES: Modules = &[
     &gunzip::MODULE,
     &addition::MODULE,
     &sub_filter::MODULE,
+    &image_filter::MODULE,
     &charset::MODULE,
     &ssi::MODULE,
     &gzip::negotiate::MODULE,

@@ -440,7 +440,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     // What a header filter refuses is answered as if a handler had; an end to it all the same.
     for _ in 0..=MAX_URI_CHANGES {
         match outcome {
-            Outcome::Respond => match send::filters(r) {
+            Outcome::Respond => match send::filters(r).await {
                 Some(status) => outcome = phases::refuse(r, status).await,
                 None => break,
             },

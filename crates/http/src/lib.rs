@@ -45,6 +45,7 @@ pub mod upstream;
 pub mod vars;
 mod wanted;
 mod watch;
+mod whole;
 pub mod zones;
 
 pub use cx::{Cx, LoadEnv};

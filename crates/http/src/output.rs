@@ -7,6 +7,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use mem::Chain;
 
+use crate::module::Verdict;
 use crate::request::Request;
 use crate::subrequest::Handle;
 
@@ -125,6 +126,29 @@ pub trait BodyFilter {
     }
 }
 
+/// Work on a whole body before the response's head is written: a header filter puts it into
+/// [`Response::whole`], the body filters that came before it run, and the other header filters
+/// wait.
+pub trait WholeBody {
+    /// Longer bodies are not taken.
+    fn bytes_max(&self) -> usize;
+
+    /// Puts what comes of the body into `r.out`, or refuses it by a `Status`.
+    fn run<'a>(self: Box<Self>, r: &'a mut Request, body: Result<Vec<u8>, NotWhole>) -> Work<'a>;
+}
+
+/// See [`WholeBody::run`].
+pub type Work<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
+
+/// Why there is no whole body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotWhole {
+    /// It is longer than what is taken.
+    TooLong,
+    /// It broke off, or cannot be had as a whole.
+    Broken,
+}
+
 /// A response in the making.
 #[derive(Default)]
 pub struct Response {
@@ -173,6 +197,8 @@ pub struct Response {
     pub unconditional: bool,
     /// The body.
     pub body: Body,
+    /// Who wants the whole of it before the head is written.
+    pub whole: Option<Box<dyn WholeBody>>,
 }
 
 impl Response {
@@ -196,6 +222,7 @@ impl Response {
         self.etag = None;
         self.allow_ranges = false;
         self.body = Body::Empty;
+        self.whole = None;
         self.remove(b"Content-Encoding");
     }
 

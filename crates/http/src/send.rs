@@ -144,13 +144,31 @@ async fn upgraded(r: &mut Request) -> Result<(), SendFailed> {
 
 /// Runs the location's header filters. The status where one refuses: it answers instead of the
 /// response, without the fields that other filters added to that.
-pub(crate) fn filters(r: &mut Request) -> Option<u16> {
+pub(crate) async fn filters(r: &mut Request) -> Option<u16> {
     if r.loc.pipeline.header_filters.is_empty() {
         return None;
     }
-    let loc = r.loc.clone();
     let prepared = r.out.headers.len();
-    for f in &loc.pipeline.header_filters {
+    let mut next = 0;
+    loop {
+        let refused = filters_from(r, &mut next, prepared);
+        let whole = match r.out.whole.take() {
+            Some(whole) if refused.is_none() => whole,
+            _ => return refused,
+        };
+        let before = r.out.headers.len();
+        if let Verdict::Status(status) = Box::pin(crate::whole::work(r, whole)).await {
+            r.out.headers.drain(prepared.min(before)..before.min(r.out.headers.len()));
+            return Some(status);
+        }
+    }
+}
+
+/// The filters from number `next` on, as far as none waits.
+fn filters_from(r: &mut Request, next: &mut usize, prepared: usize) -> Option<u16> {
+    let loc = r.loc.clone();
+    for f in loc.pipeline.header_filters.get(*next..)? {
+        *next += 1;
         if r.is_subrequest() && !f.in_subrequests() {
             continue;
         }
@@ -159,6 +177,9 @@ pub(crate) fn filters(r: &mut Request) -> Option<u16> {
             let len = r.out.headers.len();
             r.out.headers.drain(prepared.min(len)..before.min(len));
             return Some(status);
+        }
+        if r.out.whole.is_some() {
+            break;
         }
     }
     None

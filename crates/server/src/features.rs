@@ -19,6 +19,7 @@ pub const WITH: &[&str] = &[
     "--with-http_dav_module",
     "--with-http_flv_module",
     "--with-http_gunzip_module",
+    "--with-http_image_filter_module",
     "--with-http_gzip_static_module",
     "--with-http_geoip_module",
     "--with-http_mp4_module",

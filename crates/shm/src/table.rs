@@ -526,6 +526,7 @@ impl<'a, R: Record> Locked<'a, R> {
     #[cold]
     fn put_in_order(&mut self) {
         self.whole = false;
+        let order = self.order_of_use();
         let (t, head) = (self.t, self.t.head());
         for bucket in 0..t.buckets {
             set(t.bucket(bucket), NONE);
@@ -539,12 +540,11 @@ impl<'a, R: Record> Locked<'a, R> {
         for (_, cell) in used().filter(|(_, cell)| Tag::of(cell).kind == MORE) {
             set(&cell.hash, NONE);
         }
-        for (number, cell) in used() {
+        for (number, cell) in order.into_iter().filter_map(|n| Some((n, t.cell(n)?))) {
             let tag = Tag::of(cell);
-            match tag.kind {
-                ENTRY if self.claim(number, cell, tag) => self.link(number, cell),
-                ENTRY => Tag { kind: FREE, ..tag }.put(cell),
-                _ => {}
+            match self.claim(number, cell, tag) {
+                true => self.link(number, cell),
+                false => Tag { kind: FREE, ..tag }.put(cell),
             }
         }
         for (number, cell) in used() {
@@ -558,6 +558,33 @@ impl<'a, R: Record> Locked<'a, R> {
             self.give_cell(number, cell);
         }
         self.whole = true;
+    }
+
+    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends,
+    /// since it may be broken in one place; entries that neither way leads to come between.
+    fn order_of_use(&self) -> Vec<u32> {
+        let (t, head) = (self.t, self.t.head());
+        let fresh = get(&head.fresh).min(t.cells);
+        let is_entry = |number| t.cell(number).is_some_and(|cell| Tag::of(cell).kind == ENTRY);
+        let mut seen = vec![false; fresh as usize];
+        let mut walk = |from: &AtomicU32, next: fn(&Cell) -> &AtomicU32| {
+            let (mut found, mut number) = (Vec::new(), get(from));
+            while let Some(cell) = t.cell(number)
+                && let Some(seen) = seen.get_mut((number - t.first) as usize)
+                && is_entry(number)
+                && !std::mem::replace(seen, true)
+            {
+                found.push(number);
+                number = get(next(cell));
+            }
+            found
+        };
+        let newest = walk(&head.newest, |cell| &cell.older);
+        let mut order = walk(&head.oldest, |cell| &cell.newer);
+        let others = (t.first..t.first + fresh).zip(&seen).filter(|(_, seen)| !**seen);
+        order.extend(others.map(|(number, _)| number).filter(|number| is_entry(*number)));
+        order.extend(newest.into_iter().rev());
+        order
     }
 
     /// Whether all cells of an entry's key are there and no other entry's, and hold a key of its

@@ -51,7 +51,7 @@ async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
     }
     for _ in 0..=MAX_URI_CHANGES {
         match outcome {
-            Outcome::Respond => match send::filters(r) {
+            Outcome::Respond => match send::filters(r).await {
                 Some(status) => outcome = phases::refuse(r, status).await,
                 None => break,
             },

@@ -240,3 +240,40 @@ fn a_table_of_the_least_size_works() {
     let entry = t.insert(table.key(b""), 1).unwrap();
     assert_eq!(t.find(table.key(b"")), Some(entry));
 }
+
+/// Who was used last is known after a death, too: or else those who come all the time would be
+/// evicted.
+#[test]
+fn the_order_of_use_outlives_a_death() {
+    let table = Table::<u64>::new(8 * PAGE).unwrap();
+    let order = |t: &Locked<'_, u64>| {
+        let mut found = Vec::new();
+        let mut at = t.oldest();
+        while let Some(entry) = at {
+            found.push(t.value(entry).unwrap());
+            at = t.newer(entry);
+        }
+        found
+    };
+    let mut t = table.lock();
+    for n in 0..40 {
+        t.insert(table.key(&key_of(n)), n).unwrap();
+    }
+    for n in [7, 3, 30] {
+        let entry = t.find(table.key(&key_of(n))).unwrap();
+        t.touch(entry);
+    }
+    let want = order(&t);
+    assert_eq!(want[37..], [7, 3, 30]);
+    drop(t);
+    for n in [0, 3, 7, 20, 30, 39] {
+        let mut t = table.lock();
+        let entry = t.find(table.key(&key_of(n))).unwrap();
+        let cell = table.cell(entry.cell).unwrap();
+        // One direction, then the other: as an entry is unlinked.
+        set(if n % 2 == 0 { &cell.older } else { &cell.newer }, NONE);
+        t.whole = false;
+        drop(t);
+        assert_eq!(order(&table.lock()), want);
+    }
+}
