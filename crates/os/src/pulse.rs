@@ -217,7 +217,7 @@ mod tests {
             let fd = socket::socket(&addr, Kind::Stream).unwrap();
             socket::set_reuseport(&fd, true).unwrap();
             socket::bind(&fd, &addr).unwrap();
-            socket::listen(&fd, 64).unwrap();
+            socket::listen(&fd, 1024).unwrap();
             addr = socket::local_addr(&fd).unwrap();
             all.push(fd);
         }
