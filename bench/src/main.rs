@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod blocks;
 mod cached;
 mod cgroup;
@@ -64,6 +65,7 @@ const LOADS: &[Load] = &[
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
+    load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("differential", "the same requests to both: what differs", false, differential::run),

@@ -1,0 +1,218 @@
+//! Who accepts: the policies for listening sockets of several workers, with all of them well and with
+//! one that is stuck now and then.
+//!
+//! A worker is stuck because it is stopped by a signal, which works for every server alike. The
+//! requests that it had accepted at that moment wait for it whatever the policy is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::options::Options;
+use crate::report::{self, median, row};
+use crate::server::{Kind, Server, Setup, get};
+use crate::{Outcome, proc, wrk};
+
+const CONFIG: &str = include_str!("../configs/accept.conf");
+
+/// Clients, each of which makes a connection for a request, one after the other.
+const CLIENTS: usize = 64;
+
+/// The pause between two requests of a client: together they stay far from what a server can do.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A worker is stopped for so long, of every five times that.
+const STOP: Duration = Duration::from_secs(1);
+
+/// A request that takes longer has waited for a worker.
+const LONG: Duration = Duration::from_millis(100);
+
+struct Policy {
+    name: &'static str,
+    mutex: &'static str,
+    listen: &'static str,
+    /// Weir's own.
+    own: bool,
+}
+
+const POLICIES: &[Policy] = &[
+    Policy { name: "shared", mutex: "off", listen: "", own: false },
+    Policy { name: "accept_mutex", mutex: "on", listen: "", own: false },
+    Policy { name: "reuseport", mutex: "off", listen: "reuseport", own: false },
+    Policy { name: "steered", mutex: "off", listen: "reuseport=steered", own: true },
+];
+
+/// A policy of one server, with a value of each figure for each round.
+#[derive(Default)]
+struct Series {
+    rate: Vec<f64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    mean: Vec<f64>,
+    deviation: Vec<f64>,
+    spread: Vec<f64>,
+    errors: u64,
+    /// With a worker that is stuck now and then.
+    asked: usize,
+    long: usize,
+    longest: Duration,
+}
+
+/// Measures every policy of every server.
+pub fn run(options: &Options, _name: &str) -> Outcome {
+    let mut servers = Vec::new();
+    for &kind in options.servers.iter().filter(|kind| kind.is_real()) {
+        for policy in POLICIES.iter().filter(|policy| kind != Kind::Nginx || !policy.own) {
+            let fill = vec![
+                ("%MUTEX%", policy.mutex.to_string()),
+                ("%LISTEN%", policy.listen.to_string()),
+            ];
+            let setup = Setup { template: CONFIG, fill, cpus: "0,1", ..Setup::default() };
+            let (server, _) = Server::start(options, kind, &setup)?;
+            servers.push((server, policy, Series::default()));
+        }
+    }
+    for _ in 0..options.rounds {
+        for (server, _, series) in &mut servers {
+            saturate(options, server, series)?;
+            pace(server, options.seconds, None, series)?;
+        }
+    }
+    for (server, _, series) in &mut servers {
+        let worker = server.worker();
+        pace(server, 10, Some(worker), series)?;
+    }
+    print(&servers);
+    Ok(())
+}
+
+/// As many connections as the server takes, and which worker got how many of some others meanwhile.
+fn saturate(options: &Options, server: &Server, series: &mut Series) -> Outcome {
+    let load = wrk::Load {
+        port: server.port,
+        path: "/",
+        connections: CLIENTS,
+        seconds: options.seconds,
+        pipeline: false,
+        close: true,
+        files: None,
+    };
+    let wrk = wrk::start(&load)?;
+    let mut by_worker = BTreeMap::new();
+    let end = Instant::now() + Duration::from_secs(u64::from(options.seconds));
+    while Instant::now() < end {
+        if let Ok(pid) = get(server.port, "localhost", "/pid") {
+            *by_worker.entry(pid).or_insert(0usize) += 1;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let result = wrk::finish(wrk)?;
+    let asked: usize = by_worker.values().sum();
+    let most = by_worker.values().copied().max().unwrap_or(0);
+    series.rate.push(result.rate());
+    series.p50.push(result.p50_us as f64);
+    series.p99.push(result.p99_us as f64);
+    series.spread.push(100.0 * most as f64 / asked.max(1) as f64);
+    series.errors += result.failures();
+    Ok(())
+}
+
+/// Requests at a steady pace; `stuck` is stopped now and then.
+fn pace(server: &Server, seconds: u32, stuck: Option<u32>, series: &mut Series) -> Outcome {
+    let end = Instant::now() + Duration::from_secs(u64::from(seconds));
+    let port = server.port;
+    let (mut waits, mut failed) = (Vec::new(), 0);
+    std::thread::scope(|scope| {
+        let client = |number: usize| {
+            scope.spawn(move || {
+                // They do not all ask at once.
+                std::thread::sleep(PAUSE * number as u32 / CLIENTS as u32);
+                client(port, end)
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        while let Some(worker) = stuck
+            && Instant::now() + STOP * 3 < end
+        {
+            std::thread::sleep(STOP * 2);
+            proc::signal(worker, Signal::STOP);
+            std::thread::sleep(STOP);
+            proc::signal(worker, Signal::CONT);
+            std::thread::sleep(STOP * 2);
+        }
+        for client in clients {
+            if let Ok((own, errors)) = client.join() {
+                waits.extend(own);
+                failed += errors;
+            }
+        }
+    });
+    series.errors += failed;
+    if stuck.is_some() {
+        series.asked += waits.len();
+        series.long += waits.iter().filter(|wait| **wait > LONG).count();
+        series.longest = waits.iter().copied().max().unwrap_or_default();
+        return Ok(());
+    }
+    let us: Vec<f64> = waits.iter().map(|wait| wait.as_secs_f64() * 1e6).collect();
+    let mean = us.iter().sum::<f64>() / us.len().max(1) as f64;
+    let variance = us.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / us.len().max(1) as f64;
+    series.mean.push(mean);
+    series.deviation.push(variance.sqrt());
+    Ok(())
+}
+
+/// What each request took, and how many failed.
+fn client(port: u16, end: Instant) -> (Vec<Duration>, u64) {
+    let (mut waits, mut failed) = (Vec::new(), 0);
+    while Instant::now() < end {
+        let began = Instant::now();
+        match get(port, "localhost", "/") {
+            Ok(_) => waits.push(began.elapsed()),
+            Err(_) => failed += 1,
+        }
+        std::thread::sleep(PAUSE.saturating_sub(began.elapsed()));
+    }
+    (waits, failed)
+}
+
+fn print(servers: &[(Server, &Policy, Series)]) {
+    let mut rows = vec![row([
+        "server",
+        "policy",
+        "requests/s",
+        "p50 us",
+        "p99 us",
+        "busiest worker",
+        "paced: mean us",
+        "deviation us",
+        "errors",
+    ])];
+    for (server, policy, s) in servers {
+        rows.push(row([
+            server.kind.name(),
+            policy.name,
+            &format!("{:.0}", median(&s.rate)),
+            &format!("{:.0}", median(&s.p50)),
+            &format!("{:.0}", median(&s.p99)),
+            &format!("{:.0} %", median(&s.spread)),
+            &format!("{:.0}", median(&s.mean)),
+            &format!("{:.0}", median(&s.deviation)),
+            &s.errors.to_string(),
+        ]));
+    }
+    report::table(&rows);
+    println!("\none worker stopped for 1 s of every 5, over 10 s:");
+    let mut rows = vec![row(["server", "policy", "requests", "over 100 ms", "longest ms"])];
+    for (server, policy, s) in servers {
+        rows.push(row([
+            server.kind.name(),
+            policy.name,
+            &s.asked.to_string(),
+            &s.long.to_string(),
+            &s.longest.as_millis().to_string(),
+        ]));
+    }
+    report::table(&rows);
+}
