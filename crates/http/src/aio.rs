@@ -1,5 +1,5 @@
 //! `aio`: who waits for the disk. By default nobody who serves does: what the kernel has in memory
-//! is taken at once, and for the rest a thread of a pool waits.
+//! is taken at once, and for the rest a thread of a pool waits, or the ring of `use io_uring`.
 
 use base::log::Level;
 use conf::template::Template;
@@ -15,8 +15,10 @@ use crate::request::Request;
 pub enum Aio {
     /// `off`: the worker waits, as it is nginx's default.
     Off,
-    /// `auto`, and nothing written: the default pool.
+    /// `auto`, and nothing written: the event method where that reads files, else the default pool.
     Auto,
+    /// `io_uring`: the same, and said so.
+    Ring,
     /// `threads`, `threads=NAME`, and `on`.
     Pool(Pool),
     /// `threads=$NAME`: known when a request comes.
@@ -27,6 +29,11 @@ impl Aio {
     /// Whether the worker itself waits.
     pub fn is_off(&self) -> bool {
         matches!(self, Aio::Off)
+    }
+
+    /// Whether the event method waits, by reading itself.
+    pub(crate) fn is_by_ring(&self) -> bool {
+        matches!(self, Aio::Auto | Aio::Ring) && event::reads_files()
     }
 }
 
@@ -42,7 +49,7 @@ impl Request {
     pub fn pool(&mut self) -> Result<Option<Pool>, NoPool> {
         match &self.loc.core.aio {
             Aio::Off => Ok(None),
-            Aio::Auto => Ok(Some(event::pool::default())),
+            Aio::Auto | Aio::Ring => Ok(Some(event::pool::default())),
             Aio::Pool(pool) => Ok(Some(pool.clone())),
             Aio::Named(_) => self.named_pool().map(Some),
         }
@@ -101,6 +108,7 @@ pub(crate) fn aio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let aio = match word.bytes() {
         b"off" => Aio::Off,
         b"auto" => Aio::Auto,
+        b"io_uring" => Aio::Ring,
         // nginx's way of `on` is the kernel's queue of direct reads; the pool does for all reads
         // what that does for some.
         b"on" | b"threads" => pool(cx, event::pool::DEFAULT_NAME.as_bytes())?,

@@ -40,6 +40,9 @@ const AHEAD_FOR_MANY: u64 = 4 << 20;
 /// Where threads read to that want nothing but to have read: small enough for the nearest cache.
 const SCRATCH: usize = 16 << 10;
 
+/// The same for the ring: each of its reads is a turn of the loop.
+const RING_SCRATCH: u64 = 128 << 10;
+
 /// How much is read at once into memory of our own: what a client that is slow to take it costs.
 const COPY: u64 = 64 << 10;
 
@@ -162,6 +165,10 @@ async fn read_into_cache(
     len: u64,
     is_urgent: bool,
 ) -> io::Result<()> {
+    // The ring's reads have no order of their own: what is urgent goes past them, to the pool.
+    if !is_urgent && r.loc.core.aio.is_by_ring() {
+        return ring_into_cache(file, pos, len).await.map_err(of_file);
+    }
     let pool = pool(r)?;
     let file = file.clone();
     let task = move || {
@@ -189,9 +196,84 @@ async fn read_for_us(
     pos: u64,
     len: usize,
 ) -> io::Result<Bytes> {
+    let align = r.loc.core.directio_alignment as usize;
+    if r.loc.core.aio.is_by_ring() {
+        return ring_for_us(file, pos, len, align).await.map_err(of_file);
+    }
     let pool = pool(r)?;
-    let (file, align) = (file.clone(), r.loc.core.directio_alignment as usize);
+    let file = file.clone();
     run(r, &pool, move || read_some(&file, pos, len, align), false).await
+}
+
+/// The ring reads a range into the page cache, to its last byte. Its reads ask for what follows as
+/// those of threads do; the memory that they need for the bytes is small and used again.
+async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
+    let mut at = pos;
+    let mut memory = vec![0; len.min(RING_SCRATCH) as usize];
+    while at < pos + len {
+        let want = (pos + len - at).min(RING_SCRATCH) as usize;
+        let (back, n) = ring_retried(file, memory, 0, want, at).await?;
+        if n == 0 {
+            return Err(truncated());
+        }
+        (memory, at) = (back, at + n as u64);
+    }
+    Ok(())
+}
+
+/// The ring reads up to `len` bytes at `pos` for us, at least one.
+async fn ring_for_us(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
+    let direct = Direct::new(file, pos, len, align);
+    let Direct { skip, want, from, memory } = direct;
+    let (memory, n) = ring_retried(file, memory, from, want, pos - skip as u64).await?;
+    if n <= skip {
+        return Err(truncated());
+    }
+    Ok(Bytes::from(memory).slice(from + skip..from + n.min(skip + len)))
+}
+
+async fn ring_retried(
+    file: &FileHandle,
+    memory: Vec<u8>,
+    from: usize,
+    len: usize,
+    pos: u64,
+) -> io::Result<(Vec<u8>, usize)> {
+    let size = memory.len();
+    let mut memory = memory;
+    loop {
+        match event::read_file(file.clone(), memory, from..from + len, pos).await {
+            // A memory of the same size may begin elsewhere.
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && !file.is_direct() => {
+                memory = vec![0; size];
+            }
+            read => return read,
+        }
+    }
+}
+
+/// Memory for a read of `len` bytes at `pos`. Past the page cache, position, length and memory must
+/// be multiples of the alignment.
+struct Direct {
+    /// Bytes before those that are wanted.
+    skip: usize,
+    want: usize,
+    /// Where in the memory the read begins.
+    from: usize,
+    memory: Vec<u8>,
+}
+
+impl Direct {
+    fn new(file: &FileHandle, pos: u64, len: usize, align: usize) -> Direct {
+        if !file.is_direct() {
+            return Direct { skip: 0, want: len, from: 0, memory: vec![0; len] };
+        }
+        let skip = (pos % align as u64) as usize;
+        let want = (skip + len).next_multiple_of(align);
+        let memory = vec![0; want + align];
+        let from = memory.as_ptr().align_offset(align).min(align);
+        Direct { skip, want, from, memory }
+    }
 }
 
 /// Reads up to `len` bytes at `pos`, at least one.
@@ -213,17 +295,14 @@ pub(crate) fn read_some(
     Ok(piece.into())
 }
 
-/// The same past the page cache: position, length and memory must be multiples of the alignment.
+/// The same past the page cache.
 fn read_direct(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
-    let skip = (pos % align as u64) as usize;
-    let want = (skip + len).next_multiple_of(align);
-    let mut piece = vec![0; want + align];
-    let from = piece.as_ptr().align_offset(align).min(align);
-    let n = read_retried(file, &mut piece[from..from + want], pos - skip as u64)?;
+    let Direct { skip, want, from, mut memory } = Direct::new(file, pos, len, align);
+    let n = read_retried(file, &mut memory[from..from + want], pos - skip as u64)?;
     if n <= skip {
         return Err(truncated());
     }
-    Ok(Bytes::from(piece).slice(from + skip..from + n.min(skip + len)))
+    Ok(Bytes::from(memory).slice(from + skip..from + n.min(skip + len)))
 }
 
 fn read_retried(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result<usize> {

@@ -287,6 +287,19 @@ impl Driver {
         }
     }
 
+    /// The same for an operation that is no socket's.
+    pub(crate) fn start_plain(&mut self, core: &mut Core, slot: u32) {
+        match self {
+            Driver::Uring(uring) => uring.start_plain(core, slot),
+            _ => core.land(slot, Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Whether the driver reads files.
+    pub(crate) fn reads_files(&self) -> bool {
+        matches!(self, Driver::Uring(_))
+    }
+
     /// Asks for the end of an operation, which comes in any case.
     pub(crate) fn cancel(&mut self, slot: u32) {
         match self {

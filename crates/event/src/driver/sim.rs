@@ -170,7 +170,7 @@ impl Sim {
         let key = flight.sock;
         match &mut flight.op {
             Op::Recv { page } => page.append_with(|vec| self.net.recv(key, vec)),
-            Op::Over => Err(Errno::CANCELED.into()),
+            Op::Read(_) | Op::Over => Err(Errno::CANCELED.into()),
             Op::Send { chain, limit } => simulate(&mut self.net, key, chain, 0..*limit),
             Op::Post { chain, sent, len, .. } => {
                 simulate(&mut self.net, key, chain, *sent as usize..*len as usize)

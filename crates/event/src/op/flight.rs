@@ -19,12 +19,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use mem::{Chain, Page};
 use rustix::io::Errno;
 
-use super::Wait;
+use super::{Reading, Wait};
 use super::ready::Direction;
 use crate::deadline::Deadline;
 use crate::slot::{NONE, Terms};
@@ -42,6 +43,8 @@ pub(crate) enum Op {
     Send { chain: Chain, limit: usize },
     /// Send all of the chain, of which `sent` of `len` bytes have gone.
     Post { chain: Chain, sent: u32, len: u32, fd: RawFd },
+    /// Read from a file.
+    Read(Rc<Reading>),
     /// It has landed, and its future has taken it.
     Over,
 }
@@ -254,14 +257,7 @@ impl Wait {
         make: impl FnOnce() -> Op,
     ) -> Poll<(Option<Op>, io::Result<usize>)> {
         if !self.is_idle() {
-            let slot = self.key().index;
-            return match self.poll(inner, cx) {
-                Some(Poll::Pending) => Poll::Pending,
-                _ => Poll::Ready(match inner.core.flights.take(slot) {
-                    Some((op, result)) => (Some(op), outcome(result)),
-                    None => (None, Err(io::ErrorKind::NotConnected.into())),
-                }),
-            };
+            return self.poll_landed(inner, cx);
         }
         let Some(entry) = inner.core.socks.get(sock.key) else {
             return Poll::Ready((None, Err(io::ErrorKind::NotConnected.into())));
@@ -269,7 +265,7 @@ impl Wait {
         let op = make();
         let direction = match op {
             Op::Recv { .. } => Direction::Read,
-            Op::Send { .. } | Op::Post { .. } | Op::Over => Direction::Write,
+            _ => Direction::Write,
         };
         if entry.waiter(direction) != NONE {
             return Poll::Ready((Some(op), Err(io::ErrorKind::ResourceBusy.into())));
@@ -285,6 +281,35 @@ impl Wait {
         inner.core.flights.insert(slot, op, sock.key);
         inner.driver.start(&mut inner.core, slot, sock.fd());
         Poll::Pending
+    }
+}
+
+impl Wait {
+    /// Waits for the end of the operation that was begun.
+    pub(crate) fn poll_landed(
+        &mut self,
+        inner: &mut Inner,
+        cx: &mut Context<'_>,
+    ) -> Poll<(Option<Op>, io::Result<usize>)> {
+        let slot = self.key().index;
+        match self.poll(inner, cx) {
+            Some(Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(match inner.core.flights.take(slot) {
+                Some((op, result)) => (Some(op), outcome(result)),
+                None => (None, Err(io::ErrorKind::NotConnected.into())),
+            }),
+        }
+    }
+
+    /// Gives an operation to the driver that is no socket's and has no deadline.
+    pub(crate) fn fly(&mut self, inner: &mut Inner, cx: &mut Context<'_>, op: Op) {
+        let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+        self.begin(inner, cx, terms);
+        let slot = self.key().index;
+        inner.core.slots.fly(slot, u64::MAX);
+        let nobody = SockKey { index: NONE, generation: 0 };
+        inner.core.flights.insert(slot, op, nobody);
+        inner.driver.start_plain(&mut inner.core, slot);
     }
 }
 

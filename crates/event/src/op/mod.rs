@@ -2,12 +2,15 @@
 
 mod connect;
 pub(crate) mod flight;
+mod read;
 mod ready;
 mod recv;
 mod send;
 
 use std::task::{Context, Poll};
 
+pub(crate) use read::Reading;
+pub use read::{read_file, reads_files};
 pub use ready::Wake;
 pub(crate) use ready::{Direction, Ready};
 pub(crate) use send::simulate;

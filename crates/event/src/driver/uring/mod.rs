@@ -33,6 +33,7 @@ mod token;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
@@ -62,6 +63,9 @@ const INBOX_MAX: usize = 4;
 
 /// How often recvs that stay without bytes are looked after, in milliseconds.
 const SWEEP_MS: u64 = 1000;
+
+/// How long the end of a loop waits for the disks.
+const READS_END: Duration = Duration::from_millis(300);
 
 /// Whether a ring can be made.
 pub(super) fn is_available() -> bool {
@@ -143,7 +147,8 @@ impl Uring {
     /// Queues an operation that uses no memory of ours but what this driver sees to.
     fn push(&mut self, entry: Entry, token: u64) {
         // SAFETY: polls, accepts without an address, closes, cancels and recvs with provided
-        // buffers point to no memory; messages and chains stay until their slot has landed.
+        // buffers point to no memory; messages, chains and what is read into stay until their slot
+        // has landed.
         if let Err(error) = unsafe { self.ring.push(&entry.user_data(token)) } {
             self.failure.get_or_insert(error);
         }
@@ -351,7 +356,19 @@ impl Uring {
             }
             _ => return core.land(slot, Err(io::ErrorKind::Unsupported.into())),
         };
-        self.push(entry, token::plain(Token::Send, slot));
+        self.push(entry, token::plain(Token::Flight, slot));
+    }
+
+    /// Takes on the read of `slot`.
+    pub(super) fn start_plain(&mut self, core: &mut Core, slot: u32) {
+        let Some(flight) = core.flights.get(slot) else { return };
+        let Op::Read(reading) = &flight.op else {
+            return core.land(slot, Err(io::ErrorKind::Unsupported.into()));
+        };
+        let fd = types::Fd(reading.file.as_fd().as_raw_fd());
+        let entry = opcode::Read::new(fd, reading.to, reading.len).offset(reading.pos).build();
+        self.messages.hold(slot, reading.clone());
+        self.push(entry, token::plain(Token::Flight, slot));
     }
 
     /// Whether a send goes on by itself when it comes back short. The kernels that have provided
@@ -361,7 +378,7 @@ impl Uring {
     }
 
     pub(super) fn cancel(&mut self, slot: u32) {
-        self.push_cancel(token::plain(Token::Send, slot));
+        self.push_cancel(token::plain(Token::Flight, slot));
     }
 
     pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
@@ -438,7 +455,7 @@ impl Uring {
                     core.apply(key, bits::READ);
                 }
             }
-            Token::Send => {
+            Token::Flight => {
                 self.messages.done(place);
                 core.land(place, done.outcome());
             }
@@ -615,18 +632,23 @@ impl Drop for Uring {
         for token in pending {
             self.push_cancel(token);
         }
-        // What a send or a recv has of ours stays until the kernel has said that it is over. The
-        // closes that were queued last go with the first round.
+        // What an operation has of ours stays until the kernel has said that it is over. The closes
+        // that were queued last go with the first round.
+        let began = Instant::now();
         loop {
             let left = self.recvs + self.messages.flying();
-            if self.ring.enter(left > 0, Some(1000)).is_err() || left == 0 {
+            if self.ring.enter(left > 0, Some(100)).is_err() || left == 0 {
+                break;
+            }
+            // A disk may never answer: then the memory of its reads is never freed.
+            if began.elapsed() > READS_END && left == self.messages.let_go_of_reads() {
                 break;
             }
             self.ring.collect(&mut self.done);
             for done in std::mem::take(&mut self.done) {
                 match token::kind(done.token) {
                     Token::Recv => self.recvs -= usize::from(!done.goes_on()),
-                    Token::Send => self.messages.done(token::place(done.token)),
+                    Token::Flight => self.messages.done(token::place(done.token)),
                     Token::Accept => drop(self.accept_done(done)),
                     _ => (),
                 }

@@ -82,6 +82,7 @@ impl Ring {
             opcode::Send::CODE,
             opcode::SendMsg::CODE,
             opcode::Recv::CODE,
+            opcode::Read::CODE,
             opcode::AsyncCancel::CODE,
             opcode::Close::CODE,
         ];

@@ -1,12 +1,15 @@
-//! Sends: what the kernel reads of ours besides the bytes themselves.
+//! Sends and reads: what the kernel uses of ours besides the bytes themselves.
 
 use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use mem::Chain;
+
+use crate::op::Reading;
 
 /// Pieces that one send takes at most.
 pub(crate) const PIECES: usize = 16;
@@ -17,7 +20,7 @@ struct Message {
     pieces: [libc::iovec; PIECES],
 }
 
-/// The messages of the sends that are with the kernel.
+/// What the sends and reads use that are with the kernel.
 #[derive(Default)]
 pub(super) struct Messages {
     /// By slot.
@@ -35,6 +38,8 @@ enum Sending {
     /// One piece needs no message.
     Piece,
     Message(Box<Message>),
+    /// Not a send: what is read into.
+    Read(Rc<Reading>),
 }
 
 impl Messages {
@@ -94,13 +99,31 @@ impl Messages {
                 (Sending::Message(message), entry)
             }
         };
+        self.keep(slot, sending);
+        entry
+    }
+
+    /// Holds what the read of `slot` uses until [`Messages::done`].
+    pub(super) fn hold(&mut self, slot: u32, reading: Rc<Reading>) {
+        self.keep(slot, Sending::Read(reading));
+    }
+
+    fn keep(&mut self, slot: u32, sending: Sending) {
         let at = slot as usize;
         if self.list.len() <= at {
             self.list.resize_with(at + 1, Sending::default);
         }
         self.list[at] = sending;
         self.flying += 1;
-        entry
+    }
+
+    /// Never frees what the reads use that are with the kernel. Returns how many those are.
+    pub(super) fn let_go_of_reads(&mut self) -> usize {
+        let reads = self.list.iter().filter_map(|sending| match sending {
+            Sending::Read(reading) => Some(reading.clone()),
+            _ => None,
+        });
+        reads.map(std::mem::forget).count()
     }
 
     fn message(&mut self, slices: &[IoSlice<'_>]) -> Box<Message> {
@@ -122,13 +145,13 @@ impl Messages {
         let Some(sending) = self.list.get_mut(slot as usize) else { return };
         match std::mem::take(sending) {
             Sending::Nothing => return,
-            Sending::Piece => (),
+            Sending::Piece | Sending::Read(_) => (),
             Sending::Message(message) => self.spare.push(message),
         }
         self.flying -= 1;
     }
 
-    /// Sends that are with the kernel.
+    /// Sends and reads that are with the kernel.
     pub(super) fn flying(&self) -> usize {
         self.flying
     }

@@ -19,8 +19,8 @@ pub(super) enum Kind {
     PollWrite,
     PollClosed,
     Accept,
-    /// The send of a slot.
-    Send,
+    /// The send or read of a slot.
+    Flight,
     Close,
 }
 
@@ -33,7 +33,7 @@ const KINDS: [Kind; 10] = [
     Kind::PollWrite,
     Kind::PollClosed,
     Kind::Accept,
-    Kind::Send,
+    Kind::Flight,
     Kind::Close,
 ];
 
@@ -76,7 +76,7 @@ mod tests {
             assert!(is_of(token, key));
             assert!(!is_of(token, SockKey { generation: key.generation + 1, ..key }));
         }
-        assert_eq!((kind(plain(Kind::Send, 7)), place(plain(Kind::Send, 7))), (Kind::Send, 7));
+        assert_eq!((kind(plain(Kind::Flight, 7)), place(plain(Kind::Flight, 7))), (Kind::Flight, 7));
         assert_eq!(kind(u64::MAX), Kind::Ignored);
     }
 }

@@ -1,0 +1,81 @@
+//! Reading files, where the driver does that by itself.
+
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use mem::FileHandle;
+
+use super::Wait;
+use super::flight::Op;
+use crate::turn::with;
+
+/// A read, with all that the kernel uses for it. The driver holds it as well while it is under way.
+pub(crate) struct Reading {
+    pub(crate) file: FileHandle,
+    memory: Vec<u8>,
+    /// The first byte of the memory that is read into, and how many.
+    pub(crate) to: *mut u8,
+    pub(crate) len: u32,
+    pub(crate) pos: u64,
+}
+
+/// Whether this thread's loop reads files by itself: a read may be left to it that would otherwise
+/// need a thread.
+pub fn reads_files() -> bool {
+    with(|inner| inner.driver.reads_files())
+}
+
+/// Reads from `file` at `pos` into `range` of `memory`, one call's worth; gives the memory back, and
+/// how many bytes were read. Only where [`reads_files`].
+///
+/// Dropping the future gives the read up; the memory goes when the kernel is done with it.
+///
+/// # Errors
+/// The system's; the memory is lost then.
+pub fn read_file(
+    file: FileHandle,
+    memory: Vec<u8>,
+    range: Range<usize>,
+    pos: u64,
+) -> impl Future<Output = io::Result<(Vec<u8>, usize)>> {
+    let mut memory = memory;
+    let to = &mut memory[range];
+    let (to, len) = (to.as_mut_ptr(), u32::try_from(to.len()).unwrap_or(u32::MAX));
+    let reading = Some(Reading { file, memory, to, len, pos });
+    ReadFile { reading, wait: Wait::new() }
+}
+
+struct ReadFile {
+    reading: Option<Reading>,
+    wait: Wait,
+}
+
+impl Future for ReadFile {
+    type Output = io::Result<(Vec<u8>, usize)>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let polled = with(|inner| match this.reading.take() {
+            Some(reading) => {
+                this.wait.fly(inner, cx, Op::Read(Rc::new(reading)));
+                Poll::Pending
+            }
+            None => this.wait.poll_landed(inner, cx),
+        });
+        polled.map(|(op, read)| {
+            let read = read?;
+            match op {
+                Some(Op::Read(reading)) => {
+                    let reading = Rc::try_unwrap(reading)
+                        .map_err(|_| io::Error::other("the driver still reads"))?;
+                    Ok((reading.memory, read))
+                }
+                _ => Err(io::ErrorKind::NotConnected.into()),
+            }
+        })
+    }
+}
