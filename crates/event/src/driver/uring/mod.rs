@@ -366,7 +366,10 @@ impl Uring {
             return core.land(slot, Err(io::ErrorKind::Unsupported.into()));
         };
         let fd = types::Fd(reading.file.as_fd().as_raw_fd());
+        // A thread of the kernel's at once: the ring would try it here first, and not every file
+        // system keeps to it that a first try does not wait.
         let entry = opcode::Read::new(fd, reading.to, reading.len).offset(reading.pos).build();
+        let entry = entry.flags(Flags::ASYNC);
         self.messages.hold(slot, reading.clone());
         self.push(entry, token::plain(Token::Flight, slot));
     }

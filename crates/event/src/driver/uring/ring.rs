@@ -13,6 +13,9 @@ const ENTRIES: u32 = 1024;
 /// Places in the completion queue. More than one turn brings; the kernel keeps what is beyond.
 const COMPLETIONS: u32 = 4096;
 
+/// Threads of the kernel's that may wait for disks at once.
+const READERS: u32 = 32;
+
 /// Bits of io_uring_enter(2).
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
@@ -89,6 +92,8 @@ impl Ring {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        // As many as the default pool has; the kernel's own limit is a few for each processor.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [READERS, 0]);
         let skips = params.is_feature_skip_cqe_on_success();
         Ok(Ring { ring, deferred, skips })
     }
