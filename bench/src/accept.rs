@@ -1,5 +1,5 @@
-//! Who accepts: the policies for listening sockets of several workers, with all of them well and with
-//! one that is stuck now and then.
+//! Who accepts: the policies for listening sockets of several workers, with all of them well and
+//! with one that is stuck now and then.
 //!
 //! A worker is stuck because it is stopped by a signal, which works for every server alike. The
 //! requests that it had accepted at that moment wait for it whatever the policy is.

@@ -331,7 +331,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "auto",
-        "Who waits for the disk: the worker (off), or for what is not in memory a pool's threads, or the ring.",
+        "Who waits for the disk: the worker (off); for what is not in memory, threads or the ring.",
         aio::aio,
     ),
     simple!(

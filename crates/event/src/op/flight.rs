@@ -25,8 +25,8 @@ use std::task::{Context, Poll};
 use mem::{Chain, Page};
 use rustix::io::Errno;
 
-use super::{Reading, Wait};
 use super::ready::Direction;
+use super::{Reading, Wait};
 use crate::deadline::Deadline;
 use crate::slot::{NONE, Terms};
 use crate::sock::{Registered, SockKey, bits, out};

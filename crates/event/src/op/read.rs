@@ -29,8 +29,8 @@ pub fn reads_files() -> bool {
     with(|inner| inner.driver.reads_files())
 }
 
-/// Reads from `file` at `pos` into `range` of `memory`, one call's worth; gives the memory back, and
-/// how many bytes were read. Only where [`reads_files`].
+/// Reads from `file` at `pos` into `range` of `memory`, one call's worth; gives the memory back,
+/// and how many bytes were read. Only where [`reads_files`].
 ///
 /// Dropping the future gives the read up; the memory goes when the kernel is done with it.
 ///

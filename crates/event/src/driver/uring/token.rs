@@ -76,7 +76,8 @@ mod tests {
             assert!(is_of(token, key));
             assert!(!is_of(token, SockKey { generation: key.generation + 1, ..key }));
         }
-        assert_eq!((kind(plain(Kind::Flight, 7)), place(plain(Kind::Flight, 7))), (Kind::Flight, 7));
+        let flight = plain(Kind::Flight, 7);
+        assert_eq!((kind(flight), place(flight)), (Kind::Flight, 7));
         assert_eq!(kind(u64::MAX), Kind::Ignored);
     }
 }
