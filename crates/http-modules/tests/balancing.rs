@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code)]
-mod backend;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use backend::Backend;
-use testkit::{Driver, PATIENCE, Port, Site, Weir, built_binary};
+use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary};
 
 fn start(workers: usize, http: &str) -> Weir {
     Site::new(built_binary(), Driver::usual())

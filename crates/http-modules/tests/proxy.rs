@@ -1,11 +1,8 @@
 //! Requests passed on to other servers.
 
-mod backend;
-
 use std::time::{Duration, Instant};
 
-use backend::Backend;
-use testkit::{Site, Weir, built_binary, each_driver};
+use testkit::{Backend, Site, Weir, built_binary, each_driver};
 
 /// A server in front of `b`: each test's locations behind what all share.
 fn site(driver: testkit::Driver, b: &Backend, http: &str, locations: &str) -> Weir {

@@ -20,20 +20,26 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
 
+mod backend;
 mod binary;
 mod client;
 mod maria;
 pub mod mmdb;
+mod peer;
 mod ports;
 mod procfs;
+mod scripted;
 mod site;
 mod stalling;
 mod weir;
 
+pub use backend::Backend;
 pub use binary::built_binary;
 pub use client::{Conn, Response};
 pub use maria::Maria;
+pub use peer::Peer;
 pub use ports::Port;
+pub use scripted::{Scripted, read_until};
 pub use site::Site;
 pub use stalling::StallingFolder;
 pub use weir::{Weir, signal};

@@ -1,6 +1,4 @@
-//! A small server for tests: what it answers is in the path that it is asked for.
-
-#![allow(clippy::unwrap_used)]
+//! A small HTTP server: what it answers is in the path that it is asked for.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,6 +33,7 @@ impl Asked {
 }
 
 impl Backend {
+    /// Starts it on a free port.
     pub fn start() -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
         let port = listener.local_addr().expect("a test's socket").port();
@@ -50,6 +49,7 @@ impl Backend {
         Backend { port, connections }
     }
 
+    /// Connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

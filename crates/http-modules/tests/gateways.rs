@@ -1,0 +1,361 @@
+//! FastCGI, uwsgi, SCGI and memcached, with the servers that people use and with some that lie.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use testkit::{Peer, Scripted, Site, Weir, built_binary, each_driver, read_until};
+
+fn site(driver: testkit::Driver, http: &str) -> Weir {
+    Site::new(built_binary(), driver).file("html/a.txt", "from the file").http(http).start()
+}
+
+const PHP: &str = "<?php
+header('X-Script: ' . $_SERVER['SCRIPT_NAME']);
+header('X-Info: ' . ($_SERVER['PATH_INFO'] ?? ''));
+parse_str($_SERVER['QUERY_STRING'], $q);
+if (isset($q['status'])) { http_response_code((int) $q['status']); }
+if (isset($q['say'])) { error_log($q['say']); }
+if (isset($q['to'])) { header('Location: ' . $q['to']); }
+if (isset($q['big'])) { for ($i = 0; $i < (int) $q['big']; $i++) { echo str_repeat(chr(97 + $i % 26), 1024); } exit; }
+echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['HTTP_HOST'] ?? '-', ' ', $_SERVER['HTTP_X_MANY'] ?? '-',
+     ' ', $_SERVER['EMPTY'] ?? 'left out', ' ', strlen(file_get_contents('php://input'));
+";
+
+#[test]
+fn php() {
+    let php = Peer::php(&[("index.php", PHP)]);
+    each_driver(|driver| {
+        let root = php.folder().display();
+        let weir = site(
+            driver,
+            &format!(
+                "upstream php {{ server 127.0.0.1:{}; }}
+                 fastcgi_param REQUEST_METHOD $request_method;
+                 fastcgi_param QUERY_STRING $query_string;
+                 fastcgi_param CONTENT_LENGTH $content_length;
+                 fastcgi_param CONTENT_TYPE $content_type;
+                 fastcgi_param SCRIPT_FILENAME {root}$fastcgi_script_name;
+                 fastcgi_param SCRIPT_NAME $fastcgi_script_name;
+                 fastcgi_param PATH_INFO $fastcgi_path_info;
+                 fastcgi_param EMPTY $arg_none if_not_empty;
+                 fastcgi_index index.php;
+                 fastcgi_split_path_info ^(.+?\\.php)(/.*)$;
+                 server {{
+                     listen 127.0.0.1:%PORT0%;
+                     location / {{ fastcgi_pass php; fastcgi_keep_conn on; }}
+                     location /now/ {{ fastcgi_pass php; fastcgi_request_buffering off;
+                                       fastcgi_buffering off; rewrite ^/now(.*) $1 break; }}
+                     location /caught/ {{ fastcgi_pass php; fastcgi_catch_stderr 'very bad';
+                                          rewrite ^/caught(.*) $1 break; }}
+                     location /own/ {{ fastcgi_pass $arg_at; fastcgi_intercept_errors on;
+                                       error_page 404 = /a.txt; rewrite ^/own(.*) $1 break; }}
+                     location = /a.txt {{ root html; }}
+                 }}",
+                php.port()
+            ),
+        );
+        let r = weir.get("/");
+        assert_eq!((r.status, r.header("X-Script")), (200, Some("/index.php")), "{}", r.text());
+        assert!(r.header("Server").is_some() && r.header("X-Powered-By").is_some());
+        assert_eq!(r.text(), "GET localhost - left out 0");
+        let r = weir.request("GET", "/index.php/in/fo?x", "X-Many: 1\r\nx-many: 2\r\n");
+        assert_eq!(
+            (r.header("X-Script"), r.header("X-Info")),
+            (Some("/index.php"), Some("/in/fo"))
+        );
+        assert!(r.text().contains(" 1, 2 "), "{}", r.text());
+        assert_eq!(weir.get("/?status=404").status, 404);
+        assert_eq!(weir.get("/?to=/x").status, 302);
+        assert_eq!(weir.request("HEAD", "/", "").body, b"");
+        let big = weir.get("/?big=3000").body;
+        assert_eq!((big.len(), big[1024 * 27]), (3000 << 10, b'b'));
+        for path in ["/", "/now/"] {
+            for len in [0, 5, 40_000, 300_000] {
+                let body = "b".repeat(len);
+                let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+                let got = weir.raw(format!("{head}Content-Length: {len}\r\n\r\n{body}"));
+                let got = String::from_utf8_lossy(&got).into_owned();
+                assert!(got.contains(&format!("POST h - left out {len}")), "{path} {len} {got}");
+            }
+        }
+        assert_eq!(weir.get("/?say=not+so+bad").status, 200);
+        weir.wait_for_log("error.log", "FastCGI sent in stderr: \"PHP message: not so bad\" while");
+        assert_eq!(weir.get("/caught/?say=oh%2C+very+bad").status, 502);
+        let at = format!("/own/?at=127.0.0.1:{}&status=404", php.port());
+        assert_eq!(weir.get(&at).text(), "from the file");
+        assert_eq!(weir.get("/own/?at=nobody").status, 500);
+        weir.wait_for_log("error.log", "no port in upstream \"nobody\"");
+    });
+}
+
+const PYTHON: &str = "
+def application(environ, start):
+    body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
+    query = environ.get('QUERY_STRING', '')
+    status = query[7:] + ' Chosen' if query.startswith('status=') else '200 OK'
+    start(status, [('Content-Type', 'text/plain'), ('X-App', environ.get('PATH_INFO', ''))])
+    yield ('%s %s %s %d' % (environ['REQUEST_METHOD'], environ.get('HTTP_HOST'),
+                            environ.get('HTTP_COOKIE', '-'), len(body))).encode()
+    if query.startswith('big='):
+        for i in range(int(query[4:])):
+            yield b'x' * 1024
+";
+
+#[test]
+fn uwsgi_and_scgi() {
+    let peers = [
+        ("uwsgi", Peer::uwsgi("--uwsgi-socket", PYTHON)),
+        ("scgi", Peer::uwsgi("--scgi-socket", PYTHON)),
+    ];
+    for (name, peer) in &peers {
+        each_driver(|driver| {
+            let params = [
+                "REQUEST_METHOD $request_method",
+                "QUERY_STRING $query_string",
+                "PATH_INFO $document_uri",
+                "REQUEST_URI $request_uri",
+                "SERVER_NAME $server_name",
+                "SERVER_PORT $server_port",
+                "SERVER_PROTOCOL $server_protocol",
+                "SCGI 1",
+            ];
+            let mut params: Vec<_> = params.map(|p| format!("{name}_param {p};")).to_vec();
+            if *name == "uwsgi" {
+                params.push("uwsgi_param CONTENT_LENGTH $content_length;".to_owned());
+            }
+            let weir = site(
+                driver,
+                &format!(
+                    "{} server {{ listen 127.0.0.1:%PORT0%;
+                         location / {{ {name}_pass 127.0.0.1:{}; }}
+                         location /now/ {{ {name}_pass {name}://127.0.0.1:{1};
+                                           {name}_buffering off; {name}_request_buffering off; }} }}",
+                    params.join("\n"),
+                    peer.port()
+                ),
+            );
+            let r = weir.request("GET", "/x/y", "Cookie: a=1\r\nCookie: b=2\r\n");
+            assert_eq!((r.status, r.header("X-App")), (200, Some("/x/y")), "{name} {}", r.text());
+            assert_eq!(r.text(), "GET localhost a=1; b=2 0");
+            assert_eq!(weir.get("/?status=418").status, 418);
+            for path in ["/", "/now/"] {
+                assert_eq!(weir.get(&format!("{path}?big=2000")).body.len() >> 10, 2000);
+                for len in [5, 300_000] {
+                    let body = "b".repeat(len);
+                    let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+                    let got = weir.raw(format!("{head}Content-Length: {len}\r\n\r\n{body}"));
+                    let got = String::from_utf8_lossy(&got).into_owned();
+                    assert!(got.contains(&format!("POST h - {len}")), "{name} {path} {got}");
+                }
+            }
+        });
+    }
+}
+
+fn store(port: u16, key: &str, flags: u32, value: &[u8]) {
+    let mut s = TcpStream::connect(("127.0.0.1", port)).expect("memcached listens");
+    let line = format!("set {key} {flags} 0 {}\r\n", value.len());
+    s.write_all(&[line.as_bytes(), value, b"\r\n"].concat()).expect("memcached takes it");
+    let mut said = [0; 8];
+    s.read_exact(&mut said).expect("memcached answers");
+    assert_eq!(&said, b"STORED\r\n");
+}
+
+#[test]
+fn memcached() {
+    let memcached = Peer::memcached();
+    let big: Vec<u8> = (0..500_000).map(|i| (i % 251) as u8).collect();
+    store(memcached.port(), "/a.txt", 0, b"kept");
+    store(memcached.port(), "/with%20space", 0, b"spaced");
+    store(memcached.port(), "/empty", 0, b"");
+    store(memcached.port(), "/packed", 2, b"gzipped bytes");
+    store(memcached.port(), "/big", 0, &big);
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            &format!(
+                "types {{ text/x-test txt; }}
+                 upstream kept {{ server 127.0.0.1:{}; keepalive 1; }}
+                 server {{ listen 127.0.0.1:%PORT0%;
+                     location / {{ set $memcached_key $uri; memcached_pass kept;
+                                   memcached_gzip_flag 2; error_page 404 = @miss; }}
+                     location = /no-key {{ set $memcached_key ''; memcached_pass kept; }}
+                     location @miss {{ return 200 missed; }} }}",
+                memcached.port()
+            ),
+        );
+        for _ in 0..3 {
+            let r = weir.get("/a.txt");
+            assert_eq!((r.status, r.text().as_str()), (200, "kept"));
+            assert_eq!(r.header("Content-Type"), Some("text/x-test"));
+            assert_eq!(weir.get("/nothing").text(), "missed");
+        }
+        assert_eq!(weir.get("/with%20space").text(), "spaced");
+        assert_eq!(weir.get("/empty").text(), "");
+        assert_eq!(weir.get("/packed").header("Content-Encoding"), Some("gzip"));
+        assert!(weir.get("/big").body == big);
+        let part = weir.request("GET", "/big", "Range: bytes=100-199\r\n");
+        assert_eq!((part.status, &part.body[..]), (206, &big[100..200]));
+        assert_eq!(weir.request("POST", "/a.txt", "").status, 405);
+        assert_eq!(weir.get("/no-key").status, 500);
+        weir.wait_for_log("error.log", "the \"$memcached_key\" variable is not set");
+        weir.wait_for_log("error.log", "key: \"/nothing\" was not found by memcached");
+    });
+}
+
+/// A record of FastCGI.
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let len = (content.len() as u16).to_be_bytes();
+    [&[1, kind, 0, 1, len[0], len[1], 0, 0], content].concat()
+}
+
+/// The end of a request without a body: the empty record of its body.
+fn asked(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[1, 5, 0, 1, 0, 0, 0, 0])
+}
+
+fn uri(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.split("URI/")
+        .nth(1)
+        .unwrap_or_default()
+        .split(['\0', '\t', '\u{9}'])
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take_while(|c| c.is_ascii_lowercase() || *c == '-')
+        .collect()
+}
+
+/// What a responder that errs sends for a path.
+fn lies(path: &str) -> Vec<Vec<u8>> {
+    let head = b"Content-Type: text/plain\r\nContent-Length: 4\r\n\r\n";
+    let end = record(3, &[0; 8]);
+    let whole = |parts: &[&[u8]]| vec![[parts.concat(), end.clone()].concat()];
+    match path {
+        "good" => whole(&[&record(6, head), &record(6, b"body"), &record(6, b"")]),
+        "bytewise" => {
+            let all = whole(&[&record(6, head), &record(6, b"body"), &record(6, b"")]).concat();
+            all.iter().map(|b| vec![*b]).collect()
+        }
+        "split" => {
+            let records: Vec<u8> = head.iter().flat_map(|b| record(6, &[*b])).collect();
+            whole(&[&records, &record(6, b"bo"), &record(7, b"aside"), &record(6, b"dy")])
+        }
+        "version" => vec![vec![2, 6, 0, 1]],
+        "kind" => vec![vec![1, 9, 0, 1]],
+        "number" => vec![vec![1, 6, 0, 2]],
+        "no-head" => whole(&[&record(6, b"")]),
+        "only-end" => vec![end],
+        "bad-head" => whole(&[&record(6, b"a b: c\r\n\r\n")]),
+        "bad-status" => whole(&[&record(6, b"Status: x\r\n\r\n")]),
+        "half" => vec![record(6, head)[..20].to_vec()],
+        "short" => whole(&[&record(6, head), &record(6, b"bo"), &record(6, b"")]),
+        "long" => whole(&[&record(6, head), &record(6, b"body and more"), &record(6, b"")]),
+        "twice" => {
+            let one = whole(&[&record(6, head), &record(6, b"body"), &record(6, b"")]).concat();
+            vec![[one.clone(), one].concat()]
+        }
+        "late-lie" => vec![[record(6, head), vec![7; 100]].concat()],
+        "noise" => {
+            let noise = record(7, &[b'n'; 60_000]);
+            whole(&[&noise, &record(6, head), &record(6, b"body"), &record(6, b"")])
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn responders_that_lie() {
+    each_driver(|driver| {
+        let b = Scripted::start(|mut s, _| {
+            while let Some(bytes) = read_until(&mut s, asked) {
+                let path = uri(&bytes);
+                for piece in lies(&path) {
+                    if s.write_all(&piece).is_err() {
+                        return;
+                    }
+                    if piece.len() == 1 {
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                    }
+                }
+                if matches!(path.as_str(), "half" | "nothing") {
+                    return;
+                }
+            }
+        });
+        let weir = site(
+            driver,
+            &format!(
+                "upstream kept {{ server 127.0.0.1:{}; keepalive 4; }}
+                 server {{ listen 127.0.0.1:%PORT0%; location / {{
+                     fastcgi_pass kept; fastcgi_keep_conn on; fastcgi_read_timeout 2s;
+                     fastcgi_param URI $uri; }} }}",
+                b.port
+            ),
+        );
+        let body = |path: &str| {
+            let raw =
+                weir.raw(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+            let text = String::from_utf8_lossy(&raw).into_owned();
+            let (head, body) =
+                text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {text}"));
+            (head[9..12].to_owned(), body.to_owned())
+        };
+        let ok = |text: &str| ("200".to_owned(), text.to_owned());
+        let logged = |text: &str| weir.wait_for_log("error.log", text);
+        for path in ["/good", "/bytewise", "/split", "/good", "/noise"] {
+            assert_eq!(body(path), ok("body"), "{path}");
+        }
+        assert_eq!(b.connections(), 1, "kept from request to request");
+        logged("FastCGI sent in stderr: \"aside\" while reading upstream");
+        for (path, why) in [
+            ("/version", "upstream sent unsupported FastCGI protocol version: 2"),
+            ("/kind", "upstream sent invalid FastCGI record type: 9"),
+            ("/number", "upstream sent unexpected FastCGI request id low byte: 2"),
+            ("/no-head", "upstream prematurely closed FastCGI stdout"),
+            ("/only-end", "upstream sent unexpected FastCGI record: 3"),
+            ("/bad-head", "upstream sent invalid header: \"a\\x20...\""),
+            ("/bad-status", "upstream sent invalid status \"x\""),
+            ("/half", "upstream prematurely closed connection while reading response header"),
+            ("/nothing", "upstream prematurely closed connection while reading response header"),
+        ] {
+            assert_eq!(body(path).0, "502", "{path}");
+            logged(why);
+            assert_eq!(body("/good"), ok("body"), "after {path}");
+        }
+        assert_eq!(body("/short"), ok("bo"));
+        logged("upstream prematurely closed FastCGI stdout while reading upstream");
+        assert_eq!(body("/long"), ok("body"));
+        logged("upstream sent more data than specified in \"Content-Length\" header while reading");
+        assert_eq!(body("/twice"), ok("body"));
+        // A head alone might pass for an empty answer: it is not sent.
+        assert!(weir.raw("GET /late-lie HTTP/1.1\r\nHost: a\r\n\r\n").is_empty());
+        logged("unsupported FastCGI protocol version: 7 while reading upstream");
+        for _ in 0..3 {
+            assert_eq!(body("/good"), ok("body"), "what came too much belongs to nobody");
+        }
+    });
+}
+
+#[test]
+fn configurations() {
+    for (text, error) in [
+        ("fastcgi_pass nowhere;", "no port in upstream \"nowhere\""),
+        ("fastcgi_pass 127.0.0.1:0;", "invalid port in upstream \"127.0.0.1:0\""),
+        ("fastcgi_param A b c;", "invalid parameter \"c\""),
+        ("fastcgi_split_path_info ^(x)$;", "pattern \"^(x)$\" must have 2 captures"),
+        ("fastcgi_buffers 1 4k; fastcgi_pass 127.0.0.1:1;", "at least 2 \"fastcgi_buffers\""),
+        ("uwsgi_modifier1 256;", "value must be between 0 and 255"),
+        ("uwsgi_pass suwsgi://127.0.0.1:1;", "not supported by this version of weir"),
+        ("memcached_next_upstream http_500;", "invalid value \"http_500\""),
+        ("memcached_pass 127.0.0.1:1;", "unknown \"memcached_key\" variable"),
+        ("scgi_pass 127.0.0.1:1; scgi_pass 127.0.0.1:1;", "\"scgi_pass\" directive is duplicate"),
+    ] {
+        let site = Site::new(built_binary(), testkit::Driver::usual())
+            .http(&format!("server {{ listen 127.0.0.1:%PORT0%; location / {{ {text} }} }}"));
+        let out = site.run(&["-t"]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains(error), "{text}\n{said}");
+    }
+}

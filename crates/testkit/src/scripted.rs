@@ -1,0 +1,53 @@
+//! A server that does what a closure says with each of its connections.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::PATIENCE;
+
+/// The server; its threads end with the test's process.
+pub struct Scripted {
+    /// Where it listens, on 127.0.0.1.
+    pub port: u16,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Scripted {
+    /// Starts it. `script` gets each connection and its number, from 1; the connection ends with
+    /// it.
+    pub fn start(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
+        let port = listener.local_addr().expect("a test's socket").port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, script) = (connections.clone(), Arc::new(script));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+                let (stream, script) = (stream.expect("a test's socket"), script.clone());
+                stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+                std::thread::spawn(move || script(stream, number));
+            }
+        });
+        Self { port, connections }
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// Reads until `enough` likes what came; all that came, or nothing where the peer ended before.
+pub fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    while !enough(&all) {
+        let mut page = [0; 16384];
+        match stream.read(&mut page) {
+            Ok(0) | Err(_) => return None,
+            Ok(n) => all.extend_from_slice(&page[..n]),
+        }
+    }
+    Some(all)
+}
