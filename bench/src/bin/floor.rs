@@ -96,7 +96,8 @@ fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
 fn response(mode: Mode) -> Vec<u8> {
     if mode == Mode::Echo {
         let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
-                    Connection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                    Connection: Upgrade\r\n\
+                    Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
         return head.as_bytes().to_vec();
     }
     let connection = if mode == Mode::Close { "close" } else { "keep-alive" };

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code)]
-mod backend;
 mod dns;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use backend::Backend;
 use dns::{A, Dns, SRV, Say};
-use testkit::{Driver, PATIENCE, Port, Site, Weir, built_binary, each_driver};
+use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary, each_driver};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Nobody listens there.

@@ -139,28 +139,7 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
             let _ = s.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
             false
         }
-        "/short" => {
-            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort");
-            false
-        }
-        "/silent" => {
-            std::thread::sleep(std::time::Duration::from_secs(5));
-            false
-        }
-        "/stalls" => {
-            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
-            std::thread::sleep(std::time::Duration::from_secs(2));
-            false
-        }
-        "/bad-chunk" => {
-            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n";
-            let _ = s.write_all(head.as_bytes());
-            false
-        }
-        "/too-much" => {
-            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour and more");
-            true
-        }
+        "/short" | "/silent" | "/stalls" | "/bad-chunk" | "/too-much" => answer_badly(s, asked),
         "/gone" => false,
         "/garbage" => {
             let _ = s.write_all(b"HTTP/1.1 200 OK\r\nbad\x01header: x\r\n\r\n");
@@ -198,6 +177,35 @@ fn answer(s: &mut TcpStream, asked: &Asked, number: usize) -> bool {
             false
         }
         _ => answer_well(s, asked, number, arg),
+    }
+}
+
+/// Answers that break off, stall, or say too much.
+fn answer_badly(s: &mut TcpStream, asked: &Asked) -> bool {
+    match asked.path() {
+        "/short" => {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort");
+            false
+        }
+        "/silent" => {
+            std::thread::sleep(std::time::Duration::from_secs(5));
+            false
+        }
+        "/stalls" => {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            false
+        }
+        "/bad-chunk" => {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n";
+            let _ = s.write_all(head.as_bytes());
+            false
+        }
+        "/too-much" => {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour and more");
+            true
+        }
+        _ => false,
     }
 }
 
