@@ -90,6 +90,13 @@ enum Chosen {
     Template { name: Template, all: Vec<Rc<Cache>> },
 }
 
+impl Draft {
+    /// Whether this level names a cache.
+    pub fn is_on(&self) -> bool {
+        matches!(self.which, Some(Which::Named(_) | Which::Template(..)))
+    }
+}
+
 /// The settings that hold in a location whose responses are kept.
 pub struct CacheConf {
     chosen: Chosen,

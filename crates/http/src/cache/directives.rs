@@ -102,6 +102,10 @@ pub fn set_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let word = n.arg(0)?;
+    if word.bytes() != b"off" && cx.loc::<T>().shared().keeps_files() {
+        let m = format!("is incompatible with \"{}_store\"", T::PREFIX);
+        return Err(ConfError::directive(n, m));
+    }
     let which = match word.bytes() {
         b"off" => Which::Off,
         _ => {

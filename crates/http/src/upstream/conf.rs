@@ -9,6 +9,7 @@ use conf::value::Bufs;
 use os::SockAddr;
 use proto::h1::FieldId;
 
+use super::store::Store;
 use crate::cache::CacheConf;
 use crate::core_conf::TempPath;
 use crate::cx::Cx;
@@ -130,9 +131,21 @@ pub mod ignore {
 pub enum Bind {
     /// `off`
     Off,
-    /// An address that is known.
+    /// An address.
+    To {
+        /// The address, maybe from variables.
+        address: Local,
+        /// `transparent`: it need not be one of this machine's.
+        transparent: bool,
+    },
+}
+
+/// An address of our own.
+#[derive(Clone)]
+pub enum Local {
+    /// One that is known.
     Addr(SockAddr),
-    /// An address from variables.
+    /// One from variables.
     Template(Template),
 }
 
@@ -212,6 +225,10 @@ draft! {
     pass_headers: Vec<Bytes>,
     /// `*_bind`
     bind: Bind,
+    /// `*_store`
+    store: Store,
+    /// `*_store_access`
+    store_access: u32,
 }
 
 /// Names of fields that a response's head is stripped of.
@@ -304,6 +321,10 @@ pub struct Conf {
     pub hidden: Hidden,
     /// Our own end.
     pub bind: Bind,
+    /// Where responses are kept as files.
+    pub store: Store,
+    /// The permissions of those.
+    pub store_access: u32,
     /// Where responses are kept.
     pub cache: Option<Rc<CacheConf>>,
 }
@@ -327,6 +348,11 @@ struct Sizes {
 }
 
 impl Draft {
+    /// Whether `*_store` is on.
+    pub fn keeps_files(&self) -> bool {
+        !matches!(self.store, None | Some(Store::Off))
+    }
+
     /// The sizes of buffers and files, which must fit together.
     fn sizes(&self, prefix: &str) -> Result<Sizes, ConfError> {
         let page = os::limits::page_size();
@@ -388,7 +414,8 @@ impl Draft {
         Ok(Rc::new(Conf {
             buffering: self.buffering.unwrap_or(true),
             request_buffering: self.request_buffering.unwrap_or(true),
-            ignore_client_abort: self.ignore_client_abort.unwrap_or(false),
+            // What is kept as a file is read to its end.
+            ignore_client_abort: self.ignore_client_abort.unwrap_or(false) || self.keeps_files(),
             intercept_errors: self.intercept_errors.unwrap_or(false),
             intercept_404: self.intercept_404.unwrap_or(false),
             pass_request_headers: self.pass_request_headers.unwrap_or(true),
@@ -414,6 +441,8 @@ impl Draft {
             ignore_headers: self.ignore_headers.unwrap_or(0),
             hidden: Hidden::new(hide.filter(|n| !passed(n))),
             bind: self.bind.clone().unwrap_or(Bind::Off),
+            store: self.store.clone().unwrap_or(Store::Off),
+            store_access: self.store_access.unwrap_or(0o600),
             cache: None,
         }))
     }

@@ -15,9 +15,10 @@ use bytes::Bytes;
 use conf::table::Directive;
 use conf::value::{self, set_bitmask};
 use conf::{ConfError, Node};
-use os::SockAddr;
 
-use super::conf::{Bind, Draft, ignore, local_addr, next};
+use super::conf::{Bind, Draft, Local, ignore, local_addr, next};
+use super::store::Store;
+use crate::cache::Caching;
 use crate::cx::Cx;
 use crate::module::Conf;
 
@@ -196,6 +197,10 @@ macro_rules! upstream_directives {
             d!(@call $prefix, $conf, "_temp_path", Args::T1234,
                concat!($prefix, "_temp 1 2"), set_temp_path,
                "The folder for responses in files."),
+            d!(@call $prefix, $conf, "_store", Args::T1, "off", set_store,
+               "Whether responses are kept as files: on, off, or the path of the file."),
+            d!(@value $prefix, $conf, "_store_access", Args::T123, "user:rw",
+               store_access = set_access, "The permissions of files that responses are kept in."),
             d!(@call $prefix, $conf, "_limit_rate", Args::T1, "0", set_limit_rate,
                "How fast a response is read, bytes a second; 0 is no limit."),
         ];
@@ -327,30 +332,53 @@ pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let word = n.arg(0)?;
-    if let Some(second) = n.args.get(1) {
-        let m = match second.bytes() {
-            b"transparent" => {
-                "parameter \"transparent\" is not supported by this version of weir".to_owned()
-            }
-            _ => format!("invalid parameter \"{}\"", second.lossy()),
-        };
-        return Err(ConfError::at(second, m));
-    }
     let bind = match word.bytes() {
-        b"off" => Bind::Off,
-        _ => bind_address(cx, word)?,
+        b"off" if n.args.len() == 1 => Bind::Off,
+        _ => {
+            let address = local(cx, word)?;
+            let transparent = match n.args.get(1) {
+                None => false,
+                Some(w) if w.bytes() == b"transparent" => true,
+                Some(w) => {
+                    let m = format!("invalid parameter \"{}\"", w.lossy());
+                    return Err(ConfError::at(w, m));
+                }
+            };
+            Bind::To { address, transparent }
+        }
     };
     draft::<T>(cx).bind = Some(bind);
     Ok(())
 }
 
-fn bind_address(cx: &mut Cx, word: &conf::Word) -> Result<Bind, ConfError> {
+fn local(cx: &mut Cx, word: &conf::Word) -> Result<Local, ConfError> {
     let t = cx.template(word)?;
-    let Some(text) = t.as_const() else { return Ok(Bind::Template(t)) };
-    let local: Option<SockAddr> = local_addr(text);
-    local
-        .map(Bind::Addr)
+    let Some(text) = t.as_const() else { return Ok(Local::Template(t)) };
+    local_addr(text)
+        .map(Local::Addr)
         .ok_or_else(|| ConfError::at(word, format!("invalid address \"{}\"", word.lossy())))
+}
+
+/// `*_store on | off | PATH`
+///
+/// # Errors
+/// `is duplicate`, `is incompatible with`, and what is wrong with the path.
+pub fn set_store<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).store.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    if n.arg(0)?.bytes() != b"off" && cx.loc::<T>().caching().is_on() {
+        let m = format!("is incompatible with \"{}_cache\"", T::PREFIX);
+        return Err(ConfError::directive(n, m));
+    }
+    let word = n.arg(0)?;
+    let store = match word.bytes() {
+        b"off" => Store::Off,
+        b"on" => Store::Mapped,
+        _ => Store::Path(cx.template(word)?),
+    };
+    draft::<T>(cx).store = Some(store);
+    Ok(())
 }
 
 /// `*_limit_rate`

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Sock};
+use event::Deadline;
 use mem::{Buf, Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
 
 use super::balance::{Balancer, Outcome, Picker, RoundRobin};
-use super::conf::{Bind, Conf, next};
+use super::conf::{Conf, next};
 use super::group::Group;
 use super::headers::{self, Accepted};
 use super::keeping::{self, Keeping};
@@ -22,6 +22,7 @@ use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
 use super::source::Source;
 use super::state::{Attempt, State};
+use super::store::{InFile, Storing};
 use super::wire::{Either, client_end, either_if};
 use super::{HeadStep, Progress, Protocol, Sink};
 use crate::cache::{self, Begin, Fill, Reader, Status};
@@ -282,7 +283,7 @@ impl Exchange {
         {
             return Ok(conn);
         }
-        let sock = self.open(r, &peer.spec.addr)?;
+        let sock = super::socket::open(r, &self.conf, &peer.spec.addr)?;
         let watch = self.client(r);
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         let connecting = sock.connect(&peer.spec.addr, deadline);
@@ -313,56 +314,6 @@ impl Exchange {
         // What goes to a cache is of use to others.
         let kept = r.upstream().is_some_and(State::is_cacheable);
         if self.conf.ignore_client_abort || kept { None } else { r.watched().cloned() }
-    }
-
-    fn open(&self, r: &mut Request, addr: &SockAddr) -> Result<Sock, Stop> {
-        let fd = match os::socket::socket(addr, os::socket::Kind::Stream) {
-            Ok(fd) => fd,
-            Err(e) => {
-                r.log_os(Level::Alert, format_args!("socket()"), &e);
-                return Err(Stop::Status(500));
-            }
-        };
-        let local = match &self.conf.bind {
-            Bind::Off => None,
-            Bind::Addr(a) => Some(a.clone()),
-            Bind::Template(t) => {
-                let text = t.eval(r);
-                let local = super::conf::local_addr(&text);
-                if local.is_none() && !text.is_empty() {
-                    let text = base::log::lossy(&text).into_owned();
-                    r.log(Level::Error, format_args!("invalid local address \"{text}\""));
-                }
-                local
-            }
-        };
-        let failed = |what: &str, e: io::Error| {
-            r.log_os(Level::Alert, format_args!("{what}"), &e);
-            Stop::Status(500)
-        };
-        if self.conf.socket_keepalive && !addr.is_unix() {
-            os::socket::set_keepalive(&fd, true)
-                .map_err(|e| failed("setsockopt(SO_KEEPALIVE)", e))?;
-        }
-        if self.conf.socket_rcvbuf > 0 {
-            os::socket::set_rcvbuf(&fd, self.conf.socket_rcvbuf)
-                .map_err(|e| failed("setsockopt(SO_RCVBUF)", e))?;
-        }
-        if self.conf.socket_sndbuf > 0 {
-            os::socket::set_sndbuf(&fd, self.conf.socket_sndbuf)
-                .map_err(|e| failed("setsockopt(SO_SNDBUF)", e))?;
-        }
-        if let Some(local) = local {
-            if local.port() == 0 && !local.is_unix() {
-                // Not known to old kernels: then a port is taken at once.
-                let _ = os::socket::set_bind_address_no_port(&fd);
-            }
-            if let Err(e) = os::socket::bind(&fd, &local) {
-                r.log_os(Level::Crit, format_args!("bind({local})"), &e);
-                return Err(Stop::Status(500));
-            }
-        }
-        Ok(Sock::from_fd(fd))
     }
 
     /// Sends the request and reads the response's head, both at once: a server may answer before it
@@ -718,9 +669,12 @@ impl Exchange {
             };
             return Verdict::Done;
         }
-        r.out.body = match source.whole(r) {
-            Some(chain) => Body::Chain(chain),
-            None => Body::Stream(Box::new(source)),
+        r.out.body = match InFile::of(r, &conf, buffering) {
+            Some(file) => Body::Stream(Box::new(Storing::new(r, file, source))),
+            None => match source.whole(r) {
+                Some(chain) => Body::Chain(chain),
+                None => Body::Stream(Box::new(source)),
+            },
         };
         Verdict::Done
     }
