@@ -181,9 +181,15 @@ impl InFile {
         if self.promised.is_some_and(|n| n != file.len()) {
             return;
         }
-        match place(file.path(), &self.to, self.how).await {
-            Ok(()) => file.moved(),
-            Err(e) => self.tell(&e),
+        let (to, how) = (self.to.clone(), self.how);
+        let task = self.pool.run(move || {
+            place(file.path(), &to, how)?;
+            file.moved();
+            Ok(())
+        });
+        let failed = |e: std::io::Error| FileError::new("rename()", &*self.to, e);
+        if let Err(e) = task.await.unwrap_or_else(|e| Err(failed(e.into()))) {
+            self.tell(&e);
         }
     }
 
