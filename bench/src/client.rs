@@ -98,6 +98,9 @@ pub struct Seen {
     pub failures: BTreeMap<String, u64>,
     /// Requests that were given up on purpose.
     pub given_up: u64,
+    /// Kept connections that the server closed while a request was on its way, which a client has
+    /// to expect of any connection that was idle; asked again on a new one.
+    pub let_go: u64,
 }
 
 impl Seen {
@@ -117,6 +120,7 @@ impl Seen {
         sum(&mut self.kinds, other.kinds);
         sum(&mut self.failures, other.failures);
         self.given_up += other.given_up;
+        self.let_go += other.let_go;
     }
 }
 
@@ -127,6 +131,9 @@ enum Lost {
     /// It should have come; how it failed.
     Failed(&'static str),
 }
+
+/// Failures that say that nothing of an answer came.
+const UNANSWERED: &[&str] = &["closed unanswered", "reset", "not sent"];
 
 /// How a request is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -271,8 +278,13 @@ impl Client {
     /// One request; nothing where it was given up or failed, which is counted.
     fn ask(&mut self, kind: &str, request: &[u8], leave: Leave) -> Option<Answer> {
         *self.seen.kinds.entry(kind.to_string()).or_default() += 1;
-        let fresh = self.kept.is_none();
-        let lost = match self.exchange(request, leave) {
+        let kept = self.kept.is_some();
+        let mut exchanged = self.exchange(request, leave);
+        if kept && matches!(exchanged, Err(Lost::Failed(what)) if UNANSWERED.contains(&what)) {
+            self.seen.let_go += 1;
+            exchanged = self.exchange(request, leave);
+        }
+        let lost = match exchanged {
             Ok(answer) => {
                 *self.seen.statuses.entry(answer.status).or_default() += 1;
                 return Some(answer);
@@ -289,8 +301,7 @@ impl Client {
                 );
             }
             Lost::Failed(what) => {
-                let on = if fresh { "new" } else { "kept" };
-                self.fail(&format!("{kind}: {what} on a {on} connection"));
+                self.fail(&format!("{kind}: {what}"));
             }
         }
         None

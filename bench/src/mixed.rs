@@ -113,10 +113,12 @@ fn soak(options: &Options, server: &mut Server) -> Outcome {
     settle(server, options)?;
     let after = State::of(server);
     println!(
-        "{:.0} s: {} requests, {} given up; {} reloads, {} rotations, {} workers killed",
+        "{:.0} s: {} requests, {} given up, {} asked again when a kept connection was closed; \
+         {} reloads, {} rotations, {} workers killed",
         secs,
         seen.answered(),
         seen.given_up,
+        seen.let_go,
         done.reloads,
         done.rotations,
         done.kills
