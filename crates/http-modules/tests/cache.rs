@@ -70,7 +70,8 @@ fn kept_and_served() {
              location /twice { proxy_pass http://%UP%; proxy_cache_min_uses 2; }
              location /method { proxy_pass http://%UP%; proxy_cache_convert_head off;
                                 proxy_cache_key $request_method$uri; }
-             location /off { proxy_pass http://%UP%; proxy_cache off; }",
+             location /off { proxy_pass http://%UP%; proxy_cache off; }
+             location = /status { stub_status json; }",
         );
         assert_eq!(ask(&weir, "/a"), pair("MISS", "GET 1"));
         assert_eq!(ask(&weir, "/a"), pair("HIT", "GET 1"));
@@ -112,6 +113,9 @@ fn kept_and_served() {
         assert_eq!(ask(&weir, "/method"), pair("MISS", "GET 2"));
         assert_eq!(ask(&weir, "/off"), pair("-", "GET 1"));
         assert_eq!(weir.request("POST", "/a", "").header("X-Cache"), None);
+        let status = weir.get("/status").text();
+        assert!(status.contains("\"zone\":\"one\",\"entries\":"), "{status}");
+        assert!(status.contains("\"bypass\":1,") && status.contains("\"faults\":0,"), "{status}");
     });
 }
 

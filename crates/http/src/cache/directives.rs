@@ -15,6 +15,8 @@ use super::zone::{Cache, Pace, Settings};
 use crate::core_conf::TempPath;
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
+use crate::server::HttpMain;
+use crate::status::Object;
 use crate::upstream::directives::Shared;
 
 /// The table of what all caches have in common.
@@ -22,8 +24,34 @@ pub static MODULE: Module = Module {
     name: "cache",
     confs: &[ConfType::of::<Caches>(Scope::Main)],
     init: Some(init),
+    status: Some(status),
     ..Module::EMPTY
 };
+
+/// What each cache tells of itself in `stub_status json`.
+fn status(main: &HttpMain, o: &mut Object<'_>) {
+    o.list("zones", main.caches().iter(), |o, cache| {
+        let report = cache.report();
+        o.text("zone", &report.name);
+        o.number("entries", report.entries);
+        o.number("bytes", report.bytes);
+        if let Some(max) = report.max_bytes {
+            o.number("max_bytes", max);
+        }
+        o.object("requests", |o| {
+            for (status, count) in &report.requests {
+                o.number(&status.to_ascii_lowercase(), *count);
+            }
+        });
+        o.number("fills", report.fills);
+        o.number("waits", report.waits);
+        o.number("evictions", report.evictions);
+        o.number("expired", report.expired);
+        o.number("faults", report.faults);
+        o.flag("loaded", report.is_loaded);
+        o.number("files_met", report.loaded);
+    });
+}
 
 /// A configuration that holds the settings of a cache.
 pub trait Caching: Shared {
