@@ -58,7 +58,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/cache/fill.rs", &["commit"], "in a thread, or `aio` is off"),
     (
         "http/src/cache/loader.rs",
-        &["take", "folder", "is_old", "files"],
+        &["take", "folder", "is_left_behind", "files"],
         "in a thread of the loader",
     ),
     ("http/src/cache/manager.rs", &["is_above_limits"], "in a thread of the manager"),

@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
 
 use base::log::{Level, os_error};
 use base::time::now_ms;
@@ -26,9 +25,6 @@ const AT_ONCE: usize = 8;
 
 /// How many files make a heap.
 const HEAP: usize = 512;
-
-/// A temporary file that was not written for so long is nobody's any more.
-const TEMPORARY_MAX: Duration = Duration::from_secs(3600);
 
 /// A piece of the work for a thread.
 enum Job {
@@ -196,7 +192,7 @@ fn folder(path: PathBuf, layout: &Layout) -> Found {
             Named::Entry(hash) if layout.is_at_home(&at, &hash) => heap.push((at, hash)),
             Named::Entry(_) => found.bad.push(at),
             Named::Temporary => {
-                if is_old(&at) {
+                if is_left_behind(&at) {
                     // What a process left that died.
                     let _ = std::fs::remove_file(&at);
                 }
@@ -213,9 +209,9 @@ fn folder(path: PathBuf, layout: &Layout) -> Found {
     found
 }
 
-fn is_old(path: &Path) -> bool {
-    let changed = std::fs::symlink_metadata(path).and_then(|m| m.modified());
-    changed.is_ok_and(|t| SystemTime::now().duration_since(t).is_ok_and(|d| d > TEMPORARY_MAX))
+/// Whether the process that was writing a file is gone: whoever writes one has it locked.
+fn is_left_behind(path: &Path) -> bool {
+    os::file::open(path).is_ok_and(|fd| os::file::try_lock(fd).is_ok())
 }
 
 /// Asks for the sizes of files.
@@ -251,11 +247,15 @@ mod tests {
         let name = home.file_name().unwrap().to_owned();
         std::fs::write(base.join(&name), b"not at home").unwrap();
         std::fs::write(inner.join("other"), b"x").unwrap();
-        std::fs::write(inner.join(format!("{}.0000000001", name.to_string_lossy())), b"x").unwrap();
+        let temporary = |n| inner.join(format!("{}.000000000{n}", name.to_string_lossy()));
+        std::fs::write(temporary(1), b"x").unwrap();
+        let written = os::file::create_new(&temporary(2), 0o600).unwrap();
+        os::file::try_lock(&written).unwrap();
         let top = folder(base.clone(), &layout);
         assert_eq!((top.more.len(), top.bad.len()), (1, 1));
         let mut below = folder(inner.clone(), &layout);
         assert_eq!((below.more.len(), below.bad.len(), below.foreign), (1, 0, 1));
+        assert_eq!([temporary(1), temporary(2)].map(|path| path.exists()), [false, true]);
         let found = run(below.more.pop().unwrap(), &layout, 4096);
         assert_eq!(found.files, [(hash, 2)]);
         std::fs::write(&home, b"short").unwrap();

@@ -352,7 +352,11 @@ impl Making {
                 made = os::file::create_new(&name, 0o600);
             }
             match made {
-                Ok(fd) => return Ok(Making { fd: fd.into(), path: Some(name) }),
+                Ok(fd) => {
+                    // The lock goes with the process: a file that nobody has locked is nobody's.
+                    let _ = os::file::try_lock(&fd);
+                    return Ok(Making { fd: fd.into(), path: Some(name) });
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(FileError::new("open()", name, error)),
             }
