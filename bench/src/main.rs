@@ -16,6 +16,7 @@ mod differential;
 mod drivers;
 mod idle;
 mod mixed;
+mod mysql;
 mod options;
 mod proc;
 mod proxied;
@@ -72,6 +73,7 @@ const LOADS: &[Load] = &[
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
+    load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];

@@ -27,6 +27,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
 loads (without a name, those that take less than a minute):";
 
 /// What was asked for.
+#[derive(Clone)]
 pub struct Options {
     /// Names of loads; none means the usual ones.
     pub loads: Vec<String>,
