@@ -50,6 +50,8 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "in a thread, or of what is in memory, or `aio` is off",
     ),
     ("http/src/core_conf.rs", &["create"], "at the start"),
+    ("http/src/upstream/resolving.rs", &["system"], "at the start"),
+    ("http/src/upstream/saved.rs", &["write"], "in a thread"),
     (
         "http/src/cache/store.rs",
         &["drop", "create", "write", "place", "copy", "make_parent", "delete", "rewrite_header"],
