@@ -3,46 +3,12 @@
 //! The disk is a file system of the test's own (FUSE). Mounting it needs root and `/dev/fuse`;
 //! where that is not to be had, the tests say so and pass.
 
-use std::time::{Duration, Instant};
+mod disk;
 
-use testkit::{Conn, PATIENCE, Site, StallingFolder, Weir, built_binary, each_driver};
+use std::time::Instant;
 
-const LARGE: usize = 1_500_000;
-
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| ((i / 7 + seed) % 251) as u8).collect()
-}
-
-/// A server with a stalling folder below its files, if the machine allows it. The server is last:
-/// it goes first.
-fn site(driver: testkit::Driver, pools: &str, http: &str) -> Option<(StallingFolder, Weir)> {
-    let site = Site::new(built_binary(), driver);
-    let mut files: Vec<(String, Vec<u8>)> =
-        (0..6).map(|i| (format!("large{i}.bin"), pattern(LARGE, i))).collect();
-    files.extend((0..6).map(|i| (format!("small{i}.txt"), format!("small {i}").into_bytes())));
-    files.push(("users".to_owned(), b"u:{PLAIN}p\n".to_vec()));
-    let others: String = (0..3000).map(|i| format!("user{i}:{{PLAIN}}x\n")).collect();
-    files.push(("many".to_owned(), format!("{others}u:{{PLAIN}}p\n").into_bytes()));
-    files.push(("gone.txt".to_owned(), b"gone".to_vec()));
-    files.push(("moving.txt".to_owned(), b"moving".to_vec()));
-    let folder = match StallingFolder::mount(&site.prefix().join("html/disk"), files) {
-        Ok(folder) => folder,
-        Err(e) => {
-            eprintln!("SKIPPED: no file system can be mounted here: {e}");
-            return None;
-        }
-    };
-    let weir = site
-        .file("html/fast.txt", "fast")
-        .file("html/fast.bin", pattern(300_000, 9))
-        .config(&format!(
-            "worker_processes 1;\n{pools}\nevents {{}}\nhttp {{\naccess_log off;\nsendfile on;\n\
-             server {{ listen 127.0.0.1:%PORT0%; root html;\n\
-             location = /json {{ stub_status json; }}\n{http} }}\n}}\n"
-        ))
-        .start();
-    Some((folder, weir))
-}
+use disk::{BIG, LARGE, ask, backend, others_are_served, pattern, site, told, until};
+use testkit::each_driver;
 
 /// Locations whose work of every kind is on the disk.
 const WORK: &str = "
@@ -61,57 +27,6 @@ const WORK: &str = "
     location /path { access_log html/disk/by$uri.log; return 200; }
     location /held/ { alias html/disk/; open_file_cache max=9; open_file_cache_errors on; }
     location /links/ { alias html/disk/; disable_symlinks on; }";
-
-const BIG: usize = 3_000_000;
-
-/// An upstream that answers each request with as many bytes, and that of a body with its length.
-fn backend() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    std::thread::spawn(move || {
-        for socket in listener.incoming() {
-            let Ok(mut socket) = socket else { return };
-            std::thread::spawn(move || {
-                use std::io::{Read, Write};
-                let (mut text, mut buf) = (Vec::new(), [0; 65536]);
-                let want = loop {
-                    let n = socket.read(&mut buf).unwrap_or(0);
-                    text.extend_from_slice(&buf[..n]);
-                    let end = text.windows(4).position(|w| w == b"\r\n\r\n");
-                    let head = String::from_utf8_lossy(&text).to_lowercase();
-                    let len = head.split("content-length: ").nth(1);
-                    let len = len.and_then(|l| l.split('\r').next()?.parse().ok()).unwrap_or(0);
-                    match end {
-                        Some(end) if text.len() >= end + 4 + len => break len,
-                        _ if n == 0 => return,
-                        _ => {}
-                    }
-                };
-                let body = match want {
-                    0 => pattern(BIG, 1),
-                    len => format!("got {len}").into_bytes(),
-                };
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-                let _ = socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&body));
-            });
-        }
-    });
-    port
-}
-
-/// A number of the object that tells of the workers, by the names on the way to it.
-fn told(weir: &Weir, names: &[&str]) -> u64 {
-    let text = weir.get("/json").text();
-    let mut rest = &*text;
-    for name in names {
-        let name = format!("\"{name}\":");
-        let at = rest.find(&name);
-        assert!(at.is_some(), "no {name} in {text}");
-        rest = &rest[at.unwrap_or(0) + name.len()..];
-    }
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..digits].parse().expect("a number")
-}
 
 #[test]
 fn work_of_every_kind_waits_for_its_disk_elsewhere() {
@@ -188,50 +103,6 @@ fn work_of_every_kind_waits_for_its_disk_elsewhere() {
         drop((waiting, big));
         until("descriptors are left", || weir.open_descriptors(worker) <= before + 3);
     });
-}
-
-fn ask(weir: &Weir, path: &str) -> Conn {
-    let mut conn = weir.connect();
-    conn.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
-    conn
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// System calls in which a loop may wait: those of epoll, poll and select.
-fn is_the_loop_s_wait(call: i64) -> bool {
-    // x86-64: epoll_wait, epoll_pwait, epoll_pwait2, poll, ppoll, select, pselect6; then those of
-    // the architectures that share a table: epoll_pwait, epoll_pwait2, ppoll, pselect6; and
-    // io_uring_enter, which has one number everywhere.
-    [232, 281, 441, 7, 271, 23, 270, 22, 73, 72, 426].contains(&call)
-}
-
-/// Asks for fast files for a while; the loop's thread is never found waiting for anything but
-/// events.
-fn others_are_served(weir: &Weir) {
-    let worker = weir.workers()[0];
-    let begun = Instant::now();
-    let mut rounds = 0;
-    while begun.elapsed() < Duration::from_millis(300) || rounds < 20 {
-        assert_eq!(weir.get("/fast.txt").body, b"fast");
-        assert_eq!(weir.get("/fast.bin").body.len(), 300_000);
-        assert_eq!(weir.get("/none.txt").status, 404);
-        rounds += 1;
-        // The same call several times in a row is one that it waits in.
-        let calls: Vec<_> = (0..5).map(|_| weir.system_call(worker)).collect();
-        if let Some(call) = calls[0]
-            && calls.iter().all(|c| *c == Some(call))
-            && call >= 0
-        {
-            assert!(is_the_loop_s_wait(call), "the worker waits in system call {call}");
-        }
-    }
 }
 
 const FEW: &str = "thread_pool few threads=2;";

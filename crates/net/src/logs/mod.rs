@@ -384,6 +384,39 @@ mod tests {
     }
 
     #[test]
+    fn the_same_on_every_driver_and_in_every_order_of_threads() {
+        event::testing::each_driver(|| async {
+            let dir = folder("drivers");
+            let logs = LogFiles::new(&dir);
+            let files = [logs.open(b"a.log"), logs.open(b"b.log")];
+            logs.open_all().unwrap();
+            let hastes = [Haste::Now, Haste::Soon, Haste::Later];
+            for n in 0..60 {
+                for file in &files {
+                    file.append(&mut format!("{n}\n").into_bytes(), None, hastes[n % 3]);
+                }
+                if n == 30 {
+                    std::fs::rename(dir.join("a.log"), dir.join("a.old")).unwrap();
+                    logs.reopen(None, &log::default());
+                }
+                if n % 7 == 0 {
+                    event::sleep(n as u64 % 4).await;
+                }
+            }
+            while files.iter().any(|file| file.queue.shared().bytes() > 0) {
+                event::sleep(1).await;
+            }
+            let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+            let want = |from: usize, to: usize| -> String {
+                (from..to).map(|n| format!("{n}\n")).collect()
+            };
+            assert_eq!((text("a.old"), text("a.log")), (want(0, 31), want(31, 60)));
+            assert_eq!(text("b.log"), want(0, 60));
+            std::fs::remove_dir_all(&dir).unwrap();
+        });
+    }
+
+    #[test]
     fn lines_that_nothing_takes_are_dropped_and_counted() {
         let logs = LogFiles::new(Path::new("/"));
         logs.set_queue_max(25);
