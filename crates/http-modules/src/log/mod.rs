@@ -348,18 +348,40 @@ struct Handler {
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if self.by_path && !r.flags.root_tested {
-            return files::step(r, |r| {
-                let there = ready!(root_is_there(r));
+            return Step::Wait(Box::pin(async {
+                let there = files::asking(r, root_is_there).await;
                 self.write(r, there);
-                Poll::Ready(Verdict::Next)
-            });
+                self.settled(r).await;
+                Verdict::Next
+            }));
         }
         self.write(r, true);
-        Step::Now(Verdict::Next)
+        // Who sees the connection end finds the request in the log, as with nginx.
+        match r.flags.keepalive || r.is_subrequest() {
+            true => Step::Now(Verdict::Next),
+            false => Step::Wait(Box::pin(async {
+                self.settled(r).await;
+                Verdict::Next
+            })),
+        }
     }
 }
 
 impl Handler {
+    /// Waits until the lines of a request that ends its connection are written.
+    async fn settled(&self, r: &Request) {
+        if r.flags.keepalive || r.is_subrequest() {
+            return;
+        }
+        for log in &self.logs {
+            match &log.target {
+                Target::File(file) if !file.is_buffered() => file.file.settled().await,
+                Target::Path(_, queue) => queue.settled().await,
+                Target::File(_) | Target::Syslog(_) => {}
+            }
+        }
+    }
+
     fn write(&self, r: &mut Request, paths: bool) {
         for log in &self.logs {
             if let Some(filter) = &log.filter {
@@ -370,9 +392,7 @@ impl Handler {
             }
             match &log.target {
                 Target::File(file) => {
-                    // Who sees the connection end finds the request in the log, as with nginx.
-                    let last = !r.flags.keepalive;
-                    file.line(last, |out| log.format.write(r, out));
+                    file.line(!r.flags.keepalive, |out| log.format.write(r, out));
                 }
                 Target::Syslog(syslog) => {
                     let mut line = FilePath::new();

@@ -78,7 +78,7 @@ impl FileLog {
         let first = !held.is_empty() && (before == 0 || held.len() < before);
         self.held.replace(held);
         if now && buffer.is_none() {
-            self.write_out(Haste::Soon);
+            self.write_out(Haste::Now);
         } else if first && buffer.is_none_or(|b| b.flush_ms > 0) {
             self.wake();
         }
@@ -95,6 +95,11 @@ impl FileLog {
         let wake = Rc::new(Notify::new());
         event::spawn(writer(Rc::downgrade(self), wake.clone()));
         wake
+    }
+
+    /// Whether lines that are not to be held back go on at once.
+    pub fn is_buffered(&self) -> bool {
+        self.buffer.get().is_some()
     }
 
     /// Hands over what is held back.

@@ -59,6 +59,11 @@ impl LogFile {
         self.queue.append(lines, coding, haste);
     }
 
+    /// See [`LogQueue::settled`].
+    pub async fn settled(&self) {
+        self.queue.settled().await;
+    }
+
     /// Failures to write are told in the error log from now on.
     pub fn complain(&self) {
         self.queue.complain();

@@ -34,7 +34,7 @@ pub const QUEUE_MAX: usize = 16 << 20;
 pub enum Haste {
     /// Not at all: somebody looks for them.
     Now,
-    /// The last of a connection: its client may look for it soon.
+    /// Soon.
     Soon,
     /// There will be more.
     Later,
@@ -50,6 +50,10 @@ impl Haste {
         }
     }
 }
+
+/// How long a request that ends its connection waits for its line at most, in milliseconds: who
+/// sees the end finds the line in the log, as with nginx, unless the disk is slow.
+const SETTLE_MS: u64 = 50;
 
 /// How often, in seconds, a failing file is told of in the error log.
 const COMPLAIN_SECS: u64 = 60;
@@ -93,6 +97,11 @@ struct Signals {
     stage: Cell<Stage>,
     /// That of the most hasty line that waits.
     haste: Cell<Haste>,
+    /// Rounds of writing so far, and who waits for the next one.
+    rounds: Cell<u64>,
+    round: Notify,
+    /// A round took too long: nobody waits for it any more.
+    slow: Cell<bool>,
 }
 
 /// Lines on their way to one place, in order.
@@ -124,6 +133,9 @@ impl LogQueue {
             wake: Notify::new(),
             stage: Cell::new(Stage::Idle),
             haste: Cell::new(Haste::Later),
+            rounds: Cell::new(0),
+            round: Notify::new(),
+            slow: Cell::new(false),
         };
         Rc::new_cyclic(|me| LogQueue {
             shared: Arc::new(Shared::new(path)),
@@ -176,6 +188,26 @@ impl LogQueue {
             self.overflow(1);
         }
         self.kick(Haste::Now);
+    }
+
+    /// Waits until what was appended before is written, for a short while at most, and not at all
+    /// while the disk is slow.
+    pub async fn settled(&self) {
+        let signals = self.signals.clone();
+        if signals.slow.get() || self.way.get() != Way::Thread || self.shared.bytes() == 0 {
+            return;
+        }
+        // A round that is under way may have taken it, or not.
+        let more = if signals.stage.get() == Stage::Writing { 2 } else { 1 };
+        let need = signals.rounds.get() + more;
+        let written = async {
+            while signals.rounds.get() < need && self.shared.bytes() > 0 {
+                signals.round.notified().await;
+            }
+        };
+        if event::timeout(SETTLE_MS, written).await.is_err() {
+            signals.slow.set(true);
+        }
     }
 
     pub(super) fn reopen(&self, owner: Option<u32>) {
@@ -381,6 +413,9 @@ async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>
         let of_thread = shared.clone();
         let written = event::pool::for_logs().run(move || of_thread.write_all()).await;
         last_ms = Some(base::time::now_ms());
+        signals.rounds.set(signals.rounds.get() + 1);
+        signals.slow.set(false);
+        signals.round.notify_all();
         let Some(queue) = queue.upgrade() else { return };
         match written {
             Ok(report) => queue.written(report),
