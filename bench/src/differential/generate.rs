@@ -64,6 +64,8 @@ const ROOTS: &[&str] = &[
     "/noslash",
     "/named-host/",
     "/charsetvar/",
+    "/sub/",
+    "/subonce/",
 ];
 const TARGETS: &[&str] = &[
     "/try/here.txt",
@@ -81,6 +83,16 @@ const TARGETS: &[&str] = &[
     "/listxml/",
     "/listjsonp/?callback=cb",
     "/listjsonp/",
+    "/film/a.flv",
+    "/film/a.flv?start=20",
+    "/film/a.flv?start=0",
+    "/film/a.flv?start=9999",
+    "/film/a.flv?start=x",
+    "/film/a.mp4",
+    "/film/a.mp4?start=1",
+    "/film/none.mp4?start=1",
+    "/sub/index.html?a=b",
+    "/subonce/long.txt",
     "/rand/",
     "/noslash",
     "/noslash?x",
@@ -221,6 +233,7 @@ const PROXIES: &[&str] = &[
     "/trailer/",
     "/mirror/",
     "/pxdead/",
+    "/slice/",
 ];
 const DAV: &[&str] = &[
     "/dav/a.txt",

@@ -47,6 +47,8 @@ const FILES: &[(&str, &[u8])] = &[
     ("alone/only.txt", b"the only one\n"),
     ("packed/a.txt", b"not compressed\n"),
     ("packed/only.txt", b"no other form\n"),
+    ("film/a.flv", b"FLV\x01\x05\0\0\0\x09\0\0\0\0 and then what is no film at all"),
+    ("film/a.mp4", b"\0\0\0\x10ftypisom\0\0\0\0\0\0\0\x08mdat and no index"),
     ("passwords", b"user:{PLAIN}secret\nmd5:$apr1$x$2rMrqEEjLVTxDL/FOu1n8.\n"),
     ("ssi/plain.html", b"no commands <!-- a comment --> <b>\n"),
     (

@@ -17,51 +17,40 @@ pub struct User {
 /// Looks an account up by name; `None` when there is none of that name.
 pub fn user(name: &[u8]) -> io::Result<Option<User>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
-    let mut buf = vec![0; 1024];
-    loop {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
-        let mut found = std::ptr::null_mut();
-        // SAFETY: name is NUL-terminated; entry, buf (with its true length) and found are ours.
-        let rc = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buf.as_mut_ptr(),
-                buf.len(),
-                &mut found,
-            )
-        };
-        if rc == 0 && !found.is_null() {
-            // SAFETY: found is not null, so the entry was filled.
-            let entry = unsafe { entry.assume_init() };
-            return Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }));
-        }
-        if !grow(rc, &mut buf)? {
-            return Ok(None);
-        }
-    }
+    let found = look_up(|entry, buf, found| {
+        // SAFETY: name is NUL-terminated; entry, buf (with its true length) and found are the
+        // caller's own.
+        unsafe { libc::getpwnam_r(name.as_ptr(), entry, buf.as_mut_ptr(), buf.len(), found) }
+    })?;
+    Ok(found.map(|entry: libc::passwd| User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
 }
 
 /// Looks a group's id up by name; `None` when there is none of that name.
 pub fn group(name: &[u8]) -> io::Result<Option<u32>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
+    let found = look_up(|entry, buf, found| {
+        // SAFETY: as in `user`.
+        unsafe { libc::getgrnam_r(name.as_ptr(), entry, buf.as_mut_ptr(), buf.len(), found) }
+    })?;
+    Ok(found.map(|entry: libc::group| entry.gr_gid))
+}
+
+/// Calls one of the system's look-ups with buffers that grow until they are large enough. The texts
+/// that the entry points to went with the buffer: only its numbers are of use.
+///
+/// `call` gets room for the entry, a buffer for texts, and where to put the pointer to the entry if
+/// there is one; it answers with an error number, or 0.
+fn look_up<E>(
+    call: impl Fn(*mut E, &mut [libc::c_char], *mut *mut E) -> i32,
+) -> io::Result<Option<E>> {
     let mut buf = vec![0; 1024];
     loop {
-        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut entry = std::mem::MaybeUninit::<E>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: name is NUL-terminated; entry, buf (with its true length) and found are ours.
-        let rc = unsafe {
-            libc::getgrnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buf.as_mut_ptr(),
-                buf.len(),
-                &mut found,
-            )
-        };
+        let rc = call(entry.as_mut_ptr(), &mut buf, &mut found);
         if rc == 0 && !found.is_null() {
-            // SAFETY: found is not null, so the entry was filled.
-            return Ok(Some(unsafe { entry.assume_init() }.gr_gid));
+            // SAFETY: found is not null, so the call filled the entry; it is plain data.
+            return Ok(Some(unsafe { entry.assume_init() }));
         }
         if !grow(rc, &mut buf)? {
             return Ok(None);

@@ -72,6 +72,21 @@ pub fn find(name: &OsString) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| name == command.name)
 }
 
+impl Command {
+    /// Runs it with the arguments after its name, or says what those may be.
+    pub fn start(&self, args: &[OsString]) -> ExitCode {
+        let own_help = self.options.contains(&"--help");
+        match args {
+            [only] if !own_help && (only == "--help" || only == "-h") => {
+                let Command { name, usage, doc, .. } = self;
+                let space = if usage.is_empty() { "" } else { " " };
+                print(Ok(format!("usage: weir {name}{space}{usage}\n\n{doc}\n")))
+            }
+            _ => (self.run)(args),
+        }
+    }
+}
+
 fn none(args: &[OsString], name: &str) -> Result<(), String> {
     match args {
         [] => Ok(()),

@@ -53,7 +53,7 @@ pub fn run(added: &'static [Added]) -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let own = args.get(1..).unwrap_or_default();
     if let Some(command) = own.first().and_then(commands::find) {
-        return (command.run)(&own[1..]);
+        return command.start(&own[1..]);
     }
     match cli::parse(own.iter().cloned()) {
         Ok(typed) => start::run(&typed, args, environ),

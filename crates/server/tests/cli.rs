@@ -165,3 +165,18 @@ fn a_start_that_fails_late_leaves_nothing() {
     assert!(text.contains("folder.pid\" failed (2: No such file or directory)"), "{text}");
     assert!(!site.prefix().join("s.sock").exists());
 }
+
+#[test]
+fn every_command_tells_how_it_is_used() {
+    for command in ["serve", "completions", "man", "dump-directives"] {
+        for help in ["--help", "-h"] {
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args([command, help])
+                .output()
+                .expect("run weir");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{command} {help}");
+            assert!(text.starts_with(&format!("usage: weir {command}")), "{text}");
+        }
+    }
+}

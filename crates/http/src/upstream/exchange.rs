@@ -625,7 +625,9 @@ impl Exchange {
         let keeping = Keeping::of(r, &self.conf, &head);
         let kept = keeping.as_ref().is_some_and(Keeping::may_be_kept);
         let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref(), kept);
-        r.out.unconditional = !kept;
+        // The answer to a redirect inside is another handler's, which has dates and tags of its
+        // own.
+        r.out.unconditional = !kept && !matches!(accepted, Accepted::Redirect);
         let progress = self.protocol.begin_body(&head);
         let keep = matches!(accepted, Accepted::Response { buffering: true });
         let plan = keeping.filter(|_| keep).and_then(|k| k.plan(r, &self.conf, &head));
