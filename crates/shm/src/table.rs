@@ -560,8 +560,9 @@ impl<'a, R: Record> Locked<'a, R> {
         self.whole = true;
     }
 
-    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends,
-    /// since it may be broken in one place; entries that neither way leads to come between.
+    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends, since
+    /// it may be broken in one place. An entry that neither way leads to was being made, or being
+    /// made the newest.
     fn order_of_use(&self) -> Vec<u32> {
         let (t, head) = (self.t, self.t.head());
         let fresh = get(&head.fresh).min(t.cells);
@@ -582,8 +583,8 @@ impl<'a, R: Record> Locked<'a, R> {
         let newest = walk(&head.newest, |cell| &cell.older);
         let mut order = walk(&head.oldest, |cell| &cell.newer);
         let others = (t.first..t.first + fresh).zip(&seen).filter(|(_, seen)| !**seen);
-        order.extend(others.map(|(number, _)| number).filter(|number| is_entry(*number)));
         order.extend(newest.into_iter().rev());
+        order.extend(others.map(|(number, _)| number).filter(|number| is_entry(*number)));
         order
     }
 

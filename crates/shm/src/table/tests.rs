@@ -276,4 +276,14 @@ fn the_order_of_use_outlives_a_death() {
         drop(t);
         assert_eq!(order(&table.lock()), want);
     }
+    // Killed while it made an entry the newest: that one is in no chain, and in use.
+    let mut t = table.lock();
+    let entry = t.find(table.key(&key_of(5))).unwrap();
+    let cell = table.cell(entry.cell).unwrap();
+    let (newer, older) = (get(&cell.newer), get(&cell.older));
+    set(&table.cell(newer).unwrap().older, older);
+    set(&table.cell(older).unwrap().newer, newer);
+    t.whole = false;
+    drop(t);
+    assert_eq!(order(&table.lock()).last(), Some(&5));
 }
