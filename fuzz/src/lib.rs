@@ -12,6 +12,7 @@ pub mod conf_pattern;
 pub mod conf_template;
 pub mod conf_value;
 pub mod dns;
+pub mod gateways;
 pub mod h1_request;
 pub mod h1_response;
 pub mod mp4_cut;
