@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod backends;
 mod blocks;
 mod cached;
 mod cgroup;
@@ -69,6 +70,8 @@ const LOADS: &[Load] = &[
     load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
+    load("backends", "backends killed and restarted at random: what is lost", false, backends::run),
+    load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),

@@ -315,6 +315,18 @@ impl Sock {
         })
     }
 
+    /// Takes the socket out of the loop: its descriptor, for another process. Nothing may be under
+    /// way on it.
+    ///
+    /// # Errors
+    /// The system's: no more descriptors. The connection is closed then.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        // The driver closes its own descriptor when it is through with it.
+        let fd = self.fd().try_clone_to_owned()?;
+        with(|inner| inner.driver.parting(self.fd()));
+        Ok(fd)
+    }
+
     /// Closes the connection so that the peer sees a reset.
     pub fn reset(self) {
         let _ = with(|inner| inner.driver.reset_on_close(self.0.key, self.fd()));

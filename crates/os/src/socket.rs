@@ -1,11 +1,14 @@
 //! Sockets: making, options, accepting, sending, receiving.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::sockopt;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
+};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::SockAddr;
@@ -132,6 +135,41 @@ pub fn send_vectored(fd: impl AsFd, bufs: &[IoSlice<'_>], more: bool) -> io::Res
 /// thought.
 pub fn sendfile(fd: impl AsFd, file: impl AsFd, pos: &mut u64, count: usize) -> io::Result<usize> {
     Ok(rustix::fs::sendfile(fd, file, Some(pos), count)?)
+}
+
+/// Two sockets that are connected to each other and carry whole messages, in order, each with a
+/// descriptor: see [`send_fd`]. Non-blocking and closed on exec.
+pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socketpair(family, kind, flags, None)?)
+}
+
+/// Sends a message with a descriptor, which whoever receives it has, too.
+pub fn send_fd(fd: impl AsFd, message: &[u8], passed: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let passed = [passed];
+    if !control.push(SendAncillaryMessage::ScmRights(&passed)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(fd, &[IoSlice::new(message)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives a message of [`send_fd`]: its length, and the descriptor, if it came with one. Messages
+/// that are longer than `buf` are cut.
+pub fn recv_fd(fd: impl AsFd, buf: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buf)];
+    let got = rustix::net::recvmsg(fd, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let passed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((got.bytes, passed))
 }
 
 /// Ends the writing side: the peer sees the end of the stream.
@@ -378,6 +416,23 @@ mod tests {
         let mut buf = [MaybeUninit::uninit(); 8];
         assert_eq!(recv_uninit(&client, &mut buf).unwrap(), b"abcd");
         assert!(tcp_info(&conn).unwrap().snd_cwnd > 0);
+    }
+
+    #[test]
+    fn descriptors_travel_with_messages() {
+        let (a, b) = message_pair().unwrap();
+        let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+        send_fd(&a, b"one", near.as_fd()).unwrap();
+        drop(near);
+        let mut buf = [0; 16];
+        let (n, passed) = recv_fd(&b, &mut buf).unwrap();
+        assert_eq!(&buf[..n], b"one");
+        send(passed.unwrap(), b"still there", false).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut far, &mut text).unwrap();
+        assert_eq!(text, "still there");
+        let none = recv_fd(&b, &mut buf).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

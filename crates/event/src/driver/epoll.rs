@@ -95,6 +95,11 @@ impl Epoll {
         Ok(changed?)
     }
 
+    /// Ends the reports of a socket; it may have none.
+    pub(super) fn parting(&mut self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
     pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
         let timeout = limit(self.tick.as_ref(), timeout_ms);
         self.events.clear();

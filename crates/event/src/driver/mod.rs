@@ -224,6 +224,14 @@ impl Driver {
         Some(fd)
     }
 
+    /// The socket lives on in another process: what the kernel reports of it to this one ends,
+    /// which closing its descriptor alone does not bring about here.
+    pub(crate) fn parting(&mut self, fd: BorrowedFd<'_>) {
+        if let Driver::Epoll(epoll) = self {
+            epoll.parting(fd);
+        }
+    }
+
     /// Whether the driver brings what it receives; otherwise it reports readiness, and recvs are
     /// attempted in the task.
     pub(crate) fn completes_recv(&self) -> bool {

@@ -88,7 +88,8 @@ pub(super) static DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T12,
         "32 local",
-        "How many idle connections a worker keeps to servers of the group; 0 keeps none.",
+        "How many idle connections a worker keeps to servers of the group; 0: none, shared: \
+         for all workers.",
         keepalive,
     ),
     directive(
@@ -140,6 +141,17 @@ pub(crate) struct Template {
     pub spec: Spec,
 }
 
+/// Who may use an idle connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The location that made it, in the same worker (`local`).
+    Location,
+    /// The worker that made it.
+    Worker,
+    /// Any worker (`shared`).
+    All,
+}
+
 /// Makes a method's balancer over the servers of the group.
 pub type Make = Box<dyn FnOnce(&Rc<Servers>) -> Box<dyn Balancer>>;
 
@@ -155,7 +167,7 @@ pub struct Block {
     pub(crate) resolver: Option<Rc<Resolver>>,
     pub(crate) resolver_timeout: Option<u64>,
     pub(crate) queue: Option<(usize, u64)>,
-    pub(crate) keepalive: Option<(usize, bool)>,
+    pub(crate) keepalive: Option<(usize, Kept)>,
     pub(crate) requests: Option<u64>,
     pub(crate) time: Option<u64>,
     pub(crate) timeout: Option<u64>,
@@ -333,12 +345,13 @@ fn keepalive(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let count = count(n, n.arg(0)?)?;
-    let local = match n.args.get(1) {
-        None => false,
-        Some(w) if w.bytes() == b"local" => true,
+    let kept = match n.args.get(1) {
+        None => Kept::Worker,
+        Some(w) if w.bytes() == b"local" => Kept::Location,
+        Some(w) if w.bytes() == b"shared" => Kept::All,
         Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
     };
-    cx.loc::<Block>().keepalive = Some((count, local));
+    cx.loc::<Block>().keepalive = Some((count, kept));
     Ok(())
 }
 

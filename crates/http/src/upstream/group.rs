@@ -10,8 +10,9 @@ use conf::table::Contexts as C;
 use conf::{ConfError, Node, Word};
 
 use super::balance::{Balancer, RoundRobin};
-use super::block::{Block, DIRECTIVES, Template};
+use super::block::{Block, DIRECTIVES, Kept, Template};
 use super::exchange::Target;
+use super::handover::Handover;
 use super::lease::Affinity;
 use super::peer::Spec;
 use super::pool::{Pool, PoolConf};
@@ -246,16 +247,22 @@ fn explicit(cx: &mut Cx, e: Explicit, servers: Rc<Servers>) -> Result<Group, Con
         let m = format!("\"state\" requires a zone in upstream \"{}\"", e.name.lossy());
         return Err(ConfError::at(&e.name, m));
     }
-    let (max, local) = b.keepalive.unwrap_or((32, true));
-    let pool = (max > 0).then(|| {
-        Pool::new(PoolConf {
-            max,
-            local,
-            requests: b.requests.unwrap_or(1000),
-            time_ms: b.time.unwrap_or(3_600_000),
-            timeout_ms: b.timeout.unwrap_or(60_000),
-        })
-    });
+    let (max, kept) = b.keepalive.unwrap_or((32, Kept::Location));
+    let handover = match kept {
+        Kept::All if max > 0 => Some(Handover::new(max).map_err(|failed| {
+            let failed = base::log::os_error(&failed);
+            ConfError::at(&e.name, format!("socketpair() failed {failed}"))
+        })?),
+        _ => None,
+    };
+    let conf = PoolConf {
+        max,
+        local: kept == Kept::Location,
+        requests: b.requests.unwrap_or(1000),
+        time_ms: b.time.unwrap_or(3_600_000),
+        timeout_ms: b.timeout.unwrap_or(60_000),
+    };
+    let pool = (max > 0).then(|| Pool::with(conf, handover));
     let balancer = match b.method {
         Some(make) => make(&servers),
         None => Box::new(RoundRobin(servers.clone())),

@@ -18,6 +18,7 @@ pub mod conf;
 pub mod directives;
 mod exchange;
 pub mod group;
+mod handover;
 pub(crate) mod headers;
 mod keeping;
 pub mod lease;

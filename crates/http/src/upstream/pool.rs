@@ -8,6 +8,8 @@ use std::rc::{Rc, Weak};
 use event::{Gate, Sock};
 use os::SockAddr;
 
+use super::handover::Handover;
+
 /// How often, at least, idle connections are looked through for those that ended.
 const SWEEP_MS: u64 = 1_000;
 
@@ -48,6 +50,8 @@ struct Idle {
 /// The idle connections of one upstream, the latest at the front.
 pub struct Pool {
     conf: PoolConf,
+    /// `keepalive … shared`: connections that any worker may take.
+    handover: Option<Handover>,
     idle: RefCell<VecDeque<Idle>>,
     sweeping: Cell<bool>,
     me: Weak<Pool>,
@@ -56,8 +60,14 @@ pub struct Pool {
 impl Pool {
     /// An empty pool.
     pub fn new(conf: PoolConf) -> Rc<Pool> {
+        Pool::with(conf, None)
+    }
+
+    /// The same, with connections that all workers share.
+    pub(crate) fn with(conf: PoolConf, handover: Option<Handover>) -> Rc<Pool> {
         Rc::new_cyclic(|me| Pool {
             conf,
+            handover,
             idle: RefCell::default(),
             sweeping: Cell::new(false),
             me: me.clone(),
@@ -69,7 +79,9 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         loop {
             let fits = |i: &Idle| (!self.conf.local || i.tag == tag) && i.addr == *addr;
-            let at = idle.iter().position(fits)?;
+            let Some(at) = idle.iter().position(fits) else {
+                return self.handover.as_ref().and_then(|h| h.take(addr));
+            };
             let mut conn = idle.remove(at)?.conn;
             if is_quiet(&conn.sock) {
                 conn.cached = true;
@@ -86,6 +98,12 @@ impl Pool {
             return;
         }
         let mut idle = self.idle.borrow_mut();
+        // One to each server stays at hand; what is more than that is for whoever needs it.
+        if let Some(handover) = &self.handover
+            && idle.iter().any(|i| i.addr == *addr)
+        {
+            return handover.put(conn, addr, self.conf.timeout_ms);
+        }
         if idle.len() >= self.conf.max {
             idle.pop_back();
         }
@@ -103,6 +121,13 @@ impl Pool {
         let now = base::time::now_ms();
         let mut idle = self.idle.borrow_mut();
         idle.retain(|i| now < i.until_ms && is_quiet(&i.conn.sock));
+        let shared = self.handover.as_ref().is_some_and(|h| {
+            h.sweep();
+            !h.is_empty()
+        });
+        if shared {
+            return true;
+        }
         if idle.is_empty() {
             self.sweeping.set(false);
         }
@@ -112,7 +137,8 @@ impl Pool {
     /// When the next connection's time is over, but not later than the next look.
     fn next_sweep(&self) -> u64 {
         let now = base::time::now_ms();
-        let first = self.idle.borrow().iter().map(|i| i.until_ms).min().unwrap_or(now);
+        let first = self.idle.borrow().iter().map(|i| i.until_ms).min();
+        let first = first.unwrap_or(now + SWEEP_MS);
         first.saturating_sub(now).clamp(1, SWEEP_MS)
     }
 }

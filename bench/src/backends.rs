@@ -1,0 +1,327 @@
+//! Upstreams under trouble and over time: `backends` kills and restarts them at random and counts
+//! what became of each request; `reuse` counts how many connections requests took.
+//!
+//! The backends are threads here. Each request has a number, which the answer has to bear; a POST
+//! that a backend saw twice is one that was repeated although it must not be.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::differential::rng::Rng;
+use crate::options::Options;
+use crate::server::{Kind, Server, Setup, free_port};
+
+const CONFIG: &str = include_str!("../configs/balance.conf");
+const CLIENTS: u64 = 24;
+/// How often something happens to a backend.
+const EVERY: Duration = Duration::from_millis(300);
+
+/// What backends saw, all together.
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
+    connections: AtomicU64,
+    /// How often each POST came.
+    posts: Mutex<HashMap<u64, u32>>,
+}
+
+struct Backend {
+    port: u16,
+    alive: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    seen: Arc<Seen>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Backend {
+    fn new(seen: &Arc<Seen>) -> Outcome<Self> {
+        let b = Self {
+            port: free_port()?,
+            alive: Arc::new(AtomicBool::new(false)),
+            open: Arc::default(),
+            seen: seen.clone(),
+        };
+        b.start()?;
+        Ok(b)
+    }
+
+    /// Listens again.
+    fn start(&self) -> Outcome {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
+            .and_then(|l| l.set_nonblocking(true).map(|()| l))
+            .map_err(|e| format!("a backend's port: {e}"))?;
+        self.alive.store(true, Ordering::SeqCst);
+        let (alive, open, seen) = (self.alive.clone(), self.open.clone(), self.seen.clone());
+        std::thread::spawn(move || {
+            while alive.load(Ordering::SeqCst) {
+                let Ok((stream, _)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                seen.connections.fetch_add(1, Ordering::Relaxed);
+                if let Ok(copy) = stream.try_clone() {
+                    locked(&open).push(copy);
+                }
+                let seen = seen.clone();
+                std::thread::spawn(move || serve(stream, &seen));
+            }
+        });
+        Ok(())
+    }
+
+    /// Ends as a process does that is killed: its connections break.
+    fn kill(&self) {
+        self.alive.store(false, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(5));
+        for stream in locked(&self.open).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Reads one message: its head as text and its body. Bytes behind it stay in `buf`.
+fn message(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+    let mut page = [0; 16 << 10];
+    loop {
+        if let Some(end) = buf.windows(4).position(|w| w == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&buf[..end + 4]).into_owned();
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+            });
+            let whole = end + 4 + length.unwrap_or(0usize);
+            if buf.len() >= whole {
+                let body = buf[end + 4..whole].to_vec();
+                buf.drain(..whole);
+                return Some((head, body));
+            }
+        }
+        match stream.read(&mut page) {
+            Ok(0) | Err(_) => return None,
+            Ok(n) => buf.extend_from_slice(&page[..n]),
+        }
+    }
+}
+
+/// The number in a message's first line: `/n123`.
+fn number(head: &str) -> Option<u64> {
+    let digits = head.split("/n").nth(1)?;
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn serve(mut stream: TcpStream, seen: &Seen) {
+    let _ = stream.set_nonblocking(false);
+    let _ = stream.set_nodelay(true);
+    let mut buf = Vec::new();
+    while let Some((head, body)) = message(&mut stream, &mut buf) {
+        let Some(n) = number(&head) else { return };
+        seen.requests.fetch_add(1, Ordering::Relaxed);
+        if head.starts_with("POST") {
+            *locked(&seen.posts).entry(n).or_default() += 1;
+            if body != tag(n) {
+                return;
+            }
+        }
+        std::thread::sleep(Duration::from_micros(n % 5 * 400));
+        let text = tag(n);
+        let mut out =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len()).into_bytes();
+        out.extend_from_slice(&text);
+        if stream.write_all(&out).is_err() {
+            return;
+        }
+    }
+}
+
+/// The body of a request's number, and of its answer.
+fn tag(n: u64) -> Vec<u8> {
+    format!("<{n}>").repeat(1 + n as usize % 200).into_bytes()
+}
+
+/// What became of requests.
+#[derive(Default)]
+struct Counts {
+    ok: AtomicU64,
+    get_lost: AtomicU64,
+    post_lost: AtomicU64,
+    mixed: AtomicU64,
+}
+
+fn one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Asks until the time is over.
+fn ask(port: u16, client: u64, until: Instant, posts: bool, counts: &Counts) -> Outcome {
+    let mut rng = Rng::new(100 + client);
+    let connect = || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| e.to_string())?;
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
+        let _ = stream.set_nodelay(true);
+        Ok::<_, String>(stream)
+    };
+    let (mut stream, mut buf) = (connect()?, Vec::new());
+    let mut next = client << 40;
+    while Instant::now() < until {
+        next += 1;
+        let post = posts && rng.below(3) == 0;
+        let (method, body) = if post { ("POST", tag(next)) } else { ("GET", Vec::new()) };
+        let length =
+            if post { format!("Content-Length: {}\r\n", body.len()) } else { String::new() };
+        let mut text =
+            format!("{method} /n{next} HTTP/1.1\r\nHost: a\r\n{length}\r\n").into_bytes();
+        text.extend_from_slice(&body);
+        let answer = match stream.write_all(&text) {
+            Ok(()) => message(&mut stream, &mut buf),
+            Err(_) => None,
+        };
+        match answer {
+            Some((head, body)) if head.starts_with("HTTP/1.1 200") => {
+                one(if body == tag(next) { &counts.ok } else { &counts.mixed });
+            }
+            other => {
+                one(if post { &counts.post_lost } else { &counts.get_lost });
+                if other.is_none() {
+                    (stream, buf) = (connect()?, Vec::new());
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(2000) as u64));
+    }
+    Ok(())
+}
+
+/// Runs the clients, and `beside` them until they have ended.
+fn drive(
+    port: u16,
+    seconds: u32,
+    posts: bool,
+    counts: &Counts,
+    beside: impl Fn(&AtomicBool) + Send + Sync,
+) -> Outcome {
+    let until = Instant::now() + Duration::from_secs(seconds.into());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| beside(&over));
+        let clients: Vec<_> = (1..=CLIENTS)
+            .map(|n| scope.spawn(move || ask(port, n, until, posts, counts)))
+            .collect();
+        let done: Vec<Outcome> = clients
+            .into_iter()
+            .map(|c| c.join().unwrap_or(Err("a client panicked".to_string())))
+            .collect();
+        over.store(true, Ordering::SeqCst);
+        let _ = helper.join();
+        done.into_iter().collect()
+    })
+}
+
+fn setup(backends: &[Backend], workers: usize, keepalive: &str) -> Setup {
+    let servers: String = backends
+        .iter()
+        .map(|b| format!("server 127.0.0.1:{} max_fails=0;\n        ", b.port))
+        .collect();
+    let fill = vec![
+        ("%SERVERS%", servers),
+        ("%WORKERS%", workers.to_string()),
+        ("%KEEPALIVE%", keepalive.to_string()),
+    ];
+    Setup { template: CONFIG, connections: 4096, fill, cpus: "0-1", ..Setup::default() }
+}
+
+fn kinds(options: &Options) -> impl Iterator<Item = Kind> + '_ {
+    options.servers.iter().copied().filter(|k| k.is_real())
+}
+
+/// Kills and restarts all but one of the backends at random; the one that is spared changes.
+fn trouble(backends: &[Backend], over: &AtomicBool) {
+    let mut rng = Rng::new(7);
+    let mut down: Option<usize> = None;
+    while !over.load(Ordering::SeqCst) {
+        std::thread::sleep(EVERY / 2 + EVERY * rng.below(100) as u32 / 100);
+        match down.take() {
+            Some(i) => {
+                // The port may be held a moment by connections that end.
+                while !over.load(Ordering::SeqCst) && backends[i].start().is_err() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            None => {
+                let i = rng.below(backends.len());
+                backends[i].kill();
+                down = Some(i);
+            }
+        }
+    }
+}
+
+/// Runs the load `backends`.
+pub fn run(options: &Options, _: &str) -> Outcome {
+    println!("server  keepalive      answered  GET lost  POST lost  POST twice  mixed up");
+    let mut wrong = 0;
+    for kind in kinds(options) {
+        for keepalive in ["16", "16 shared"] {
+            if kind == Kind::Nginx && keepalive != "16" {
+                continue;
+            }
+            let seen = Arc::new(Seen::default());
+            let backends: Vec<Backend> =
+                (0..3).map(|_| Backend::new(&seen)).collect::<Outcome<_>>()?;
+            let (server, _) = Server::start(options, kind, &setup(&backends, 2, keepalive))?;
+            let counts = Counts::default();
+            drive(server.port, options.seconds, true, &counts, |over| trouble(&backends, over))?;
+            let twice = locked(&seen.posts).values().filter(|n| **n > 1).count();
+            let of = |c: &AtomicU64| c.load(Ordering::Relaxed);
+            println!(
+                "{:<7} {keepalive:<12} {:>10} {:>9} {:>10} {twice:>11} {:>9}",
+                kind.name(),
+                of(&counts.ok),
+                of(&counts.get_lost),
+                of(&counts.post_lost),
+                of(&counts.mixed)
+            );
+            if kind != Kind::Nginx {
+                wrong += twice as u64 + of(&counts.mixed);
+            }
+        }
+    }
+    if wrong > 0 { Err(format!("{wrong} answers mixed up or requests repeated")) } else { Ok(()) }
+}
+
+/// Runs the load `reuse`.
+pub fn reuse(options: &Options, _: &str) -> Outcome {
+    println!("server  workers  keepalive     requests  connections  reuse");
+    for kind in kinds(options) {
+        for workers in [2, 8] {
+            for keepalive in ["8", "8 shared"] {
+                if kind == Kind::Nginx && keepalive != "8" {
+                    continue;
+                }
+                let seen = Arc::new(Seen::default());
+                let backends: Vec<Backend> =
+                    (0..3).map(|_| Backend::new(&seen)).collect::<Outcome<_>>()?;
+                let (server, _) =
+                    Server::start(options, kind, &setup(&backends, workers, keepalive))?;
+                let counts = Counts::default();
+                drive(server.port, options.seconds, false, &counts, |_| ())?;
+                let requests = seen.requests.load(Ordering::Relaxed);
+                let connections = seen.connections.load(Ordering::Relaxed);
+                let reuse = 100.0 - 100.0 * connections as f64 / requests.max(1) as f64;
+                println!(
+                    "{:<7} {workers:>7}  {keepalive:<10} {requests:>11} {connections:>12} \
+                     {reuse:>5.1}%",
+                    kind.name()
+                );
+            }
+        }
+    }
+    Ok(())
+}
