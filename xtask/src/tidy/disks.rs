@@ -76,8 +76,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/upstream/resolving.rs", &["system"], "at the start"),
     ("http/src/upstream/saved.rs", &["write"], "a file of state, in a thread"),
     ("http/src/upstream/source.rs", &["write_all"], "in a thread"),
-    ("http/src/upstream/saved.rs", &["write"], "in a thread"),
-    ("http/src/upstream/resolving.rs", &["system"], "at the start"),
     ("http-modules/src/auth_basic/mod.rs", &["find"], "in a thread"),
     ("http-modules/src/dav/mod.rs", &["mkcol", "put", "delete"], "in a thread"),
     ("http-modules/src/dav/copy_move.rs", &["carry_out", "folder"], "in a thread"),
