@@ -16,6 +16,7 @@ mod cold;
 mod differential;
 mod drivers;
 mod idle;
+mod leaks;
 mod mixed;
 mod mysql;
 mod options;
@@ -66,6 +67,10 @@ const LOADS: &[Load] = &[
     load("cache-1m", "1 MB that a cache keeps", false, proxied::run),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
+    load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),
+    load("gzip-json", "1 KB of JSON with gzip at level 5", true, throughput::run),
+    load("sub-filter", "20 texts replaced in 100 KB", true, throughput::run),
+    load("leaks", "memory before and after many requests through each filter", false, leaks::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),

@@ -17,6 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = include_str!("../configs/static.conf");
 /// Two workers, and limits over both.
 pub const LIMITS: &str = include_str!("../configs/limits.conf");
+/// Filters of bodies.
+pub const FILTERS: &str = include_str!("../configs/filters.conf");
+/// Text as people write it: this project's own.
+const TEXTS: [&str; 4] = [
+    include_str!("../../ARCHITECTURE.md"),
+    include_str!("../../CONTRIBUTING.md"),
+    include_str!("../../docs/REWRITING.md"),
+    include_str!("../../docs/directives.md"),
+];
 const JOIN: &str =
     r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
 
@@ -326,7 +335,23 @@ pub fn write_files(prefix: &Path) -> Outcome {
         let path = prefix.join("site").join(name);
         fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
     }
+    let text = TEXTS.concat().into_bytes();
+    let text: Vec<u8> = text.iter().copied().cycle().take(100 << 10).collect();
+    for (name, bytes) in [("text.html", text), ("1k.json", json(1 << 10))] {
+        let path = prefix.join("site").join(name);
+        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     Ok(())
+}
+
+/// What a service answers with: a list of records.
+fn json(len: usize) -> Vec<u8> {
+    let record = |n: usize| {
+        let (price, stock) = (n * 7919 % 9973, n * 31 % 97);
+        format!("{{\"id\":{n},\"name\":\"item {price}\",\"price\":{price}.5,\"stock\":{stock}}},")
+    };
+    let records = (1..).flat_map(|n| record(n).into_bytes());
+    std::iter::once(b'[').chain(records).take(len).collect()
 }
 
 fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome {

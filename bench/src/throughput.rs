@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, median, row};
-use crate::server::{Kind, LIMITS, Server, Setup};
+use crate::server::{FILTERS, Kind, LIMITS, Server, Setup};
 use crate::{Outcome, proc, wrk};
 
 /// What a throughput load asks for.
@@ -18,6 +18,8 @@ struct Shape {
     floor: bool,
     /// Another configuration than the usual one.
     template: Option<&'static str>,
+    /// A field that each request has besides.
+    header: Option<&'static str>,
 }
 
 fn shape(name: &str) -> Shape {
@@ -29,13 +31,19 @@ fn shape(name: &str) -> Shape {
         file_cache: false,
         floor: true,
         template: None,
+        header: None,
     };
+    let gzip = Some("Accept-Encoding: gzip");
+    let filters = Shape { template: Some(FILTERS), floor: false, connections: 8, ..usual };
     match name {
         "1k-cache" => Shape { file_cache: true, ..usual },
         "1k-cache-500" => Shape { file_cache: true, connections: 500, ..usual },
         "1k-cache-1000" => Shape { file_cache: true, connections: 1000, ..usual },
         "1k-500" => Shape { connections: 500, ..usual },
         "limit-req" => Shape { template: Some(LIMITS), floor: false, ..usual },
+        "gzip" => Shape { path: "/gzip/text.html", header: gzip, ..filters },
+        "gzip-json" => Shape { path: "/gzip/1k.json", header: gzip, ..filters },
+        "sub-filter" => Shape { path: "/sub/text.html", ..filters },
         "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
         "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
         "close" => Shape { close: true, ..usual },
@@ -55,6 +63,7 @@ struct Series {
     rss: Vec<f64>,
     pss: Vec<f64>,
     dirty: Vec<f64>,
+    bytes: Vec<f64>,
     errors: u64,
 }
 
@@ -88,8 +97,8 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
 }
 
 fn load(shape: &Shape, port: u16, seconds: u32) -> wrk::Load<'static> {
-    let Shape { path, connections, pipeline, close, .. } = *shape;
-    wrk::Load { port, path, connections, seconds, pipeline, close, files: None }
+    let Shape { path, connections, pipeline, close, header, .. } = *shape;
+    wrk::Load { port, path, connections, seconds, pipeline, close, files: None, header }
 }
 
 fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) -> Outcome {
@@ -105,6 +114,7 @@ fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) ->
     series.rss.push(memory.rss as f64);
     series.pss.push(memory.pss as f64);
     series.dirty.push(memory.private_dirty as f64);
+    series.bytes.push(result.bytes as f64 / result.requests.max(1) as f64);
     series.errors += result.failures();
     // Sockets of the round before settle.
     std::thread::sleep(Duration::from_millis(100));
@@ -143,6 +153,13 @@ fn print(servers: &[(Server, Series)], to: Kind) {
         ]));
     }
     report::table(&rows);
+    for (server, s) in servers {
+        println!(
+            "{}: {:.0} bytes a response, its head among them",
+            server.kind.name(),
+            median(&s.bytes)
+        );
+    }
     let Some((_, reference)) = servers.iter().find(|(s, _)| s.kind == to) else { return };
     for (server, s) in servers.iter().filter(|(s, _)| s.kind != to) {
         println!(

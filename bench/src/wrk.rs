@@ -24,6 +24,8 @@ pub struct Load<'a> {
     pub close: bool,
     /// `path` is a folder with so many files, named by numbers from 1, to be asked for at random.
     pub files: Option<usize>,
+    /// A field that each request has besides.
+    pub header: Option<&'static str>,
 }
 
 /// What came of it.
@@ -70,6 +72,9 @@ pub fn start(load: &Load<'_>) -> Outcome<Child> {
     command.args(["-s", script]).env("FILES", load.files.unwrap_or(1).to_string());
     if load.close {
         command.args(["-H", "Connection: close"]);
+    }
+    if let Some(header) = load.header {
+        command.args(["-H", header]);
     }
     command.arg(format!("http://127.0.0.1:{}{}", load.port, load.path));
     command

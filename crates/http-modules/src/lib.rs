@@ -11,6 +11,7 @@ pub mod auth_request;
 pub mod autoindex;
 pub mod balancing;
 mod behind;
+pub mod brotli;
 pub mod browser;
 pub mod charset;
 pub mod compress;
@@ -55,6 +56,7 @@ pub mod tunnel;
 pub mod userid;
 pub mod uwsgi;
 pub mod welcome;
+pub mod zstd;
 
 use http::Module;
 use http::build::Modules;
@@ -102,6 +104,9 @@ pub static MODULES: Modules = &[
     &ssi::MODULE,
     &gzip::negotiate::MODULE,
     &gzip::MODULE,
+    &brotli::MODULE,
+    &zstd::MODULE,
+    &compress::MODULE,
     &range::MODULE,
     &http::upstream::group::MODULE,
     &http::upstream::resolving::MODULE,

@@ -10,7 +10,7 @@ use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
-use super::{Coding, weight};
+use super::Coding;
 use crate::gzip::negotiate::Accept;
 use crate::static_file::{self, EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 
@@ -40,7 +40,11 @@ pub fn set_mode(field: &mut Option<Mode>, n: &Node) -> Result<(), ConfError> {
 }
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
-    let all = [(Coding::Gzip, crate::gzip::statics::mode(l))];
+    let all = [
+        (Coding::Zstd, crate::zstd::statics(l)),
+        (Coding::Brotli, crate::brotli::statics(l)),
+        (Coding::Gzip, crate::gzip::statics::mode(l)),
+    ];
     let modes: Vec<_> = all.into_iter().filter(|(_, mode)| *mode != Mode::Off).collect();
     if !modes.is_empty() {
         p.content.push(Box::new(Precompressed { modes, accept: Accept::of(l) }));
@@ -112,13 +116,9 @@ impl Precompressed {
     }
 
     fn candidates(&self, r: &mut Request) -> impl Iterator<Item = Candidate> + use<'_> {
-        let gzip = self.accept.takes_gzip(r);
-        let weights: Vec<_> = self.modes.iter().map(|(c, _)| weight::of(r, *c)).collect();
-        let is_part = r.is_subrequest();
-        self.modes.iter().zip(weights).map(move |(&(coding, mode), weight)| {
-            let taken = !is_part && (coding != Coding::Gzip || gzip);
-            Candidate { coding, mode, weight: if taken { weight } else { 0 } }
-        })
+        let weights: Vec<_> = self.modes.iter().map(|(c, _)| self.accept.weight(r, *c)).collect();
+        let all = self.modes.iter().zip(weights);
+        all.map(|(&(coding, mode), weight)| Candidate { coding, mode, weight })
     }
 }
 

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use mem::{Buf, Chain};
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
+use crate::compress::coder::{Broken, Coder, Until};
+
 /// How a compressor is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -16,12 +18,36 @@ pub struct Settings {
     pub mem_level: i32,
 }
 
+/// zlib-rs's levels for those of zlib: each gives output that is no larger, of texts, than zlib's
+/// does, in less time. (Its own first level is one that zlib does not have.)
+const LEVELS: [i32; 9] = [2, 3, 3, 4, 6, 7, 9, 9, 9];
+
+impl Settings {
+    /// For a response of so many bytes: one that is small does with a small window, and with small
+    /// tables behind it, which have to be cleared.
+    pub fn fitted(mut self, len: Option<u64>) -> Settings {
+        let Some(len) = len.filter(|len| *len > 0) else { return self };
+        // So far from its end deflate does not look for repetitions in its window.
+        const LOOK_AHEAD: u64 = 262;
+        while self.window_bits > 9 && len + LOOK_AHEAD < 1 << (self.window_bits - 1) {
+            self.window_bits -= 1;
+            self.mem_level = (self.mem_level - 1).max(1);
+        }
+        self
+    }
+
+    fn library_level(&self) -> i32 {
+        let at = usize::try_from(self.level - 1).unwrap_or(0);
+        LEVELS.get(at).copied().unwrap_or(9)
+    }
+}
+
 thread_local! {
     static IDLE: RefCell<Vec<(Settings, Deflate)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How many idle compressors a worker keeps: a few hundred kilobytes each.
-const IDLE_MAX: usize = 4;
+const IDLE_MAX: usize = 8;
 
 /// The room that output is written into at least.
 const ROOM: usize = 1024;
@@ -36,21 +62,6 @@ pub struct Compressor {
     ended: bool,
 }
 
-/// What is to come out of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Until {
-    /// Whatever the compressor gives.
-    Free,
-    /// All that went in so far.
-    Flushed,
-    /// The end of the stream.
-    Ended,
-}
-
-/// The compressor failed, which it does not do unless it is used wrongly.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Broken;
-
 impl Compressor {
     /// One with these settings, used before or new.
     pub fn take(settings: Settings) -> Compressor {
@@ -64,7 +75,7 @@ impl Compressor {
                 z
             }
             None => Deflate::new_with_config(DeflateConfig {
-                level: settings.level,
+                level: settings.library_level(),
                 // Above 15 stands for gzip's header and end instead of zlib's.
                 window_bits: settings.window_bits + 16,
                 mem_level: settings.mem_level,
@@ -73,25 +84,10 @@ impl Compressor {
         };
         Compressor { settings, z: Some(z), unflushed: false, ended: false }
     }
+}
 
-    /// Bytes that went in.
-    pub fn total_in(&self) -> u64 {
-        self.z.as_ref().map_or(0, Deflate::total_in)
-    }
-
-    /// Bytes that came out.
-    pub fn total_out(&self) -> u64 {
-        self.z.as_ref().map_or(0, Deflate::total_out)
-    }
-
-    /// Whether the stream has ended.
-    pub fn ended(&self) -> bool {
-        self.ended
-    }
-
-    /// Compresses memory from `input` and appends to `out`, of which it makes `limit` bytes at most
-    /// or a little more. True when it is done with the input, and with what it was to flush.
-    pub fn run(
+impl Coder for Compressor {
+    fn run(
         &mut self,
         input: &mut Chain,
         until: Until,
@@ -145,6 +141,14 @@ impl Compressor {
         }
         input.clear();
         Ok(true)
+    }
+
+    fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        self.z.as_ref().map_or((0, 0), |z| (z.total_in(), z.total_out()))
     }
 }
 

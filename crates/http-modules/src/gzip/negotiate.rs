@@ -14,7 +14,7 @@ use http::regex::Regex;
 use http::request::Request;
 use proto::h1::{FieldId, Version};
 
-use crate::compress::weight;
+use crate::compress::{Coding, weight};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -155,6 +155,18 @@ impl Accept {
         let takes = self.test(r);
         r.ctx_mut::<Tested>().0.set(Some(takes));
         takes
+    }
+
+    /// The weight that the client gives to a coding, in thousandths; 0 where it is not to get it.
+    /// What `gzip_proxied` and `gzip_disable` keep from clients is gzip.
+    pub fn weight(&self, r: &mut Request, coding: Coding) -> u16 {
+        match coding {
+            Coding::Gzip if !self.takes_gzip(r) => 0,
+            // Taken, though it may be written in a way that has no weight.
+            Coding::Gzip => weight::of(r, coding).max(1),
+            _ if r.is_subrequest() => 0,
+            _ => weight::of(r, coding),
+        }
     }
 
     fn test(&self, r: &Request) -> bool {

@@ -1,19 +1,11 @@
 use std::io::Read;
 
-use super::deflate::{Compressor, Settings, Until};
-use super::*;
+use super::deflate::{Compressor, Settings};
+use crate::compress::coder::tests::{self, bytes, chain, noise};
+use crate::compress::coder::{Coder, Until};
+use mem::Chain;
 
 const SETTINGS: Settings = Settings { level: 1, window_bits: 15, mem_level: 8 };
-
-fn chain(pieces: &[&[u8]]) -> Chain {
-    let mut chain = Chain::new();
-    pieces.iter().for_each(|piece| chain.push(mem::Buf::Mem(Bytes::copy_from_slice(piece))));
-    chain
-}
-
-fn bytes(chain: &Chain) -> Vec<u8> {
-    chain.iter().flat_map(|buf| buf.memory().unwrap().to_vec()).collect()
-}
 
 fn unzip(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -30,18 +22,6 @@ fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
-    let mut n = 88172645463325252u64;
-    let next = || {
-        n ^= n << 13;
-        n ^= n >> 7;
-        n ^= n << 17;
-        n as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
-}
-
 #[test]
 fn all_settings_make_streams_that_can_be_read() {
     let text = [noise(5000), vec![b'x'; 100_000], b"the end".to_vec()].concat();
@@ -54,7 +34,7 @@ fn all_settings_make_streams_that_can_be_read() {
                 assert_eq!(z.run(&mut input, Until::Ended, &mut out, usize::MAX), Ok(true));
                 assert!(z.ended() && input.is_empty());
                 assert_eq!(unzip(&bytes(&out)), text, "{level} {window_bits} {mem_level}");
-                assert_eq!((z.total_in(), z.total_out()), (text.len() as u64, out.len()));
+                assert_eq!(z.totals(), (text.len() as u64, out.len()));
             }
         }
     }
@@ -139,16 +119,27 @@ fn a_compressor_that_was_used_leaves_nothing_in_the_next_stream() {
 }
 
 #[test]
-fn ratios_are_rounded() {
-    for (before, after, want) in [
-        (2125, 1000, "2.13"),
-        (2124, 1000, "2.12"),
-        (999, 500, "2.00"),
-        (1, 3, "0.33"),
-        (64, 25, "2.56"),
-    ] {
-        let mut out = Vec::new();
-        write_ratio(before, after, &mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), want);
+fn streams_can_be_read() {
+    for level in [1, 6, 9] {
+        let settings = Settings { level, ..SETTINGS };
+        let make = |len| Box::new(Compressor::take(settings.fitted(len))) as Box<dyn Coder>;
+        tests::streams_can_be_read(make, unzip_so_far);
     }
+}
+
+#[test]
+fn small_responses_have_small_windows() {
+    let fitted = |len| {
+        let Settings { window_bits, mem_level, .. } = SETTINGS.fitted(len);
+        (window_bits, mem_level)
+    };
+    assert_eq!(fitted(None), (15, 8));
+    assert_eq!(fitted(Some(0)), (15, 8));
+    assert_eq!(fitted(Some(1 << 20)), (15, 8));
+    assert_eq!(fitted(Some(16384 - 262)), (15, 8));
+    assert_eq!(fitted(Some(16384 - 263)), (14, 7));
+    assert_eq!(fitted(Some(1024)), (11, 4));
+    assert_eq!(fitted(Some(1)), (9, 2));
+    let low = Settings { mem_level: 1, ..SETTINGS }.fitted(Some(1));
+    assert_eq!((low.window_bits, low.mem_level), (9, 1));
 }
