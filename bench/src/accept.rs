@@ -97,7 +97,6 @@ fn saturate(options: &Options, server: &Server, series: &mut Series) -> Outcome 
         pipeline: false,
         close: true,
         files: None,
-        header: None,
     };
     let wrk = wrk::start(&load)?;
     let mut by_worker = BTreeMap::new();

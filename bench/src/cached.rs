@@ -61,7 +61,6 @@ fn measure(options: &Options, path: &'static str, rows: &mut [Row]) -> Outcome {
         pipeline: false,
         close: false,
         files: None,
-        header: None,
     };
     for row in rows.iter_mut() {
         (row.cpu_us, row.rate) = (Vec::new(), Vec::new());

@@ -214,7 +214,6 @@ fn load(options: &Options, server: &Server, limits: &Limits) -> Outcome<Figures>
         pipeline: false,
         close: false,
         files: None,
-        header: None,
     };
     wrk::run(&hot(1))?;
     let alone = wrk::run(&hot(options.seconds))?;
@@ -223,7 +222,6 @@ fn load(options: &Options, server: &Server, limits: &Limits) -> Outcome<Figures>
         connections: COLD_CLIENTS,
         seconds: SETTLE + 2 * options.seconds + 1,
         files: Some(FILES),
-        header: None,
         ..hot(0)
     })?;
     // The hot file stays in use: what nobody asks for is not hot.

@@ -34,12 +34,11 @@ pub fn run(options: &Options, _: &str) -> Outcome {
             pipeline: false,
             close: false,
             files: None,
-            header,
         };
         let seconds = options.seconds * options.rounds as u32;
-        wrk::run(&load((seconds / 4).max(1)))?;
+        wrk::run_with(&load((seconds / 4).max(1)), header)?;
         let before = proc::memory(&server.pids()).rss as f64;
-        let result = wrk::run(&load(seconds))?;
+        let result = wrk::run_with(&load(seconds), header)?;
         let after = proc::memory(&server.pids()).rss as f64;
         rows.push(row([
             path,

@@ -259,7 +259,7 @@ fn load(options: &Options, shape: &Shape, port: u16, seconds: u32) -> Outcome<wr
             .ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let (pipeline, close, files) = (false, false, None);
-    wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files, header: None })
+    wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files })
 }
 
 fn print(subjects: &[(Subject, Series)]) {

@@ -115,7 +115,6 @@ fn storm(options: &Options, kind: Kind, upgrade: bool) -> Outcome<Storm> {
         pipeline: false,
         close: false,
         files: None,
-        header: None,
     };
     wrk::run(&wrk::Load { seconds: 2, ..load })?;
     std::thread::sleep(Duration::from_secs(1));

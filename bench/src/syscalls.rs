@@ -57,7 +57,6 @@ fn count(options: &Options, server: &Server, connections: usize) -> Outcome<(u64
         pipeline: false,
         close: false,
         files: None,
-        header: None,
     };
     wrk::run(&shape)?;
     let pids: Vec<String> = server.pids().iter().map(ToString::to_string).collect();

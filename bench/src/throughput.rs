@@ -85,7 +85,7 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
     }
     for (server, _) in &servers {
         // Warm: files in the page cache, pools grown, branches learnt.
-        wrk::run(&load(&shape, server.port, 1))?;
+        wrk::run_with(&load(&shape, server.port, 1), shape.header)?;
     }
     for _ in 0..options.rounds {
         for (server, series) in &mut servers {
@@ -97,14 +97,14 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
 }
 
 fn load(shape: &Shape, port: u16, seconds: u32) -> wrk::Load<'static> {
-    let Shape { path, connections, pipeline, close, header, .. } = *shape;
-    wrk::Load { port, path, connections, seconds, pipeline, close, files: None, header }
+    let Shape { path, connections, pipeline, close, .. } = *shape;
+    wrk::Load { port, path, connections, seconds, pipeline, close, files: None }
 }
 
 fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) -> Outcome {
     let pids = server.pids();
     let before = proc::cpu_ns(&pids);
-    let result = wrk::run(&load(shape, server.port, seconds))?;
+    let result = wrk::run_with(&load(shape, server.port, seconds), shape.header)?;
     let cpu_ns = proc::cpu_ns(&pids) - before;
     let memory = proc::memory(&pids);
     series.rate.push(result.rate());

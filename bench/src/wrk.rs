@@ -24,8 +24,6 @@ pub struct Load<'a> {
     pub close: bool,
     /// `path` is a folder with so many files, named by numbers from 1, to be asked for at random.
     pub files: Option<usize>,
-    /// A field that each request has besides.
-    pub header: Option<&'static str>,
 }
 
 /// What came of it.
@@ -59,6 +57,11 @@ impl Result {
 
 /// Starts it; `finish` waits for its end.
 pub fn start(load: &Load<'_>) -> Outcome<Child> {
+    start_with(load, None)
+}
+
+/// The same with a field that each request has besides.
+fn start_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Child> {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
     // A slow disk keeps those waiting who want its files, and that is no error.
@@ -73,7 +76,7 @@ pub fn start(load: &Load<'_>) -> Outcome<Child> {
     if load.close {
         command.args(["-H", "Connection: close"]);
     }
-    if let Some(header) = load.header {
+    if let Some(header) = header {
         command.args(["-H", header]);
     }
     command.arg(format!("http://127.0.0.1:{}{}", load.port, load.path));
@@ -97,6 +100,11 @@ pub fn finish(child: Child) -> Outcome<Result> {
 /// Runs it to its end.
 pub fn run(load: &Load<'_>) -> Outcome<Result> {
     finish(start(load)?)
+}
+
+/// The same with a field that each request has besides.
+pub fn run_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Result> {
+    finish(start_with(load, header)?)
 }
 
 /// Reads a line of figures.
