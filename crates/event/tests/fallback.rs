@@ -1,5 +1,5 @@
-//! Where rings are forbidden, a loop that is to have one has epoll; where a part of them is, it does
-//! without.
+//! Where rings are forbidden, a loop that is to have one has epoll; where a part of them is, it
+//! does without.
 
 use event::{Deadline, DriverKind, Loop, Options};
 use mem::Chain;

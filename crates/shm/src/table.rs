@@ -560,9 +560,9 @@ impl<'a, R: Record> Locked<'a, R> {
         self.whole = true;
     }
 
-    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends, since
-    /// it may be broken in one place. An entry that neither way leads to was being made, or being
-    /// made the newest.
+    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends,
+    /// since it may be broken in one place. An entry that neither way leads to was being made, or
+    /// being made the newest.
     fn order_of_use(&self) -> Vec<u32> {
         let (t, head) = (self.t, self.t.head());
         let fresh = get(&head.fresh).min(t.cells);
