@@ -145,6 +145,60 @@ fn a_slow_reader_gets_everything() {
     });
 }
 
+/// Sends memory without waiting, a file, memory, and what fits while there is room, to a peer that
+/// sends no more, since before it or since the socket was full.
+async fn send_to_half((ours, theirs): (Sock, Sock), len: usize, before: bool) {
+    let limit = || Deadline::in_ms(5000);
+    if before {
+        theirs.shutdown_write().expect("shut down");
+        assert!(ours.recv(0, limit()).await.expect("received").is_empty());
+    }
+    let got = Rc::new(Cell::new(None));
+    let into = got.clone();
+    event::spawn(async move {
+        event::sleep(30).await;
+        if !before {
+            theirs.shutdown_write().expect("shut down");
+            event::sleep(30).await;
+        }
+        into.set(Some(read_to_end(&theirs).await.len()));
+    });
+    let mut chain = Chain::new();
+    chain.write(b"head");
+    if !ours.post(&mut chain, limit()) {
+        ours.send(&mut chain, limit()).await.expect("the head is sent");
+    }
+    chain.push_file(tempfile(len as u64).into(), 0, len as u64);
+    ours.send(&mut chain, limit()).await.expect("the file is sent");
+    chain.push_bytes(Bytes::from(vec![1; len]));
+    ours.send(&mut chain, limit()).await.expect("the memory is sent");
+    chain.push_bytes(Bytes::from(vec![2; len]));
+    while !chain.is_empty() {
+        ours.writable(limit()).await.expect("writable");
+        ours.try_send(&mut chain, None).expect("sent");
+    }
+    drop(ours);
+    while got.get().is_none() {
+        event::sleep(5).await;
+    }
+    assert_eq!(got.get(), Some(4 + 3 * len));
+}
+
+#[test]
+fn a_peer_that_sends_no_more_gets_all_however_late_it_reads() {
+    run(|| async {
+        for before in [true, false] {
+            let local = event::testing::pair().expect("a pair");
+            send_to_half(local, 1 << 20, before).await;
+            let (listener, addr) = listen();
+            let theirs = connect(&addr).await;
+            let ours = listener.accept().await.expect("accepted").sock;
+            // More than the buffers of both grow to.
+            send_to_half((ours, theirs), 12 << 20, before).await;
+        }
+    });
+}
+
 fn tempfile(len: u64) -> OwnedFd {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
     rustix::fs::ftruncate(&fd, len).expect("ftruncate");

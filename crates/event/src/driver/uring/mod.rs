@@ -243,6 +243,7 @@ impl Uring {
             return;
         }
         own.state |= which;
+        own.fd = fd;
         let (kind, flags) = match which {
             state::POLL_READ => (Token::PollRead, PollFlags::IN | PollFlags::RDHUP),
             state::POLL_WRITE => (Token::PollWrite, PollFlags::OUT),
@@ -524,7 +525,9 @@ impl Uring {
 
     fn poll_done(&mut self, core: &mut Core, done: Done, which: u16) {
         let Some((key, own)) = self.owns.of(done.token) else { return };
-        own.state &= !which;
+        if !done.goes_on() {
+            own.state &= !which;
+        }
         if done.is(Errno::CANCELED) {
             return;
         }
@@ -533,7 +536,21 @@ impl Uring {
             // Whichever operation comes next learns what is wrong.
             Err(_) => bits::READ | bits::WRITE,
         };
+        if which == state::POLL_WRITE && ready & bits::WRITE == 0 && !done.goes_on() {
+            self.watch_writes(core, key);
+        }
         core.apply(key, ready);
+    }
+
+    /// The peer sends no more: every poll ends with that at once, whatever it is for. One that goes
+    /// on tells it a single time, and then, until the socket closes, whenever there is room again.
+    fn watch_writes(&mut self, core: &mut Core, key: SockKey) {
+        let waits = core.socks.get(key).is_some_and(|entry| entry.writer != NONE);
+        let Some(own) = self.owns.get(key).filter(|_| waits) else { return };
+        own.state |= state::POLL_WRITE;
+        let (fd, flags) = (types::Fd(own.fd), u32::from(PollFlags::OUT.bits()));
+        let entry = opcode::PollAdd::new(fd, flags).multi(true).build();
+        self.push(entry, token::of_sock(Token::PollWrite, key));
     }
 
     /// Returns the listener, if it is still there and has something to tell.
