@@ -562,9 +562,23 @@ pub(crate) async fn log_phase(r: &mut Request) {
             f.await;
         }
     }
+    if !r.settling.is_empty() {
+        // What the request holds (its place among the connections of a client, say) is free now:
+        // the client has its answer, and may come again.
+        r.clear_ctx();
+        r.family = None;
+        for wait in std::mem::take(&mut r.settling) {
+            wait.await;
+        }
+    }
 }
 
 impl Request {
+    /// Waits for `settled` when the log phase is over, before the connection may be closed.
+    pub fn before_close(&mut self, settled: impl Future<Output = ()> + 'static) {
+        self.settling.push(Box::pin(settled));
+    }
+
     /// Whether the client is one of the old MSIE, which misread compressed responses.
     pub fn is_msie6(&self) -> bool {
         self.header(proto::h1::FieldId::UserAgent).is_some_and(is_msie6)

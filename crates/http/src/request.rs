@@ -6,6 +6,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use base::log::{Level, Log, debug};
@@ -132,6 +134,8 @@ pub struct Request {
     pub(crate) timed_out: bool,
     /// Questions to the file system.
     pub(crate) asked: crate::files::Asked,
+    /// What is waited for behind the log phase; see [`Request::before_close`].
+    pub(crate) settling: Vec<Pin<Box<dyn Future<Output = ()>>>>,
     /// Output that waits for subrequests before it.
     pub(crate) queue: crate::filter::Queue,
     /// What it has beyond others where it is a subrequest.
@@ -200,6 +204,7 @@ impl Request {
                 family: None,
                 upstream: None,
                 asked: crate::files::Asked::default(),
+                settling: Vec::new(),
             }),
         }
     }
@@ -246,6 +251,7 @@ impl Request {
             u.clear();
         }
         self.asked.reset();
+        self.settling.clear();
     }
 
     /// The connection.

@@ -221,6 +221,7 @@ mod tests {
     }
 
     /// Streams joined, and the position behind the end.
+    #[allow(clippy::type_complexity, reason = "output, complaints, and where it ended")]
     fn read(buf: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>, Option<usize>), Error> {
         let (mut reader, mut pos, mut len) = (Reader::default(), 0, 0);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

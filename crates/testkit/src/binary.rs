@@ -22,17 +22,25 @@ fn find_or_build() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
     let built = fs::metadata(&binary).and_then(|m| m.modified()).ok();
     if built.is_none_or(|built| built < newest(crates)) {
-        build(crates, profile.ends_with("release"));
+        build(crates, profile);
     }
     assert!(binary.exists(), "{} is not built: cargo build --bin weir", binary.display());
     binary
 }
 
-fn build(folder: &Path, release: bool) {
+fn build(folder: &Path, profile: &Path) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(folder).args(["build", "--quiet", "--bin", "weir"]);
-    if release {
+    // Beside the test, wherever that was built.
+    command.args(
+        profile
+            .parent()
+            .map(|target| target.as_os_str())
+            .iter()
+            .flat_map(|target| [std::ffi::OsStr::new("--target-dir"), target]),
+    );
+    if profile.ends_with("release") {
         command.arg("--release");
     }
     let status = command.status().expect("cargo runs");

@@ -351,34 +351,37 @@ impl PhaseHandler for Handler {
             return Step::Wait(Box::pin(async {
                 let there = files::asking(r, root_is_there).await;
                 self.write(r, there);
-                self.settled(r).await;
+                self.settle(r);
                 Verdict::Next
             }));
         }
         self.write(r, true);
-        // Who sees the connection end finds the request in the log, as with nginx.
-        match r.flags.keepalive || r.is_subrequest() {
-            true => Step::Now(Verdict::Next),
-            false => Step::Wait(Box::pin(async {
-                self.settled(r).await;
-                Verdict::Next
-            })),
-        }
+        self.settle(r);
+        Step::Now(Verdict::Next)
     }
 }
 
 impl Handler {
-    /// Waits until the lines of a request that ends its connection are written.
-    async fn settled(&self, r: &Request) {
+    /// Who sees a connection end finds its last request in the log, as with nginx: it is closed
+    /// when the lines are written.
+    fn settle(&self, r: &mut Request) {
         if r.flags.keepalive || r.is_subrequest() {
             return;
         }
         for log in &self.logs {
+            let log = log.clone();
             match &log.target {
-                Target::File(file) if !file.is_buffered() => file.file.settled().await,
-                Target::Path(_, queue) => queue.settled().await,
-                Target::File(_) | Target::Syslog(_) => {}
+                Target::File(file) if file.is_buffered() => continue,
+                Target::File(_) | Target::Path(..) => {}
+                Target::Syslog(_) => continue,
             }
+            r.before_close(async move {
+                match &log.target {
+                    Target::File(file) => file.file.settled().await,
+                    Target::Path(_, queue) => queue.settled().await,
+                    Target::Syslog(_) => {}
+                }
+            });
         }
     }
 
