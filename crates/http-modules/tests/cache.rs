@@ -220,6 +220,8 @@ fn faults_fail_no_request() {
                 std::fs::read(f).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&path))
             })
         });
+        // The fetch that made it lets go of it a moment later.
+        std::thread::sleep(Duration::from_millis(100));
         let mut bytes = std::fs::read(&file).unwrap();
         damage(&mut bytes);
         std::fs::write(&file, bytes).unwrap();
@@ -394,6 +396,17 @@ fn a_fetch_that_dies_keeps_nobody_waiting() {
     });
 }
 
+/// Waits until `n` responses are in files, and answers come from these and from nothing else.
+fn kept(weir: &Weir, folder: &str, n: usize) {
+    wait_for("the files", || {
+        let mut files = weir.files_below(folder);
+        files.retain(|f| f.rsplit('/').next().is_some_and(|name| name.len() == 32));
+        (files.len() == n).then_some(())
+    });
+    // The fetch that made the last one lets go of it a moment later.
+    std::thread::sleep(Duration::from_millis(100));
+}
+
 #[test]
 fn a_worker_s_memory() {
     let origin = Origin::start(numbered);
@@ -403,8 +416,9 @@ fn a_worker_s_memory() {
         "memory=1m; proxy_cache_path asked keys_zone=asked:1m",
         "location /asked { proxy_pass http://%UP%; proxy_cache asked; }",
     );
-    for path in ["/asked", "/held"] {
+    for (path, folder) in [("/asked", "asked"), ("/held", "cache")] {
         assert_eq!(ask(&weir, path), pair("MISS", "GET 1"));
+        kept(&weir, folder, 1);
         assert_eq!(ask(&weir, path), pair("HIT", "GET 1"));
     }
     for file in weir.files_below("cache").iter().chain(&weir.files_below("asked")) {

@@ -43,6 +43,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
     });
     if let Err(e) = watched {
         log!(log, Level::Emerg, None, "signalfd() failed {}", os_error(&e));
+        cycle.logs.end();
         return FATAL;
     }
     let seat = Seat {
@@ -60,14 +61,15 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
             left.set(left.get() - 1);
         });
     }
-    if let Err(e) = event_loop.run_until(|| over.get() || left.get() == 0) {
-        log!(log, Level::Alert, None, "the event loop failed {}", os_error(&e));
-        return 1;
+    let turned = event_loop.run_until(|| over.get() || left.get() == 0);
+    match &turned {
+        Err(e) => log!(log, Level::Alert, None, "the event loop failed {}", os_error(e)),
+        Ok(()) if over.get() => log!(log, Level::Notice, None, "exiting"),
+        Ok(()) => {}
     }
-    if over.get() {
-        log!(log, Level::Notice, None, "exiting");
-    }
-    0
+    // Threads write the log, and the loop that hands it to them turns no more.
+    cycle.logs.end();
+    i32::from(turned.is_err())
 }
 
 /// A helper needs few descriptors.
