@@ -1,6 +1,7 @@
 //! The error log's front: levels, the list of sinks a message goes to, and nginx's line format.
 //!
-//! A line reads `2026/11/20 09:53:24 [error] 123#123: *7 MESSAGE`. What a sink does with it (append
+//! A line reads `2026/11/20 09:53:24 [error] 123#123: *7 MESSAGE`, or is a JSON object with the
+//! same fields for a sink that asks for it ([`Sink::json`]). What a sink does with it (append
 //! to a file, send to syslog, keep in memory) is the business of the crate that owns the sink.
 //! Callers use [`log!`](crate::log!) or [`debug!`](crate::debug!), which format nothing unless some
 //! sink wants the level.
@@ -10,7 +11,13 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::rc::Rc;
 
-/// A line is cut to this many bytes, its line feed included, as in nginx.
+mod line;
+
+pub use self::line::{Context, Fields};
+use self::line::{Head, Line};
+
+/// A line is cut to this many bytes, its line feed included, as in nginx. A JSON object has what is
+/// left of the text, and may be longer for its escapes.
 pub const LINE_BYTES_MAX: usize = 2048;
 
 /// Room kept for the system's error text when a message has to be cut.
@@ -130,12 +137,19 @@ pub trait Sink {
     fn bare(&self) -> bool {
         false
     }
+
+    /// A sink that is given each line as a JSON object.
+    fn json(&self) -> bool {
+        false
+    }
 }
 
 struct Inner {
     sinks: Vec<Rc<dyn Sink>>,
     level: Level,
     debug_mask: u32,
+    /// Some sink takes JSON.
+    json: bool,
     /// `debug_connection` chose this client: every sink gets every line.
     forced: bool,
 }
@@ -161,7 +175,8 @@ impl Log {
             .iter()
             .filter(|sink| sink.level() == Level::Debug)
             .fold(0, |mask, sink| mask | sink.debug_mask());
-        Log(Rc::new(Inner { sinks, level, debug_mask, forced: false }))
+        let json = sinks.iter().any(|sink| sink.json());
+        Log(Rc::new(Inner { sinks, level, debug_mask, json, forced: false }))
     }
 
     /// The same sinks, each taking every line whatever its level (nginx's `debug_connection`).
@@ -170,6 +185,7 @@ impl Log {
             sinks: self.0.sinks.clone(),
             level: Level::Debug,
             debug_mask: debug::ALL,
+            json: self.0.json,
             forced: true,
         }))
     }
@@ -196,6 +212,21 @@ impl Log {
     #[cold]
     pub fn write(&self, level: Level, conn: Option<u64>, message: fmt::Arguments<'_>) {
         self.emit(level, debug::ALL, conn, |line| line.put(message));
+    }
+
+    /// Writes one line with the fields of a context behind the message.
+    #[cold]
+    pub fn write_about(
+        &self,
+        level: Level,
+        conn: Option<u64>,
+        message: fmt::Arguments<'_>,
+        about: &dyn Context,
+    ) {
+        self.emit(level, debug::ALL, conn, |line| {
+            line.put(message);
+            about.tell(&mut Fields(line));
+        });
     }
 
     /// Writes a debug line of one part.
@@ -228,7 +259,7 @@ impl Log {
             return;
         }
         let (pid, tid) = ids();
-        let mut line = Line { buf: [0; LINE_BYTES_MAX], len: 0 };
+        let mut line = Line::new(self.0.json);
         line.put_bytes(&crate::time::error_log_time());
         let bare_start = line.len + 1;
         line.put(format_args!(" [{level}] "));
@@ -240,7 +271,9 @@ impl Log {
         let message_start = line.len;
         fill(&mut line);
         line.buf[line.len] = b'\n';
-        let end = line.len + 1;
+        let text = &line.buf[..=line.len];
+        // Made once, and only if a sink that wants it wants this level.
+        let mut object: Option<Vec<u8>> = None;
         for sink in &self.0.sinks {
             let wanted = self.0.forced
                 || level < Level::Debug && level <= sink.level()
@@ -248,49 +281,17 @@ impl Log {
             if !wanted {
                 continue;
             }
-            if sink.bare() {
-                let tag = &line.buf[bare_start..tag_end];
-                let bare = [tag, &line.buf[message_start..end]].concat();
+            if sink.json() {
+                let head = Head { level, pid, tid, conn };
+                let object = object.get_or_insert_with(|| line.json(&head, message_start));
+                sink.write_line(level, object);
+            } else if sink.bare() {
+                let bare = [&text[bare_start..tag_end], &text[message_start..]].concat();
                 sink.write_line(level, &bare);
             } else {
-                sink.write_line(level, &line.buf[..end]);
+                sink.write_line(level, text);
             }
         }
-    }
-}
-
-/// A line on the stack; what does not fit is dropped. Keeps one byte for the line feed.
-struct Line {
-    buf: [u8; LINE_BYTES_MAX],
-    len: usize,
-}
-
-impl Line {
-    fn put(&mut self, args: fmt::Arguments<'_>) {
-        // A Display that fails leaves a shorter line; there is nowhere to report it.
-        let _ = fmt::write(self, args);
-    }
-
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        let room = LINE_BYTES_MAX - 1 - self.len;
-        let taken = &bytes[..bytes.len().min(room)];
-        self.buf[self.len..self.len + taken.len()].copy_from_slice(taken);
-        self.len += taken.len();
-    }
-
-    fn make_room(&mut self, room: usize) {
-        let last = LINE_BYTES_MAX - room;
-        if self.len > last {
-            self.len = last;
-            self.put_bytes(b"...");
-        }
-    }
-}
-
-impl fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.put_bytes(text.as_bytes());
-        Ok(())
     }
 }
 
@@ -541,6 +542,95 @@ mod tests {
         let bare = Rc::new(Bare(MemorySink::new(Level::Warn)));
         crate::log!(Log::new(vec![bare.clone()]), Level::Emerg, Some(3), "no {}", "way");
         assert_eq!(bare.0.take(), "[emerg] no way\n");
+    }
+
+    struct Json(MemorySink);
+
+    impl Sink for Json {
+        fn write_line(&self, level: Level, line: &[u8]) {
+            self.0.write_line(level, line);
+        }
+        fn level(&self) -> Level {
+            self.0.level()
+        }
+        fn json(&self) -> bool {
+            true
+        }
+    }
+
+    struct About(&'static str);
+
+    impl Context for About {
+        fn tell(&self, fields: &mut Fields<'_>) {
+            fields.plain("client", format_args!("::1"));
+            fields.plain("server", format_args!(""));
+            fields.quoted("request", format_args!("{}", self.0));
+            fields.quoted("host", format_args!("h"));
+        }
+    }
+
+    /// What follows the time in one line of each form.
+    fn both_forms(write: impl Fn(&Log)) -> (String, String) {
+        let text = Rc::new(MemorySink::new(Level::Info));
+        let json = Rc::new(Json(MemorySink::new(Level::Info)));
+        set_ids(12, 34);
+        write(&Log::new(vec![json.clone(), text.clone()]));
+        let (text, json) = (text.take(), json.0.take());
+        let (time, rest) = json.strip_prefix("{\"time\":\"").unwrap().split_at(25);
+        assert_eq!(time[..10].replace('-', "/"), text[..10]);
+        assert_eq!(time[11..19], text[11..19]);
+        assert!(time.is_ascii() && matches!(time.as_bytes()[19], b'+' | b'-'), "{time}");
+        (after_time(&text).to_owned(), rest.to_owned())
+    }
+
+    #[test]
+    fn json_has_the_fields_of_the_text() {
+        crate::time::pin(1000, 784_111_777_000);
+        let (text, json) = both_forms(|log| {
+            let m = format_args!("a \"b\" \u{1}\n{}", lossy(b"\xff"));
+            log.write_about(Level::Error, Some(7), m, &About("GET \\ \"é\""));
+        });
+        crate::time::unpin();
+        let want = " [error] 12#34: *7 a \"b\" \u{1}\n\u{fffd}, client: ::1, server: , \
+                    request: \"GET \\ \"é\"\", host: \"h\"\n";
+        assert_eq!(text, want);
+        let want = r#"","level":"error","pid":12,"tid":34,"connection":7,"#.to_owned()
+            + r#""message":"a \"b\" \u0001\n"#
+            + "\u{fffd}"
+            + r#"","client":"::1","server":"","request":"GET \\ \"é\"","host":"h"}"#
+            + "\n";
+        assert_eq!(json, want);
+        let (_, json) = both_forms(|log| crate::log!(log, Level::Info, None, ""));
+        assert_eq!(json, "\",\"level\":\"info\",\"pid\":12,\"tid\":34,\"message\":\"\"}\n");
+    }
+
+    #[test]
+    fn json_is_whole_where_the_text_is_cut() {
+        let cut = |message: &str, request: &'static str| {
+            both_forms(|log| {
+                log.write_about(Level::Info, None, format_args!("{message}"), &About(request));
+            })
+            .1
+        };
+        // Within the message: no fields. Within a character of a value: the others are gone.
+        let json = cut(&"m".repeat(3000), "r");
+        assert!(json.ends_with("mmm\"}\n"), "{json}");
+        let mut counts = [0; 5];
+        for pad in 1890..2013 {
+            let json = cut(&"m".repeat(pad), "éééééééééé");
+            let (_, json) = json.split_once("\"message\":\"m").unwrap();
+            let json = json.strip_suffix("\"}\n").unwrap().trim_start_matches('m');
+            let whole =
+                "\",\"client\":\"::1\",\"server\":\"\",\"request\":\"éééééééééé\",\"host\":\"h";
+            let (got, half) = (json.trim_end_matches('\u{fffd}'), json.ends_with('\u{fffd}'));
+            assert!(whole.starts_with(got), "{json}");
+            assert!(!half || got.ends_with(['é', '"']), "{json}");
+            counts[json.matches("\":\"").count()] += 1;
+        }
+        assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+        // A line of nothing but what has to be escaped.
+        let json = cut(&"\u{1}".repeat(3000), "");
+        assert!(json.ends_with("\\u0001\"}\n") && json.len() < 6 * LINE_BYTES_MAX);
     }
 
     #[test]

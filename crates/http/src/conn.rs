@@ -21,7 +21,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::log::{Level, Log};
+use base::log::{Context, Fields, Level, Log};
 use event::{Deadline, Gate, Sock, Wake};
 use mem::Page;
 use os::SockAddr;
@@ -91,12 +91,27 @@ impl Conn {
         self.debug || log.enabled(level)
     }
 
-    pub(crate) fn log_write(&self, log: &Log, level: Level, m: std::fmt::Arguments<'_>) {
+    /// Writes a line with what it is about: a request, or the connection itself.
+    pub(crate) fn log_write(
+        &self,
+        log: &Log,
+        level: Level,
+        m: std::fmt::Arguments<'_>,
+        about: &dyn Context,
+    ) {
         if self.debug {
-            log.debugging().write(level, Some(self.number), m);
+            log.debugging().write_about(level, Some(self.number), m, about);
         } else {
-            log.write(level, Some(self.number), m);
+            log.write_about(level, Some(self.number), m, about);
         }
+    }
+}
+
+/// What is known before there is a request.
+impl Context for Conn {
+    fn tell(&self, fields: &mut Fields<'_>) {
+        fields.plain("client", format_args!("{}", self.peer.host()));
+        fields.plain("server", format_args!("{}", self.listen.addr));
     }
 }
 
@@ -161,9 +176,8 @@ async fn parked(c: &Conn, main: &HttpMain, patience_ms: u64) -> bool {
     {
         let log = &c.listen.default.root.core.error_log;
         if c.log_enabled(log, Level::Info) {
-            let (peer, own) = (c.peer.host(), &c.listen.addr);
             let m = "client timed out (110: Connection timed out) while waiting for request";
-            c.log_write(log, Level::Info, format_args!("{m}, client: {peer}, server: {own}"));
+            c.log_write(log, Level::Info, format_args!("{m}"), c);
         }
     }
     matches!(woken, Ok(true))

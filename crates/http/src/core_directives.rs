@@ -144,7 +144,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "logs/error.log error",
-        "Where errors are logged, and from which level on.",
+        "Where errors are logged, from which level on, and as JSON with `format=json`.",
         core_blocks::error_log,
     ),
     directive(

@@ -92,7 +92,6 @@ fn failed(e: &io::Error) -> Fail {
 fn say(c: &Conn, level: Level, m: fmt::Arguments<'_>) {
     let log = &c.listen.default.root.core.error_log;
     if c.log_enabled(log, level) {
-        let (client, server) = (c.peer.host(), &c.listen.addr);
-        c.log_write(log, level, format_args!("{m}, client: {client}, server: {server}"));
+        c.log_write(log, level, m, c);
     }
 }

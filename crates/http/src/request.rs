@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use base::log::{Level, Log, debug};
+use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
 use mem::Page;
 use os::SockAddr;
@@ -384,7 +384,7 @@ impl Request {
     #[cold]
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         if self.logs(level) {
-            self.c().log_write(self.error_log(), level, format_args!("{message}{}", Context(self)));
+            self.c().log_write(self.error_log(), level, message, self);
         }
     }
 
@@ -432,33 +432,30 @@ impl Request {
 }
 
 /// `, client: …, server: …, request: "…", host: "…"`, as nginx ends its messages.
-struct Context<'a>(&'a Request);
-
-impl fmt::Display for Context<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let r = self.0;
-        let text = |b: &[u8]| base::log::lossy(b).into_owned();
-        write!(f, ", client: {}, server: {}", r.peer().host(), text(&r.server.name))?;
-        let line = r.request_line();
+impl Context for Request {
+    fn tell(&self, fields: &mut Fields<'_>) {
+        let text = base::log::lossy;
+        fields.plain("client", format_args!("{}", self.peer().host()));
+        fields.plain("server", format_args!("{}", text(&self.server.name)));
+        let line = self.request_line();
         if !line.is_empty() {
-            write!(f, ", request: \"{}\"", text(line))?;
+            fields.quoted("request", format_args!("{}", text(line)));
         }
-        if r.is_subrequest() {
-            write!(f, ", subrequest: \"{}\"", text(&r.uri))?;
+        if self.is_subrequest() {
+            fields.quoted("subrequest", format_args!("{}", text(&self.uri)));
         }
-        if let Some(u) = r.upstream()
+        if let Some(u) = self.upstream()
             && let Some(peer) = &u.peer
         {
             let colon = if peer.starts_with(b"unix:") && !u.uri.is_empty() { ":" } else { "" };
             let (scheme, peer, uri) = (u.scheme, text(peer), text(&u.uri));
-            write!(f, ", upstream: \"{scheme}{peer}{colon}{uri}\"")?;
+            fields.quoted("upstream", format_args!("{scheme}{peer}{colon}{uri}"));
         }
-        if let Some(h) = r.header(FieldId::Host) {
-            write!(f, ", host: \"{}\"", text(h))?;
+        if let Some(h) = self.header(FieldId::Host) {
+            fields.quoted("host", format_args!("{}", text(h)));
         }
-        if let Some(h) = r.header(FieldId::Referer) {
-            write!(f, ", referrer: \"{}\"", text(h))?;
+        if let Some(h) = self.header(FieldId::Referer) {
+            fields.quoted("referrer", format_args!("{}", text(h)));
         }
-        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use os::SockAddr;
 use os::socket::{self, Kind};
 
 use crate::addr;
+use crate::logs::Chosen;
 
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv",
@@ -187,8 +188,7 @@ fn server(word: &Word, value: &str) -> Result<(SockAddr, String), ConfError> {
 /// A syslog server as a place for the error log's lines.
 pub(crate) struct SyslogSink {
     pub(crate) syslog: Rc<Syslog>,
-    pub(crate) level: Level,
-    pub(crate) debug_mask: u32,
+    pub(crate) chosen: Chosen,
 }
 
 impl Sink for SyslogSink {
@@ -197,11 +197,15 @@ impl Sink for SyslogSink {
     }
 
     fn level(&self) -> Level {
-        self.level
+        self.chosen.level
     }
 
     fn debug_mask(&self) -> u32 {
-        self.debug_mask
+        self.chosen.debug_mask
+    }
+
+    fn json(&self) -> bool {
+        self.chosen.json
     }
 }
 

@@ -142,7 +142,7 @@ pub static DIRECTIVES: &[D] = &[
         "error_log",
         Args::ONE_MORE,
         "logs/error.log error",
-        "Where errors are logged, and how much.",
+        "Where errors are logged, and how much; as JSON with `format=json`.",
         error_log,
     ),
     main(
@@ -524,6 +524,7 @@ pub(crate) mod tests {
                 "module \"http_perl\" is not in this program, which loads none at run time in f:1",
             ),
             ("error_log f x;", "invalid log level \"x\" in f:1"),
+            ("error_log f format=xml;", "unknown log format \"xml\" in f:1"),
             ("http {} http {}", "\"http\" directive is duplicate in f:1"),
         ] {
             let said = error(text);

@@ -200,24 +200,28 @@ impl LogFiles {
     /// its `error_log` directives: `Log::new(sinks)`.
     pub fn error_log(&self, node: &Node) -> Result<Rc<dyn Sink>, ConfError> {
         let target = node.arg(0)?;
-        let (level, debug_mask) = levels(node)?;
+        let chosen = Chosen::of(node)?;
         Ok(match target.bytes() {
-            b"stderr" => self.file_sink(b"", level, debug_mask),
+            b"stderr" => self.sink(b"", chosen),
             text if text.starts_with(b"syslog:") => {
                 let syslog = Rc::new(Syslog::parse(target)?);
-                Rc::new(SyslogSink { syslog, level, debug_mask })
+                Rc::new(SyslogSink { syslog, chosen })
             }
             text if text.starts_with(b"memory:") => {
                 let message = "error logs in \"memory:\" are not supported by this version of weir";
                 return Err(ConfError::at(target, message));
             }
-            path => self.file_sink(path, level, debug_mask),
+            path => self.sink(path, chosen),
         })
     }
 
-    /// A sink that appends to a file (empty path: standard error).
+    /// A sink that appends lines of text to a file (empty path: standard error).
     pub fn file_sink(&self, path: &[u8], level: Level, debug_mask: u32) -> Rc<dyn Sink> {
-        Rc::new(FileSink { file: self.open(path), level, debug_mask })
+        self.sink(path, Chosen { level, debug_mask, json: false })
+    }
+
+    fn sink(&self, path: &[u8], chosen: Chosen) -> Rc<dyn Sink> {
+        Rc::new(FileSink { file: self.open(path), chosen })
     }
 
     /// Whether some log goes to standard error, which then has to stay what it is.
@@ -226,37 +230,58 @@ impl LogFiles {
     }
 }
 
-/// The level words of an `error_log`: one level, or parts to debug.
-fn levels(node: &Node) -> Result<(Level, u32), ConfError> {
-    let mut chosen: Option<Level> = None;
-    let mut mask = 0;
-    for word in node.args.iter().skip(1) {
-        let part = debug::from_name(word.bytes());
-        match (Level::from_name(word.bytes()), part) {
-            (Some(_), _) if chosen.is_some() || mask != 0 => {
-                let message = format!("duplicate log level \"{}\"", word.lossy());
-                return Err(ConfError::at(word, message));
+/// What an `error_log` takes, and how it wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) level: Level,
+    pub(crate) debug_mask: u32,
+    pub(crate) json: bool,
+}
+
+impl Chosen {
+    /// The words behind the target: one level, or parts to debug, and `format=json`.
+    fn of(node: &Node) -> Result<Chosen, ConfError> {
+        let mut chosen: Option<Level> = None;
+        let (mut mask, mut json) = (0, false);
+        for word in node.args.iter().skip(1) {
+            if let Some(format) = word.bytes().strip_prefix(b"format=") {
+                let fault = match format {
+                    b"json" if json => "duplicate log format",
+                    b"json" => {
+                        json = true;
+                        continue;
+                    }
+                    _ => "unknown log format",
+                };
+                return Err(ConfError::at(word, format!("{fault} \"{}\"", log::lossy(format))));
             }
-            (Some(level), _) => chosen = Some(level),
-            (None, Some(part)) if chosen.is_none() => mask |= part,
-            _ => {
-                let message = format!("invalid log level \"{}\"", word.lossy());
-                return Err(ConfError::at(word, message));
+            let part = debug::from_name(word.bytes());
+            match (Level::from_name(word.bytes()), part) {
+                (Some(_), _) if chosen.is_some() || mask != 0 => {
+                    let message = format!("duplicate log level \"{}\"", word.lossy());
+                    return Err(ConfError::at(word, message));
+                }
+                (Some(level), _) => chosen = Some(level),
+                (None, Some(part)) if chosen.is_none() => mask |= part,
+                _ => {
+                    let message = format!("invalid log level \"{}\"", word.lossy());
+                    return Err(ConfError::at(word, message));
+                }
             }
         }
+        let (level, debug_mask) = match chosen {
+            Some(Level::Debug) => (Level::Debug, debug::ALL),
+            Some(level) => (level, 0),
+            None if mask != 0 => (Level::Debug, mask),
+            None => (Level::Error, 0),
+        };
+        Ok(Chosen { level, debug_mask, json })
     }
-    Ok(match chosen {
-        Some(Level::Debug) => (Level::Debug, debug::ALL),
-        Some(level) => (level, 0),
-        None if mask != 0 => (Level::Debug, mask),
-        None => (Level::Error, 0),
-    })
 }
 
 struct FileSink {
     file: Rc<LogFile>,
-    level: Level,
-    debug_mask: u32,
+    chosen: Chosen,
 }
 
 impl Sink for FileSink {
@@ -266,11 +291,15 @@ impl Sink for FileSink {
     }
 
     fn level(&self) -> Level {
-        self.level
+        self.chosen.level
     }
 
     fn debug_mask(&self) -> u32 {
-        self.debug_mask
+        self.chosen.debug_mask
+    }
+
+    fn json(&self) -> bool {
+        self.chosen.json
     }
 }
 
@@ -299,8 +328,14 @@ mod tests {
 
     #[test]
     fn levels_of_an_error_log() {
-        let of = |text: &str| levels(&node(&format!("error_log f {text}")));
-        assert_eq!(levels(&node("error_log f")).unwrap(), (Level::Error, 0));
+        let words = |text: &str| Chosen::of(&node(text)).map(|c| ((c.level, c.debug_mask), c.json));
+        let of = |text: &str| words(&format!("error_log f {text}")).map(|(levels, _)| levels);
+        assert_eq!(words("error_log f").unwrap(), ((Level::Error, 0), false));
+        assert_eq!(words("error_log f format=json").unwrap(), ((Level::Error, 0), true));
+        for both in ["format=json warn", "warn format=json"] {
+            let got = words(&format!("error_log f {both}")).unwrap();
+            assert_eq!(got, ((Level::Warn, 0), true));
+        }
         assert_eq!(of("info").unwrap(), (Level::Info, 0));
         assert_eq!(of("debug").unwrap(), (Level::Debug, debug::ALL));
         assert_eq!(
@@ -313,6 +348,9 @@ mod tests {
             ("info debug_http", "invalid log level \"debug_http\" in f:1"),
             ("debug_http info", "duplicate log level \"info\" in f:1"),
             ("stderr", "invalid log level \"stderr\" in f:1"),
+            ("format=xml", "unknown log format \"xml\" in f:1"),
+            ("warn format=", "unknown log format \"\" in f:1"),
+            ("format=json format=json", "duplicate log format \"json\" in f:1"),
         ] {
             assert_eq!(of(text).unwrap_err().to_string(), message);
         }

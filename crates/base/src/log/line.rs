@@ -1,0 +1,134 @@
+//! A line while it is made: nginx's text, and the same fields as one JSON object.
+
+use std::fmt;
+use std::io::Write as _;
+use std::ops::Range;
+
+use super::{LINE_BYTES_MAX, Level};
+
+/// What a message is about: the fields that follow it, `, client: 127.0.0.1, request: "GET …"` in a
+/// line of text and members of their own in JSON.
+pub trait Context {
+    /// Tells the fields, in their order.
+    fn tell(&self, fields: &mut Fields<'_>);
+}
+
+/// Nothing more is known.
+impl Context for () {
+    fn tell(&self, _: &mut Fields<'_>) {}
+}
+
+/// Takes the fields behind a message.
+pub struct Fields<'a>(pub(super) &'a mut Line);
+
+impl Fields<'_> {
+    /// A field that stands in text as it is: `, NAME: VALUE`.
+    pub fn plain(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+        self.0.field(name, "", value);
+    }
+
+    /// A field that stands in text between quotes: `, NAME: "VALUE"`.
+    pub fn quoted(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+        self.0.field(name, "\"", value);
+    }
+}
+
+/// Where a field stands in a line of text.
+struct Mark {
+    name: &'static str,
+    /// From the comma before its name on.
+    from: usize,
+    value: Range<usize>,
+}
+
+/// A line on the stack; what does not fit is dropped. Keeps one byte for the line feed.
+pub(super) struct Line {
+    pub(super) buf: [u8; LINE_BYTES_MAX],
+    pub(super) len: usize,
+    /// The fields, where a sink wants them apart.
+    marks: Option<Vec<Mark>>,
+}
+
+/// What stands before the message.
+pub(super) struct Head {
+    pub(super) level: Level,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) conn: Option<u64>,
+}
+
+impl Line {
+    pub(super) fn new(apart: bool) -> Line {
+        Line { buf: [0; LINE_BYTES_MAX], len: 0, marks: apart.then(Vec::new) }
+    }
+
+    pub(super) fn put(&mut self, args: fmt::Arguments<'_>) {
+        // A Display that fails leaves a shorter line; there is nowhere to report it.
+        let _ = fmt::write(self, args);
+    }
+
+    pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
+        let room = LINE_BYTES_MAX - 1 - self.len;
+        let taken = &bytes[..bytes.len().min(room)];
+        self.buf[self.len..self.len + taken.len()].copy_from_slice(taken);
+        self.len += taken.len();
+    }
+
+    pub(super) fn make_room(&mut self, room: usize) {
+        let last = LINE_BYTES_MAX - room;
+        if self.len > last {
+            self.len = last;
+            self.put_bytes(b"...");
+        }
+    }
+
+    fn field(&mut self, name: &'static str, quote: &str, value: fmt::Arguments<'_>) {
+        let from = self.len;
+        self.put(format_args!(", {name}: {quote}"));
+        let start = self.len;
+        let room = start < LINE_BYTES_MAX - 1;
+        self.put(value);
+        if let Some(marks) = &mut self.marks {
+            // One whose name was cut is not there; nor is it in the message, which ends before it.
+            let name = if room { name } else { "" };
+            marks.push(Mark { name, from, value: start..self.len });
+        }
+        self.put_bytes(quote.as_bytes());
+    }
+
+    /// The line as a JSON object with the same fields, cut where the text is cut.
+    pub(super) fn json(&self, head: &Head, message_start: usize) -> Vec<u8> {
+        let marks = self.marks.as_deref().unwrap_or_default();
+        let message_end = marks.first().map_or(self.len, |mark| mark.from);
+        let mut out = Vec::with_capacity(self.len + 256);
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(&crate::time::iso8601());
+        let Head { level, pid, tid, conn } = head;
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, "\",\"level\":\"{level}\",\"pid\":{pid},\"tid\":{tid}");
+        if let Some(conn) = conn {
+            let _ = write!(out, ",\"connection\":{conn}");
+        }
+        self.member("message", message_start..message_end, &mut out);
+        for mark in marks.iter().filter(|mark| !mark.name.is_empty()) {
+            self.member(mark.name, mark.value.clone(), &mut out);
+        }
+        out.extend_from_slice(b"}\n");
+        out
+    }
+
+    fn member(&self, name: &str, value: Range<usize>, out: &mut Vec<u8>) {
+        // Text is UTF-8, but for a character in which the line was cut.
+        let value = super::lossy(self.buf.get(value).unwrap_or_default());
+        let _ = write!(out, ",\"{name}\":\"");
+        crate::json::escape(value.as_bytes(), out);
+        out.push(b'"');
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put_bytes(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! The error log as text and as JSON.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use testkit::{Site, Weir, built_binary, each_driver};
+
+const CONF: &str = r#"
+    ssi on;
+    server {
+        listen 127.0.0.1:%PORT0%;
+        server_name a.test;
+        error_log logs/text.log;
+        error_log logs/json.log format=json;
+        error_log logs/grave.log format=json crit;
+        location /missing { root html; }
+        location /gone { proxy_pass http://127.0.0.1:%PORT2%/up; }
+        location /page { default_type text/html;
+                         return 200 '<!--#include virtual="/missing/part" -->'; }
+        location /sys { error_log syslog:server=127.0.0.1:%PORT1%,tag=weir,nohostname error format=json;
+                        root html; }
+    }"#;
+
+/// The lines about something in both logs, from the connection's number on: what stands before is
+/// compared here.
+fn both(weir: &Weir, what: &str) -> (String, String) {
+    let text = weir.wait_for_log("text.log", what);
+    let json = weir.wait_for_log("json.log", what);
+    let (_, text) = text.split_at("2026/11/20 09:53:24 ".len());
+    let (level, rest) = text.split_once("] ").expect("a level");
+    let (ids, text) = rest.split_once(": *").expect("a connection");
+    let (pid, tid) = ids.split_once('#').expect("two ids");
+    let (number, text) = text.split_once(' ').expect("a message");
+    let (time, json) = json.split_at("{\"time\":\"2026-11-20T09:53:24+00:00".len());
+    assert!(time.starts_with("{\"time\":\"2") && time.as_bytes()[19] == b'T', "{time}");
+    let level = level.strip_prefix('[').expect("a level");
+    let head =
+        format!("\",\"level\":\"{level}\",\"pid\":{pid},\"tid\":{tid},\"connection\":{number},");
+    assert!(json.starts_with(&head), "{json} does not begin with {head}");
+    (text.to_owned(), json[head.len()..].to_owned())
+}
+
+#[test]
+fn both_forms_tell_the_same() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver).http(CONF).start();
+        let dir = weir.prefix().display().to_string();
+        let why = "(2: No such file or directory)";
+
+        let mut conn = weir.connect();
+        conn.send(
+            b"GET /missing/%01%22\\x HTTP/1.1\r\nHost: a.test\r\nReferer: http://r/\t\"q\xff\"\r\n\
+             Connection: close\r\n\r\n",
+        );
+        assert_eq!(conn.response().status, 404);
+        let (text, json) = both(&weir, "%01");
+        let message = format!("open() \"{dir}/html/missing/\u{1}\"\\x\" failed {why}");
+        let line = "GET /missing/%01%22\\x HTTP/1.1";
+        let want = format!(
+            "{message}, client: 127.0.0.1, server: a.test, request: \"{line}\", \
+             host: \"a.test\", referrer: \"http://r/\t\"q\u{fffd}\"\""
+        );
+        assert_eq!(text, want);
+        let want = format!(
+            "\"message\":\"open() \\\"{dir}/html/missing/\\u0001\\\"\\\\x\\\" failed {why}\",\
+             \"client\":\"127.0.0.1\",\"server\":\"a.test\",\
+             \"request\":\"GET /missing/%01%22\\\\x HTTP/1.1\",\"host\":\"a.test\",\
+             \"referrer\":\"http://r/\\t\\\"q\u{fffd}\\\"\"}}"
+        );
+        assert_eq!(json, want);
+
+        weir.get("/gone");
+        let (text, json) = both(&weir, "/gone");
+        assert!(text.contains(", upstream: \"http://127.0.0.1:"), "{text}");
+        assert!(json.contains("while connecting to upstream\",\"client\":\"127.0.0.1\""), "{json}");
+        assert!(json.contains("\"upstream\":\"http://127.0.0.1:"), "{json}");
+
+        weir.get("/page");
+        let (text, json) = both(&weir, "/page");
+        assert!(text.contains(", subrequest: \"/missing/part\""), "{text}");
+        assert!(json.contains(",\"subrequest\":\"/missing/part\","), "{json}");
+        assert_eq!(weir.log("grave.log"), "");
+    });
+}
+
+#[test]
+fn syslog_takes_json_too() {
+    each_driver(|driver| {
+        let mut site = Site::new(built_binary(), driver).http(CONF);
+        let syslog = UdpSocket::bind(("127.0.0.1", site.port(1))).unwrap();
+        syslog.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let weir = site.start();
+        weir.get("/sys");
+        let mut buf = [0; 4096];
+        let n = syslog.recv(&mut buf).unwrap();
+        let got = String::from_utf8_lossy(&buf[..n]);
+        assert!(got.starts_with("<187>") && got.contains(" weir: {\"time\":\""), "{got}");
+        assert!(got.ends_with("\"}") && got.contains("\"request\":\"GET /sys HTTP/1."), "{got}");
+    });
+}
