@@ -5,6 +5,7 @@
 //! entry higher than the truth. `cargo xtask tidy --fix` lowers it, and breaks long comments anew.
 
 mod disks;
+mod engine;
 mod hot_path;
 mod ratchet;
 mod wrap;
@@ -65,6 +66,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     findings.extend(ratchet.check(&sizes));
     findings.extend(ratchet.check_history(ws));
     findings.extend(hot_path::check(ws));
+    findings.extend(engine::check(ws));
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
