@@ -23,26 +23,47 @@ const EVERY: Duration = Duration::from_millis(300);
 
 /// What backends saw, all together.
 #[derive(Default)]
-struct Seen {
-    requests: AtomicU64,
-    connections: AtomicU64,
+pub struct Seen {
+    /// Requests that came whole.
+    pub requests: AtomicU64,
+    /// Connections that were accepted.
+    pub connections: AtomicU64,
     /// How often each POST came.
-    posts: Mutex<HashMap<u64, u32>>,
+    pub posts: Mutex<HashMap<u64, u32>>,
+    /// What becomes of a request whose number is this.
+    pub answer: Answer,
 }
 
-struct Backend {
-    port: u16,
+/// How a backend answers.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// With the number's tag, after a moment.
+    #[default]
+    Tag,
+    /// With its long tag, some of them in pieces.
+    LongTag,
+    /// Not at all: it closes.
+    Close,
+}
+
+/// A thread that serves.
+pub struct Backend {
+    /// Its port on 127.0.0.1.
+    pub port: u16,
     alive: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
+    /// Another handle of each connection, by its number, to break it.
+    open: Arc<Mutex<HashMap<u64, TcpStream>>>,
     seen: Arc<Seen>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks; a thread that panicked changes nothing about it.
+pub fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Backend {
-    fn new(seen: &Arc<Seen>) -> Outcome<Self> {
+    /// One that listens, and counts there.
+    pub fn new(seen: &Arc<Seen>) -> Outcome<Self> {
         let b = Self {
             port: free_port()?,
             alive: Arc::new(AtomicBool::new(false)),
@@ -66,29 +87,38 @@ impl Backend {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 };
-                seen.connections.fetch_add(1, Ordering::Relaxed);
+                let number = seen.connections.fetch_add(1, Ordering::Relaxed);
                 if let Ok(copy) = stream.try_clone() {
-                    locked(&open).push(copy);
+                    locked(&open).insert(number, copy);
                 }
-                let seen = seen.clone();
-                std::thread::spawn(move || serve(stream, &seen));
+                let (seen, open) = (seen.clone(), open.clone());
+                std::thread::spawn(move || {
+                    serve(stream, &seen);
+                    locked(&open).remove(&number);
+                });
             }
         });
         Ok(())
     }
 
     /// Ends as a process does that is killed: its connections break.
-    fn kill(&self) {
+    pub fn kill(&self) {
         self.alive.store(false, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(5));
-        for stream in locked(&self.open).drain(..) {
+        for (_, stream) in locked(&self.open).drain() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// Reads one message: its head as text and its body. Bytes behind it stay in `buf`.
-fn message(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+pub fn message(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     let mut page = [0; 16 << 10];
     loop {
         if let Some(end) = buf.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -130,19 +160,50 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
                 return;
             }
         }
+        if seen.answer == Answer::Close {
+            return;
+        }
+        if head.contains("pgrade: websocket") {
+            return echo(&mut stream, &buf);
+        }
         std::thread::sleep(Duration::from_micros(n % 5 * 400));
-        let text = tag(n);
+        let long = seen.answer == Answer::LongTag;
+        let text = if long { long_tag(n) } else { tag(n) };
         let mut out =
-            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len()).into_bytes();
+            format!("HTTP/1.1 200 OK\r\nX-Number: {n}\r\nContent-Length: {}\r\n\r\n", text.len())
+                .into_bytes();
         out.extend_from_slice(&text);
-        if stream.write_all(&out).is_err() {
+        let cut = if long && n % 3 == 0 { out.len() / 2 } else { 0 };
+        let first = stream.write_all(&out[..cut]);
+        if cut > 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if first.and_then(|()| stream.write_all(&out[cut..])).is_err() {
             return;
         }
     }
 }
 
+/// Gives back what comes, until the end.
+fn echo(stream: &mut TcpStream, begun: &[u8]) {
+    let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\n\r\n";
+    let mut page = [0; 4096];
+    let mut sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(begun));
+    while sent.is_ok() {
+        let Ok(len @ 1..) = stream.read(&mut page) else { return };
+        sent = stream.write_all(&page[..len]);
+    }
+}
+
+/// The same for answers that are longer: one in 64 is larger than all buffers together.
+pub fn long_tag(n: u64) -> Vec<u8> {
+    let more = if n.is_multiple_of(64) { 100 } else { 1 };
+    tag(n).repeat(more)
+}
+
 /// The body of a request's number, and of its answer.
-fn tag(n: u64) -> Vec<u8> {
+pub fn tag(n: u64) -> Vec<u8> {
     format!("<{n}>").repeat(1 + n as usize % 200).into_bytes()
 }
 
@@ -224,7 +285,8 @@ fn drive(
     })
 }
 
-fn setup(backends: &[Backend], workers: usize, keepalive: &str) -> Setup {
+/// Three servers behind, with connections kept.
+pub fn setup(backends: &[Backend], workers: usize, keepalive: &str) -> Setup {
     let servers: String = backends
         .iter()
         .map(|b| format!("server 127.0.0.1:{} max_fails=0;\n        ", b.port))

@@ -27,7 +27,9 @@ mod server;
 mod soak;
 mod storm;
 mod syscalls;
+mod tagged;
 mod throughput;
+mod tunnels;
 mod wrk;
 
 use std::process::ExitCode;
@@ -76,6 +78,8 @@ const LOADS: &[Load] = &[
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("backends", "backends killed and restarted at random: what is lost", false, backends::run),
+    load("tagged", "100,000 requests, many given up: none mixed", false, tagged::run),
+    load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),

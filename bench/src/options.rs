@@ -9,7 +9,7 @@ pub const USAGE: &str = "\
 usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
-  --seconds S       length of a round (4), of the mixed load (60)
+  --seconds S       length of a round (4), of mixed (60), of tunnels-reload (20)
   --storm-seconds S length of a storm (60)
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
@@ -17,6 +17,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
   --soak-requests N of the soak (10000000)
+  --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone
   --clients N       of the mixed load (32)
@@ -51,6 +52,8 @@ pub struct Options {
     pub requests: usize,
     /// Requests of the soak.
     pub soak_requests: u64,
+    /// Requests of the tagged load.
+    pub tagged_requests: u64,
     /// What they are drawn with.
     pub seed: u64,
     /// One of them alone.
@@ -82,6 +85,7 @@ impl Options {
             connections: 10_000,
             requests: 2_000,
             soak_requests: 10_000_000,
+            tagged_requests: 100_000,
             seed: 1,
             only: None,
             clients: 32,
@@ -114,6 +118,7 @@ impl Options {
                 "connections" => options.connections = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,
                 "soak-requests" => options.soak_requests = number(name, &value)?,
+                "tagged-requests" => options.tagged_requests = number(name, &value)?,
                 "seed" => options.seed = number(name, &value)?,
                 "only" => options.only = Some(number(name, &value)?),
                 "clients" => options.clients = number(name, &value)?,
@@ -144,6 +149,11 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Length of the load with tunnels.
+    pub fn tunnel_seconds(&self) -> u64 {
+        if self.seconds_given { self.seconds.into() } else { 20 }
     }
 
     /// Length of the mixed load.
