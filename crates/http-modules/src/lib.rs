@@ -16,6 +16,7 @@ pub mod browser;
 pub mod charset;
 pub mod compress;
 pub mod dav;
+pub mod early_read;
 pub mod empty_gif;
 mod escape;
 pub mod fastcgi;
@@ -65,6 +66,7 @@ use http::build::Modules;
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &http::early_hints::MODULE,
+    &early_read::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
     &map::MODULE,

@@ -97,3 +97,52 @@ fn a_client_that_waits_for_100_is_closed_on_when_nobody_wants_its_body() {
         assert!(c.responses(2).iter().all(|r| r.header("connection") == Some("keep-alive")));
     });
 }
+
+#[test]
+fn a_body_that_is_read_early_is_there_in_every_phase() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .http(
+                "client_max_body_size 20;
+                 server {
+                     listen 127.0.0.1:%PORT0%;
+                     client_body_early_read $http_x_none $http_x_early;
+                     location / { if ($request_body = hello) { return 202; } return 200; }
+                     location /small { client_max_body_size 5; return 200; }
+                 }",
+            )
+            .start();
+        let mut c = weir.connect();
+        let mut status = |path: &str, early: &str, body: &str| {
+            let (early, len) = (format!("X-Early: {early}"), body.len());
+            c.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: x\r\n{early}\r\nContent-Length: {len}\r\n\r\n"
+            ));
+            std::thread::sleep(Duration::from_millis(10));
+            c.send(body);
+            c.response().status
+        };
+        assert_eq!(status("/", "1", "hello"), 202);
+        assert_eq!(status("/", "1", "hullo"), 200);
+        assert_eq!(status("/", "1", ""), 200);
+        assert_eq!(status("/", "", "hello"), 200);
+        assert_eq!(status("/", "0", "hello"), 200);
+        assert_eq!(status("/small", "1", "hello"), 200);
+        let chunked =
+            "POST / HTTP/1.1\r\nHost: x\r\nX-Early: y\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut c = weir.connect();
+        c.send(format!("{chunked}2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n{chunked}ff\r\n"));
+        assert_eq!([c.response().status, c.response().status], [202, 413]);
+        // The location lets less through than the server, the server less than was sent.
+        for (path, length) in [("/small", 6), ("/", 21)] {
+            let mut c = weir.connect();
+            let body = "x".repeat(length);
+            c.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: x\r\nX-Early: 1\r\nContent-Length: {length}\r\n\r\n{body}"
+            ));
+            let refused = c.response();
+            let got = (refused.status, refused.header("connection"));
+            assert_eq!(got, (413, Some("close")), "{path}");
+        }
+    });
+}

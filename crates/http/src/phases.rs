@@ -271,18 +271,7 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
         return Err(Verdict::Status(404));
     }
     r.enter(target);
-    let core = &r.loc.core;
-    if let Some(n) = r.head.content_length
-        && core.client_max_body_size > 0
-        && n > core.client_max_body_size
-        && !r.body.is_unwanted()
-    {
-        r.log(Level::Error, format_args!("client intended to send too large body: {n} bytes"));
-        r.flags.expect_tested = true;
-        r.flags.lingering = true;
-        r.body.give_up();
-        return Err(Verdict::Status(413));
-    }
+    r.refuse_large_body()?;
     if slash {
         let mut to = Vec::with_capacity(r.loc.info.name.len() + r.args.len() + 1);
         proto::uri::escape(&r.loc.info.name, proto::uri::Escape::Uri, &mut to);
@@ -297,6 +286,30 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
 }
 
 impl Request {
+    /// Gives up a body that is said to be larger than the location lets it be.
+    ///
+    /// # Errors
+    /// The status to answer with, which was logged.
+    #[inline]
+    pub fn refuse_large_body(&mut self) -> Result<(), Verdict> {
+        let max = self.loc.core.client_max_body_size;
+        if let Some(n) = self.head.content_length
+            && max > 0
+            && n > max
+            && !self.body.is_unwanted()
+        {
+            self.log(
+                Level::Error,
+                format_args!("client intended to send too large body: {n} bytes"),
+            );
+            self.flags.expect_tested = true;
+            self.flags.lingering = true;
+            self.body.give_up();
+            return Err(Verdict::Status(413));
+        }
+        Ok(())
+    }
+
     /// The one place where a request changes its location: `limit_except` and the settings that
     /// hold for the connection follow from it.
     pub fn enter(&mut self, target: Rc<Location>) {

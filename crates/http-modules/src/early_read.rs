@@ -1,0 +1,79 @@
+//! `client_body_early_read`: bodies that are read before anything looks at the request, so that
+//! variables and conditions of every phase may ask for them.
+
+use std::rc::Rc;
+
+use conf::ConfError;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::template::Template;
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::request::Request;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "early_read",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<EarlyRead>(Scope::Location)],
+    install: Some(install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "client_body_early_read",
+    C::HTTP.or(C::SERVER),
+    Args::ONE_MORE,
+    "",
+    "Bodies are read before the first phase where one of these texts is neither empty nor 0.",
+    |cx, n| {
+        let texts = n.args.iter().map(|w| cx.template(w)).collect::<Result<Vec<_>, ConfError>>()?;
+        let list = cx.loc::<EarlyRead>().0.get_or_insert_default();
+        Rc::make_mut(list).extend(texts);
+        Ok(())
+    },
+)];
+
+/// The directive's texts.
+#[derive(Default)]
+struct EarlyRead(Option<Rc<Vec<Template>>>);
+
+impl Conf for EarlyRead {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.0.is_none() {
+            self.0.clone_from(&prev.0);
+        }
+        Ok(())
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if let Some(texts) = l.conf::<EarlyRead>().0.clone() {
+        p.post_read.push(Box::new(Reader(texts)));
+    }
+    Ok(())
+}
+
+struct Reader(Rc<Vec<Template>>);
+
+impl PhaseHandler for Reader {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let wanted = self.0.iter().any(|text| {
+            let value = text.eval(r);
+            !value.is_empty() && &value[..] != b"0"
+        });
+        if !wanted {
+            return Step::Now(Verdict::Next);
+        }
+        r.debug(format_args!("http client request body early read"));
+        if let Err(verdict) = r.refuse_large_body() {
+            return Step::Now(verdict);
+        }
+        Step::Wait(Box::pin(async move {
+            match r.read_body().await {
+                Ok(()) => Verdict::Next,
+                Err(verdict) => verdict,
+            }
+        }))
+    }
+}
