@@ -208,13 +208,22 @@ impl SendSome<'_> {
         // The chain of a flight is with the driver.
         let flies = match self.wait.is_idle() {
             true => with(|inner| {
-                let waits = inner.core.socks.get(self.sock.key).is_some_and(|entry| entry.out != 0);
+                // The kernel does not wait for room once the peer sends no more.
+                let waits = inner
+                    .core
+                    .socks
+                    .get(self.sock.key)
+                    .is_some_and(|entry| entry.out != 0 || entry.bits & bits::PEER_CLOSED != 0);
                 !waits && inner.driver.completes_send(self.chain)
             }),
             false => self.chain.is_empty(),
         };
         if flies {
-            return self.poll_flight(cx);
+            match self.poll_flight(cx) {
+                // The same, where the peer's end came meanwhile.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => (),
+                polled => return polled,
+            }
         }
         loop {
             if self.wait.is_idle() {
