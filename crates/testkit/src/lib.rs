@@ -101,6 +101,7 @@ pub fn each_driver(test: impl Fn(Driver) + Sync) {
             (driver, run)
         };
         let runs: Vec<_> = Driver::ALL.iter().filter(is_chosen).map(spawn).collect();
+        assert!(!runs.is_empty(), "WEIR_TEST_DRIVERS names none of the drivers");
         let ended = runs.into_iter().map(|(driver, run)| (driver, run.join()));
         ended.filter(|(_, result)| result.is_err()).map(|(driver, _)| driver.name()).collect()
     });
