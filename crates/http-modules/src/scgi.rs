@@ -1,22 +1,18 @@
 //! `scgi`: requests passed on to SCGI servers.
 
-use std::rc::Rc;
-
 use conf::ConfError;
 use conf::table::{Args, Directive};
 use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
-use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft};
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::upstream::conf::Draft;
 use http::upstream::directives::Shared;
-use http::upstream::{self, Job};
 use http::{join_directives, upstream_directives};
 
 use crate::gateway::params::{self, Params};
 use crate::gateway::pass::{self, Pass, To};
-use crate::gateway::plain::{Kind, Plain, Shape};
+use crate::gateway::plain::{self, Kind, Shape};
 use crate::gateway::{Gateway, HIDDEN};
 
 /// The module's table.
@@ -90,12 +86,6 @@ impl Gateway for ScgiConf {
     const SCHEME: &'static str = "scgi://";
 }
 
-struct Handler {
-    to: To<ScgiConf>,
-    conf: Rc<UpConf>,
-    shape: Rc<Shape>,
-}
-
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<ScgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<ScgiConf>();
@@ -104,19 +94,6 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let defaults = pass::defaults::<ScgiConf>(l);
     let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
     let kind = Kind::Scgi;
-    p.auto_redirect = true;
-    p.content_handler =
-        Some(Box::new(Handler { to, conf, shape: Rc::new(Shape { params, kind }) }));
+    plain::install(to, conf, Shape { params, kind }, p);
     Ok(())
-}
-
-impl PhaseHandler for Handler {
-    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let target = match self.to.target(r) {
-            Ok(target) => target,
-            Err(status) => return Verdict::Status(status).into(),
-        };
-        let protocol = Box::new(Plain::new(self.shape.clone()));
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
-    }
 }

@@ -1,7 +1,5 @@
 //! `uwsgi`: requests passed on to servers that speak uwsgi.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::value::{self, set_str};
@@ -9,16 +7,14 @@ use conf::{ConfError, Node};
 use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
-use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft};
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::upstream::conf::Draft;
 use http::upstream::directives::Shared;
-use http::upstream::{self, Job};
 use http::{join_directives, upstream_directives};
 
 use crate::gateway::params::{self, Params};
 use crate::gateway::pass::{self, Pass, To};
-use crate::gateway::plain::{Kind, Plain, Shape};
+use crate::gateway::plain::{self, Kind, Shape};
 use crate::gateway::{Gateway, HIDDEN};
 
 /// The module's table.
@@ -132,12 +128,6 @@ impl Gateway for UwsgiConf {
     const TLS_SCHEME: Option<&'static str> = Some("suwsgi://");
 }
 
-struct Handler {
-    to: To<UwsgiConf>,
-    conf: Rc<UpConf>,
-    shape: Rc<Shape>,
-}
-
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<UwsgiConf>();
@@ -150,19 +140,6 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         modifier2: own.modifier2.unwrap_or(0),
         string: own.string.clone().unwrap_or_default(),
     };
-    p.auto_redirect = true;
-    p.content_handler =
-        Some(Box::new(Handler { to, conf, shape: Rc::new(Shape { params, kind }) }));
+    plain::install(to, conf, Shape { params, kind }, p);
     Ok(())
-}
-
-impl PhaseHandler for Handler {
-    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let target = match self.to.target(r) {
-            Ok(target) => target,
-            Err(status) => return Verdict::Status(status).into(),
-        };
-        let protocol = Box::new(Plain::new(self.shape.clone()));
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
-    }
 }

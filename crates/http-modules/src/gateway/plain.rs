@@ -6,14 +6,17 @@ use std::rc::Rc;
 
 use base::ascii::write_u64;
 use bytes::Bytes;
+use http::module::{PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use http::upstream::{HeadStep, Progress, Protocol, Sink};
+use http::upstream::conf::Conf as UpConf;
+use http::upstream::{self, HeadStep, Job, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use proto::params::{Notation, UWSGI_MAX, uwsgi_header};
 
 use super::params::Params;
-use super::too_big;
+use super::pass::To;
+use super::{Gateway, too_big};
 
 /// Which of the two, and what it has of its own.
 pub enum Kind {
@@ -36,6 +39,29 @@ pub struct Shape {
     pub params: Params,
     /// The protocol.
     pub kind: Kind,
+}
+
+/// Makes a location pass its requests on.
+pub fn install<G: Gateway + 'static>(to: To<G>, conf: Rc<UpConf>, shape: Shape, p: &mut Pipeline) {
+    p.auto_redirect = true;
+    p.content_handler = Some(Box::new(Handler { to, conf, shape: Rc::new(shape) }));
+}
+
+struct Handler<G> {
+    to: To<G>,
+    conf: Rc<UpConf>,
+    shape: Rc<Shape>,
+}
+
+impl<G: Gateway> PhaseHandler for Handler<G> {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let target = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = Box::new(Plain::new(self.shape.clone()));
+        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+    }
 }
 
 /// One exchange.
