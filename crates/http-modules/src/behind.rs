@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use conf::{ConfError, Node, value};
 use http::request::Request;
 use net::{Cidr, forwarded};
 use os::SockAddr;
@@ -11,10 +12,21 @@ use proto::h1::FieldId;
 #[derive(Default)]
 pub struct Proxies {
     pub nets: Vec<Cidr>,
-    pub recursive: bool,
+    pub recursive: Option<bool>,
 }
 
 impl Proxies {
+    /// A directive that adds a proxy.
+    pub fn set_proxy(&mut self, n: &Node) -> Result<(), ConfError> {
+        self.nets.push(Cidr::configured(n.arg(0)?)?);
+        Ok(())
+    }
+
+    /// A directive that says whether addresses behind proxies are looked through.
+    pub fn set_recursive(&mut self, n: &Node) -> Result<(), ConfError> {
+        value::set_flag(&mut self.recursive, n)
+    }
+
     /// Where the request came from; nothing where that has no address.
     pub fn client(&self, r: &Request) -> Option<IpAddr> {
         self.behind(r, r.peer().ip_addr()?)
@@ -32,7 +44,12 @@ impl Proxies {
             addr.ip_addr().is_some_and(|ip| self.nets.iter().any(|net| net.contains(ip)))
         };
         let peer_addr = SockAddr::ip(peer, 0);
-        let client = forwarded::client(&peer_addr, fields.into_iter(), trusted, self.recursive);
+        let client = forwarded::client(
+            &peer_addr,
+            fields.into_iter(),
+            trusted,
+            self.recursive == Some(true),
+        );
         Some(client.and_then(|addr| addr.ip_addr()).unwrap_or(peer))
     }
 }

@@ -36,7 +36,7 @@ fn geo(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let mut geo = Geo::parse(n)?;
     let volatile = geo.volatile;
     let nets = std::mem::take(&mut geo.proxies);
-    let proxies = Proxies { nets, recursive: geo.recursive };
+    let proxies = Proxies { nets, recursive: Some(geo.recursive) };
     let value = Rc::new(move |r: &mut Request| Some(find(r, &geo, &proxies, from)));
     cx.vars.define_value(name, volatile, value).map(drop)
 }

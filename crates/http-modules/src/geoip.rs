@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use conf::table::{Args, Contexts, Directive};
-use conf::{ConfError, Node, value};
+use conf::{ConfError, Node};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Module, Scope};
 use http::request::Request;
 use http::vars::VarDef;
-use net::Cidr;
 use net::geoip::{About, Database, Field, OpenError};
 
 use crate::behind::Proxies;
@@ -55,11 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "A proxy whose X-Forwarded-For is taken for where a request came from.",
-        |cx, n| {
-            let net = Cidr::configured(n.arg(0)?)?;
-            cx.main::<GeoIpConf>().proxies.nets.push(net);
-            Ok(())
-        },
+        |cx, n| cx.main::<GeoIpConf>().proxies.set_proxy(n),
     ),
     directive(
         "geoip_proxy_recursive",
@@ -67,12 +62,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         "Whether the client is the last address of X-Forwarded-For that is no such proxy.",
-        |cx, n| {
-            let conf = cx.main::<GeoIpConf>();
-            value::set_flag(&mut conf.recursive, n)?;
-            conf.proxies.recursive = conf.recursive == Some(true);
-            Ok(())
-        },
+        |cx, n| cx.main::<GeoIpConf>().proxies.set_recursive(n),
     ),
 ];
 
@@ -107,7 +97,6 @@ struct GeoIpConf {
     city: Option<Database>,
     org: Option<Database>,
     proxies: Proxies,
-    recursive: Option<bool>,
 }
 
 impl Conf for GeoIpConf {

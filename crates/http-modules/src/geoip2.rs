@@ -16,7 +16,6 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Module, Scope};
 use http::request::Request;
-use net::Cidr;
 use net::forwarded::parse_ip;
 use net::geoip::{MaxMind, OpenError, PathPart};
 
@@ -45,11 +44,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "A proxy whose X-Forwarded-For is taken for where a request came from.",
-        |cx, n| {
-            let net = Cidr::configured(n.arg(0)?)?;
-            cx.main::<GeoIp2Conf>().proxies.nets.push(net);
-            Ok(())
-        },
+        |cx, n| cx.main::<GeoIp2Conf>().proxies.set_proxy(n),
     ),
     directive(
         "geoip2_proxy_recursive",
@@ -57,19 +52,13 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         "Whether the client is the last address of X-Forwarded-For that is no such proxy.",
-        |cx, n| {
-            let conf = cx.main::<GeoIp2Conf>();
-            value::set_flag(&mut conf.recursive, n)?;
-            conf.proxies.recursive = conf.recursive == Some(true);
-            Ok(())
-        },
+        |cx, n| cx.main::<GeoIp2Conf>().proxies.set_recursive(n),
     ),
 ];
 
 #[derive(Default)]
 struct GeoIp2Conf {
     proxies: Proxies,
-    recursive: Option<bool>,
 }
 
 impl Conf for GeoIp2Conf {
