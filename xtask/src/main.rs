@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asan;
 mod bench;
 mod ci;
 mod directives;
@@ -59,6 +60,12 @@ const VERBS: &[Verb] = &[
         arguments: "TARGET|all [SECONDS]",
         help: "coverage-guided fuzzing; without a target lists them",
         run: fuzz::run,
+    },
+    Verb {
+        name: "asan",
+        arguments: "[PACKAGE...]",
+        help: "tests of the crates with unsafe code under AddressSanitizer (nightly)",
+        run: asan::run,
     },
     Verb {
         name: "tiers",

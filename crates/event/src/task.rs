@@ -295,23 +295,29 @@ pub(crate) fn drop_all() {
 }
 
 /// Drops a value whose drop may panic.
-fn drop_quietly<T>(value: Option<T>) {
+pub(crate) fn drop_quietly<T>(value: Option<T>) {
     if let Some(value) = value
         && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value)))
     {
         log_panic(&*panic);
-        // A panic's value that panics again when dropped is not worth the process.
-        std::mem::forget(panic);
+        // Only a value that panics again when dropped is left: it is not worth the process.
+        if panic.is::<&str>() || panic.is::<String>() {
+            drop(panic);
+        } else {
+            std::mem::forget(panic);
+        }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown kind")
 }
 
 #[cold]
 fn log_panic(panic: &(dyn std::any::Any + Send)) {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("of unknown kind");
+    let text = panic_text(panic);
     base::log!(base::log::default(), Level::Alert, None, "panic in a task: {text}");
 }
 

@@ -121,6 +121,18 @@ fn a_panic_is_the_task_s_own() {
 }
 
 #[test]
+fn what_a_panic_carries_is_dropped() {
+    each_driver(|| async {
+        let pool = Pool::new("p", 1, 10);
+        let count = Arc::new(AtomicUsize::new(0));
+        let held = Held::new(&count);
+        let bad = pool.run(move || -> u32 { std::panic::panic_any(held) });
+        assert_eq!(bad.await, Err(TaskError::Panicked("of unknown kind".into())));
+        until(|| count.load(Ordering::SeqCst) == 0).await;
+    });
+}
+
+#[test]
 fn a_queue_that_is_full_refuses() {
     each_driver(|| async {
         let (log, lines) = log::capture(Level::Error);

@@ -1,13 +1,12 @@
 //! What comes of a task: the place where the thread leaves its value and the future finds it.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::TaskError;
 use crate::remote;
-use crate::task::NO_TASK;
+use crate::task::{NO_TASK, drop_quietly, panic_text};
 
 pub(super) struct Outcome<T> {
     state: Mutex<State<T>>,
@@ -56,9 +55,8 @@ impl<T> Outcome<T> {
     pub(super) fn fill(&self, task: impl FnOnce() -> T) -> Notice {
         // A task that panicked is gone with all that it owned; nobody sees it half done.
         let value = catch_unwind(AssertUnwindSafe(task)).map_err(|panic| {
-            let text = text_of(&*panic);
-            // A panic's value may panic again when dropped.
-            std::mem::forget(panic);
+            let text = panic_text(&*panic).to_owned();
+            drop_quietly(Some(panic));
             TaskError::Panicked(text)
         });
         let before = {
@@ -72,7 +70,7 @@ impl<T> Outcome<T> {
             Ok(State::Open(Some(waker))) => Notice::Task(waker),
             Ok(_) => Notice::Nobody,
             Err(unwanted) => {
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(unwanted)));
+                drop_quietly(Some(unwanted));
                 Notice::Loop(self.loop_id)
             }
         }
@@ -102,11 +100,4 @@ impl<T> Outcome<T> {
             _ => None,
         }
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("of unknown kind")
-        .to_owned()
 }
