@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 
@@ -332,16 +332,23 @@ pub fn new_folder() -> Outcome<PathBuf> {
 pub fn write_files(prefix: &Path) -> Outcome {
     for (name, len) in [("1k.txt", 1 << 10), ("100k.bin", 100 << 10), ("1m.bin", 1 << 20)] {
         let bytes: Vec<u8> = b"0123456789abcdef".iter().copied().cycle().take(len).collect();
-        let path = prefix.join("site").join(name);
-        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        write_old(&prefix.join("site").join(name), &bytes)?;
     }
     let text = TEXTS.concat().into_bytes();
     let text: Vec<u8> = text.iter().copied().cycle().take(100 << 10).collect();
     for (name, bytes) in [("text.html", text), ("1k.json", json(1 << 10))] {
-        let path = prefix.join("site").join(name);
-        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        write_old(&prefix.join("site").join(name), &bytes)?;
     }
     Ok(())
+}
+
+/// A file that was changed a while ago: one that has just been changed may change again within the
+/// same tick of its clock, and no server keeps what it read of it.
+fn write_old(path: &Path, bytes: &[u8]) -> Outcome {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let mut file = fs::File::create(path).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).map_err(failed)
 }
 
 /// What a service answers with: a list of records.

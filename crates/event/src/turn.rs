@@ -138,13 +138,6 @@ impl Inner {
         (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(max)
     }
 
-    /// Asks the driver to give up what is to be given up.
-    pub(crate) fn cancel_flights(&mut self) {
-        for slot in self.core.slots.take_cancels() {
-            self.driver.cancel(slot);
-        }
-    }
-
     /// Applies what a wait brought, and what the time has; returns what is to be logged.
     fn apply_turn(&mut self) -> Vec<io::Error> {
         let Inner { core, driver } = self;

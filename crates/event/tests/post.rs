@@ -1,11 +1,12 @@
 //! Sends that are left to the driver: they keep their order, end with their deadline, and outlive
 //! the socket's owner.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{each_driver, pair};
+use event::testing::{each_driver, pair, real_drivers};
 use event::{Deadline, DriverKind, Loop, Options, Sock};
 use mem::Chain;
 
@@ -89,6 +90,59 @@ fn what_is_posted_keeps_its_order_and_comes_before_the_end() {
     });
 }
 
+/// Many small answers, more than the buffers of both take, to a peer that says at some moment that
+/// it sends no more, and reads late.
+async fn answer_half(before: bool) {
+    let (listener, addr) = event::testing::listen().expect("a listener");
+    let theirs = event::testing::connect(&addr).await.expect("connected");
+    let ours = listener.accept().await.expect("accepted").sock;
+    if before {
+        theirs.shutdown_write().expect("shut down");
+        ours.readable(LONG).await.expect("readable");
+    }
+    let (len, count) = (16_000, 1000);
+    let done = Rc::new(Cell::new((0, false)));
+    let count_here = done.clone();
+    event::spawn(async move {
+        event::sleep(60).await;
+        if !before {
+            theirs.shutdown_write().expect("shut down");
+        }
+        event::sleep(60).await;
+        loop {
+            let page = theirs.recv(0, LONG).await.expect("received");
+            count_here.set((count_here.get().0 + page.len(), page.is_empty()));
+            if page.is_empty() {
+                return;
+            }
+        }
+    });
+    for _ in 0..count {
+        let mut chain = chain(&vec![b'.'; len]);
+        if !ours.post(&mut chain, LONG) {
+            ours.send(&mut chain, LONG).await.expect("sent");
+        }
+    }
+    drop(ours);
+    while !done.get().1 {
+        event::sleep(5).await;
+    }
+    assert_eq!(done.get().0, len * count);
+}
+
+#[test]
+fn answers_to_a_peer_that_sends_no_more_are_not_cut() {
+    // It is the kernel's buffers that fill.
+    for driver in real_drivers() {
+        let mut event_loop = Loop::new(Options { driver, ..Options::default() }).expect("a loop");
+        let ran = event_loop.block_on(async {
+            answer_half(true).await;
+            answer_half(false).await;
+        });
+        assert!(ran.is_ok(), "on {driver:?}: {ran:?}");
+    }
+}
+
 /// Posts until a send is on its way that the peer, which does not read, leaves no room for.
 async fn fill(sock: &Sock, deadline: Deadline) -> bool {
     let piece = vec![b'.'; 16_000];
@@ -107,29 +161,42 @@ async fn fill(sock: &Sock, deadline: Deadline) -> bool {
     unreachable!("no socket takes all of that")
 }
 
+/// `half`: the peer says that it sends no more, so that the kernel does not wait for room.
+async fn outlast(half: bool) {
+    let (ours, theirs) = pair().expect("a pair");
+    if !fill(&ours, Deadline::in_ms(400)).await {
+        // A driver that takes no posts.
+        return;
+    }
+    if half {
+        theirs.shutdown_write().expect("shut down");
+        ours.readable(Deadline::in_ms(5000)).await.expect("readable");
+    }
+    let error = ours.send(&mut chain(b"behind"), Deadline::in_ms(20)).await.expect_err("full");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // Whoever is parked wakes, and finds the connection broken for both directions.
+    while event::posted() > 0 {
+        assert!(half || ours.try_recv().is_ok_and(|page| page.is_none()));
+        match half {
+            true => event::sleep(5).await,
+            false => ours.readable(Deadline::in_ms(5000)).await.expect("readable"),
+        }
+    }
+    assert!(ours.peer_closed());
+    let error = ours.recv(1, LONG).await.expect_err("broken");
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    assert!(ours.send(&mut chain(b"x"), LONG).await.is_err());
+    assert!(!ours.post(&mut chain(b"x"), LONG));
+    drop((ours, theirs));
+    event::sleep(500).await;
+    assert_eq!((event::stats().waiting, event::connections_in_use()), (0, 0));
+}
+
 #[test]
 fn what_the_peer_does_not_take_ends_with_its_deadline() {
     each_driver(|| async {
-        let (ours, theirs) = pair().expect("a pair");
-        if !fill(&ours, Deadline::in_ms(400)).await {
-            // A driver that takes no posts.
-            return;
-        }
-        let error = ours.send(&mut chain(b"behind"), Deadline::in_ms(20)).await.expect_err("full");
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        // Whoever is parked wakes, and finds the connection broken for both directions.
-        while !ours.peer_closed() {
-            assert!(ours.try_recv().is_ok_and(|page| page.is_none()));
-            ours.readable(Deadline::in_ms(5000)).await.expect("readable");
-        }
-        let error = ours.recv(1, LONG).await.expect_err("broken");
-        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
-        assert!(ours.send(&mut chain(b"x"), LONG).await.is_err());
-        assert!(!ours.post(&mut chain(b"x"), LONG));
-        assert_eq!(event::posted(), 0);
-        drop((ours, theirs));
-        event::sleep(500).await;
-        assert_eq!((event::stats().waiting, event::connections_in_use()), (0, 0));
+        outlast(false).await;
+        outlast(true).await;
     });
 }
 

@@ -295,7 +295,15 @@ impl Driver {
         }
     }
 
-    /// The same for an operation that is no socket's.
+    /// Watches for room for a posted send: see [`Core::room_for_posts`].
+    pub(crate) fn watch_room(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+        match self {
+            Driver::Uring(uring) => uring.watch_room(key, fd),
+            _ => core.room_for_posts(key),
+        }
+    }
+
+    /// Takes on an operation that is no socket's.
     pub(crate) fn start_plain(&mut self, core: &mut Core, slot: u32) {
         match self {
             Driver::Uring(uring) => uring.start_plain(core, slot),

@@ -68,6 +68,10 @@ pub(crate) struct Flights {
     remains: Vec<Op>,
     /// Posted sends that have landed short, and are to go on.
     short: Vec<u32>,
+    /// Posted sends for which there was no room, and which the kernel does not wait for.
+    full: Vec<u32>,
+    /// The same, once their sockets are watched for room.
+    blocked: Vec<u32>,
     /// Sockets whose last posted send has landed, and on which nothing is to be sent any more.
     ended: Vec<(SockKey, RawFd)>,
     /// Posted sends that have not landed.
@@ -168,9 +172,13 @@ impl Core {
         let mut ready = bits::WRITE;
         // The socket may have closed behind its last send.
         if let Some(entry) = self.socks.get(key) {
-            if !whole && matches!(result, Ok(1..)) {
-                self.flights.short.push(slot);
-                return;
+            match &result {
+                Ok(1..) if !whole => return self.flights.short.push(slot),
+                // The peer sends no more: then the kernel does not wait for long.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.flights.full.push(slot);
+                }
+                _ => (),
             }
             entry.flights = entry.flights.saturating_sub(1);
             if !whole {
@@ -187,9 +195,33 @@ impl Core {
             self.flights.discard(slot);
         }
     }
+
+    /// A socket that was watched has room.
+    pub(crate) fn room_for_posts(&mut self, key: SockKey) {
+        let Flights { list, blocked, short, .. } = &mut self.flights;
+        let of_it = |slot: &mut u32| matches!(list.get(*slot as usize), Some(Some(flight)) if flight.sock == key);
+        short.extend(blocked.extract_if(.., of_it));
+    }
 }
 
 impl Inner {
+    /// Asks the driver to give up what is to be given up.
+    pub(crate) fn cancel_flights(&mut self) {
+        let Inner { core, driver } = self;
+        for slot in core.slots.take_cancels() {
+            let Flights { full, blocked, .. } = &mut core.flights;
+            // What waits for room is not with the driver.
+            match full.iter().chain(&*blocked).any(|&waiting| waiting == slot) {
+                true => {
+                    full.retain(|&waiting| waiting != slot);
+                    blocked.retain(|&waiting| waiting != slot);
+                    core.land_post(slot, Err(Errno::CANCELED.into()));
+                }
+                false => driver.cancel(slot),
+            }
+        }
+    }
+
     /// Leaves the sending of `chain`, which has so many bytes, to the driver. There is no other
     /// posted send of the socket.
     pub(crate) fn post(&mut self, sock: &Registered, chain: Chain, len: u32, deadline: Deadline) {
@@ -218,6 +250,15 @@ impl Inner {
             } else {
                 core.land_post(slot, Ok(0));
             }
+        }
+        while let Some(slot) = core.flights.full.pop() {
+            let Some(Flight { op: Op::Post { fd, .. }, sock, .. }) = core.flights.get(slot) else {
+                continue;
+            };
+            let (fd, key) = (*fd, *sock);
+            core.flights.blocked.push(slot);
+            // SAFETY: as above; a socket keeps its entry while it has flights.
+            driver.watch_room(core, key, unsafe { BorrowedFd::borrow_raw(fd) });
         }
         while let Some((key, fd)) = core.flights.ended.pop() {
             if core.socks.get(key).is_some() {

@@ -331,7 +331,12 @@ impl Sock {
     pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
         with(|inner| {
             let len = chain.len();
-            let free = inner.core.socks.get(self.0.key).is_some_and(|entry| entry.out == 0);
+            // Once the peer sends no more, the kernel waits for room with a thread, if at all.
+            let free = inner
+                .core
+                .socks
+                .get(self.0.key)
+                .is_some_and(|entry| entry.out == 0 && entry.bits & bits::PEER_CLOSED == 0);
             let fits = 1..=POST_MAX as u64;
             let posts = free
                 && fits.contains(&len)

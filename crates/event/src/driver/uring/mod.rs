@@ -237,6 +237,12 @@ impl Uring {
         }
     }
 
+    /// Reports when there is room for what was posted. A poll that is there already will: a send
+    /// that finds no room sees to that.
+    pub(super) fn watch_room(&mut self, key: SockKey, fd: BorrowedFd<'_>) {
+        self.arm_poll(key, fd.as_raw_fd(), state::POLL_WRITE);
+    }
+
     fn arm_poll(&mut self, key: SockKey, fd: RawFd, which: u16) {
         let Some(own) = self.owns.get(key) else { return };
         if own.state & which != 0 {
@@ -536,8 +542,12 @@ impl Uring {
             // Whichever operation comes next learns what is wrong.
             Err(_) => bits::READ | bits::WRITE,
         };
-        if which == state::POLL_WRITE && ready & bits::WRITE == 0 && !done.goes_on() {
-            self.watch_writes(core, key);
+        if which == state::POLL_WRITE {
+            match ready & bits::WRITE {
+                0 if !done.goes_on() => self.watch_writes(core, key),
+                0 => (),
+                _ => core.room_for_posts(key),
+            }
         }
         core.apply(key, ready);
     }
@@ -545,7 +555,10 @@ impl Uring {
     /// The peer sends no more: every poll ends with that at once, whatever it is for. One that goes
     /// on tells it a single time, and then, until the socket closes, whenever there is room again.
     fn watch_writes(&mut self, core: &mut Core, key: SockKey) {
-        let waits = core.socks.get(key).is_some_and(|entry| entry.writer != NONE);
+        let waits = core
+            .socks
+            .get(key)
+            .is_some_and(|entry| entry.writer != NONE || entry.out & out::POSTED != 0);
         let Some(own) = self.owns.get(key).filter(|_| waits) else { return };
         own.state |= state::POLL_WRITE;
         let (fd, flags) = (types::Fd(own.fd), u32::from(PollFlags::OUT.bits()));
