@@ -199,8 +199,8 @@ impl Core {
     /// A socket that was watched has room.
     pub(crate) fn room_for_posts(&mut self, key: SockKey) {
         let Flights { list, blocked, short, .. } = &mut self.flights;
-        let of_it = |slot: &mut u32| matches!(list.get(*slot as usize), Some(Some(flight)) if flight.sock == key);
-        short.extend(blocked.extract_if(.., of_it));
+        let sock = |slot: u32| list.get(slot as usize).and_then(Option::as_ref).map(|f| f.sock);
+        short.extend(blocked.extract_if(.., |slot| sock(*slot) == Some(key)));
     }
 }
 
