@@ -225,6 +225,12 @@ pub fn read_cached_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usi
     Ok(rustix::io::preadv2(fd, &mut one, pos, rustix::io::ReadWriteFlags::NOWAIT)?)
 }
 
+/// Sets the blocks of the first `len` bytes aside, so that writing them later does not fail for
+/// want of room; the length of the file stays. `Unsupported` where the file system cannot.
+pub fn reserve(fd: impl AsFd, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len)?)
+}
+
 /// Writes at `pos`.
 pub fn write_at(fd: impl AsFd, buf: &[u8], pos: u64) -> io::Result<usize> {
     Ok(rustix::io::pwrite(fd, buf, pos)?)

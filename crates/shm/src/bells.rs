@@ -84,6 +84,13 @@ impl Bells {
         }
     }
 
+    /// Rings the bell of one process, whether it waits for anything or not.
+    pub fn ring_one(&self, slot: usize) {
+        if let Some(fd) = self.fds.borrow().get(slot) {
+            os::fd::eventfd_notify(fd);
+        }
+    }
+
     /// Rings the bells of all processes that want it but the one of slot `me`.
     pub fn ring(&self, me: usize) {
         let fds = self.fds.borrow();
@@ -118,6 +125,8 @@ mod tests {
         bells.ring(0);
         assert_eq!((heard(&one), heard(&two)), (1, 0));
         bells.ring(0);
+        bells.ring_one(2);
+        assert_eq!((heard(&one), heard(&two)), (0, 1));
         let again = bells.hear(1).unwrap().unwrap();
         assert_eq!(heard(&again), 0);
         bells.ring(0);

@@ -54,10 +54,21 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/upstream/saved.rs", &["write"], "in a thread"),
     (
         "http/src/cache/store.rs",
-        &["drop", "create", "write", "place", "copy", "make_parent", "delete", "rewrite_header"],
+        &[
+            "drop",
+            "create",
+            "reserve",
+            "write",
+            "place",
+            "copy",
+            "make_parent",
+            "delete",
+            "rewrite_header",
+        ],
         "in a thread, or `aio` is off",
     ),
     ("http/src/cache/fill.rs", &["commit"], "in a thread, or `aio` is off"),
+    ("http/src/cache/follow.rs", &["open", "header_of"], "in a thread, or `aio` is off"),
     (
         "http/src/cache/loader.rs",
         &["take", "folder", "is_left_behind", "files"],

@@ -11,6 +11,10 @@
 //!                 └──── readers ──┘
 //! ```
 //!
+//! Requests of other workers read the file as it grows ([`super::streams`]). It is made early and
+//! written piece by piece where one of them waits; the room for all of it is set aside before, so
+//! that a disk that fills does not cut them off. A response whose length is not known is not shown.
+//!
 //! Where the file cannot be written the response goes on without it: then the upstream is read no
 //! faster than the slowest reader reads.
 
@@ -29,9 +33,9 @@ use mem::{Chain, FileHandle};
 use os::file::FileMeta;
 
 use super::faults::Cause;
-use super::format::Header;
+use super::format::{Header, UNFINISHED};
 use super::key::Hash;
-use super::keys::Hold;
+use super::keys::{Hold, Showing};
 use super::store::{self, Making, Temp};
 use super::zone::Cache;
 use crate::output::{BodySource, Broken, NextPiece};
@@ -61,6 +65,10 @@ pub(crate) struct Fill {
     moved: Notify,
     /// A reader took something, or went.
     taken: Notify,
+    /// For requests of other workers; `None` where they are to wait for the end.
+    showing: Option<Showing>,
+    /// One of them began to wait.
+    asked: Notify,
 }
 
 #[derive(Default)]
@@ -164,6 +172,8 @@ pub(crate) struct Plan {
     pub hold: Option<Hold>,
     pub temp: Temp,
     pub pool: Option<Pool>,
+    /// The length of the body, where the upstream told it.
+    pub length: Option<u64>,
     /// Keeps the worker from leaving before the end.
     #[expect(dead_code, reason = "kept for its drop")]
     pub stay: crate::conn::Hold,
@@ -174,12 +184,17 @@ impl Fill {
     /// it gave already.
     pub fn start(plan: Plan, source: Source) -> Rc<Fill> {
         let body_start = plan.header.body_start() as u64;
+        let is_here = source.has_ended();
+        let shows = plan.hold.is_some() && plan.length.is_some() && !is_here;
+        let showing = || Showing::new(&plan.cache.keys, &plan.hash);
         let fill = Rc::new(Fill {
             header: plan.header.clone(),
             body_start,
             state: RefCell::default(),
             moved: Notify::new(),
             taken: Notify::new(),
+            showing: shows.then(showing).flatten(),
+            asked: Notify::new(),
         });
         plan.cache.fills.borrow_mut().insert(plan.hash, fill.clone());
         let mut work = Work {
@@ -198,8 +213,29 @@ impl Fill {
         if source.has_ended() {
             work.ended(&mut source);
         }
+        // Requests of this worker that waited for the head read along from here.
+        work.plan.cache.waiters.wake(&work.plan.hash);
         event::spawn(work.run(source));
         fill
+    }
+
+    /// Another process rang: maybe one of its requests waits for this response.
+    pub fn asked_for(&self) {
+        if self.is_wanted() {
+            self.asked.notify_all();
+        }
+    }
+
+    /// Whether a request of another process waits for it, and is to get it as it comes.
+    fn is_wanted(&self) -> bool {
+        self.showing.as_ref().is_some_and(Showing::is_wanted)
+    }
+
+    /// Others are told how much there is for them, if anything.
+    fn show(&self, making: &Making) {
+        if let Some(showing) = &self.showing {
+            showing.progress(making.number(), self.state.borrow().written);
+        }
     }
 
     /// What is to be kept of the response, but for the length of its body.
@@ -233,8 +269,17 @@ impl Fill {
     }
 }
 
-/// A write in a thread: the file, and how many bytes of the body are in it then.
-type Writing = Pin<Box<dyn Future<Output = io::Result<Result<(Making, u64), FileError>>>>>;
+/// What a write in a thread came to.
+struct Written {
+    making: Making,
+    /// How many bytes of the body are in the file.
+    total: u64,
+    /// Others may read it.
+    is_shown: bool,
+}
+
+/// A write in a thread.
+type Writing = Pin<Box<dyn Future<Output = io::Result<Result<Written, FileError>>>>>;
 
 /// The task that fills.
 struct Work {
@@ -250,14 +295,16 @@ struct Work {
 /// What the task waits for.
 enum Came {
     Piece(Result<Option<Chain>, Fail>),
-    Written(io::Result<Result<(Making, u64), FileError>>),
+    Written(io::Result<Result<Written, FileError>>),
+    /// Somebody of another process waits for it.
+    Asked,
 }
 
 impl Work {
     async fn run(mut self, mut source: Source) {
         let mut over = self.fill.state.borrow().ended;
         while !over {
-            self.write(WRITE);
+            self.write(if self.fill.is_wanted() { 1 } else { WRITE });
             if self.is_too_far_ahead() {
                 if self.writing.is_some() {
                     self.written_once().await;
@@ -271,6 +318,7 @@ impl Work {
             }
             match self.next(&mut source).await {
                 Came::Written(done) => self.written(done),
+                Came::Asked => {}
                 Came::Piece(Ok(Some(piece))) => {
                     self.fill.state.borrow_mut().fresh += source.take_fresh();
                     self.received(piece);
@@ -290,6 +338,11 @@ impl Work {
             self.written_once().await;
         }
         if over && self.storing {
+            if self.fill.showing.as_ref().is_some_and(Showing::is_shown) {
+                // Who reads the file has the last bytes before it has its place.
+                self.write(1);
+                self.written_once().await;
+            }
             self.commit().await;
         }
         self.done();
@@ -335,6 +388,9 @@ impl Work {
     /// The next piece, or the end of the write that is under way.
     async fn next(&mut self, source: &mut Source) -> Came {
         let mut piece = pin!(source.pump(WRITE));
+        let is_shown = self.fill.showing.is_none() || self.fill.is_wanted();
+        let asked = (!is_shown).then(|| self.fill.asked.notified());
+        let mut asked = pin!(asked);
         let writing = &mut self.writing;
         std::future::poll_fn(|cx| {
             if let Some(task) = writing
@@ -342,6 +398,11 @@ impl Work {
             {
                 *writing = None;
                 return Poll::Ready(Came::Written(done));
+            }
+            if let Some(asked) = asked.as_mut().as_pin_mut()
+                && asked.poll(cx).is_ready()
+            {
+                return Poll::Ready(Came::Asked);
             }
             piece.as_mut().poll(cx).map(Came::Piece)
         })
@@ -368,27 +429,43 @@ impl Work {
         let (temp, path) = (self.plan.temp.clone(), self.path.clone());
         let (making, start) = (self.making.take(), self.fill.body_start);
         let pool = self.plan.pool.clone();
+        let showing = self.fill.showing.as_ref().filter(|s| s.is_wanted());
+        let was_shown = showing.is_some_and(Showing::is_shown);
+        let begin = showing.filter(|s| !s.is_shown()).and(self.plan.length).map(|length| {
+            let header = Header { body_len: UNFINISHED, ..self.plan.header.clone() };
+            (header.encode(), start.saturating_add(length))
+        });
         self.writing = Some(Box::pin(async move {
             store::elsewhere(pool.as_ref(), move || {
                 let making = match making {
                     Some(making) => making,
                     None => Making::create(&temp, &path)?,
                 };
+                let mut is_shown = was_shown;
+                if let Some((header, len)) = begin
+                    && making.reserve(len)?
+                {
+                    making.write(&[Bytes::from(header)], 0)?;
+                    is_shown = true;
+                }
                 making.write(&pieces, start + at)?;
-                Ok((making, total))
+                Ok(Written { making, total, is_shown })
             })
             .await
         }));
     }
 
-    fn written(&mut self, done: io::Result<Result<(Making, u64), FileError>>) {
+    fn written(&mut self, done: io::Result<Result<Written, FileError>>) {
         match done {
-            Ok(Ok((making, written))) => {
+            Ok(Ok(Written { making, total: written, is_shown })) => {
                 let mut state = self.fill.state.borrow_mut();
                 state.file = Some(making.handle().clone());
                 state.written = written;
                 state.trim(true);
                 drop(state);
+                if is_shown {
+                    self.fill.show(&making);
+                }
                 self.making = Some(making);
             }
             Ok(Err(e)) => self.failed(Cause::Write, format_args!("{e}")),
@@ -400,6 +477,7 @@ impl Work {
     #[cold]
     fn failed(&mut self, cause: Cause, message: std::fmt::Arguments<'_>) {
         self.storing = false;
+        self.not_shown();
         self.plan.cache.tell(cause, message);
     }
 
@@ -444,6 +522,13 @@ impl Work {
         }
     }
 
+    /// Those of other processes get no more than they have.
+    fn not_shown(&self) {
+        if let Some(showing) = &self.fill.showing {
+            showing.end();
+        }
+    }
+
     fn placed(&mut self, meta: &FileMeta, free: Option<u64>) {
         let Plan { cache, hash, pool, .. } = &self.plan;
         let mut evicted = Vec::new();
@@ -469,6 +554,7 @@ impl Work {
         state.over = true;
         drop(state);
         self.fill.moved.notify_all();
+        self.not_shown();
         self.plan.hold = None;
     }
 }

@@ -30,6 +30,9 @@ const HEADER_MAX: usize = 4 << 20;
 /// Flag: the response had no head (HTTP/0.9).
 const NO_HEAD: u32 = 1;
 
+/// The length of a body that is still being written: such a file has not its name yet.
+pub(crate) const UNFINISHED: u64 = u64::MAX;
+
 /// Smallest file that may be one of ours.
 pub(crate) const FILE_MIN: u64 = (FIXED + KEY_MARK.len() + 1) as u64;
 

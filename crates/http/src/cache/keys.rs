@@ -20,6 +20,7 @@ use base::time::{now_ms, unix_secs};
 use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Table, Zone, ZoneState};
 
 use super::key::{Hash, Layout};
+use super::streams::{self, Streams};
 
 /// There is a file.
 const THERE: u8 = 1;
@@ -129,6 +130,8 @@ pub(crate) struct Keys {
     counts: [Counters; COUNTS / 8],
     journal: Journal,
     bells: Rc<Bells>,
+    /// Responses on their way that workers show one another.
+    pub streams: Streams,
     /// Where the files are.
     pub layout: Layout,
     /// This process's slot.
@@ -229,6 +232,7 @@ impl Keys {
             words: Zone::anonymous(64)?,
             counts: [Counters::new(slots)?, Counters::new(slots)?],
             journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
+            streams: Streams::new(connections)?,
             bells,
             layout,
             slot: Cell::new(0),
@@ -280,8 +284,11 @@ impl Keys {
     /// A request of this process begins to wait for what another process may do. Whether it will
     /// be told.
     pub fn begins_waiting(&self) -> bool {
-        self.waiting.set(self.waiting.get() + 1);
-        self.bells.listen(self.slot.get(), true);
+        let before = self.waiting.get();
+        self.waiting.set(before + 1);
+        if before == 0 {
+            self.bells.listen(self.slot.get(), true);
+        }
         self.bells.has(self.slot.get())
     }
 
@@ -521,6 +528,24 @@ impl Keys {
         node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
+    /// Whether somebody of another process waits for a key.
+    pub fn is_awaited(&self, hash: &Hash) -> bool {
+        let t = self.lock();
+        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
+        node.is_some_and(|node| node.has(AWAITED))
+    }
+
+    /// A response of that key that another process fetches, and shows or could show.
+    pub fn on_its_way(&self, hash: &Hash) -> Option<streams::Found> {
+        self.streams.find(hash).filter(|found| found.owner != self.slot.get())
+    }
+
+    /// Asks the process that fetches a response to show it.
+    pub fn want(&self, found: &streams::Found) {
+        self.streams.want(found.id);
+        self.bells.ring_one(found.owner);
+    }
+
     /// The file of a key is in its place. Gives its version; `None` where the zone has no room for
     /// it, and the file is to be deleted.
     pub fn stored(
@@ -666,6 +691,65 @@ impl Hold {
     }
 }
 
+/// A response that this process fetches, as others see it.
+pub(crate) struct Showing {
+    keys: Rc<Keys>,
+    id: streams::Id,
+    pid: u32,
+    /// Others may read it.
+    shown: Cell<bool>,
+    over: Cell<bool>,
+}
+
+impl Showing {
+    /// Makes it known that a response is on its way; `None` where there is no room to do so.
+    pub fn new(keys: &Rc<Keys>, hash: &Hash) -> Option<Showing> {
+        let pid = std::process::id();
+        let id = keys.streams.claim(hash, pid, keys.slot.get())?;
+        // Who comes after this finds the response; who came before left a mark with the key.
+        if keys.is_awaited(hash) {
+            keys.streams.want(id);
+        }
+        let (shown, over) = (Cell::new(false), Cell::new(false));
+        Some(Showing { keys: keys.clone(), id, pid, shown, over })
+    }
+
+    /// Whether somebody of another process waits for it.
+    pub fn is_wanted(&self) -> bool {
+        !self.over.get() && self.keys.streams.is_wanted(self.id)
+    }
+
+    /// Whether others may read it.
+    pub fn is_shown(&self) -> bool {
+        self.shown.get()
+    }
+
+    /// So much of the body is in the file of that number.
+    pub fn progress(&self, number: u32, written: u64) {
+        match self.shown.replace(true) {
+            false => self.keys.streams.show(self.id, self.pid, number, written),
+            true => self.keys.streams.progress(self.id, written),
+        }
+        self.keys.bells.ring(self.keys.slot.get());
+    }
+
+    /// It is over.
+    pub fn end(&self) {
+        if !self.over.replace(true) {
+            self.keys.streams.end(self.id, self.pid);
+            if self.shown.get() {
+                self.keys.bells.ring(self.keys.slot.get());
+            }
+        }
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         self.keys.release(&self.hash, self.name, self.leave.take());
@@ -690,7 +774,11 @@ impl Keys {
 impl ZoneState for Keys {
     fn died(&self, pid: u32, slot: usize) {
         self.table.free_of(pid);
+        let shown = self.streams.died(pid);
         let held = self.journal.take(slot);
+        if shown && held.is_empty() {
+            self.bells.ring(usize::MAX);
+        }
         if !held.is_empty() {
             let mut t = self.lock();
             for entry in held {

@@ -10,6 +10,7 @@ use proto::h1::{FieldId, Method};
 use super::conf::{CacheConf, any_set};
 use super::faults::Cause;
 use super::fill;
+use super::follow::Growing;
 use super::key;
 use super::keys::{Count, Lock, Visit};
 use super::rules::range_begins_beyond;
@@ -35,6 +36,8 @@ enum Found {
     Serve(Rc<Stored>, Status),
     /// A response on its way, whose head is known.
     Join(Rc<fill::Fill>),
+    /// One that another worker fetches, and how long its body is.
+    Follow(Box<Growing>, u64),
     /// An error is kept instead of one.
     Error(u16),
     /// The upstream is to be asked.
@@ -68,7 +71,7 @@ pub(crate) async fn begin(
         return Begin::Upstream;
     }
     r.upstream_mut().cache_status = Status::Miss;
-    let verdict = match find(r, &mut t).await {
+    let verdict = match find(r, &mut t, up).await {
         Found::Serve(stored, status) => {
             set_status(r, &t, status);
             serve::stored(r, &t, &stored, up, protocol)
@@ -76,6 +79,10 @@ pub(crate) async fn begin(
         Found::Join(fill) => {
             set_status(r, &t, Status::Hit);
             serve::joined(r, &t, fill, up, protocol)
+        }
+        Found::Follow(growing, len) => {
+            set_status(r, &t, Status::Hit);
+            serve::followed(r, growing, len, up, protocol)
         }
         Found::Error(status) => {
             set_status(r, &t, Status::Hit);
@@ -137,7 +144,7 @@ fn set_status(r: &mut Request, t: &Ticket, status: Status) {
 }
 
 /// One key, or a variant of it: what there is, and who fetches it where there is nothing.
-async fn find(r: &mut Request, t: &mut Ticket) -> Found {
+async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let inactive = cache.settings.inactive;
     let mut again = false;
@@ -189,11 +196,12 @@ async fn find(r: &mut Request, t: &mut Ticket) -> Found {
         if !conf.lock || t.hold.is_some() {
             return Found::Ask;
         }
-        match lock(r, t, &mut waited).await {
+        match lock(r, t, up, &mut waited).await {
             Locked::Ours => return Found::Ask,
             Locked::PassBy => return pass_by(t),
             Locked::Gone => return Found::Gone,
             Locked::Join(fill) => return Found::Join(fill),
+            Locked::Follow(growing, len) => return Found::Follow(growing, len),
             Locked::Again => {}
         }
     }
@@ -277,6 +285,8 @@ struct Waited {
     until_ms: Option<u64>,
     /// It did.
     over: bool,
+    /// What another worker shows and is not what is asked for.
+    declined: Option<super::streams::Id>,
 }
 
 enum Locked {
@@ -288,10 +298,12 @@ enum Locked {
     Again,
     /// It takes part in another's fetching.
     Join(Rc<fill::Fill>),
+    /// The same where another worker fetches.
+    Follow(Box<Growing>, u64),
     Gone,
 }
 
-async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
+async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -> Locked {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let mut evicted = Vec::new();
     let inactive = cache.settings.inactive;
@@ -311,6 +323,9 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
     if let Some(fill) = joinable(r, t) {
         return Locked::Join(fill);
     }
+    if let Some((growing, len)) = follow(r, t, up, waited).await {
+        return Locked::Follow(growing, len);
+    }
     let now = now_ms();
     let until = *waited.until_ms.get_or_insert_with(|| {
         cache.keys.count(Count::Waits as usize);
@@ -318,7 +333,12 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
     });
     let ms = left.min(until.saturating_sub(now)).max(1);
     let hash = t.hash;
-    let wait = cache.waiters.wait(&cache.keys, &hash, ms);
+    let declined = waited.declined;
+    let is_shown = || {
+        let found = cache.keys.on_its_way(&hash);
+        found.is_some_and(|f| f.number.is_some() && Some(f.id) != declined)
+    };
+    let wait = cache.waiters.wait(&cache.keys, &hash, ms, is_shown);
     if let event::Either::Second(()) = event::race(wait, r.client_gone()).await {
         r.log(Level::Info, format_args!("client prematurely closed connection"));
         return Locked::Gone;
@@ -328,6 +348,29 @@ async fn lock(r: &mut Request, t: &mut Ticket, waited: &mut Waited) -> Locked {
         waited.over = true;
     }
     Locked::Again
+}
+
+/// A response that another worker receives and that is what the request asks for. Where it is not
+/// shown yet, that is asked for.
+async fn follow(
+    r: &mut Request,
+    t: &Ticket,
+    up: &Conf,
+    waited: &mut Waited,
+) -> Option<(Box<Growing>, u64)> {
+    let keys = &t.cache.keys;
+    let found = keys.on_its_way(&t.hash).filter(|found| waited.declined != Some(found.id))?;
+    if found.number.is_none() {
+        keys.want(&found);
+        return None;
+    }
+    let growing = Growing::open(r, t, up, &found).await;
+    let len = growing.as_ref().and_then(|g| serve::length(&g.header));
+    if len.is_none() && keys.streams.written(found.id).is_some() {
+        // It is there, and of no use to this request.
+        waited.declined = Some(found.id);
+    }
+    growing.zip(len)
 }
 
 /// A response for the same key, or the same variant of it, that this worker has received whole and

@@ -28,6 +28,7 @@
 //! | `lookup` | from a request to an answer from the cache, or to the upstream |
 //! | `serve` | a response made of what is kept |
 //! | `fill` | a response on its way from the upstream to a file and to clients at the same time |
+//! | `streams`, `follow` | a response that another worker fetches, read as it comes into its file |
 //! | `waiters` | requests that wait for another's fill, in this worker and others |
 //! | `faults` | what goes wrong, counted, and told once a minute |
 //! | `manager`, `loader` | the two processes that look after the folders |
@@ -39,6 +40,7 @@ pub mod conf;
 pub mod directives;
 mod faults;
 mod fill;
+mod follow;
 mod format;
 mod key;
 mod keys;
@@ -50,6 +52,7 @@ mod manager;
 mod rules;
 mod serve;
 mod store;
+mod streams;
 mod ticket;
 mod waiters;
 mod zone;

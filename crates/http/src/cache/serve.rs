@@ -7,6 +7,8 @@ use bytes::Bytes;
 use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
 
 use super::fill::{Fill, Reader};
+use super::follow::{Follower, Growing};
+use super::format::Header;
 use super::rules::Rules;
 use super::store::Stored;
 use super::ticket::Ticket;
@@ -42,12 +44,7 @@ pub(crate) fn joined(
     protocol: &dyn Protocol,
 ) -> Verdict {
     let header = fill.header();
-    let mut head = ResponseHead::new();
-    if let Some(text) = &header.head
-        && !matches!(ResponseParser::new().parse(text, &mut head), ResponseStep::Done { .. })
-    {
-        return Verdict::Status(500);
-    }
+    let Some(head) = parsed(header) else { return Verdict::Status(500) };
     let len = fill.whole_len().or(head.content_length);
     r.upstream_mut().head = head;
     let (text, valid) = (header.head.clone(), header.valid);
@@ -56,6 +53,34 @@ pub(crate) fn joined(
         None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
     };
     answer(r, text, valid, len, body, up, protocol)
+}
+
+/// Serves a response that another worker fetches, as it comes.
+pub(crate) fn followed(
+    r: &mut Request,
+    growing: Box<Growing>,
+    len: u64,
+    up: &Conf,
+    protocol: &dyn Protocol,
+) -> Verdict {
+    let Some(head) = parsed(&growing.header) else { return Verdict::Status(500) };
+    r.upstream_mut().head = head;
+    let (text, valid) = (growing.header.head.clone(), growing.header.valid);
+    let body = Body::Stream(Box::new(Follower::new(growing, len)));
+    answer(r, text, valid, Some(len), body, up, protocol)
+}
+
+/// The head of a response whose body is not all there yet.
+fn parsed(header: &Header) -> Option<ResponseHead> {
+    let mut head = ResponseHead::new();
+    let Some(text) = &header.head else { return Some(head) };
+    let step = ResponseParser::new().parse(text, &mut head);
+    matches!(step, ResponseStep::Done { .. }).then_some(head)
+}
+
+/// The length of its body that it tells.
+pub(crate) fn length(header: &Header) -> Option<u64> {
+    parsed(header)?.content_length
 }
 
 /// Prepares the response; its head is parsed already.

@@ -314,12 +314,27 @@ pub(crate) enum Temp {
     Folder(TempPath),
 }
 
+impl Temp {
+    /// The name of the file of that number that is to be the one at `path`.
+    pub fn name(&self, path: &[u8], number: u32) -> PathBuf {
+        match self {
+            Temp::Folder(folder) => folder.file(number.into()),
+            Temp::Beside => {
+                let mut name = path.to_vec();
+                name.extend_from_slice(format!(".{number:010}").as_bytes());
+                as_path(&name).to_owned()
+            }
+        }
+    }
+}
+
 /// How many names are tried where others are taken.
 const TRIES: u32 = 1000;
 
 /// A file in the making; deleted when it is dropped before it has its place. For threads.
 pub(crate) struct Making {
     fd: FileHandle,
+    number: u32,
     /// `None` when it has its place.
     path: Option<PathBuf>,
 }
@@ -338,14 +353,7 @@ impl Making {
     pub fn create(temp: &Temp, path: &[u8]) -> Result<Making, FileError> {
         for _ in 0..TRIES {
             let number = next_number();
-            let name = match temp {
-                Temp::Folder(folder) => folder.file(number.into()),
-                Temp::Beside => {
-                    let mut name = path.to_vec();
-                    name.extend_from_slice(format!(".{number:010}").as_bytes());
-                    as_path(&name).to_owned()
-                }
-            };
+            let name = temp.name(path, number);
             let mut made = os::file::create_new(&name, 0o600);
             if made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
                 make_parent(&name)?;
@@ -355,7 +363,7 @@ impl Making {
                 Ok(fd) => {
                     // The lock goes with the process: a file that nobody has locked is nobody's.
                     let _ = os::file::try_lock(&fd);
-                    return Ok(Making { fd: fd.into(), path: Some(name) });
+                    return Ok(Making { fd: fd.into(), number, path: Some(name) });
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(FileError::new("open()", name, error)),
@@ -367,6 +375,20 @@ impl Making {
     /// The open file.
     pub fn handle(&self) -> &FileHandle {
         &self.fd
+    }
+
+    /// The number in its name.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Sets room for `len` bytes aside. False where the file system cannot do that.
+    pub fn reserve(&self, len: u64) -> Result<bool, FileError> {
+        match os::file::reserve(&self.fd, len) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(false),
+            Err(e) => Err(self.failed("fallocate()", e)),
+        }
     }
 
     /// Writes all of `pieces` at a place.

@@ -198,6 +198,7 @@ impl Cache {
     /// Another process rang: wakes those whose wait is over.
     pub(crate) fn rung(&self) {
         self.waiters.look(&self.keys);
+        self.fills.borrow().values().for_each(|fill| fill.asked_for());
     }
 
     /// Counts a request by what came of it.

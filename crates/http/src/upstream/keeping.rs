@@ -87,6 +87,7 @@ impl Keeping {
             hold: ticket.hold.take(),
             temp,
             pool,
+            length: head.content_length,
             stay: Hold::new(&r.main),
         })
     }
