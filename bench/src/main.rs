@@ -9,11 +9,13 @@
 mod accept;
 mod backends;
 mod blocks;
+mod cache;
 mod cached;
 mod cgroup;
 mod client;
 mod cold;
 mod differential;
+mod disk;
 mod drivers;
 mod idle;
 mod leaks;
@@ -67,6 +69,10 @@ const LOADS: &[Load] = &[
     load("proxy-1m-unbuffered", "the same without buffering", false, proxied::run),
     load("cache", "1 KB that a cache keeps, 64 connections", true, proxied::run),
     load("cache-1m", "1 MB that a cache keeps", false, proxied::run),
+    load("cache-lock", "1,000 clients on one missing key: who waits how long", false, cache::lock),
+    load("cache-disk-full", "100 clients, unique objects, a disk that fills", false, cache::full),
+    load("cache-zone-full", "the same with a zone of keys that fills", false, cache::full),
+    load("cache-kills", "200 kills during fills: what is served then", false, cache::kills),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),

@@ -10,6 +10,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
   --seconds S       length of a round (4), of mixed (60), of tunnels-reload (20)
+  --kills N         of the load with kills of a cache (200)
   --storm-seconds S length of a storm (60)
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
@@ -36,6 +37,8 @@ pub struct Options {
     pub rounds: usize,
     /// Length of a round.
     pub seconds: u32,
+    /// Kills of a cache's processes.
+    pub kills: u32,
     /// Length of a storm.
     pub storm_seconds: u32,
     /// The servers to compare, the reference first.
@@ -77,6 +80,7 @@ impl Options {
             loads: Vec::new(),
             rounds: 5,
             seconds: 4,
+            kills: 200,
             storm_seconds: 60,
             servers: Vec::new(),
             nginx: PathBuf::from("/usr/sbin/nginx"),
@@ -114,6 +118,7 @@ impl Options {
                     options.seconds = number(name, &value)?;
                     options.seconds_given = true;
                 }
+                "kills" => options.kills = number(name, &value)?,
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,

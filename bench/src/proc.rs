@@ -96,6 +96,18 @@ pub fn is_there(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
+/// Whether the process runs: one that waits to be reaped does not.
+pub fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// What it calls itself.
+pub fn title(pid: u32) -> String {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&text).replace('\0', " ")
+}
+
 /// Signals a process; one that is gone is no error.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {

@@ -143,34 +143,28 @@ impl Server {
         if setup.root.is_none() {
             write_files(&prefix)?;
         }
-        let binary = kind.binary(options);
-        let mut command = Command::new("sh");
-        // The shell joins the groups, and the server takes its place.
-        command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
-        command.args(["taskset", "-c", setup.cpus]).arg(binary);
         if kind.is_real() {
             write_config(&prefix, kind, port, setup)?;
-            let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
-            command.arg("-p").arg(&prefix).arg("-c").arg(prefix.join("server.conf"));
-            command.arg("-e").arg(prefix.join("error.log")).args(["-g", mode]);
-        } else {
-            command.arg(port.to_string());
-            if setup.close {
-                command.arg("close");
-            }
         }
-        let output = fs::File::create(prefix.join("output.txt")).map_err(|e| e.to_string())?;
         let began = Instant::now();
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(output)
-            .spawn()
-            .map_err(|e| format!("sh: {e}"))?;
+        let child = spawn(options, kind, &prefix, port, setup)?;
         let mut server = Self { kind, port, prefix, child, daemon: setup.daemon };
         let host = block_name(setup.blocks);
         server.wait_for_answer(&host, setup.generation, Duration::from_micros(500))?;
         Ok((server, began.elapsed()))
+    }
+
+    /// Kills what is left of it, and starts it again.
+    pub fn start_again(&mut self, options: &Options, setup: &Setup) -> Outcome {
+        let pids = self.all_pids();
+        pids.iter().for_each(|&pid| proc::signal(pid, Signal::KILL));
+        let _ = self.child.wait();
+        let began = Instant::now();
+        while pids.iter().any(|&pid| proc::is_running(pid)) && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.child = spawn(options, self.kind, &self.prefix, self.port, setup)?;
+        self.wait_for_answer("localhost", setup.generation, Duration::from_millis(1))
     }
 
     /// Writes another configuration, for the next reload.
@@ -287,6 +281,27 @@ impl Drop for Server {
         self.stop();
         let _ = fs::remove_dir_all(&self.prefix);
     }
+}
+
+/// Starts its program, whose configuration is written.
+fn spawn(options: &Options, kind: Kind, prefix: &Path, port: u16, setup: &Setup) -> Outcome<Child> {
+    let mut command = Command::new("sh");
+    // The shell joins the groups, and the server takes its place.
+    command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
+    command.args(["taskset", "-c", setup.cpus]).arg(kind.binary(options));
+    if kind.is_real() {
+        let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
+        command.arg("-p").arg(prefix).arg("-c").arg(prefix.join("server.conf"));
+        command.arg("-e").arg(prefix.join("error.log")).args(["-g", mode]);
+    } else {
+        command.arg(port.to_string());
+        if setup.close {
+            command.arg("close");
+        }
+    }
+    let output = fs::File::create(prefix.join("output.txt")).map_err(|e| e.to_string())?;
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
+    spawned.map_err(|e| format!("sh: {e}"))
 }
 
 /// The name of the `server` block number `n`; 0 is the first one, which has none.

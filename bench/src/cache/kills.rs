@@ -1,0 +1,220 @@
+//! `cache-kills`: workers, manager and master are killed at random moments, while responses are on
+//! their way into the cache. Whatever is served then has to be one fetch of the object asked for,
+//! whole: each answer tells line by line what it is ([`super::origin`]).
+//!
+//! Answers that break off with their connection are what a kill does, and are counted. An answer
+//! that ends as if it were whole, and is not, fails the run; so does any failure afterwards.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::origin::{Manner, Origin, is_body};
+use super::{Answer, Client, Lost, setup};
+use crate::differential::rng::Rng;
+use crate::options::Options;
+use crate::server::{Kind, Server, Setup};
+use crate::{Outcome, proc, server};
+
+const CLIENTS: u64 = 20;
+const OBJECTS: usize = 300;
+const MANNER: Manner = Manner {
+    delay: Duration::from_millis(1),
+    piece: 40_000,
+    pause: Duration::from_millis(2),
+    max_age: 2,
+    chunked: true,
+    len: |object, fetch| match (object * 7 + fetch) % 5 {
+        0 => 500,
+        1 => 5_000,
+        2 => 60_000,
+        3 => 300_000,
+        _ => 1_200_000,
+    },
+};
+
+const DIRECTIVES: &str = "proxy_http_version 1.1; proxy_cache_lock on;
+            proxy_cache_use_stale updating error; proxy_cache_background_update on;
+            proxy_cache_revalidate on;";
+
+#[derive(Default)]
+struct Counts {
+    whole: AtomicU64,
+    hits: AtomicU64,
+    /// Broken off, or not answered, by a kill.
+    broken: AtomicU64,
+    refused: AtomicU64,
+    stuck: AtomicU64,
+    wrong: AtomicU64,
+}
+
+fn one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What was killed how often.
+#[derive(Default)]
+struct Kills {
+    workers: u32,
+    helpers: u32,
+    masters: u32,
+}
+
+impl Kills {
+    fn all(&self) -> u32 {
+        self.workers + self.helpers + self.masters
+    }
+}
+
+/// Runs the load against weir.
+pub fn run(options: &Options, _: &str) -> Outcome {
+    let origin = Origin::start(MANNER)?;
+    let folder = server::new_folder()?;
+    for (name, path) in [
+        ("beside", "1m max_size=40m use_temp_path=off"),
+        ("temp path, memory", "1m max_size=40m memory=4m"),
+    ] {
+        let setup = setup(2, origin.port, &folder.join("kept"), path, DIRECTIVES);
+        let ran = storm(options, &setup, name);
+        let _ = std::fs::remove_dir_all(folder.join("kept"));
+        if ran.is_err() {
+            let _ = std::fs::remove_dir_all(&folder);
+            return ran;
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+fn storm(options: &Options, setup: &Setup, name: &str) -> Outcome {
+    let (mut server, _) = Server::start(options, Kind::Weir, setup)?;
+    let (counts, over) = (Counts::default(), AtomicBool::new(false));
+    let port = server.port;
+    let kills = std::thread::scope(|scope| {
+        let (counts, over) = (&counts, &over);
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|n| scope.spawn(move || client(port, options.seed * 100 + n, over, counts)))
+            .collect();
+        let kills = kill(options, &mut server, setup);
+        over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|c| drop(c.join()));
+        kills
+    })?;
+    let of = |c: &AtomicU64| c.load(Ordering::Relaxed);
+    println!(
+        "{name}: {} kills ({} workers, {} manager or loader, {} master): {} answers whole, {} of \
+         them hits; {} broken off, {} other statuses, {} stuck, {} wrong",
+        kills.all(),
+        kills.workers,
+        kills.helpers,
+        kills.masters,
+        of(&counts.whole),
+        of(&counts.hits),
+        of(&counts.broken),
+        of(&counts.refused),
+        of(&counts.stuck),
+        of(&counts.wrong)
+    );
+    afterwards(&server)?;
+    match of(&counts.wrong) + of(&counts.stuck) + of(&counts.refused) {
+        0 => Ok(()),
+        n => Err(format!("{n} answers wrong, stuck or refused: {}", server.complaints())),
+    }
+}
+
+/// Whether an answer is one fetch of the object, whole.
+fn is_right(object: u64, answer: &Answer) -> bool {
+    let number = |name: &str| answer.field(name).and_then(|v| v.parse::<u64>().ok());
+    let (Some(fetch), Some(len)) = (number("X-Fetch"), number("X-Length")) else { return false };
+    is_body(object, fetch, &answer.body, len as usize)
+}
+
+fn client(port: u16, seed: u64, over: &AtomicBool, counts: &Counts) {
+    let mut rng = Rng::new(seed);
+    let mut client = Client::new(port);
+    while !over.load(Ordering::Relaxed) {
+        // Some are asked for often, and most now and then.
+        let most = [3, 30, OBJECTS][rng.below(3)];
+        let object = rng.below(most) as u64;
+        match client.get(&format!("/{object}")) {
+            Ok(answer) if answer.is_ok() => {
+                if is_right(object, &answer) {
+                    one(&counts.whole);
+                } else {
+                    println!("wrong: {object}, {} bytes: {}", answer.body.len(), answer.head);
+                    one(&counts.wrong);
+                }
+                if answer.field("X-Cache") == Some("HIT") {
+                    one(&counts.hits);
+                }
+            }
+            Ok(answer) => {
+                println!("refused: {}", answer.head.lines().next().unwrap_or_default());
+                one(&counts.refused);
+            }
+            Err(Lost::Stuck) => one(&counts.stuck),
+            Err(Lost::Garbage) => one(&counts.wrong),
+            Err(Lost::Cut | Lost::Unanswered) => {
+                one(&counts.broken);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Kills one process after another, and starts the server again where it was the master.
+fn kill(options: &Options, server: &mut Server, setup: &Setup) -> Outcome<Kills> {
+    let mut rng = Rng::new(options.seed);
+    let mut kills = Kills::default();
+    while kills.all() < options.kills {
+        std::thread::sleep(Duration::from_millis(30 + rng.below(200) as u64));
+        let master = server.pid();
+        if rng.below(12) == 0 {
+            proc::signal(master, Signal::KILL);
+            kills.masters += 1;
+            // Its workers serve on for a moment, without anybody who looks after them.
+            std::thread::sleep(Duration::from_millis(rng.below(100) as u64));
+            server.start_again(options, setup)?;
+            continue;
+        }
+        let children: Vec<u32> = server.pids().into_iter().filter(|&pid| pid != master).collect();
+        let is_helper = |pid: u32| proc::title(pid).contains("cache");
+        let helper = rng.below(6) == 0;
+        let of_kind: Vec<u32> =
+            children.into_iter().filter(|&pid| is_helper(pid) == helper).collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        proc::signal(of_kind[rng.below(of_kind.len())], Signal::KILL);
+        if helper {
+            kills.helpers += 1;
+        } else {
+            kills.workers += 1;
+        }
+    }
+    Ok(kills)
+}
+
+/// Nothing is killed any more: every object is asked for again and again, and each answer is right.
+fn afterwards(server: &Server) -> Outcome {
+    // The last one that was killed has a successor by then, and takes no connection with it.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut client = Client::new(server.port);
+    let (began, mut hits) = (Instant::now(), 0);
+    for round in 0..3 {
+        for object in 0..OBJECTS as u64 {
+            let lost = |what: &str| Err(format!("afterwards, round {round}, {object}: {what}"));
+            match client.get(&format!("/{object}")) {
+                Ok(answer) if answer.is_ok() && is_right(object, &answer) => {
+                    hits += u32::from(answer.field("X-Cache") == Some("HIT"));
+                }
+                Ok(answer) => return lost(&answer.head),
+                Err(_) => return lost("no answer"),
+            }
+        }
+    }
+    let secs = began.elapsed().as_secs_f64();
+    println!("afterwards: {} answers in {secs:.1} s, all right, {hits} hits", 3 * OBJECTS);
+    Ok(())
+}
