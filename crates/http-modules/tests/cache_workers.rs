@@ -6,7 +6,9 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, read_until, wait_for};
+use testkit::{
+    Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, read_until, wait_for,
+};
 
 const LEN: usize = 400_000;
 const HALF: usize = LEN / 2;
