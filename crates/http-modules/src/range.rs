@@ -140,7 +140,7 @@ fn multipart(r: &mut Request, len: u64, ranges: &[Range<u64>]) {
 }
 
 /// The pieces of a chain in a form that can be shared: ranges may overlap and come in any order.
-fn pieces(mut chain: Chain) -> Vec<Buf> {
+pub fn pieces(mut chain: Chain) -> Vec<Buf> {
     let mut pieces = Vec::new();
     while let Some(buf) = chain.pop_front() {
         pieces.push(match buf {
@@ -151,7 +151,8 @@ fn pieces(mut chain: Chain) -> Vec<Buf> {
     pieces
 }
 
-fn copy_range(pieces: &[Buf], range: Range<u64>, out: &mut Chain) {
+/// Appends a range of what lies in the pieces.
+pub fn copy_range(pieces: &[Buf], range: Range<u64>, out: &mut Chain) {
     let mut at = 0;
     for piece in pieces {
         let len = piece.len();

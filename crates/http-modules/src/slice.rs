@@ -27,6 +27,7 @@ use http::subrequest::Subrequest;
 use http::vars::VarDef;
 use mem::Chain;
 use proto::h1::FieldId;
+use proto::range::ContentRange;
 
 use crate::range::Cut;
 
@@ -129,56 +130,7 @@ fn start(r: &Request) -> u64 {
     if r.header(FieldId::IfRange).is_some() {
         return 0;
     }
-    r.header(FieldId::Range).and_then(start_of_range).unwrap_or(0)
-}
-
-fn start_of_range(value: &[u8]) -> Option<u64> {
-    let (unit, ranges) = value.split_at_checked(6)?;
-    if !unit.eq_ignore_ascii_case(b"bytes=") || ranges.contains(&b',') {
-        return None;
-    }
-    number(spaces(ranges)).map(|(start, _)| start)
-}
-
-fn spaces(text: &[u8]) -> &[u8] {
-    let len = text.iter().take_while(|b| **b == b' ').count();
-    &text[len..]
-}
-
-/// A number at the start of a text (up to what lengths of files may be), and what follows.
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let len = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let (digits, rest) = text.split_at(len);
-    let value = base::ascii::parse_u64(digits).filter(|n| *n <= i64::MAX as u64)?;
-    Some((value, rest))
-}
-
-/// `Content-Range: bytes START-LAST/LENGTH`
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct ContentRange {
-    start: u64,
-    end: u64,
-    /// `None`: the sender does not know it.
-    length: Option<u64>,
-}
-
-impl ContentRange {
-    fn parse(value: &[u8]) -> Option<ContentRange> {
-        let symbol = |text: &'_ [u8], symbol: u8| match spaces(text) {
-            [first, ..] if *first == symbol => Some(text.len() - spaces(text).len() + 1),
-            _ => None,
-        };
-        let (start, rest) = number(spaces(value.strip_prefix(b"bytes ")?))?;
-        let rest = &rest[symbol(rest, b'-')?..];
-        let (last, rest) = number(spaces(rest))?;
-        let rest = spaces(&rest[symbol(rest, b'/')?..]);
-        let (length, rest) = match rest {
-            [b'*', rest @ ..] => (None, rest),
-            _ => number(rest).map(|(length, rest)| (Some(length), rest))?,
-        };
-        let end = last.checked_add(1)?;
-        spaces(rest).is_empty().then_some(ContentRange { start, end, length })
-    }
+    r.header(FieldId::Range).and_then(proto::range::start_of_one).unwrap_or(0)
 }
 
 struct Filter {
@@ -338,52 +290,6 @@ impl BodyFilter for Body {
                 FilterStep::Include(handle)
             }
             Err(_) => FilterStep::Fail,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_ranges() {
-        let range = |start, end, length| Some(ContentRange { start, end, length });
-        for (text, want) in [
-            ("bytes 0-9/100", range(0, 10, Some(100))),
-            ("bytes  0 - 9 / 100 ", range(0, 10, Some(100))),
-            ("bytes 5-5/*", range(5, 6, None)),
-            ("bytes 0-9223372036854775807/9223372036854775807", {
-                range(0, 1 << 63, Some(i64::MAX as u64))
-            }),
-            ("bytes 0-9223372036854775808/1", None),
-            ("bytes */100", None),
-            ("bytes -9/100", None),
-            ("bytes 0-/100", None),
-            ("bytes 0-9/", None),
-            ("bytes 0-9/100x", None),
-            ("bytes 0-9", None),
-            ("Bytes 0-9/100", None),
-            ("bytes", None),
-            ("", None),
-        ] {
-            assert_eq!(ContentRange::parse(text.as_bytes()), want, "{text}");
-        }
-    }
-
-    #[test]
-    fn starts_of_ranges() {
-        for (text, want) in [
-            ("bytes=25-", Some(25)),
-            ("BYTES= 25-30", Some(25)),
-            ("bytes=25", Some(25)),
-            ("bytes=-5", None),
-            ("bytes=1-2,3-4", None),
-            ("lines=25-", None),
-            ("bytes=99999999999999999999-", None),
-            ("", None),
-        ] {
-            assert_eq!(start_of_range(text.as_bytes()), want, "{text}");
         }
     }
 }

@@ -94,6 +94,41 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((crate::h1::parse_length(number)?, rest))
 }
 
+/// Where the one range begins that a Range field asks for; `None` for several, for the end of a
+/// representation, and for what is no range.
+pub fn start_of_one(value: &[u8]) -> Option<u64> {
+    let (unit, ranges) = value.split_at_checked(6)?;
+    if !unit.eq_ignore_ascii_case(b"bytes=") || ranges.contains(&b',') {
+        return None;
+    }
+    number(skip_spaces(ranges)).map(|(start, _)| start)
+}
+
+/// What a Content-Range field says (section 14.4): `bytes FIRST-LAST/LENGTH`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContentRange {
+    /// The first byte.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// Of the whole; `None`: the sender does not know it.
+    pub length: Option<u64>,
+}
+
+impl ContentRange {
+    /// Reads a field. What lies beyond the length, or ends before it begins, is for the caller to
+    /// refuse.
+    pub fn parse(value: &[u8]) -> Option<ContentRange> {
+        let (start, rest) = number(skip_spaces(value.strip_prefix(b"bytes ")?))?;
+        let (last, rest) = number(skip_spaces(skip_spaces(rest).strip_prefix(b"-")?))?;
+        let (length, rest) = match skip_spaces(skip_spaces(rest).strip_prefix(b"/")?) {
+            [b'*', rest @ ..] => (None, rest),
+            rest => number(rest).map(|(length, rest)| (Some(length), rest))?,
+        };
+        skip_spaces(rest).is_empty().then_some(ContentRange { start, end: last + 1, length })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +211,46 @@ mod tests {
         assert_eq!(run(&value, 1000, None), None);
         assert_eq!(run(&value, 1000, Some(20)).map(|ranges| ranges.len()), Some(20));
         assert_eq!(run(&value, 1000, Some(19)), None);
+    }
+
+    #[test]
+    fn content_ranges() {
+        let range = |start, end, length| Some(ContentRange { start, end, length });
+        for (text, want) in [
+            ("bytes 0-9/100", range(0, 10, Some(100))),
+            ("bytes  0 - 9 / 100 ", range(0, 10, Some(100))),
+            ("bytes 5-5/*", range(5, 6, None)),
+            ("bytes 0-9223372036854775807/9223372036854775807", {
+                range(0, 1 << 63, Some(i64::MAX as u64))
+            }),
+            ("bytes 0-9223372036854775808/1", None),
+            ("bytes */100", None),
+            ("bytes -9/100", None),
+            ("bytes 0-/100", None),
+            ("bytes 0-9/", None),
+            ("bytes 0-9/100x", None),
+            ("bytes 0-9", None),
+            ("Bytes 0-9/100", None),
+            ("bytes", None),
+            ("", None),
+        ] {
+            assert_eq!(ContentRange::parse(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn starts_of_ranges() {
+        for (text, want) in [
+            ("bytes=25-", Some(25)),
+            ("BYTES= 25-30", Some(25)),
+            ("bytes=25", Some(25)),
+            ("bytes=-5", None),
+            ("bytes=1-2,3-4", None),
+            ("lines=25-", None),
+            ("bytes=99999999999999999999-", None),
+            ("", None),
+        ] {
+            assert_eq!(start_of_one(text.as_bytes()), want, "{text}");
+        }
     }
 }
