@@ -10,11 +10,11 @@ pub mod body;
 pub mod coder;
 pub mod level;
 pub mod precompressed;
+pub mod settings;
 pub mod weight;
 
 use bytes::Bytes;
 use conf::ConfError;
-use conf::value::Bufs;
 use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::types::TypeList;
@@ -78,18 +78,6 @@ pub struct Offer {
 
 /// The type that is compressed whatever `…_types` say.
 pub const DEFAULT_TYPE: &str = "text/html";
-
-/// The list that holds where none is set.
-pub fn types_or_default(types: &Option<TypeList>) -> TypeList {
-    types.clone().unwrap_or_else(|| TypeList::of(&[DEFAULT_TYPE]))
-}
-
-/// How much output is made at once, by a `…_buffers` directive.
-pub fn output_max(buffers: Option<Bufs>) -> usize {
-    let page = os::limits::page_size();
-    let buffers = buffers.unwrap_or(Bufs { num: (128 << 10) / page, size: page });
-    buffers.num.saturating_mul(buffers.size)
-}
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let offers = [zstd::offer(l), brotli::offer(l), gzip::offer(l)];

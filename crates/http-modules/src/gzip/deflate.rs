@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use mem::{Buf, Chain};
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
+use super::small::Effort;
 use crate::compress::coder::{Broken, Coder, Until};
 
 /// How a compressor is set up.
@@ -22,18 +23,11 @@ pub struct Settings {
 /// time. (Its own first level is one that zlib does not have.)
 const LEVELS: [i32; 9] = [2, 3, 3, 4, 5, 7, 9, 9, 9];
 
-/// For responses up to this size the library's highest level costs no more than its middle ones,
-/// and its output is smaller.
-const SMALL: u64 = 4096;
-
 impl Settings {
     /// For a response of so many bytes: one that is small does with a small window, and with small
     /// tables behind it, which have to be cleared.
     pub fn fitted(mut self, len: Option<u64>) -> Settings {
         let Some(len) = len.filter(|len| *len > 0) else { return self };
-        if len <= SMALL && self.level >= 5 {
-            self.level = 9;
-        }
         // So far from its end deflate does not look for repetitions in its window.
         const LOOK_AHEAD: u64 = 262;
         while self.window_bits > 9 && len + LOOK_AHEAD < 1 << (self.window_bits - 1) {
@@ -41,6 +35,22 @@ impl Settings {
             self.mem_level = (self.mem_level - 1).max(1);
         }
         self
+    }
+
+    /// What [`super::small`] does in place of the library.
+    pub fn effort(&self) -> Effort {
+        let (chain, lazy) = match self.level {
+            ..=1 => (4, 0),
+            2 => (8, 0),
+            3 => (16, 4),
+            4 => (16, 8),
+            5 => (32, 16),
+            6 => (64, 32),
+            7 => (128, 64),
+            8 => (512, 128),
+            _ => (4096, 258),
+        };
+        Effort { window: 1 << self.window_bits, chain, lazy }
     }
 
     fn library_level(&self) -> i32 {

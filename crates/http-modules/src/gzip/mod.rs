@@ -1,24 +1,27 @@
 //! `gzip`: responses compressed on their way out.
 
+mod code;
 pub mod deflate;
 pub mod negotiate;
+pub mod small;
 pub mod statics;
+mod symbols;
 
 use conf::table::{Args, Directive};
-use conf::value::{Bufs, set_bufs, set_flag, set_once, set_size, size};
+use conf::value::{set_flag, set_once, set_size, size};
 use conf::{ConfError, Node};
-use http::core_directives::{HSL, HSLI, directive};
+use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Scope};
 use http::request::Request;
-use http::types::TypeList;
 use http::vars::VarDef;
 
-use self::deflate::{Compressor, Settings};
-use crate::compress::body::{Make, Plan};
+use self::deflate::Compressor;
+use self::small::Small;
+use crate::compress::body::Make;
 use crate::compress::coder::Coder;
-use crate::compress::level::{Level, set_level};
-use crate::compress::{self, Coding, DEFAULT_TYPE, Offer};
+use crate::compress::settings::{self, Coded, Names, Settings};
+use crate::compress::{self, Coding, Offer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -29,35 +32,26 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &[
-    directive("gzip", HSLI, Args::FLAG, "off", "Compresses responses.", |cx, n| {
-        set_flag(&mut cx.loc::<GzipConf>().on, n)
-    }),
-    directive(
-        "gzip_buffers",
-        HSL,
-        Args::T2,
-        "32 4k|16 8k",
-        "How many buffers, and of which size, hold what is compressed and not sent yet.",
-        |cx, n| set_bufs(&mut cx.loc::<GzipConf>().buffers, n),
-    ),
-    directive(
-        "gzip_types",
-        HSL,
-        Args::ONE_MORE,
-        "text/html",
-        "MIME types of responses that are compressed, beside text/html; * is all.",
-        |cx, n| TypeList::set(&mut cx.loc::<GzipConf>().types, n, Some(DEFAULT_TYPE)),
-    ),
-    directive(
-        "gzip_comp_level",
-        HSL,
-        Args::T12,
-        "1",
-        "From 1, the fastest, to 9, the smallest; `threads` or `threads=POOL` compresses in a \
-         thread (weir's own).",
-        |cx, n| set_level(cx, n, (1, 9), |cx| &mut cx.loc::<GzipConf>().level),
-    ),
+static DIRECTIVES: &[Directive<Cx>] = &TABLE;
+
+const TABLE: [Directive<Cx>; 9] = {
+    let [on, level, types, min_length, buffers] = settings::directives::<GzipConf>(Names {
+        on: ("gzip", "Compresses responses."),
+        level: (
+            "gzip_comp_level",
+            "1",
+            "From 1, the fastest, to 9, the smallest; `threads` or `threads=POOL` compresses in a \
+             thread (weir's own).",
+        ),
+        types: "gzip_types",
+        min_length: "gzip_min_length",
+        buffers: "gzip_buffers",
+    });
+    let [window, hash, postpone, no_buffer] = OWN;
+    [on, buffers, types, level, window, hash, postpone, no_buffer, min_length]
+};
+
+const OWN: [Directive<Cx>; 4] = [
     directive(
         "gzip_window",
         HSL,
@@ -110,40 +104,32 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "Sends what is compressed with each piece of the response, instead of holding it back.",
         |cx, n| set_flag(&mut cx.loc::<GzipConf>().no_buffer, n),
     ),
-    directive(
-        "gzip_min_length",
-        HSL,
-        Args::T1,
-        "20",
-        "Responses that are shorter are not compressed.",
-        |cx, n| set_size(&mut cx.loc::<GzipConf>().min_length, n),
-    ),
 ];
 
 #[derive(Default)]
 struct GzipConf {
-    on: Option<bool>,
-    buffers: Option<Bufs>,
-    types: Option<TypeList>,
-    level: Option<Level>,
+    settings: Settings,
     window_bits: Option<i32>,
     mem_level: Option<i32>,
     postpone: Option<usize>,
     no_buffer: Option<bool>,
-    min_length: Option<usize>,
+}
+
+impl Coded for GzipConf {
+    const LEVELS: (u64, u64) = (1, 9);
+
+    fn settings(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
 }
 
 impl Conf for GzipConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.on = self.on.or(prev.on);
-        self.buffers = self.buffers.or(prev.buffers);
-        self.types = self.types.take().or_else(|| prev.types.clone());
-        self.level = self.level.take().or_else(|| prev.level.clone());
+        self.settings.merge(&prev.settings);
         self.window_bits = self.window_bits.or(prev.window_bits);
         self.mem_level = self.mem_level.or(prev.mem_level);
         self.postpone = self.postpone.or(prev.postpone);
         self.no_buffer = self.no_buffer.or(prev.no_buffer);
-        self.min_length = self.min_length.or(prev.min_length);
         Ok(())
     }
 }
@@ -165,29 +151,25 @@ fn power(
 /// What a location offers.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let conf = l.conf::<GzipConf>();
-    if conf.on != Some(true) {
-        return None;
-    }
-    let settings = Settings {
-        level: conf.level.as_ref().map_or(1, |level| level.level) as i32,
+    let deflate = deflate::Settings {
+        level: conf.settings.level(1) as i32,
         window_bits: conf.window_bits.unwrap_or(15),
         mem_level: conf.mem_level.unwrap_or(8),
     };
-    let make = move |len: Option<u64>| -> Make {
-        Box::new(move || Ok(Box::new(Compressor::take(settings.fitted(len))) as Box<dyn Coder>))
-    };
-    Some(Offer {
-        coding: Coding::Gzip,
-        types: compress::types_or_default(&conf.types),
-        min_length: conf.min_length.unwrap_or(20) as u64,
-        plan: Plan {
-            output_max: compress::output_max(conf.buffers),
-            postpone: conf.postpone.unwrap_or(0) as u64,
-            no_buffer: conf.no_buffer.unwrap_or(false),
-            pool: conf.level.as_ref().and_then(|level| level.pool.clone()),
-        },
-        make: Box::new(make),
-    })
+    let mut offer = conf.settings.offer(Coding::Gzip, || {
+        move |len: Option<u64>| -> Make {
+            let fitted = deflate.fitted(len);
+            Box::new(move || {
+                Ok(match len {
+                    Some(len) if len <= small::LEN_MAX as u64 => Box::new(Small::new(fitted)),
+                    _ => Box::new(Compressor::take(fitted)) as Box<dyn Coder>,
+                })
+            })
+        }
+    })?;
+    offer.plan.postpone = conf.postpone.unwrap_or(0) as u64;
+    offer.plan.no_buffer = conf.no_buffer.unwrap_or(false);
+    Some(offer)
 }
 
 fn ratio_variable(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -14,7 +14,7 @@ fn unzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What an unfinished stream gives so far.
-fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
+pub fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
     let mut z = zlib_rs::Inflate::new(true, 15 + 16);
     let mut out = vec![0; 1 << 20];
     z.decompress(bytes, &mut out, zlib_rs::InflateFlush::NoFlush).unwrap();

@@ -1,0 +1,143 @@
+//! The directives that `gzip`, `brotli` and `zstd` have in common, each under its own prefix.
+
+use conf::table::{Args, Directive};
+use conf::value::{Bufs, set_bufs, set_flag, set_size};
+use http::core_directives::{HSL, HSLI, directive};
+use http::cx::Cx;
+use http::module::Conf;
+use http::types::TypeList;
+
+use super::body::{Make, Plan};
+use super::level::{Level, set_level};
+use super::precompressed::{Mode, set_mode};
+use super::{Coding, DEFAULT_TYPE, Offer};
+
+/// What they say.
+#[derive(Default)]
+pub struct Settings {
+    on: Option<bool>,
+    level: Option<Level>,
+    types: Option<TypeList>,
+    min_length: Option<usize>,
+    buffers: Option<Bufs>,
+    statics: Option<Mode>,
+}
+
+/// A module's configuration, with these settings in it.
+pub trait Coded: Conf {
+    /// From the least to the greatest level.
+    const LEVELS: (u64, u64);
+
+    /// The settings.
+    fn settings(&mut self) -> &mut Settings;
+}
+
+/// The names of a module's directives, and what is said of them.
+pub struct Names {
+    /// The one that switches it on, with its line of the reference.
+    pub on: (&'static str, &'static str),
+    /// `…_comp_level`: its default, and its line.
+    pub level: (&'static str, &'static str, &'static str),
+    /// `…_types`
+    pub types: &'static str,
+    /// `…_min_length`
+    pub min_length: &'static str,
+    /// `…_buffers`
+    pub buffers: &'static str,
+}
+
+/// The table of these directives for a module.
+pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
+    let (level, default, doc) = names.level;
+    [
+        directive(names.on.0, HSLI, Args::FLAG, "off", names.on.1, |cx, n| {
+            set_flag(&mut cx.loc::<C>().settings().on, n)
+        }),
+        directive(level, HSL, Args::T12, default, doc, |cx, n| {
+            set_level(cx, n, C::LEVELS, |cx| &mut cx.loc::<C>().settings().level)
+        }),
+        directive(
+            names.types,
+            HSL,
+            Args::ONE_MORE,
+            "text/html",
+            "MIME types of responses that are compressed, beside text/html; * is all.",
+            |cx, n| TypeList::set(&mut cx.loc::<C>().settings().types, n, Some(DEFAULT_TYPE)),
+        ),
+        directive(
+            names.min_length,
+            HSL,
+            Args::T1,
+            "20",
+            "Responses that are shorter are not compressed.",
+            |cx, n| set_size(&mut cx.loc::<C>().settings().min_length, n),
+        ),
+        directive(
+            names.buffers,
+            HSL,
+            Args::T2,
+            "32 4k|16 8k",
+            "How many buffers, and of which size, hold what is compressed and not sent yet.",
+            |cx, n| set_bufs(&mut cx.loc::<C>().settings().buffers, n),
+        ),
+    ]
+}
+
+/// `…_static`
+pub const fn statics<C: Coded>(name: &'static str, doc: &'static str) -> Directive<Cx> {
+    directive(name, HSL, Args::T1, "off", doc, |cx, n| {
+        set_mode(&mut cx.loc::<C>().settings().statics, n)
+    })
+}
+
+impl Settings {
+    /// Takes what is not said here from the enclosing level.
+    pub fn merge(&mut self, prev: &Settings) {
+        self.on = self.on.or(prev.on);
+        self.level = self.level.take().or_else(|| prev.level.clone());
+        self.types = self.types.take().or_else(|| prev.types.clone());
+        self.min_length = self.min_length.or(prev.min_length);
+        self.buffers = self.buffers.or(prev.buffers);
+        self.statics = self.statics.or(prev.statics);
+    }
+
+    /// The level, or a module's usual one.
+    pub fn level(&self, usual: u64) -> u64 {
+        self.level.as_ref().map_or(usual, |level| level.level)
+    }
+
+    /// `…_static`
+    pub fn statics(&self) -> Mode {
+        self.statics.unwrap_or_default()
+    }
+
+    /// What a location offers where it is on; `make` makes the compressor for a response.
+    pub fn offer<M: Fn(Option<u64>) -> Make + 'static>(
+        &self,
+        coding: Coding,
+        make: impl FnOnce() -> M,
+    ) -> Option<Offer> {
+        if self.on != Some(true) {
+            return None;
+        }
+        Some(Offer {
+            coding,
+            types: self.types.clone().unwrap_or_else(|| TypeList::of(&[DEFAULT_TYPE])),
+            min_length: self.min_length.unwrap_or(20) as u64,
+            plan: Plan {
+                output_max: output_max(self.buffers),
+                postpone: 0,
+                no_buffer: false,
+                pool: self.level.as_ref().and_then(|level| level.pool.clone()),
+            },
+            make: Box::new(make()),
+        })
+    }
+}
+
+/// How much output is made at once.
+fn output_max(buffers: Option<Bufs>) -> usize {
+    let page = os::limits::page_size();
+    let buffers = buffers.unwrap_or(Bufs { num: (128 << 10) / page, size: page });
+    buffers.num.saturating_mul(buffers.size)
+}
