@@ -27,7 +27,7 @@ use mem::{Buf, Chain};
 use crate::head::Framing;
 use crate::output::{BodyFilter, FilterStep, Until};
 use crate::request::Request;
-use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, needs_memory, through_memory};
+use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, needs_memory, small, through_memory};
 use crate::subrequest::{Handle, Pipe};
 
 /// Bytes of a request's own that may wait behind subrequests before it makes no more.
@@ -87,6 +87,9 @@ async fn run(
     piece: Chain,
     last: bool,
 ) -> Result<(), SendFailed> {
+    if filters.is_empty() && r.queue.is_empty() {
+        return end.coded(r, piece, last).await;
+    }
     let mut todo = vec![Todo::Piece { at: 0, piece, last }];
     while let Some(next) = todo.pop() {
         match next {
@@ -334,7 +337,10 @@ async fn output(
             w.extend_from_slice(b"\r\n");
             r.bytes_sent += r.wire.len() - before;
         }
-        if needs_memory(r, &piece) {
+        if let Some(bytes) = small(&piece) {
+            r.bytes_sent += len;
+            r.wire.write(bytes);
+        } else if needs_memory(r, &piece) {
             through_memory(r, piece).await?;
         } else {
             r.bytes_sent += len;

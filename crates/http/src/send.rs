@@ -201,14 +201,17 @@ async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<()
         return through_memory(r, chain).await;
     }
     r.bytes_sent += chain.len();
-    match chain.front() {
-        // A small body goes into the page of its head: one piece, one plain send.
-        Some(Buf::Mem(b)) if b.len() <= COPY_MAX && chain.len() == b.len() as u64 => {
-            r.wire.write(b)
-        }
-        _ => r.wire.append(&mut chain),
+    match small(&chain) {
+        Some(bytes) => r.wire.write(bytes),
+        None => r.wire.append(&mut chain),
     }
     Ok(())
+}
+
+/// What goes into the page of its head, so that both are one piece and leave with a plain send.
+pub(crate) fn small(chain: &Chain) -> Option<&[u8]> {
+    let bytes = chain.front()?.memory()?;
+    (bytes.len() <= COPY_MAX && chain.len() == bytes.len() as u64).then_some(bytes)
 }
 
 /// File ranges read piece by piece, for `sendfile off`.
