@@ -1,0 +1,26 @@
+//! Bodies that are compressed in one go.
+
+use std::io::Read;
+
+use http_modules::gzip::small::{Effort, Encoder, LEN_MAX};
+
+/// The first byte says how hard to try; the rest, once and again, comes out of another decoder as
+/// it was, and takes hardly more room than it did.
+pub fn run(data: &[u8]) {
+    let Some((&how, text)) = data.split_first() else { return };
+    let text = &text[..text.len().min(LEN_MAX)];
+    let effort = Effort {
+        window: 1 << (9 + how % 7),
+        chain: 1 << (how % 9),
+        lazy: usize::from(how).wrapping_mul(7) % 259,
+    };
+    let mut encoder = Encoder::new();
+    for _ in 0..2 {
+        let mut out = Vec::new();
+        encoder.gzip(text, effort, &mut out);
+        assert!(out.len() <= text.len() + 23);
+        let mut back = Vec::new();
+        let read = flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut back);
+        assert!(read.is_ok() && back == text);
+    }
+}
