@@ -1,4 +1,7 @@
-//! Many requests through each filter of bodies: what the worker's memory is before and after.
+//! A million requests through each filter of bodies, and each module that keeps something of a
+//! request: what the server's memory is before and after.
+
+use std::fs;
 
 use crate::options::Options;
 use crate::report::{self, row};
@@ -7,47 +10,109 @@ use crate::{Outcome, proc, wrk};
 
 const CONFIG: &str = include_str!("../configs/leaks.conf");
 
-/// A path for each filter, with the coding that is asked for.
-const PATHS: &[(&str, Option<&'static str>)] = &[
-    ("/gzip/1k.json", Some("Accept-Encoding: gzip")),
+const GZIP: Option<&str> = Some("Accept-Encoding: gzip");
+
+/// A path for each, with a field of the request where it takes one.
+const PATHS: &[(&str, Option<&str>)] = &[
+    ("/gzip/1k.json", GZIP),
+    ("/gzip/page.html", GZIP),
     ("/br/1k.json", Some("Accept-Encoding: br")),
     ("/zstd/1k.json", Some("Accept-Encoding: zstd")),
-    ("/threads/text.html", Some("Accept-Encoding: gzip")),
+    ("/threads/page.html", GZIP),
     ("/gunzip/1k.json", None),
     ("/sub/1k.json?x=name", None),
     ("/slice/1k.json", None),
-    ("/ssi/1k.json", None),
+    ("/ssi/page.html", None),
+    ("/addition/1k.json", None),
+    ("/charset/1k.json", None),
+    ("/image/pixels.gif", None),
     ("/flv/1k.json?start=10", None),
+    ("/mp4/film.mp4?start=0.5", None),
+    ("/ranges/1k.json", Some("Range: bytes=0-9,20-29,-5")),
+    ("/trailers/1k.json", None),
+    ("/auth/1k.json", None),
+    ("/mirror/1k.json", None),
+    ("/limited/1k.json", None),
+    ("/userid/1k.json", None),
 ];
 
-/// Runs each filter for `--rounds` times `--seconds`; a quarter of that before, to fill pools.
+/// What memory may grow by over all requests of a path: pools that were never as full before. A
+/// byte a request is as much with a million of them.
+const SLACK: f64 = (1 << 20) as f64;
+
+/// A white image of 4 by 4 pixels.
+const GIF: &[u8] = b"GIF89a\x04\0\x04\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\x04\0\x04\0\0\x02\x04\x84\x8f\x09\x05\0;";
+
+const PAGE: &str = "a<!--#set var=\"x\" value=\"1\" --><!--#if expr=\"$x = 1\" -->\
+    <!--#include virtual=\"/1k.json\" --><!--#endif -->b<!--#echo var=\"x\" -->";
+
+/// Sends each path so many requests, and a quarter of that before.
 pub fn run(options: &Options, _: &str) -> Outcome {
     let setup = Setup { template: CONFIG, ..Setup::default() };
     let mut rows = vec![row(["path", "requests", "RSS MB before", "after", "errors"])];
+    let mut bad = Vec::new();
     for &(path, header) in PATHS {
         let (server, _) = Server::start(options, Kind::Weir, &setup)?;
-        let load = |seconds| wrk::Load {
+        for (name, bytes) in [
+            ("page.html", PAGE.as_bytes().to_vec()),
+            ("pixels.gif", GIF.to_vec()),
+            ("film.mp4", film()),
+        ] {
+            fs::write(server.root().join(name), bytes).map_err(|e| format!("{name}: {e}"))?;
+        }
+        ask(&server, path, header, options.leak_requests / 4)?;
+        let before = memory(&server);
+        let (requests, errors) = ask(&server, path, header, options.leak_requests)?;
+        let after = memory(&server);
+        rows.push(row([
+            path,
+            &requests.to_string(),
+            &report::megabytes(before),
+            &report::megabytes(after),
+            &errors.to_string(),
+        ]));
+        if errors > 0 || after > before + SLACK || server.alerts() > 0 {
+            bad.push(format!("{path} ({})", server.complaints().trim_end()));
+        }
+    }
+    report::table(&rows);
+    if bad.is_empty() { Ok(()) } else { Err(format!("memory grew, or answers failed: {bad:?}")) }
+}
+
+fn memory(server: &Server) -> f64 {
+    proc::memory(&server.pids()).rss as f64
+}
+
+/// Asks until so many requests were answered; how many were, and how many failed.
+fn ask(server: &Server, path: &str, header: Option<&str>, count: u64) -> Outcome<(u64, u64)> {
+    let (mut requests, mut failures) = (0, 0);
+    while requests < count {
+        let load = wrk::Load {
             port: server.port,
             path,
             connections: 16,
-            seconds,
+            seconds: 5,
             pipeline: false,
             close: false,
             files: None,
         };
-        let seconds = options.seconds * options.rounds as u32;
-        wrk::run_with(&load((seconds / 4).max(1)), header)?;
-        let before = proc::memory(&server.pids()).rss as f64;
-        let result = wrk::run_with(&load(seconds), header)?;
-        let after = proc::memory(&server.pids()).rss as f64;
-        rows.push(row([
-            path,
-            &result.requests.to_string(),
-            &report::megabytes(before),
-            &report::megabytes(after),
-            &result.failures().to_string(),
-        ]));
+        let result = wrk::run_with(&load, header)?;
+        if result.requests == 0 {
+            return Err(format!("{path}: no answers: {}", server.complaints()));
+        }
+        requests += result.requests;
+        failures += result.failures();
     }
-    report::table(&rows);
-    Ok(())
+    Ok((requests, failures))
+}
+
+/// A film of which the index is whole, as the fuzzer has it, and the pictures are zeros.
+fn film() -> Vec<u8> {
+    // The first four bytes are not the film's.
+    let moov = &include_bytes!("../../fuzz/seeds/mp4_cut/film-0")[4..];
+    let atom = |name: &[u8; 4], data: &[u8]| {
+        [&(data.len() as u32 + 8).to_be_bytes()[..], name, data].concat()
+    };
+    let ftyp = atom(b"ftyp", b"isom\0\0\0\0isommp41");
+    [ftyp, atom(b"moov", moov), atom(b"mdat", &vec![0; 1 << 20])].concat()
 }

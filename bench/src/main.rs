@@ -20,6 +20,7 @@ mod drivers;
 mod idle;
 mod leaks;
 mod mixed;
+mod modules_off;
 mod mysql;
 mod options;
 mod proc;
@@ -78,7 +79,7 @@ const LOADS: &[Load] = &[
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),
     load("gzip-json", "1 KB of JSON with gzip at level 5", true, throughput::run),
     load("sub-filter", "20 texts replaced in 100 KB", true, throughput::run),
-    load("leaks", "memory before and after many requests through each filter", false, leaks::run),
+    load("leaks", "memory over a million requests of each filter", false, leaks::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
@@ -89,6 +90,7 @@ const LOADS: &[Load] = &[
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
+    load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),

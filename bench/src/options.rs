@@ -18,6 +18,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
   --soak-requests N of the soak (10000000)
+  --leak-requests N of each path of the leaks load (1000000)
   --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone
@@ -55,6 +56,8 @@ pub struct Options {
     pub requests: usize,
     /// Requests of the soak.
     pub soak_requests: u64,
+    /// Requests of each path of the load that looks for leaks.
+    pub leak_requests: u64,
     /// Requests of the tagged load.
     pub tagged_requests: u64,
     /// What they are drawn with.
@@ -89,6 +92,7 @@ impl Options {
             connections: 10_000,
             requests: 2_000,
             soak_requests: 10_000_000,
+            leak_requests: 1_000_000,
             tagged_requests: 100_000,
             seed: 1,
             only: None,
@@ -123,6 +127,7 @@ impl Options {
                 "connections" => options.connections = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,
                 "soak-requests" => options.soak_requests = number(name, &value)?,
+                "leak-requests" => options.leak_requests = number(name, &value)?,
                 "tagged-requests" => options.tagged_requests = number(name, &value)?,
                 "seed" => options.seed = number(name, &value)?,
                 "only" => options.only = Some(number(name, &value)?),

@@ -376,7 +376,8 @@ fn json(len: usize) -> Vec<u8> {
     std::iter::once(b'[').chain(records).take(len).collect()
 }
 
-fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome {
+/// Writes a server's configuration to its folder.
+pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome {
     let as_root = rustix::process::getuid().is_root();
     let mut only_nginx = String::new();
     if kind == Kind::Nginx {

@@ -9,6 +9,10 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let mut build = vec!["build", "--release", "--quiet", "--bins"];
     build.extend(["--package", "weir-server", "--package", "weir-bench"]);
     run::run(ws, "cargo", &build).map_err(one)?;
+    if args.iter().any(|load| load == "modules-off") {
+        let few = ["build", "--release", "--quiet", "--package", "weir-server", "--example", "few"];
+        run::run(ws, "cargo", &few).map_err(one)?;
+    }
     let mut command = vec!["run", "--release", "--quiet", "--package", "weir-bench", "--bin"];
     command.extend(["bench", "--"]);
     command.extend(args.iter().map(String::as_str));

@@ -135,14 +135,17 @@ pub static MODULES: Modules = &[
 /// The name of the module that those from outside stand before.
 const BEFORE: &str = "random_index";
 
-/// The list with modules from outside the project in it, in the order given: behind the project's
+/// A list with modules from outside the project in it, in the order given: behind the project's
 /// handlers of the access phase and before those that look for files, and so before the project's
 /// filters. Made once a process, and kept to its end.
 ///
 /// # Errors
 /// Two modules, or directives of two modules, have the same name.
-pub fn with(added: impl Iterator<Item = &'static Module>) -> Result<Modules, String> {
-    let mut list = MODULES.to_vec();
+pub fn with(
+    modules: Modules,
+    added: impl Iterator<Item = &'static Module>,
+) -> Result<Modules, String> {
+    let mut list = modules.to_vec();
     let first = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
     for (place, module) in (first..).zip(added) {
         for other in &list {
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn modules_from_outside_keep_their_order_before_those_of_files() {
-        let list = with([&HELLO, &WORLD].into_iter()).unwrap();
+        let list = with(MODULES, [&HELLO, &WORLD].into_iter()).unwrap();
         let at = |name| list.iter().position(|m| m.name == name).unwrap();
         assert_eq!((at("world"), at(BEFORE)), (at("hello") + 1, at("hello") + 2));
         assert!(at("access") < at("hello") && at("world") < at("static"));
@@ -184,12 +187,12 @@ mod tests {
 
     #[test]
     fn names_that_are_taken_are_refused() {
-        let said = |m| with([m].into_iter()).err().unwrap();
+        let said = |m| with(MODULES, [m].into_iter()).err().unwrap();
         assert_eq!(said(&NAMED), "module \"index\" is there already");
         assert_eq!(
             said(&THIEF),
             "directive \"autoindex\" of module \"thief\" is one of module \"autoindex\" already"
         );
-        assert!(with([&HELLO, &HELLO].into_iter()).is_err());
+        assert!(with(MODULES, [&HELLO, &HELLO].into_iter()).is_err());
     }
 }

@@ -200,7 +200,7 @@ fn build(
         pools: Rc::default(),
         bells: Rc::default(),
     };
-    let modules = http_modules::with(std::iter::once(module))?;
+    let modules = http_modules::with(http_modules::MODULES, std::iter::once(module))?;
     http::build::build(&tree.nodes[0], env, modules).map_err(|e| e.to_string())
 }
 

@@ -37,12 +37,19 @@ mod worker;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use http::build::Modules;
+
 pub use added::Added;
 
 /// Runs the program with the modules of the project and those `added` to it, in their order:
 /// what `fn main` of a binary is. See [`Added`].
 pub fn run(added: &'static [Added]) -> ExitCode {
-    if let Err(message) = added::install(added) {
+    run_of(http_modules::MODULES, added)
+}
+
+/// The same with other modules than all of the project's.
+pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
+    if let Err(message) = added::install(modules, added) {
         eprintln!("weir: {message}");
         return ExitCode::FAILURE;
     }

@@ -1,0 +1,21 @@
+//! The server with what serves files and no other module: what `cargo xtask bench modules-off`
+//! compares the whole one with.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use http::build::Modules;
+
+static FEW: Modules = &[
+    &http::core_directives::MODULE,
+    &http_modules::index::MODULE,
+    &http_modules::static_file::MODULE,
+    &http_modules::log::MODULE,
+    &http_modules::not_modified::MODULE,
+    &http_modules::headers::MODULE,
+    &http_modules::range::MODULE,
+];
+
+fn main() -> ExitCode {
+    weir_server::run_of(FEW, &[])
+}
