@@ -125,6 +125,28 @@ fn put_of_a_chunked_body_that_breaks_off_changes_nothing() {
 }
 
 #[test]
+fn put_that_stops_half_way_changes_nothing() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let half = "x".repeat(100_000);
+        for path in ["/src", "/new", "/full/a/b"] {
+            let mut c = weir.connect();
+            let head = "HTTP/1.1\r\nHost: here\r\nContent-Length: 200000\r\n\r\n";
+            c.send(format!("PUT {path} {head}{half}"));
+            c.finish_sending();
+            assert!(c.is_closed(), "{path}");
+        }
+        weir.wait_for_log("error.log", "prematurely closed connection");
+        assert_eq!(read(&weir, "src"), "SOURCE");
+        assert!(!on_disk(&weir, "new").exists() && !on_disk(&weir, "full").exists());
+        testkit::wait_for("no part of a body left behind", || {
+            let names = std::fs::read_dir(weir.prefix().join("temp"));
+            names.map_or(0, Iterator::count).eq(&0).then_some(())
+        });
+    });
+}
+
+#[test]
 fn put_may_cross_devices() {
     each_driver(|driver| {
         let weir = site(driver);

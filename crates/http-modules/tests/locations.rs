@@ -232,6 +232,9 @@ fn small_content() {
     });
 }
 
+/// No safe library does it; a page must not go out as the XML that it was made from.
+const NO_XSLT: &str = "of nginx's ngx_http_xslt_filter_module is not supported";
+
 #[test]
 fn what_is_wrong_is_told() {
     for (directives, message) in [
@@ -245,6 +248,9 @@ fn what_is_wrong_is_told() {
         ("server_name *;", "server name \"*\" is invalid"),
         ("server_name a..b;", "invalid server name or wildcard \"a..b\""),
         ("server_name ~;", "empty regex in server name \"~\""),
+        ("location / { xslt_stylesheet a.xslt; }", NO_XSLT),
+        ("location / { location /a { xml_entities a.dtd; } }", NO_XSLT),
+        ("xslt_param x 1;", NO_XSLT),
     ] {
         let text = format!("events {{}} http {{ server {{ {directives} }} }}");
         let site = Site::new(built_binary(), Driver::Epoll).config(&text);
