@@ -23,6 +23,9 @@ const MATCH_MAX: usize = 258;
 /// A repetition of three bytes that is further back than this is no shorter than the three.
 const FAR: usize = 512;
 
+/// A match of so many bytes is seldom outdone: less is tried.
+const GOOD: usize = 8;
+
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
@@ -171,7 +174,8 @@ impl Encoder {
         let mut place = self.enter(input, at);
         let rest = &input[at..(at + MATCH_MAX).min(input.len())];
         let mut best = Match { len: than.max(MATCH_MIN - 1), distance: 0 };
-        for _ in 0..effort.chain {
+        let chain = if than >= GOOD { effort.chain / 4 } else { effort.chain };
+        for _ in 0..chain {
             let Some(from) = place.checked_sub(1) else { break };
             let distance = at - from;
             if distance > effort.window || best.len >= rest.len() {
