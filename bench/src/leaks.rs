@@ -64,13 +64,15 @@ pub fn run(options: &Options, _: &str) -> Outcome {
         let before = memory(&server);
         let (requests, errors) = ask(&server, path, header, options.leak_requests)?;
         let after = memory(&server);
-        rows.push(row([
+        let columns = [
             path,
             &requests.to_string(),
             &report::megabytes(before),
             &report::megabytes(after),
             &errors.to_string(),
-        ]));
+        ];
+        println!("{}", columns.join("  "));
+        rows.push(row(columns));
         if errors > 0 || after > before + SLACK || server.alerts() > 0 {
             bad.push(format!("{path} ({})", server.complaints().trim_end()));
         }

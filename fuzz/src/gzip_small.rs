@@ -14,7 +14,7 @@ pub fn run(data: &[u8]) {
         chain: 1 << (how % 9),
         lazy: usize::from(how).wrapping_mul(7) % 259,
     };
-    let mut encoder = Encoder::new();
+    let mut encoder = Encoder::default();
     for _ in 0..2 {
         let mut out = Vec::new();
         encoder.gzip(text, effort, &mut out);

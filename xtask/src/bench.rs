@@ -10,8 +10,10 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     build.extend(["--package", "weir-server", "--package", "weir-bench"]);
     run::run(ws, "cargo", &build).map_err(one)?;
     if args.iter().any(|load| load == "modules-off") {
-        let few = ["build", "--release", "--quiet", "--package", "weir-server", "--example", "few"];
-        run::run(ws, "cargo", &few).map_err(one)?;
+        let mut counted = vec!["build", "--release", "--quiet", "--package", "weir-server"];
+        counted.extend(["--bins", "--example", "few", "--features", "valgrind"]);
+        counted.extend(["--target-dir", "target/counted"]);
+        run::run(ws, "cargo", &counted).map_err(one)?;
     }
     let mut command = vec!["run", "--release", "--quiet", "--package", "weir-bench", "--bin"];
     command.extend(["bench", "--"]);

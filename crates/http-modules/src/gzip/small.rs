@@ -63,9 +63,8 @@ struct Match {
     distance: usize,
 }
 
-impl Encoder {
-    /// One that has not been used.
-    pub fn new() -> Encoder {
+impl Default for Encoder {
+    fn default() -> Encoder {
         Encoder {
             head: [0; 1 << HASH_BITS],
             before: [0; LEN_MAX],
@@ -73,7 +72,9 @@ impl Encoder {
             plan: Plan::default(),
         }
     }
+}
 
+impl Encoder {
     /// Appends `input`, which is no longer than [`LEN_MAX`], to `out` as a whole gzip stream.
     pub fn gzip(&mut self, input: &[u8], effort: Effort, out: &mut Vec<u8>) {
         const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
@@ -255,7 +256,7 @@ impl Small {
         let out = out.writer_for(bytes.len() + 64);
         let before = out.len();
         ENCODER.with_borrow_mut(|encoder| {
-            let encoder = encoder.get_or_insert_with(|| Box::new(Encoder::new()));
+            let encoder = encoder.get_or_insert_with(|| Box::new(Encoder::default()));
             encoder.gzip(bytes, self.settings.effort(), out);
         });
         self.totals = (len, (out.len() - before) as u64);
@@ -312,7 +313,7 @@ mod tests {
 
     fn gzip(input: &[u8], effort: Effort) -> Vec<u8> {
         let mut out = b"before".to_vec();
-        Encoder::new().gzip(input, effort, &mut out);
+        Encoder::default().gzip(input, effort, &mut out);
         out.split_off(6)
     }
 
@@ -339,7 +340,7 @@ mod tests {
         let lazy = [0, 8, 258];
         for effort in lazy.map(|lazy| Effort { chain: 4 + lazy, lazy, ..EFFORT }) {
             // One encoder for all: nothing of one body is left in the next.
-            let mut encoder = Encoder::new();
+            let mut encoder = Encoder::default();
             for input in &inputs {
                 let mut out = Vec::new();
                 encoder.gzip(input, effort, &mut out);
