@@ -41,7 +41,8 @@ const PATHS: &[(&str, Option<&str>)] = &[
 const SLACK: f64 = (1 << 20) as f64;
 
 /// A white image of 4 by 4 pixels.
-const GIF: &[u8] = b"GIF89a\x04\0\x04\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\x04\0\x04\0\0\x02\x04\x84\x8f\x09\x05\0;";
+const GIF: &[u8] = b"GIF89a\x04\0\x04\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\x04\0\x04\0\0\
+    \x02\x04\x84\x8f\x09\x05\0;";
 
 const PAGE: &str = "a<!--#set var=\"x\" value=\"1\" --><!--#if expr=\"$x = 1\" -->\
     <!--#include virtual=\"/1k.json\" --><!--#endif -->b<!--#echo var=\"x\" -->";
