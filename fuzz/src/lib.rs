@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod base_time;
+pub mod cache_control;
 pub mod chunked;
 pub mod conf_glob;
 pub mod conf_parse;

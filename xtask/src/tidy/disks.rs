@@ -61,6 +61,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "write",
             "place",
             "copy",
+            "take_from",
             "make_parent",
             "delete",
             "rewrite_header",

@@ -82,6 +82,8 @@ draft! {
     convert_head: bool,
     /// `*_cache_max_range_offset`, bytes.
     max_range_offset: u64,
+    /// `*_cache_rfc9111`
+    rfc9111: bool,
 }
 
 /// The cache of a location.
@@ -117,6 +119,8 @@ pub struct CacheConf {
     pub revalidate: bool,
     pub(crate) convert_head: bool,
     pub(crate) max_range_offset: Option<u64>,
+    /// The rules are those of RFC 9111.
+    pub(crate) rfc9111: bool,
 }
 
 /// There is no cache of the name that variables gave; it was logged.
@@ -152,6 +156,7 @@ impl CacheConf {
             let prefix = T::PREFIX;
             conf::warn(at, format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\""));
         }
+        let rfc9111 = draft.rfc9111.unwrap_or(false);
         let stale = draft.use_stale.unwrap_or(0);
         let stale = if stale & next::OFF != 0 { 0 } else { stale };
         Ok(Some(Rc::new(CacheConf {
@@ -169,9 +174,11 @@ impl CacheConf {
             // lives.
             use_stale: if stale & next::ERROR != 0 { stale | next::NO_LIVE } else { stale },
             background_update: draft.background_update.unwrap_or(false),
-            revalidate: draft.revalidate.unwrap_or(false),
+            // `no-cache` says to ask, not to fetch.
+            revalidate: draft.revalidate.unwrap_or(rfc9111),
             convert_head: draft.convert_head.unwrap_or(T::CONVERTS_HEAD),
             max_range_offset: draft.max_range_offset,
+            rfc9111,
         })))
     }
 

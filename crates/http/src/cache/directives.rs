@@ -48,6 +48,11 @@ fn status(main: &HttpMain, o: &mut Object<'_>) {
         o.number("evictions", report.evictions);
         o.number("expired", report.expired);
         o.number("faults", report.faults);
+        o.object("faults_by_cause", |o| {
+            for (cause, count) in &report.faults_by {
+                o.number(cause, *count);
+            }
+        });
         o.flag("loaded", report.is_loaded);
         o.number("files_met", report.loaded);
     });

@@ -27,6 +27,19 @@ pub(crate) enum Cause {
 /// How many causes there are.
 const CAUSES: usize = Cause::Damaged as usize + 1;
 
+impl Cause {
+    /// All of them, with the names that the status has for them.
+    pub const ALL: [(Cause, &'static str); CAUSES] = [
+        (Cause::ZoneFull, "zone_full"),
+        (Cause::Open, "open"),
+        (Cause::Read, "read"),
+        (Cause::Write, "write"),
+        (Cause::Rename, "rename"),
+        (Cause::Delete, "delete"),
+        (Cause::Damaged, "damaged"),
+    ];
+}
+
 /// How long a cause that was told is not told again, milliseconds.
 const QUIET_MS: u64 = 60_000;
 

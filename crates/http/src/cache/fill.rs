@@ -61,6 +61,8 @@ pub(crate) struct Fill {
     header: Header,
     body_start: u64,
     state: RefCell<State>,
+    /// What is received is not to be used for others: the key was made invalid meanwhile.
+    spoilt: Cell<bool>,
     /// Something was received, or it is over.
     moved: Notify,
     /// A reader took something, or went.
@@ -191,6 +193,7 @@ impl Fill {
             header: plan.header.clone(),
             body_start,
             state: RefCell::default(),
+            spoilt: Cell::new(false),
             moved: Notify::new(),
             taken: Notify::new(),
             showing: shows.then(showing).flatten(),
@@ -243,10 +246,15 @@ impl Fill {
         &self.header
     }
 
+    /// Its key was made invalid: nobody joins it any more, and it is not kept for long.
+    pub fn spoil(&self) {
+        self.spoilt.set(true);
+    }
+
     /// Whether others may read along. `ended` wants all of it to be there.
     pub fn can_be_joined(&self, ended: bool) -> bool {
         let state = self.state.borrow();
-        !state.broken && (state.ended || !ended)
+        !self.spoilt.get() && !state.broken && (state.ended || !ended)
     }
 
     /// Waits until it is over: kept, or not.
@@ -344,6 +352,11 @@ impl Work {
                 self.written_once().await;
             }
             self.commit().await;
+            if self.fill.spoilt.get() {
+                // Those who read along needed it to its end.
+                let Plan { cache, hash, pool, .. } = &self.plan;
+                store::invalidate(cache, vec![*hash], pool.clone()).await;
+            }
         }
         self.done();
     }

@@ -6,7 +6,7 @@
 //!  16  where the body begins   20  flags                  24  length of the body
 //!  32  valid   40  updating    48  error                  56  last modified   64  date
 //!  72  variant (16 bytes)      88  lengths of ETag, Vary  92  length of the key  96  of the head
-//! 100  ETag, Vary, "\nKEY: ", key, "\n", head; then the body
+//! 100  family                 108  ETag, Vary, "\nKEY: ", key, "\n", head, room; then the body
 //! ```
 //!
 //! Numbers are little-endian. A header is good as a whole or not at all, and says how long the body
@@ -18,9 +18,9 @@ use bytes::Bytes;
 use super::key::Hash;
 
 const MAGIC: &[u8; 8] = b"weir\r\ncf";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the part that all headers have.
-const FIXED: usize = 100;
+const FIXED: usize = 108;
 /// Where that begins which the checksum is of.
 const CHECKED: usize = 16;
 /// Stands before the key, so that people find it with `grep`.
@@ -29,6 +29,8 @@ const KEY_MARK: &[u8] = b"\nKEY: ";
 const HEADER_MAX: usize = 4 << 20;
 /// Flag: the response had no head (HTTP/0.9).
 const NO_HEAD: u32 = 1;
+/// Flag: what RFC 9111 says held when the response was kept.
+const RFC_9111: u32 = 2;
 
 /// The length of a body that is still being written: such a file has not its name yet.
 pub(crate) const UNFINISHED: u64 = u64::MAX;
@@ -61,6 +63,12 @@ pub(crate) struct Header {
     pub head: Option<Bytes>,
     /// Length of the body, bytes.
     pub body_len: u64,
+    /// The same for all variants of a key, and another one when the first of them is made anew.
+    pub family: u64,
+    /// What RFC 9111 says held when it was kept: its head has its age, and fields of a hop left it.
+    pub rfc9111: bool,
+    /// Bytes between head and body, so that the head can grow in its place.
+    pub room: usize,
 }
 
 /// Why bytes are no header of ours.
@@ -78,7 +86,16 @@ impl Header {
     /// Where the body begins: the length of the header.
     pub fn body_start(&self) -> usize {
         let head = self.head.as_ref().map_or(0, Bytes::len);
-        FIXED + self.etag.len() + self.vary.len() + KEY_MARK.len() + self.key.len() + 1 + head
+        let texts = self.etag.len() + self.vary.len() + KEY_MARK.len() + self.key.len() + 1;
+        FIXED + texts + head + self.room
+    }
+
+    /// Takes so much room that the body begins at `start`; false where the header is too long.
+    pub fn reach(&mut self, start: usize) -> bool {
+        self.room = 0;
+        let Some(room) = start.checked_sub(self.body_start()) else { return false };
+        self.room = room;
+        true
     }
 
     /// Whether a file can hold it.
@@ -95,7 +112,8 @@ impl Header {
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&(start as u32).to_le_bytes());
-        let flags = if self.head.is_none() { NO_HEAD } else { 0 };
+        let no_head = if self.head.is_none() { NO_HEAD } else { 0 };
+        let flags = no_head | if self.rfc9111 { RFC_9111 } else { 0 };
         out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&self.body_len.to_le_bytes());
         for n in [self.valid, self.updating, self.error, self.last_modified, self.date] {
@@ -107,9 +125,11 @@ impl Header {
         out.extend_from_slice(&(self.key.len() as u32).to_le_bytes());
         let head = self.head.as_deref().unwrap_or_default();
         out.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.family.to_le_bytes());
         for part in [&self.etag[..], &self.vary, KEY_MARK, &self.key, b"\n", head] {
             out.extend_from_slice(part);
         }
+        out.resize(start, 0);
         let sum = checksum(&out[CHECKED..]);
         out[12..CHECKED].copy_from_slice(&sum.to_le_bytes());
         out
@@ -145,9 +165,7 @@ impl Header {
         let key = take(u32_at(92) as usize)?;
         take(1)?;
         let head = take(u32_at(96) as usize)?;
-        if !rest.is_empty() {
-            return Err(Bad::Torn);
-        }
+        let flags = u32_at(20);
         Ok(Header {
             valid: i64_at(32),
             updating: i64_at(40),
@@ -158,8 +176,11 @@ impl Header {
             vary,
             variant: array(&fixed[72..]),
             key,
-            head: (u32_at(20) & NO_HEAD == 0).then_some(head),
+            head: (flags & NO_HEAD == 0).then_some(head),
             body_len: i64_at(24) as u64,
+            family: i64_at(100) as u64,
+            rfc9111: flags & RFC_9111 != 0,
+            room: rest.len(),
         })
     }
 }
@@ -193,6 +214,9 @@ mod tests {
             key: Bytes::from_static(b"http://a/b?c"),
             head: Some(Bytes::from_static(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n")),
             body_len: 1 << 40,
+            family: u64::MAX - 1,
+            rfc9111: true,
+            room: 0,
         }
     }
 
@@ -200,7 +224,8 @@ mod tests {
     fn there_and_back() {
         for header in [
             header(),
-            Header { head: None, ..header() },
+            Header { head: None, rfc9111: false, ..header() },
+            Header { room: 300, ..header() },
             Header { etag: Bytes::new(), vary: Bytes::new(), key: Bytes::new(), ..header() },
         ] {
             let mut bytes = header.encode();
@@ -209,6 +234,19 @@ mod tests {
             bytes.extend_from_slice(b"body");
             assert_eq!(Header::decode(&Bytes::from(bytes)), Ok(header));
         }
+    }
+
+    #[test]
+    fn a_head_grows_and_shrinks_in_its_place() {
+        let mut header = Header { room: 20, ..header() };
+        let start = header.body_start();
+        header.head = Some(Bytes::from_static(b"HTTP/1.1 200 OK\r\nX: y\r\nAge: 5\r\n\r\n"));
+        assert!(header.reach(start));
+        assert_eq!((header.room, header.body_start()), (12, start));
+        assert_eq!(header.encode().len(), start);
+        header.head = Some(Bytes::from(vec![b'x'; start]));
+        assert!(!header.reach(start));
+        assert_eq!(header.room, 0);
     }
 
     #[test]

@@ -21,8 +21,9 @@ pub(crate) fn hash(key: &[u8]) -> Hash {
 }
 
 /// The hash of the variant of a key that a request asks for: `vary` is the field of the response,
-/// `fields` are those of the request.
-pub(crate) fn variant<'a, I>(main: &Hash, vary: &[u8], fields: impl Fn() -> I) -> Hash
+/// `fields` are those of the request. `normal`: what means the same is the same, as far as these
+/// fields' grammars are known here (RFC 9111 section 4.1).
+pub(crate) fn variant<'a, I>(main: &Hash, vary: &[u8], normal: bool, fields: impl Fn() -> I) -> Hash
 where
     I: Iterator<Item = (&'a [u8], &'a [u8])>,
 {
@@ -34,6 +35,7 @@ where
         md5.update(b":");
         // Lists whose spaces mean nothing.
         let list = matches!(name, b"accept-charset" | b"accept-encoding" | b"accept-language");
+        let normal = normal && (list || matches!(name, b"accept" | b"cache-control" | b"te"));
         let mut several = false;
         let mut add = |part: &[u8]| {
             if std::mem::replace(&mut several, true) {
@@ -43,6 +45,7 @@ where
         };
         for (_, value) in fields().filter(|(n, _)| eq_ignore_case(n, name)) {
             match list {
+                _ if normal => normalized(value).iter().for_each(|part| add(part)),
                 true => value.split(is_separator).filter(|p| !p.is_empty()).for_each(&mut add),
                 false => add(value),
             }
@@ -50,6 +53,19 @@ where
         md5.update(b"\r\n");
     }
     md5.finalize().into()
+}
+
+/// The members of a list in lower case, without the blanks that mean nothing.
+fn normalized(value: &[u8]) -> Vec<Vec<u8>> {
+    // Blanks and commas in quotes mean something: such a value is taken as it is.
+    if value.contains(&b'"') {
+        return vec![value.to_vec()];
+    }
+    let kept = |part: &[u8]| -> Vec<u8> {
+        let bytes = part.iter().filter(|b| !matches!(b, b' ' | b'\t'));
+        bytes.map(u8::to_ascii_lowercase).collect()
+    };
+    value.split(|b| *b == b',').map(kept).filter(|part| !part.is_empty()).collect()
 }
 
 fn is_separator(b: &u8) -> bool {
@@ -185,7 +201,7 @@ mod tests {
     fn variants() {
         let of = |vary: &str, fields: &[(&'static str, &'static str)]| {
             let fields: Vec<_> = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
-            variant(&[7; 16], vary.as_bytes(), || fields.iter().copied())
+            variant(&[7; 16], vary.as_bytes(), false, || fields.iter().copied())
         };
         let gzip = of("Accept-Encoding", &[("accept-encoding", "gzip, br")]);
         assert_eq!(gzip, of("accept-encoding", &[("Accept-Encoding", "gzip,br")]));
@@ -200,5 +216,23 @@ mod tests {
         // Other fields are taken as they are.
         assert_ne!(of("X", &[("X", "a, b")]), of("X", &[("X", "a,b")]));
         assert_eq!(of("X", &[("X", "a"), ("x", "b")]), of("X", &[("X", "a,b")]));
+    }
+    #[test]
+    fn variants_that_mean_the_same() {
+        let of = |normal: bool, name: &str, value: &str| {
+            let fields = [(name.as_bytes(), value.as_bytes())];
+            variant(&[7; 16], name.as_bytes(), normal, || fields.iter().copied())
+        };
+        for (name, one, other, same) in [
+            ("accept-encoding", "gzip;q=1, br", "GZIP; q=1 ,,BR", true),
+            ("accept", "text/html, */*", "Text/HTML,*/*", true),
+            ("accept", "a;x=\"A, b\"", "a;x=\"a, b\"", false),
+            ("accept-language", "de, en", "en, de", false),
+            ("x-own", "a, b", "a,b", false),
+        ] {
+            assert_eq!(of(true, name, one) == of(true, name, other), same, "{name}");
+            assert_eq!(of(false, name, one), of(false, name, one));
+        }
+        assert_ne!(of(false, "accept", "a, b"), of(false, "accept", "a,b"));
     }
 }

@@ -11,8 +11,10 @@ use super::conf::{CacheConf, any_set};
 use super::faults::Cause;
 use super::fill;
 use super::follow::Growing;
+use super::format::Header;
 use super::key;
 use super::keys::{Count, Lock, Visit};
+use super::rfc9111::{self, Asked, Reply, Reuse};
 use super::rules::range_begins_beyond;
 use super::serve;
 use super::store::{self, Opened, Stored};
@@ -54,6 +56,9 @@ pub(crate) async fn begin(
     protocol: &mut dyn Protocol,
 ) -> Begin {
     if !conf.keeps(r.method) {
+        if conf.rfc9111 && rfc9111::is_unsafe(r.method) {
+            may_invalidate(r, conf, up, protocol);
+        }
         return Begin::Upstream;
     }
     let cache = match conf.cache(r) {
@@ -64,7 +69,7 @@ pub(crate) async fn begin(
     if r.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
-    let mut t = ticket(r, cache, conf, protocol);
+    let mut t = ticket(r, cache, conf, up, protocol);
     if any_set(r, &conf.bypass) {
         set_status(r, &t, Status::Bypass);
         r.upstream_mut().cache = Some(t);
@@ -82,7 +87,7 @@ pub(crate) async fn begin(
         }
         Found::Follow(growing, len) => {
             set_status(r, &t, Status::Hit);
-            serve::followed(r, growing, len, up, protocol)
+            serve::followed(r, &t, growing, len, up, protocol)
         }
         Found::Error(status) => {
             set_status(r, &t, Status::Hit);
@@ -92,6 +97,7 @@ pub(crate) async fn begin(
             r.err_status = 499;
             Verdict::Close
         }
+        Found::Ask if t.asked.only_if_cached() => Verdict::Status(504),
         Found::Ask => {
             let range = r.header(FieldId::Range);
             if let (Some(range), Some(max)) = (range, conf.max_range_offset)
@@ -114,6 +120,7 @@ fn ticket(
     r: &mut Request,
     cache: Rc<super::Cache>,
     conf: &Rc<CacheConf>,
+    up: &Conf,
     protocol: &mut dyn Protocol,
 ) -> Box<Ticket> {
     let key = match &conf.key {
@@ -135,7 +142,32 @@ fn ticket(
         hold: r.adopted_hold(),
         stale: None,
         stale_error: false,
+        strict: false,
+        asked: if conf.rfc9111 { asked(r) } else { Asked::default() },
+        family: None,
+        ignored: up.ignore_headers,
     })
+}
+
+/// What a client wants of a cache. What is fetched behind a client's back has no wishes.
+fn asked(r: &Request) -> Asked {
+    let authorized = r.header(FieldId::Authorization).is_some();
+    if r.is_background() {
+        return Asked::read(std::iter::empty(), None, authorized);
+    }
+    let bytes = r.head_bytes();
+    let lines = r.head.all(FieldId::CacheControl).map(|f| f.value.of(bytes));
+    Asked::read(lines, r.header(FieldId::Pragma), authorized)
+}
+
+/// RFC 9111 section 4.4: what is kept of the target of an unsafe method may be invalid when that
+/// was answered.
+#[cold]
+fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &mut dyn Protocol) {
+    if let Ok(Some(cache)) = conf.cache(r) {
+        let t = ticket(r, cache, conf, up, protocol);
+        r.upstream_mut().invalidates = Some(t);
+    }
 }
 
 fn set_status(r: &mut Request, t: &Ticket, status: Status) {
@@ -151,7 +183,7 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
     let mut waited = Waited::default();
     loop {
         if let Some(fill) = ended(t) {
-            if fits_fill(r, t, &fill) && fill.header().valid >= unix_secs() as i64 {
+            if fits_fill(r, t, &fill) && is_fresh(t, fill.header()) {
                 return Found::Join(fill);
             }
             // It is in the file in a moment, and judged then.
@@ -182,6 +214,7 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
                 Opened::Missing if scarce => return pass_by(t),
                 Opened::Missing => {}
                 Opened::Found(stored) => match fits(r, t, &stored) {
+                    _ if is_orphan(t, &stored) => {}
                     Fits::Yes => return judge(r, t, stored),
                     Fits::Other(hash) => {
                         t.hash = hash;
@@ -193,7 +226,7 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
                 },
             }
         }
-        if !conf.lock || t.hold.is_some() {
+        if !conf.lock || t.hold.is_some() || t.asked.only_if_cached() {
             return Found::Ask;
         }
         match lock(r, t, up, &mut waited).await {
@@ -203,6 +236,28 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             Locked::Join(fill) => return Found::Join(fill),
             Locked::Follow(growing, len) => return Found::Follow(growing, len),
             Locked::Again => {}
+        }
+    }
+}
+
+/// Whether a response that is on its way, or was a moment ago, is fresh for a request.
+fn is_fresh(t: &Ticket, header: &Header) -> bool {
+    let (valid, now) = (header.valid, unix_secs() as i64);
+    match t.conf.rfc9111 {
+        true => valid > now && header.rfc9111 && !t.asked.is_choosy(),
+        false => valid >= now,
+    }
+}
+
+/// RFC 9111 section 4.4: whether a variant is left of a key whose responses were made invalid. The
+/// first variant, found before, knows.
+fn is_orphan(t: &mut Ticket, stored: &Stored) -> bool {
+    let family = stored.header.family;
+    match t.is_secondary() {
+        true => t.conf.rfc9111 && t.family != Some(family),
+        false => {
+            t.family = Some(family);
+            false
         }
     }
 }
@@ -250,12 +305,28 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
 fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
     let now = unix_secs() as i64;
     let header = &stored.header;
-    if header.valid >= now {
+    let may_update = t.conf.use_stale & next::UPDATING != 0;
+    let mut behind = t.conf.background_update;
+    let serve_stale = if t.conf.rfc9111 {
+        let reply = || Reply::read(&stored.head, &stored.text(), t.ignored);
+        match rfc9111::reuse(header, reply, &t.asked, now) {
+            Reuse::Fresh => return Found::Serve(stored, Status::Hit),
+            Reuse::Accepted => return Found::Serve(stored, Status::Stale),
+            Reuse::Ask { updating, error, strict } => {
+                t.stale_error = error;
+                t.strict = strict;
+                // RFC 5861 section 3: the client is answered at once, whatever is configured.
+                behind |= updating;
+                updating || may_update && !strict && header.valid <= now
+            }
+        }
+    } else if header.valid >= now {
         return Found::Serve(stored, Status::Hit);
-    }
-    let within = |secs: i64| header.valid.saturating_add(secs) >= now;
-    let serve_stale = t.conf.use_stale & next::UPDATING != 0 || within(header.updating);
-    t.stale_error = within(header.error);
+    } else {
+        let within = |secs: i64| header.valid.saturating_add(secs) >= now;
+        t.stale_error = within(header.error);
+        may_update || within(header.updating)
+    };
     let background = r.is_background();
     if t.hold.is_none() {
         let (keys, age) = (&t.cache.keys, t.conf.lock_age);
@@ -264,7 +335,7 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
             return Found::Serve(stored, Status::Updating);
         }
     }
-    if t.conf.background_update
+    if behind
         && serve_stale
         && !background
         && let Some(hold) = t.hold.take()
@@ -365,6 +436,7 @@ async fn follow(
         return None;
     }
     let growing = Growing::open(r, t, up, &found).await;
+    let growing = growing.filter(|g| !t.conf.rfc9111 || is_fresh(t, &g.header));
     let len = growing.as_ref().and_then(|g| serve::length(&g.header));
     if len.is_none() && keys.streams.written(found.id).is_some() {
         // It is there, and of no use to this request.
@@ -387,7 +459,8 @@ fn ended(t: &Ticket) -> Option<Rc<fill::Fill>> {
 fn joinable(r: &Request, t: &Ticket) -> Option<Rc<fill::Fill>> {
     let fills = t.cache.fills.borrow();
     let fill = fills.get(&t.hash).filter(|fill| fill.can_be_joined(false))?;
-    fits_fill(r, t, fill).then(|| fill.clone())
+    let fits = fits_fill(r, t, fill) && (!t.conf.rfc9111 || is_fresh(t, fill.header()));
+    fits.then(|| fill.clone())
 }
 
 fn fits_fill(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {

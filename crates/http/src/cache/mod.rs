@@ -21,6 +21,7 @@
 //! | `key` | hashes of keys, variants by `Vary`, and the names of files |
 //! | `format` | the header of files (docs/CACHE.md), written and checked |
 //! | `rules` | what `Cache-Control`, `Expires`, `Set-Cookie`, `Vary` and their like ask for |
+//! | `rfc9111` | the same by RFC 9111, where that is asked for; what may be served; what is invalid |
 //! | `keys` | the zone in shared memory: entries, who fetches them, sizes, order of use |
 //! | `zone` | a cache as a worker has it: zone, folder, limits, what it holds in memory |
 //! | `store` | files: opened and checked, made and given their place, deleted; never on the loop |
@@ -49,6 +50,7 @@ mod loader;
 mod lookup;
 mod manager;
 
+pub(crate) mod rfc9111;
 mod rules;
 mod serve;
 mod store;
@@ -75,11 +77,12 @@ pub use zone::{Cache, Report};
 pub(crate) use conf::any_set;
 pub(crate) use fill::{Fill, Plan, Reader};
 pub(crate) use format::Header;
+pub(crate) use key::hash as hash_of;
 pub(crate) use keys::Hold;
 pub(crate) use lookup::{Begin, begin};
 pub(crate) use rules::Rules;
 pub(crate) use serve::{head_text, stored as serve_stored};
-pub(crate) use store::{Stored, Temp, renew};
+pub(crate) use store::{ROOM, Stored, Temp, invalidate, renew};
 pub(crate) use ticket::{Status, Ticket};
 
 /// In a worker, before it serves: it may be woken by others from now on.

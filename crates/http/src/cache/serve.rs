@@ -9,9 +9,10 @@ use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Ver
 use super::fill::{Fill, Reader};
 use super::follow::{Follower, Growing};
 use super::format::Header;
+use super::rfc9111;
 use super::rules::Rules;
 use super::store::Stored;
-use super::ticket::Ticket;
+use super::ticket::{Status, Ticket};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -32,13 +33,41 @@ pub(crate) fn stored(
     let len = Some(stored.header.body_len);
     let body = Body::Chain(stored.body());
     r.upstream_mut().head.clone_from(&stored.head);
-    answer(r, stored.header.head.clone(), valid, len, body, up, protocol)
+    let verdict = answer(r, stored.header.head.clone(), valid, len, body, up, protocol);
+    if t.conf.rfc9111 {
+        as_kept(r, up, &stored.header, &stored.head);
+    }
+    verdict
+}
+
+/// RFC 9111: the response says how old it is (section 5.1), unless the origin was asked for it just
+/// now; and ranges are taken from it if it is whole.
+fn as_kept(r: &mut Request, up: &Conf, header: &Header, head: &ResponseHead) {
+    let text = header.head.as_deref().unwrap_or_default();
+    if header.head.is_none() {
+        return;
+    }
+    let initial = rfc9111::stored_age(head, text);
+    r.out.remove(b"Age");
+    let age = rfc9111::current_age(header, initial, unix_secs() as i64);
+    let fresh = r.upstream_mut().cache_status == Status::Revalidated && initial == 0;
+    if !fresh && !up.hidden.has(FieldId::Age, b"") {
+        let mut value = Vec::new();
+        base::ascii::write_u64(&mut value, u64::try_from(age).unwrap_or(0));
+        r.out.add("Age", Bytes::from(value));
+    }
+    r.out.unconditional = false;
+    // Sections 3.3 and 3.4; RFC 9110 section 14.3.
+    let no_ranges = head.value(FieldId::AcceptRanges, text);
+    if head.status == 200 && !no_ranges.is_some_and(|v| v.eq_ignore_ascii_case(b"none")) {
+        r.out.allow_ranges = true;
+    }
 }
 
 /// Serves a response that is on its way to the cache, as it comes.
 pub(crate) fn joined(
     r: &mut Request,
-    _: &Ticket,
+    t: &Ticket,
     fill: Rc<Fill>,
     up: &Conf,
     protocol: &dyn Protocol,
@@ -46,28 +75,38 @@ pub(crate) fn joined(
     let header = fill.header();
     let Some(head) = parsed(header) else { return Verdict::Status(500) };
     let len = fill.whole_len().or(head.content_length);
-    r.upstream_mut().head = head;
+    r.upstream_mut().head.clone_from(&head);
     let (text, valid) = (header.head.clone(), header.valid);
     let body = match fill.whole() {
         Some(chain) => Body::Chain(chain),
         None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
     };
-    answer(r, text, valid, len, body, up, protocol)
+    let verdict = answer(r, text, valid, len, body, up, protocol);
+    if t.conf.rfc9111 {
+        as_kept(r, up, header, &head);
+    }
+    verdict
 }
 
 /// Serves a response that another worker fetches, as it comes.
 pub(crate) fn followed(
     r: &mut Request,
+    t: &Ticket,
     growing: Box<Growing>,
     len: u64,
     up: &Conf,
     protocol: &dyn Protocol,
 ) -> Verdict {
     let Some(head) = parsed(&growing.header) else { return Verdict::Status(500) };
-    r.upstream_mut().head = head;
-    let (text, valid) = (growing.header.head.clone(), growing.header.valid);
+    r.upstream_mut().head.clone_from(&head);
+    let header = growing.header.clone();
+    let (text, valid) = (header.head.clone(), header.valid);
     let body = Body::Stream(Box::new(Follower::new(growing, len)));
-    answer(r, text, valid, Some(len), body, up, protocol)
+    let verdict = answer(r, text, valid, Some(len), body, up, protocol);
+    if t.conf.rfc9111 {
+        as_kept(r, up, &header, &head);
+    }
+    verdict
 }
 
 /// The head of a response whose body is not all there yet.
@@ -126,16 +165,7 @@ fn answer(
 /// The head of a response as text, as it is kept: without what was between us and the upstream.
 pub(crate) fn head_text(head: &ResponseHead, text: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() + 32);
-    out.extend_from_slice(b"HTTP/1.1 ");
-    let line = head.status_line.of(text);
-    if line.len() >= 3 {
-        out.extend_from_slice(line);
-    } else {
-        base::ascii::write_u64(&mut out, head.status.into());
-        out.push(b' ');
-        out.extend_from_slice(crate::core_pages::reason(head.status).as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
+    status_line(&mut out, head, text);
     for field in head.fields.iter().filter(|f| !f.ignored) {
         let hop = matches!(
             field.id,
@@ -151,4 +181,18 @@ pub(crate) fn head_text(head: &ResponseHead, text: &[u8]) -> Bytes {
     }
     out.extend_from_slice(b"\r\n");
     Bytes::from(out)
+}
+
+/// The first line of a head as it is kept.
+pub(super) fn status_line(out: &mut Vec<u8>, head: &ResponseHead, text: &[u8]) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let line = head.status_line.of(text);
+    if line.len() >= 3 {
+        out.extend_from_slice(line);
+    } else {
+        base::ascii::write_u64(out, head.status.into());
+        out.push(b' ');
+        out.extend_from_slice(crate::core_pages::reason(head.status).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
 }

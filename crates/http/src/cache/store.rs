@@ -19,7 +19,6 @@ use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 use super::faults::Cause;
 use super::format::{Bad, Header};
 use super::key::{Hash, Layout};
-use super::ticket::Ticket;
 use super::zone::Cache;
 use crate::core_conf::TempPath;
 use crate::files::{self, OpenFile};
@@ -56,6 +55,16 @@ impl Stored {
             self.file.append_to(&mut chain, self.body_start, end);
         }
         chain
+    }
+
+    /// The same body with a newer head.
+    pub fn renewed(&self, header: Header, head: ResponseHead) -> Stored {
+        Stored { header, head, file: self.file.clone(), body_start: self.body_start }
+    }
+
+    /// Where in the file the body begins.
+    pub fn body_start(&self) -> u64 {
+        self.body_start
     }
 
     /// What the file system tells of the file.
@@ -440,19 +449,31 @@ impl Making {
     /// Gives a copy of the file its place: it was made on another file system.
     fn copy(&mut self, path: &[u8]) -> Result<FileMeta, FileError> {
         let mut copy = Making::create(&Temp::Beside, path)?;
+        copy.take_from(&self.fd, 0, 0).map_err(|e| self.failed("pread()", e))??;
+        copy.place(path)
+    }
+
+    /// Writes what another file holds from `at` on to `to`. The outer error is of reading it.
+    fn take_from(
+        &self,
+        from: &FileHandle,
+        mut at: u64,
+        mut to: u64,
+    ) -> io::Result<Result<(), FileError>> {
         let mut buf = vec![0; 128 << 10];
-        let mut at = 0;
         loop {
-            let n = match os::file::read_at(&self.fd, &mut buf, at) {
-                Ok(0) => break,
+            let n = match os::file::read_at(from, &mut buf, at) {
+                Ok(0) => return Ok(Ok(())),
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(self.failed("pread()", e)),
+                Err(e) => return Err(e),
             };
-            copy.write(&[Bytes::copy_from_slice(&buf[..n])], at)?;
+            if let Err(e) = self.write(&[Bytes::copy_from_slice(&buf[..n])], to) {
+                return Ok(Err(e));
+            }
             at += n as u64;
+            to += n as u64;
         }
-        copy.place(path)
     }
 }
 
@@ -477,53 +498,100 @@ pub(crate) fn delete(layout: &Layout, hash: &Hash) -> Result<(), FileError> {
     }
 }
 
-/// Writes a new header over the one of a file whose response was found to be still good, unless the
-/// file is another one by now. For threads.
-pub(crate) fn rewrite_header(
+/// Gives the file of a response that was found to be still good a new header, unless the file is
+/// another one by now: over the old one where the body can stay in its place, else in a new file.
+/// Gives the facts about the file. For threads.
+fn rewrite_header(
     path: &[u8],
     meta: &FileMeta,
-    header: &Header,
-) -> Result<bool, FileError> {
+    mut header: Header,
+    body_start: u64,
+) -> Result<Option<FileMeta>, FileError> {
     let fail = |what, e| FileError::new(what, as_path(path), e);
     let fd: OwnedFd = match os::file::open_to_change(as_path(path)) {
         Ok(fd) => fd,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(fail("open()", e)),
     };
     let now = os::file::fstat(&fd).map_err(|e| fail("fstat()", e))?;
-    let bytes = header.encode();
-    let mut same_place = [0; 8];
-    let read = os::file::read_at(&fd, &mut same_place, 16).map_err(|e| fail("pread()", e))?;
-    let start = u32::from_le_bytes([same_place[0], same_place[1], same_place[2], same_place[3]]);
-    if (now.ino, now.dev, now.size) != (meta.ino, meta.dev, meta.size)
-        || read < 4
-        || start as usize != bytes.len()
-    {
-        return Ok(false);
+    if (now.ino, now.dev, now.size) != (meta.ino, meta.dev, meta.size) {
+        return Ok(None);
     }
+    if !header.reach(body_start as usize) {
+        header.room = ROOM;
+        return copy_behind(path, fd.into(), &header, body_start).map(Some);
+    }
+    let bytes = header.encode();
     match os::file::write_at(&fd, &bytes, 0) {
-        Ok(n) if n == bytes.len() => Ok(true),
+        Ok(n) if n == bytes.len() => Ok(Some(now)),
         Ok(_) => Err(fail("pwrite()", io::ErrorKind::WriteZero.into())),
         Err(e) => Err(fail("pwrite()", e)),
     }
 }
 
+/// How much a head that may be changed can grow in its place, bytes.
+pub(crate) const ROOM: usize = 256;
+
+/// Makes a new file of a header and the body of another one, in the place of that.
+fn copy_behind(
+    path: &[u8],
+    from: FileHandle,
+    header: &Header,
+    body_start: u64,
+) -> Result<FileMeta, FileError> {
+    let mut making = Making::create(&Temp::Beside, path)?;
+    making.write(&[Bytes::from(header.encode())], 0)?;
+    let at = header.body_start() as u64;
+    making
+        .take_from(&from, body_start, at)
+        .map_err(|e| FileError::new("pread()", as_path(path), e))??;
+    making.place(path)
+}
+
 /// What is kept is found to be still good: its file gets a new header, and other workers are told
 /// that there is something new.
-pub(crate) async fn renew(t: &Ticket, stored: &Rc<Stored>, header: Header, pool: Option<Pool>) {
-    let cache = &t.cache;
-    let path = cache.settings.layout.path(&t.hash);
-    let meta = *stored.meta();
-    let task = move || rewrite_header(&path, &meta, &header);
+pub(crate) async fn renew(
+    cache: &Cache,
+    hash: Hash,
+    stored: &Stored,
+    header: Header,
+    pool: Option<Pool>,
+) {
+    let path = cache.settings.layout.path(&hash);
+    let (meta, body_start) = (*stored.meta(), stored.body_start());
+    let task = move || rewrite_header(&path, &meta, header, body_start);
     match elsewhere(pool.as_ref(), task).await {
-        Ok(Ok(false)) => {}
-        Ok(Ok(true)) => {
-            cache.keys.found(&t.hash, blocks(&meta, cache.block()));
-            cache.memory.borrow_mut().forget(&t.hash);
+        Ok(Ok(None)) => {}
+        Ok(Ok(Some(meta))) => {
+            cache.keys.found(&hash, blocks(&meta, cache.block()));
+            cache.memory.borrow_mut().forget(&hash);
         }
         Ok(Err(e)) => cache.tell(Cause::Write, format_args!("{e}")),
         Err(e) => cache.tell(Cause::Write, format_args!("{e}")),
     }
+}
+
+/// What is kept of some keys is not to be used any more. When this has ended nobody does.
+pub(crate) async fn invalidate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Pool>) {
+    let forget = || {
+        for hash in &hashes {
+            cache.keys.invalidate(hash);
+            cache.memory.borrow_mut().forget(hash);
+            if let Some(fill) = cache.fills.borrow_mut().remove(hash) {
+                fill.spoil();
+            }
+        }
+    };
+    forget();
+    let (layout, list) = (cache.settings.layout.clone(), hashes.clone());
+    let task = move || list.iter().filter_map(|hash| delete(&layout, hash).err()).next_back();
+    match elsewhere(pool.as_ref(), task).await {
+        Ok(None) => {}
+        Ok(Some(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+    }
+    // Before the files of the folder are known, one may have been found in between.
+    forget();
 }
 
 /// Runs what may wait for a disk in a thread of `pool`, or here where there is none.

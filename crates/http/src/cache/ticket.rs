@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::conf::CacheConf;
 use super::key::{Hash, variant};
 use super::keys::Hold;
+use super::rfc9111::Asked;
 use super::store::Stored;
 use super::zone::Cache;
 use crate::request::Request;
@@ -82,6 +83,14 @@ pub(crate) struct Ticket {
     pub stale: Option<Rc<Stored>>,
     /// That may be served if asking fails, whatever the configuration says.
     pub stale_error: bool,
+    /// It may not be, whatever the configuration says.
+    pub strict: bool,
+    /// What the client wants of a cache, where RFC 9111 holds.
+    pub asked: Asked,
+    /// The family of the key's first variant, where there is one.
+    pub family: Option<u64>,
+    /// Fields of responses that are not heeded: bits of `*_ignore_headers`.
+    pub ignored: u64,
 }
 
 impl Ticket {
@@ -92,7 +101,7 @@ impl Ticket {
 
     /// The hash of the variant of the key that a request asks for.
     pub fn variant(&self, r: &Request, vary: &[u8]) -> Hash {
-        variant(&self.main, vary, || r.headers())
+        variant(&self.main, vary, self.conf.rfc9111, || r.headers())
     }
 
     /// Leaves a status behind, which is answered instead of asking the upstream for some time.

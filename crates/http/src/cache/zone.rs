@@ -97,6 +97,8 @@ pub struct Report {
     pub expired: u64,
     /// Requests that passed the cache by, or responses that were not kept, as something was wrong.
     pub faults: u64,
+    /// The same by what was wrong.
+    pub faults_by: Vec<(&'static str, u64)>,
     /// Files that the loader has met.
     pub loaded: u64,
     /// All files are known.
@@ -123,6 +125,7 @@ impl Cache {
             evictions: counted(Count::Evictions),
             expired: counted(Count::Expired),
             faults: counted(Count::Faults),
+            faults_by: Cause::ALL.iter().map(|(c, name)| (*name, keys.faults(*c))).collect(),
             loaded: keys.loaded(),
             is_loaded: keys.is_warm(),
         }
@@ -227,7 +230,7 @@ impl Cache {
 
     /// Something is wrong: counts it, and says whether to tell of it.
     pub(crate) fn fault(&self, cause: Cause) -> bool {
-        self.keys.count(Count::Faults as usize);
+        self.keys.count_fault(cause);
         self.faults.is_to_tell(cause)
     }
 

@@ -260,6 +260,8 @@ macro_rules! upstream_directives {
             d!(@kept $prefix, $conf, "_cache_max_range_offset", Args::T1, "",
                max_range_offset = set_offset,
                "Where a range may begin for which the whole response is fetched and kept."),
+            d!(@kept $prefix, $conf, "_cache_rfc9111", Args::FLAG, "off", rfc9111 = set_flag,
+               "Whether RFC 9111 says what is kept, served and invalidated, instead of nginx."),
         ];
         LIST
     }};

@@ -190,7 +190,11 @@ async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Ve
 impl Exchange {
     async fn drive(mut self, r: &mut Request) -> Verdict {
         loop {
-            let stop = match self.attempt(r).await {
+            let attempt = self.attempt(r).await;
+            if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
+                Box::pin(keeping::invalidate(r, self.protocol.as_ref())).await;
+            }
+            let stop = match attempt {
                 Ok(answer) => match self.judge(r) {
                     None => return self.accept(r, answer),
                     Some(Stop::Kept(status)) => return self.kept(r, answer, status).await,
@@ -627,6 +631,9 @@ impl Exchange {
         let accepted = headers::copy(r, &self.conf, &head, self.protocol.as_ref(), kept);
         // The answer to a redirect inside is another handler's, which has dates and tags of its
         // own.
+        if let Some(keeping) = &keeping {
+            keeping.forward(r);
+        }
         r.out.unconditional = !kept && !matches!(accepted, Accepted::Redirect);
         let progress = self.protocol.begin_body(&head);
         let keep = matches!(accepted, Accepted::Response { buffering: true });

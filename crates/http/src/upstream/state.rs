@@ -65,6 +65,8 @@ pub struct State {
     pub(crate) cache_status: Status,
     /// What the request has to do with a cache, while that is not settled.
     pub(crate) cache: Option<Box<Ticket>>,
+    /// What of a cache is invalid if the upstream does what is asked.
+    pub(crate) invalidates: Option<Box<Ticket>>,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
     pub(crate) fn forget_cache(&mut self) {
         self.cache_status = Status::None;
         self.cache = None;
+        self.invalidates = None;
         self.method = None;
     }
 

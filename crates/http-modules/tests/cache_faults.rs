@@ -1,0 +1,155 @@
+//! Disks and folders of a cache that are full, read-only or broken: no request fails for that.
+
+#![allow(clippy::unwrap_used)]
+
+mod origin;
+
+use std::path::Path;
+use std::process::Command;
+
+use origin::{Answer, Origin};
+use testkit::{Driver, Site, StallingFolder, Weir, built_binary, wait_for};
+
+const LEN: usize = 100_000;
+
+/// A file system of a megabyte, gone with the test.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    /// `None` where this machine or user may not mount.
+    fn mount(path: &Path) -> Option<Disk> {
+        std::fs::create_dir_all(path).unwrap();
+        let done = mount(&["-t", "tmpfs", "-o", "size=1m,mode=777", "none"], path);
+        if !done {
+            eprintln!("SKIPPED: no file system can be mounted here");
+        }
+        done.then(|| Disk(path.to_owned()))
+    }
+
+    fn set(&self, option: &str) {
+        assert!(mount(&["-o", &format!("remount,{option}")], &self.0), "{option}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn mount(options: &[&str], path: &Path) -> bool {
+    Command::new("mount").args(options).arg(path).status().is_ok_and(|s| s.success())
+}
+
+fn body(path: &str) -> Vec<u8> {
+    path.bytes().cycle().take(LEN).collect()
+}
+
+fn origin() -> Origin {
+    Origin::start(|asked| Answer::of(body(&asked.target)))
+}
+
+fn site(site: Site, origin: &Origin, path: &str) -> Weir {
+    site.http(&format!(
+        "proxy_cache_path cache keys_zone=one:1m use_temp_path=off {path};
+         proxy_cache_key $uri; add_header X-Cache $upstream_cache_status;
+         server {{ listen 127.0.0.1:%PORT0%; proxy_cache one;
+             location = /status {{ stub_status json; }}
+             location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
+        origin.port
+    ))
+    .start()
+}
+
+/// Asks, sees that the answer is whole and right, and gives what the cache said.
+fn ask(weir: &Weir, path: &str) -> String {
+    let response = weir.get(path);
+    assert!(response.status == 200 && response.body == body(path), "{path}: {}", response.status);
+    response.header("X-Cache").unwrap().to_owned()
+}
+
+/// How often something was wrong, by its cause.
+fn faults(weir: &Weir, cause: &str) -> u64 {
+    let status = weir.get("/status").text();
+    let (_, rest) = status.split_once(&format!("\"{cause}\":")).expect("a counter");
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap();
+    rest[..end].parse().unwrap()
+}
+
+fn lines(weir: &Weir, text: &str) -> usize {
+    weir.error_log().lines().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn a_full_disk_and_one_that_cannot_be_written() {
+    let new = Site::new(built_binary(), Driver::usual());
+    let Some(disk) = Disk::mount(&new.prefix().join("cache")) else { return };
+    let origin = origin();
+    let weir = site(new, &origin, "");
+    for i in 0..30 {
+        assert_eq!(ask(&weir, &format!("/{i}")), "MISS");
+    }
+    // The faults are counted a moment after the responses.
+    wait_for("30 responses to be kept or not", || {
+        let kept = weir.files_below("cache").len() as u64;
+        (kept >= 5 && kept + faults(&weir, "write") + faults(&weir, "rename") >= 30).then_some(())
+    });
+    let (full, kept) = ("No space left on device", weir.files_below("cache").len());
+    let told = lines(&weir, full);
+    assert!((1..=2).contains(&told), "a line a minute for each cause, not {told}");
+    let served = (0..30).filter(|i| ask(&weir, &format!("/{i}")) == "HIT").count();
+    assert!(served >= kept, "{served} of {kept}");
+    assert_eq!(lines(&weir, full), told);
+    // There is room again, and what is asked for next is kept.
+    disk.set("size=8m");
+    assert_eq!(ask(&weir, "/room"), "MISS");
+    wait_for("the file", || (ask(&weir, "/room") == "HIT").then_some(()));
+    wait_for("all files", || {
+        let files = weir.files_below("cache");
+        files.iter().all(|f| f.rsplit('/').next().unwrap().len() == 32).then_some(())
+    });
+    disk.set("ro");
+    for _ in 0..3 {
+        assert_eq!(ask(&weir, "/room"), "HIT");
+        assert_eq!(ask(&weir, "/new"), "MISS");
+    }
+    wait_for("the faults", || (lines(&weir, "Read-only file system") > 0).then_some(()));
+    assert!(lines(&weir, "Read-only file system") <= 2, "{}", weir.error_log());
+    disk.set("rw");
+    ask(&weir, "/new");
+    wait_for("the file", || (ask(&weir, "/new") == "HIT").then_some(()));
+}
+
+#[test]
+fn reads_that_fail() {
+    let new = Site::new(built_binary(), Driver::usual());
+    let folder = match StallingFolder::mount(&new.prefix().join("cache"), Vec::new()) {
+        Ok(folder) => folder,
+        Err(e) => {
+            eprintln!("SKIPPED: no file system can be mounted here: {e}");
+            return;
+        }
+    };
+    let origin = origin();
+    let mut weir = site(new, &origin, "");
+    for path in ["/a", "/b"] {
+        ask(&weir, path);
+        wait_for("the file", || (ask(&weir, path) == "HIT").then_some(()));
+    }
+    let asked = origin.count("/a");
+    // Another process has nothing of them in its memory, and the kernel is told to forget them.
+    weir.restart();
+    for file in weir.files_below("cache") {
+        let done = Command::new("dd").arg(format!("if={file}")).args(["iflag=nocache", "count=0"]);
+        assert!({ done }.stderr(std::process::Stdio::null()).status().unwrap().success());
+    }
+    folder.break_reads(true);
+    for n in 1..4 {
+        assert_eq!(ask(&weir, "/a"), "MISS");
+        assert_eq!(origin.count("/a"), asked + n);
+    }
+    assert_eq!(faults(&weir, "read"), 3);
+    assert_eq!(lines(&weir, "Input/output error"), 1, "{}", weir.error_log());
+    folder.break_reads(false);
+    assert_eq!(ask(&weir, "/b"), "HIT");
+}
