@@ -44,6 +44,10 @@ use crate::request::Request;
 use crate::upstream::source::{Ending, Fail, Source};
 use crate::upstream::wire::{client_end, either_if};
 
+/// Bodies from here on begin with a page of their file: less is sent too quickly for that to be
+/// worth the space.
+const ALIGNED_FROM: u64 = 32 << 10;
+
 /// How much is written to the file at once.
 const WRITE: u64 = 256 << 10;
 
@@ -59,7 +63,8 @@ const FILE_PIECE: u64 = 1 << 20;
 /// See the module's documentation.
 pub(crate) struct Fill {
     header: Header,
-    body_start: u64,
+    /// Where in the file the body begins.
+    body_start: Cell<u64>,
     state: RefCell<State>,
     /// What is received is not to be used for others: the key was made invalid meanwhile.
     spoilt: Cell<bool>,
@@ -184,8 +189,11 @@ pub(crate) struct Plan {
 impl Fill {
     /// Begins to fill, in a task of its own. `source` is what reads the upstream; `early` is what
     /// it gave already.
-    pub fn start(plan: Plan, source: Source) -> Rc<Fill> {
-        let body_start = plan.header.body_start() as u64;
+    pub fn start(mut plan: Plan, source: Source) -> Rc<Fill> {
+        if plan.length.is_some_and(|len| len >= ALIGNED_FROM) {
+            plan.header.align();
+        }
+        let body_start = Cell::new(plan.header.body_start() as u64);
         let is_here = source.has_ended();
         let shows = plan.hold.is_some() && plan.length.is_some() && !is_here;
         let showing = || Showing::new(&plan.cache.keys, &plan.hash);
@@ -273,7 +281,8 @@ impl Fill {
     /// The body, where all of it is in memory.
     pub fn whole(&self) -> Option<Chain> {
         let state = self.state.borrow();
-        (state.ended && state.tail_start == 0).then(|| state.take(0, u64::MAX, self.body_start))
+        (state.ended && state.tail_start == 0)
+            .then(|| state.take(0, u64::MAX, self.body_start.get()))
     }
 }
 
@@ -430,6 +439,15 @@ impl Work {
         }
     }
 
+    /// The file is about to be made, and `total` bytes of a body are here, whose length maybe was
+    /// not told.
+    fn align(&mut self, total: u64) {
+        if self.making.is_none() && total >= ALIGNED_FROM {
+            self.plan.header.align();
+            self.fill.body_start.set(self.plan.header.body_start() as u64);
+        }
+    }
+
     /// Begins a write if there is enough to be written, and none is under way.
     fn write(&mut self, least: u64) {
         let state = self.fill.state.borrow();
@@ -439,8 +457,9 @@ impl Work {
         let (pieces, at) = (state.unwritten(), state.written);
         let total = state.total;
         drop(state);
+        self.align(total);
         let (temp, path) = (self.plan.temp.clone(), self.path.clone());
-        let (making, start) = (self.making.take(), self.fill.body_start);
+        let (making, start) = (self.making.take(), self.fill.body_start.get());
         let pool = self.plan.pool.clone();
         let showing = self.fill.showing.as_ref().filter(|s| s.is_wanted());
         let was_shown = showing.is_some_and(Showing::is_shown);
@@ -500,10 +519,11 @@ impl Work {
             let state = self.fill.state.borrow();
             (state.unwritten(), state.written, state.total)
         };
+        self.align(total);
         let header = Header { body_len: total, ..self.plan.header.clone() };
         let (temp, path) = (self.plan.temp.clone(), self.path.clone());
         let making = self.making.take();
-        let start = self.fill.body_start;
+        let start = self.fill.body_start.get();
         let settings = &self.plan.cache.settings;
         let folder = (settings.min_free > 0).then(|| settings.layout.folder.clone());
         let pool = self.plan.pool.clone();
@@ -648,7 +668,7 @@ impl Reader {
         loop {
             let (piece, ended, broken) = {
                 let state = self.fill.state.borrow();
-                let piece = state.take(self.pos, self.most, self.fill.body_start);
+                let piece = state.take(self.pos, self.most, self.fill.body_start.get());
                 let ended = state.ended && self.pos + piece.len() == state.total;
                 (piece, ended, state.broken)
             };

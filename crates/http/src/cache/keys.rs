@@ -11,6 +11,8 @@
 //!                     └───────────────────┴── released, gone ───┘  └───────────────┘ or released
 //! ```
 
+mod invalid;
+
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
@@ -19,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::time::{now_ms, unix_secs};
 use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Table, Zone, ZoneState};
 
-use super::faults::Cause;
 use super::key::{Hash, Layout};
 use super::streams::{self, Streams};
 
@@ -103,9 +104,6 @@ pub(crate) enum Count {
     /// Requests that passed the cache by because something was wrong with it.
     Faults,
 }
-
-/// Behind those: faults, by their cause.
-const FAULTS: usize = 16;
 
 /// How many counters a zone has.
 const COUNTS: usize = 24;
@@ -309,17 +307,6 @@ impl Keys {
     pub fn count(&self, what: usize) {
         let line = self.counts[what / 8 % self.counts.len()].line(self.slot.get());
         line.add(what % 8, 1);
-    }
-
-    /// Counts a fault, and its cause.
-    pub fn count_fault(&self, cause: Cause) {
-        self.count(Count::Faults as usize);
-        self.count(FAULTS + cause as usize);
-    }
-
-    /// Faults of a cause, over all processes.
-    pub fn faults(&self, cause: Cause) -> u64 {
-        self.counted(FAULTS + cause as usize)
     }
 
     /// What was counted over all processes.
@@ -609,21 +596,6 @@ impl Keys {
             self.resize(node.blocks, 0);
             t.set(entry, Node { blocks: 0, version: 0, flags: node.flags & !THERE, ..node });
         }
-    }
-
-    /// The response of a key is not to be used any more: its file is to be deleted.
-    pub fn invalidate(&self, hash: &Hash) {
-        let mut t = self.lock();
-        let Some(entry) = t.find(self.table.key(hash)) else { return };
-        let Some(node) = t.value(entry) else { return };
-        self.resize(node.blocks, 0);
-        let flags = node.flags & !THERE;
-        t.set(entry, Node { blocks: 0, version: 0, error: 0, flags, ..node });
-    }
-
-    /// A number that no other variants of any key have.
-    pub fn new_family(&self) -> u64 {
-        base::time::unix_ms() << 24 | u64::from(self.next_version() & 0xff_ffff)
     }
 
     /// The loader met a file. False where there is no room for it.

@@ -21,7 +21,7 @@
 //! | `key` | hashes of keys, variants by `Vary`, and the names of files |
 //! | `format` | the header of files (docs/CACHE.md), written and checked |
 //! | `rules` | what `Cache-Control`, `Expires`, `Set-Cookie`, `Vary` and their like ask for |
-//! | `rfc9111` | the same by RFC 9111, where that is asked for; what may be served; what is invalid |
+//! | `rfc9111` | the same by RFC 9111, where asked for; what may be served; what is invalid |
 //! | `keys` | the zone in shared memory: entries, who fetches them, sizes, order of use |
 //! | `zone` | a cache as a worker has it: zone, folder, limits, what it holds in memory |
 //! | `store` | files: opened and checked, made and given their place, deleted; never on the loop |

@@ -519,6 +519,7 @@ fn rewrite_header(
     }
     if !header.reach(body_start as usize) {
         header.room = ROOM;
+        header.align();
         return copy_behind(path, fd.into(), &header, body_start).map(Some);
     }
     let bytes = header.encode();

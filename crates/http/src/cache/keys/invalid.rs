@@ -1,0 +1,35 @@
+//! What is wrong with a zone's keys, or is not to be used any more.
+
+use super::super::faults::Cause;
+use super::{Count, Hash, Keys, Node, THERE};
+
+/// Where the counters of faults begin, one for each cause.
+const FAULTS: usize = 16;
+
+impl Keys {
+    /// The response of a key is not to be used any more: its file is to be deleted.
+    pub fn invalidate(&self, hash: &Hash) {
+        let mut t = self.lock();
+        let Some(entry) = t.find(self.table.key(hash)) else { return };
+        let Some(node) = t.value(entry) else { return };
+        self.resize(node.blocks, 0);
+        let flags = node.flags & !THERE;
+        t.set(entry, Node { blocks: 0, version: 0, error: 0, flags, ..node });
+    }
+
+    /// A number that no other variants of any key have.
+    pub fn new_family(&self) -> u64 {
+        base::time::unix_ms() << 24 | u64::from(self.next_version() & 0xff_ffff)
+    }
+
+    /// Counts a fault, and its cause.
+    pub fn count_fault(&self, cause: Cause) {
+        self.count(Count::Faults as usize);
+        self.count(FAULTS + cause as usize);
+    }
+
+    /// Faults of a cause, over all processes.
+    pub fn faults(&self, cause: Cause) -> u64 {
+        self.counted(FAULTS + cause as usize)
+    }
+}
