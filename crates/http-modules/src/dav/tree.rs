@@ -69,50 +69,51 @@ pub(super) fn delete(path: &Path, is_dir: bool, notes: &mut Notes) -> Result<(),
 }
 
 /// Copies what is in the folder `from` into the folder `to`, which is there already: files and
-/// folders, but no links and devices. What cannot be copied is logged.
+/// folders, but no links and devices. What cannot be copied is logged, and the rest copied all the
+/// same.
 ///
 /// # Errors
-/// The status: the folder cannot be read.
+/// The status: something is missing, so that the original must stay.
 pub(super) fn copy_into(from: &Path, to: &Path, notes: &mut Notes) -> Result<(), u16> {
     let mut steps = vec![Visit::Enter(from.to_owned())];
+    let mut done = Ok(());
     while let Some(step) = steps.pop() {
         match step {
-            Visit::Enter(dir) => {
-                let inside = match entries(&dir) {
-                    Ok(list) => list,
-                    Err(e) => {
-                        notes.trouble(Level::Crit, "opendir()", &dir, e);
-                        if dir == from {
-                            return Err(500);
-                        }
-                        continue;
+            Visit::Enter(dir) => match entries(&dir) {
+                Ok(inside) => {
+                    for entry in inside {
+                        done = done.and(visit(from, to, &entry, &mut steps, notes));
                     }
-                };
-                for entry in inside {
-                    visit(from, to, &entry, &mut steps, notes);
                 }
-            }
+                Err(e) => {
+                    notes.trouble(Level::Crit, "opendir()", &dir, e);
+                    done = done.and(Err(500));
+                }
+            },
             Visit::Leave(dir) => keep_time(&dir, &moved(from, to, &dir), notes),
         }
     }
-    Ok(())
+    done
 }
 
-fn visit(from: &Path, to: &Path, entry: &DirEntry, steps: &mut Vec<Visit>, notes: &mut Notes) {
+fn visit(
+    from: &Path,
+    to: &Path,
+    entry: &DirEntry,
+    steps: &mut Vec<Visit>,
+    notes: &mut Notes,
+) -> Result<(), u16> {
     let path = entry.path();
     let target = moved(from, to, &path);
-    let Ok(kind) = entry.file_type() else { return };
+    let kind = entry.file_type().map_err(|e| notes.failed("lstat()", &path, e, 500))?;
     if kind.is_file() {
-        if let Err(e) = copy(&path, &target, Place::default()) {
-            notes.broken(e.to_string());
-        }
+        copy(&path, &target, Place::default()).map_err(|e| notes.broken(e.to_string()))?;
     } else if kind.is_dir() {
-        if let Err(e) = copy_folder(&path, &target) {
-            notes.failed("mkdir()", &target, e, 404);
-        }
+        copy_folder(&path, &target).map_err(|e| notes.failed("mkdir()", &target, e, 500))?;
         steps.push(Visit::Leave(path.clone()));
         steps.push(Visit::Enter(path));
     }
+    Ok(())
 }
 
 /// Makes a folder with the permissions of another.
