@@ -36,8 +36,35 @@ struct State {
     broken: bool,
     /// Writes answer with this error.
     write_error: Option<i32>,
+    failing: Failing,
     /// By number, from 1; those that were removed stay, for who has them open.
     nodes: Vec<Node>,
+}
+
+/// Questions of every kind that fail by chance.
+#[derive(Default)]
+struct Failing {
+    seed: u64,
+    per_mille: u64,
+    asked: u64,
+}
+
+impl Failing {
+    /// The error with which the next question of a kind fails, if it does.
+    fn next(&mut self, opcode: u32) -> Option<i32> {
+        const ENOSPC: i32 = 28;
+        const EDQUOT: i32 = 122;
+        if self.per_mille == 0 || !op::can_fail(opcode) {
+            return None;
+        }
+        self.asked += 1;
+        let mut z = (self.seed ^ (self.asked << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z ^= z >> 32;
+        let writes = matches!(opcode, op::WRITE | op::CREATE | op::MKDIR);
+        let errors = if writes { [EIO, ENOSPC, EDQUOT] } else { [EIO; 3] };
+        (z % 1000 < self.per_mille).then(|| errors[(z >> 20) as usize % 3])
+    }
 }
 
 struct Node {
@@ -80,6 +107,7 @@ impl StallingFolder {
             waiting: 0,
             broken: false,
             write_error: None,
+            failing: Failing::default(),
             nodes: vec![Node::folder()],
         };
         for (name, content) in files {
@@ -109,6 +137,48 @@ impl StallingFolder {
     /// Writes fail with an error of the system's, or work again.
     pub fn break_writes(&self, error: Option<i32>) {
         self.set(|state| state.write_error = error);
+    }
+
+    /// Questions of every kind fail from now on, so many of a thousand, as `seed` chooses.
+    pub fn fail_some(&self, seed: u64, per_mille: u64) {
+        self.set(|state| state.failing = Failing { seed, per_mille, asked: 0 });
+    }
+
+    /// The names of all files below a folder. Does not go through the kernel.
+    pub fn files(&self, path: &str) -> Vec<String> {
+        let mut state = self.shared.lock();
+        let mut found = Vec::new();
+        let mut left: Vec<(String, u64)> =
+            state.find(path).map(|ino| (path.to_owned(), ino)).into_iter().collect();
+        while let Some((path, ino)) = left.pop() {
+            let node = state.node(ino);
+            if !node.is_dir {
+                found.push(path);
+                continue;
+            }
+            for (name, ino) in &node.names {
+                left.push((format!("{path}/{}", String::from_utf8_lossy(name)), *ino));
+            }
+        }
+        found
+    }
+
+    /// Makes a file with its folders. Does not go through the kernel.
+    pub fn add(&self, path: &str, content: &[u8]) {
+        self.set(|state| {
+            let (mut folder, mut names) = (ROOT, path.split('/').peekable());
+            while let Some(name) = names.next() {
+                let name = name.as_bytes();
+                if names.peek().is_none() {
+                    state.add(folder, name, Node::file(content.to_vec()));
+                    return;
+                }
+                folder = match state.node(folder).names.get(name) {
+                    Some(&ino) => ino,
+                    None => state.add(folder, name, Node::folder()),
+                };
+            }
+        });
     }
 
     /// Gives a file another length; its kernel pages may still be the old ones.
@@ -314,6 +384,14 @@ mod op {
     pub const INTERRUPT: u32 = 36;
     pub const BATCH_FORGET: u32 = 42;
     pub const RENAME2: u32 = 45;
+
+    /// Whether those who ask learn of an error: not where the kernel only tells of something.
+    pub fn can_fail(opcode: u32) -> bool {
+        !matches!(
+            opcode,
+            INIT | FORGET | BATCH_FORGET | INTERRUPT | STATFS | RELEASE | RELEASEDIR | FLUSH
+        )
+    }
 }
 
 fn wait_while_stalled(shared: &Shared, opcode: u32) {
@@ -345,6 +423,9 @@ fn answer(shared: &Shared, question: &Question<'_>) -> Option<Result<Vec<u8>, i3
     let mut out = Vec::new();
     let state = &mut *shared.lock();
     let (node, body) = (question.node, question.body);
+    if let Some(errno) = state.failing.next(question.opcode) {
+        return Some(Err(errno));
+    }
     match question.opcode {
         op::FORGET | op::BATCH_FORGET | op::INTERRUPT => return None,
         op::INIT => {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::{Counters, Job, Refused};
 use crate::deadline::sleep;
 use crate::driver::Driver;
+use crate::sim::net::Net;
 use crate::task::{self, yield_now};
 use crate::turn::with;
 
@@ -35,9 +36,9 @@ impl Virtual {
     pub(super) fn post(self: &Rc<Self>, job: Job) -> Result<(), Refused> {
         let mut state = self.state.borrow_mut();
         let busy = state.jobs.len() + state.counters.running;
-        if busy >= self.threads.saturating_add(self.max_queue) {
+        if busy >= self.threads.saturating_add(self.max_queue) || by_net(Net::refuses) {
             state.counters.refused += 1;
-            return Err(Refused::Full(busy - self.threads));
+            return Err(Refused::Full(busy.saturating_sub(self.threads)));
         }
         state.jobs.push_back((job, base::time::now_ms()));
         if busy >= state.threads && state.threads < self.threads {
@@ -63,7 +64,7 @@ impl Virtual {
                 taken
             };
             let Some((job, _)) = taken else { return };
-            match delay_ms() {
+            match by_net(Net::task_ms) {
                 0 => {}
                 ms => sleep(ms).await,
             }
@@ -92,13 +93,10 @@ impl Drop for Alive {
     }
 }
 
-/// How long a task takes: as long as a segment may be on its way.
-fn delay_ms() -> u64 {
+/// Asks the source of chance, which the simulated network has.
+fn by_net<T: Default>(ask: impl FnOnce(&mut Net) -> T) -> T {
     with(|inner| match &mut inner.driver {
-        Driver::Sim(sim) => {
-            let most = sim.plan().faults.latency_ms;
-            sim.net.chance(most)
-        }
-        _ => 0,
+        Driver::Sim(sim) => ask(&mut sim.net),
+        _ => T::default(),
     })
 }

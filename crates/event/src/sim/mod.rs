@@ -32,7 +32,14 @@ pub struct Faults {
     pub stray: u16,
     /// Turns that come late, by up to 20 milliseconds.
     pub late: u16,
+    /// Tasks of thread pools that a disk holds up, for [`STALL_MS`] at most.
+    pub stalls: u16,
+    /// Tasks that a thread pool refuses, as if its queue were full.
+    pub refused: u16,
 }
+
+/// How long a simulated disk stands still at most, in milliseconds.
+pub const STALL_MS: u64 = 30_000;
 
 impl Faults {
     /// A network without latency and without faults.
@@ -44,6 +51,8 @@ impl Faults {
         reset: 0,
         stray: 0,
         late: 0,
+        stalls: 0,
+        refused: 0,
     };
 
     /// Everything that does not break connections, and often.
@@ -55,10 +64,15 @@ impl Faults {
         reset: 0,
         stray: 200,
         late: 100,
+        stalls: 0,
+        refused: 0,
     };
 
     /// [`Faults::ROUGH`], and connections break.
     pub const HOSTILE: Faults = Faults { reset: 10, ..Faults::ROUGH };
+
+    /// [`Faults::ROUGH`], and disks that stand still for a while.
+    pub const STALLING: Faults = Faults { stalls: 200, ..Faults::ROUGH };
 }
 
 /// The seed and the faults of a simulation.

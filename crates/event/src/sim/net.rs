@@ -469,6 +469,20 @@ impl Net {
         self.rng.per_mille(self.plan.faults.again)
     }
 
+    /// How long a task of a thread pool takes, in milliseconds: as long as a segment may be on its
+    /// way, or as a disk stands still.
+    pub(crate) fn task_ms(&mut self) -> u64 {
+        match self.rng.per_mille(self.plan.faults.stalls) {
+            true => self.rng.up_to(super::STALL_MS),
+            false => self.latency(),
+        }
+    }
+
+    /// Whether a thread pool has no room for a task.
+    pub(crate) fn refuses(&mut self) -> bool {
+        self.rng.per_mille(self.plan.faults.refused)
+    }
+
     /// A number from 0 to `max`, both included.
     pub(crate) fn chance(&mut self, max: u64) -> u64 {
         self.rng.up_to(max)
