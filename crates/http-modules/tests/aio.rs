@@ -1,8 +1,10 @@
 //! `aio` and what belongs to it: the same bytes whoever waits for the disk.
 
+mod disk;
+
 use std::fs::OpenOptions;
 
-use testkit::{Conn, Site, Weir, built_binary, each_driver};
+use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver};
 
 const BIG: usize = 700_001;
 
@@ -25,6 +27,7 @@ const CONF: &str = "
         location /named/ { alias html/; aio threads=o$arg_n; }
         location /copied/ { alias html/; sendfile off; output_buffers 1 10k; }
         location /direct/ { alias html/; directio 1; directio_alignment 4k; }
+        location = /json { stub_status json; }
         location /direct-off/ { alias html/; directio 4k; aio off; directio_alignment 4k; }
     }";
 
@@ -143,6 +146,8 @@ fn files_that_change_while_they_are_sent() {
                 let open = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
                 open.and_then(|file| file.set_len(len)).expect("a file");
             };
+            // With `off` the loop waits for the disk.
+            let trace = (place != "off").then(|| Turns::watch(worker));
             sized(HUGE);
             let mut conn = begin(&weir, &format!("/{place}/huge"));
             std::fs::remove_file(&path).expect("removed");
@@ -160,6 +165,10 @@ fn files_that_change_while_they_are_sent() {
             for _ in 0..5 {
                 drop(begin(&weir, &format!("/{place}/huge")));
             }
+            if let Some(Ok(seen)) = trace.map(|trace| trace.and_then(Turns::end)) {
+                eprint!("{driver:?} {place}: ");
+                disk::short_turns(&seen);
+            }
         }
         let mut patience = 500;
         while weir.open_descriptors(worker) > before && patience > 0 {
@@ -167,6 +176,35 @@ fn files_that_change_while_they_are_sent() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         assert!(weir.open_descriptors(worker) <= before, "descriptors are left");
+    });
+}
+
+#[test]
+fn a_hole_in_the_middle_of_a_file_is_read_by_a_thread() {
+    const LEN: usize = 12 << 20;
+    each_driver(|driver| {
+        let weir = site(driver);
+        let path = weir.prefix().join("html/holed");
+        std::fs::write(&path, pattern(LEN)).expect("a file");
+        assert!(weir.get("/threads/holed").body == pattern(LEN));
+        let file = std::fs::File::open(&path).expect("a file");
+        file.sync_all().expect("on disk");
+        let cached = || os::probe::pages_cached(&file, 0, LEN as u64);
+        let Ok(before) = cached() else {
+            eprintln!("SKIPPED: pages in memory cannot be counted here");
+            return;
+        };
+        // Head and tail stay.
+        assert!(os::probe::forget(&file, 4 << 20, 4 << 20));
+        if !cached().is_ok_and(|now| now > 0 && now < before) {
+            eprintln!("SKIPPED: no hole can be made in this file system's pages");
+            return;
+        }
+        // What was seen in memory counts as being there for a quarter of a second.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let done = disk::told(&weir, &["pools", "default", "done"]);
+        assert!(weir.get("/threads/holed").body == pattern(LEN));
+        assert!(disk::told(&weir, &["pools", "default", "done"]) > done, "nobody waited for it");
     });
 }
 

@@ -16,6 +16,7 @@ fn site(driver: Driver) -> Weir {
                  server {
                      listen 127.0.0.1:%PORT0%;
                      location /small/ { alias html/; client_max_body_size 5; }
+                     location /moved { error_page 403 http://elsewhere/; deny all; }
                      location /hasty/ { alias html/; lingering_time 200ms; lingering_timeout 100ms; }
                  }
              }",
@@ -39,6 +40,10 @@ fn unread_bodies_do_not_hide_the_next_request() {
         }
         c.send(format!("{GET}\r\n"));
         assert!(c.responses(7).iter().all(|r| r.status == 200 && r.body == b"hello"));
+        c.send(format!(
+            "POST /moved HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello{GET}\r\n"
+        ));
+        assert_eq!([c.response().status, c.response().status], [302, 200]);
         // A body that comes after the answer.
         c.send(format!("{GET}Content-Length: 10\r\n\r\n"));
         assert_eq!(c.response().status, 200);

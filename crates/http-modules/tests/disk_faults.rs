@@ -4,12 +4,22 @@
 
 mod disk;
 
-use disk::{BIG, LARGE, ask, backend, others_are_served, pattern, site, told, until};
+use std::os::unix::fs::PermissionsExt;
+
+use disk::{BIG, LARGE, ask, backend, others_are_served, pattern, site_in, told, until};
 use testkit::{Conn, StallingFolder, Weir, each_driver};
 
 const PLACES: &str = "
     client_body_temp_path html/disk/body; proxy_temp_path html/disk/proxy; ssi_types text/plain;
     location /dav/ { alias html/disk/; dav_methods PUT DELETE COPY MOVE; }
+    location /all/ { alias html/; dav_methods MOVE; }
+    location /moved { client_body_buffer_size 1k; error_page 403 = /echo; deny all; }
+    location /mirrored { client_body_buffer_size 1k; mirror /copy; proxy_pass http://127.0.0.1:%BACK%; }
+    location /copy { internal; proxy_pass http://127.0.0.1:%PORT0%/seen; }
+    location /seen { client_body_buffer_size 1k; access_log logs/seen.log;
+                     proxy_pass http://127.0.0.1:%BACK%; }
+    location /kept { proxy_cache kept; proxy_cache_valid 1h; add_header X-Kept $upstream_cache_status;
+                     proxy_pass http://127.0.0.1:%BACK%; }
     location /echo { client_body_buffer_size 1k; client_body_timeout 1s;
                      proxy_pass http://127.0.0.1:%BACK%; }
     location /big { proxy_buffers 2 4k; proxy_buffer_size 4k; proxy_busy_buffers_size 4k;
@@ -25,7 +35,9 @@ const PLACES: &str = "
     location /sends { add_header X-Accel-Redirect /threads/large3.bin; return 200; }";
 
 fn served(driver: testkit::Driver, pools: &str) -> Option<(StallingFolder, Weir)> {
-    let (folder, weir) = site(driver, pools, &PLACES.replace("%BACK%", &backend().to_string()))?;
+    let places = PLACES.replace("%BACK%", &backend().to_string());
+    let cache = "proxy_cache_path html/disk/kept keys_zone=kept:1m use_temp_path=off;";
+    let (folder, weir) = site_in(driver, pools, cache, &places)?;
     let part = |path: &str| format!("<!--#include virtual=\"{path}\" -->");
     let page = [part("/threads/small1.txt"), part("/limited/large1.bin"), part("/big")].join("|");
     weir.write("html/page.html", format!("{page}|{}", part("/copied/large2.bin")));
@@ -189,22 +201,30 @@ fn a_body_that_stops_coming_times_out_behind_its_disk() {
 
 #[test]
 fn a_fast_stop_does_not_wait_for_requests() {
-    each_driver(|driver| {
-        let Some((disk, mut weir)) = served(driver, "") else { return };
-        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
-        disk.stall();
-        let body = pattern(20_000, 6);
-        let mut get = ask(&weir, "/disk/large1.bin");
-        let mut put = post(&weir, "PUT", "/dav/put", body.len(), &body);
-        until("nothing reached the disk", || disk.waiting() >= 2);
-        weir.signal("TERM");
-        weir.wait_for_log("error.log", ": exit");
-        // A thread that the kernel holds goes when the disk lets it.
-        disk.go_on();
-        assert!(weir.wait_for_end().success());
-        assert!(get.read_to_end().len() < LARGE);
-        put.read_to_end();
-    });
+    // At once, and for a worker that is leaving already.
+    for signals in [&["TERM"][..], &["QUIT", "TERM"]] {
+        each_driver(|driver| {
+            let Some((disk, mut weir)) = served(driver, "") else { return };
+            assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
+            disk.stall();
+            let body = pattern(20_000, 6);
+            let mut get = ask(&weir, "/disk/large1.bin");
+            let mut put = post(&weir, "PUT", "/dav/put", body.len(), &body);
+            until("nothing reached the disk", || disk.waiting() >= 2);
+            for signal in signals {
+                weir.signal(signal);
+                if *signal == "QUIT" {
+                    weir.wait_for_log("error.log", "gracefully shutting down");
+                }
+            }
+            weir.wait_for_log("error.log", ": exit");
+            // A thread that the kernel holds goes when the disk lets it.
+            disk.go_on();
+            assert!(weir.wait_for_end().success());
+            assert!(get.read_to_end().len() < LARGE);
+            put.read_to_end();
+        });
+    }
 }
 
 #[test]
@@ -264,5 +284,64 @@ fn a_copy_over_a_longer_file_is_as_long_as_its_source() {
         let to = "Destination: /dav/large5.bin\r\n";
         assert_eq!(weir.request("COPY", "/dav/small5.txt", to).status, 204);
         assert_eq!(disk.content("large5.bin").unwrap(), b"small 5");
+    });
+}
+
+#[test]
+fn what_cannot_be_moved_whole_stays() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = served(driver, "") else { return };
+        for name in ["a", "sub/b"] {
+            weir.write(&format!("html/tree/{name}"), name);
+        }
+        let tree = weir.prefix().join("html/tree");
+        for folder in [tree.parent().unwrap(), &tree, &tree.join("sub")] {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let to = "Destination: /all/disk/tree/\r\n";
+        disk.break_writes(Some(28));
+        assert_eq!(weir.request("MOVE", "/all/tree/", to).status, 500);
+        weir.wait_for_log("error.log", "(28: No space left on device)");
+        assert!(tree.join("a").exists() && tree.join("sub/b").exists());
+        disk.break_writes(None);
+        assert_eq!(weir.request("MOVE", "/all/tree/", to).status, 201);
+        assert!(!tree.exists());
+        assert_eq!(disk.content("tree/sub/b").unwrap(), b"sub/b");
+    });
+}
+
+#[test]
+fn bodies_in_files_go_where_their_request_goes() {
+    // To the location of an error, and with a copy of the request: bodies were lost on both ways.
+    each_driver(|driver| {
+        let Some((_disk, weir)) = served(driver, "thread_pool default threads=1;") else { return };
+        let body = pattern(50_000, 9);
+        for path in ["/moved", "/mirrored"] {
+            let mut conn = post(&weir, "POST", path, body.len(), &body);
+            // Nothing of it is taken for the next request.
+            conn.send("GET /fast.txt HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert_eq!(conn.response().text(), "got 50000", "{path}");
+            assert_eq!(conn.response().text(), "fast", "{path}");
+        }
+        weir.wait_for_log("seen.log", " 200 9 ");
+    });
+}
+
+#[test]
+fn no_part_of_a_response_is_kept_by_a_cache() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = served(driver, "thread_pool default threads=1;") else { return };
+        let whole = pattern(BIG, 1);
+        disk.break_writes(Some(28));
+        for _ in 0..2 {
+            let response = weir.get("/kept");
+            assert!(response.body == whole && response.header("x-kept") == Some("MISS"));
+        }
+        disk.break_writes(None);
+        until("it is not kept", || {
+            let response = weir.get("/kept");
+            assert!(response.body == whole, "{} bytes", response.body.len());
+            response.header("x-kept") == Some("HIT")
+        });
     });
 }

@@ -129,10 +129,11 @@ pub fn read_ahead(fd: impl AsFd, pos: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::WillNeed)?)
 }
 
-/// Asks the kernel to forget the pages of a file that were written to the disk, as far as it likes;
-/// whether it took the wish. For tests and measurements.
-pub fn forget(fd: impl AsFd) -> bool {
-    rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed).is_ok()
+/// Asks the kernel to forget pages of a file that were written to the disk, as far as it likes;
+/// whether it took the wish. For tests and measurements. A `len` of 0 is all behind `pos`.
+pub fn forget(fd: impl AsFd, pos: u64, len: u64) -> bool {
+    let len = std::num::NonZeroU64::new(len);
+    rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::DontNeed).is_ok()
 }
 
 /// Whether an open file lies on a file system of this machine, which answers from memory what is in

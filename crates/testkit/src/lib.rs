@@ -31,6 +31,7 @@ mod procfs;
 mod scripted;
 mod site;
 mod stalling;
+mod turns;
 mod weir;
 
 pub use backend::Backend;
@@ -42,6 +43,7 @@ pub use ports::Port;
 pub use scripted::{Scripted, read_until};
 pub use site::Site;
 pub use stalling::StallingFolder;
+pub use turns::{Seen, Sleep, Turns};
 pub use weir::{Weir, signal};
 
 /// How long anything may take before a test gives up on it. Generous: test machines are busy.

@@ -114,13 +114,6 @@ impl Weir {
         procfs::open_count(pid)
     }
 
-    /// The system call that the first thread of a process is in, by its number; `None` while it
-    /// runs.
-    pub fn system_call(&self, pid: u32) -> Option<i64> {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/syscall")).ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    }
-
     fn group(&self) -> Vec<u32> {
         let all = procfs::processes();
         all.into_iter().filter(|p| p.group == self.group && !p.zombie).map(|p| p.pid).collect()

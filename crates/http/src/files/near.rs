@@ -465,13 +465,41 @@ mod tests {
         assert!(look(&file, 0, len) && look(&file, 4095, 2) && look(&file, len - 1, 1));
         assert!(!look(&file, 1, len), "nothing lies behind the end");
         std::fs::File::open(&temp.0).and_then(|f| f.sync_all()).unwrap();
-        if !probe::forget(&file) || look(&file, len - 1, 1) {
+        if !probe::forget(&file, 0, 0) || look(&file, len - 1, 1) {
             eprintln!("SKIPPED: this file system keeps its pages in memory");
             return;
         }
         assert!(!look(&file, 0, len) && !look(&file, 0, 1));
         os::file::read_at(&file, &mut vec![0; 1 << 20], 0).unwrap();
         assert!(look(&file, 0, len));
+    }
+
+    #[test]
+    fn a_hole_in_the_middle_is_noticed() {
+        base::time::pin(5_000, 1_700_000_000_000);
+        // Folios of the page cache go as a whole: the hole is wider than the largest.
+        const MIB: u64 = 1 << 20;
+        let temp = Temp::new("hole", 12 << 20);
+        let (file, len) = (opened(&temp), 12 * MIB);
+        std::fs::File::open(&temp.0).and_then(|f| f.sync_all()).unwrap();
+        let sure = read(&file, 0, 12 << 20) == 12 << 20;
+        let counted = Probes::here().cachestat;
+        if !counted || !sure || !probe::forget(&file, 4 * MIB, 4 * MIB) || look(&file, 0, len) {
+            eprintln!("SKIPPED: no hole can be made, or seen, in this file system's pages");
+            return;
+        }
+        let ends = [0, len - MIB].map(|pos| look(&file, pos, MIB));
+        assert_eq!(ends, [true, true], "head and tail are there");
+        assert!(is_missing(&file, 0, len) && is_missing(&file, 3 * MIB, 4 * MIB));
+        assert!(!is_missing(&file, 0, MIB));
+        assert_eq!(sure_until(&file, 0, len), len, "it was there a moment ago");
+        base::time::pin(5_000 + SURE_MS, 1_700_000_000_000);
+        assert_eq!(sure_until(&file, 0, len), 0, "looked at again");
+        // Reading begins to fill the hole; what it gives ends before it.
+        let head = read(&file, 0, 12 << 20) as u64;
+        assert!((MIB..8 * MIB).contains(&head), "{head}");
+        assert_eq!(sure_until(&file, 0, len), head, "no further than it was read");
+        base::time::unpin();
     }
 
     fn read(file: &FileHandle, pos: u64, len: usize) -> usize {
