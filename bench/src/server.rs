@@ -83,6 +83,8 @@ impl Kind {
 pub struct Setup {
     /// Whether `open_file_cache` is on.
     pub file_cache: bool,
+    /// Whether there is an access log.
+    pub logged: bool,
     /// `worker_connections`.
     pub connections: usize,
     /// More `server` blocks.
@@ -109,6 +111,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             file_cache: false,
+            logged: false,
             connections: 12_288,
             blocks: 0,
             generation: 1,
@@ -411,6 +414,7 @@ pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outc
         .replace("%USE%", if kind == Kind::Uring { "use io_uring;" } else { "" })
         .replace("%CONNECTIONS%", &setup.connections.to_string())
         .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })
+        .replace("%LOG%", if setup.logged { "%PREFIX%/access.log" } else { "off" })
         .replace("%GENERATION%", &setup.generation.to_string())
         .replace("%ROOT%", &root.to_string_lossy())
         .replace("%PREFIX%", &prefix.to_string_lossy())

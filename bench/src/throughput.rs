@@ -14,6 +14,8 @@ struct Shape {
     pipeline: bool,
     close: bool,
     file_cache: bool,
+    /// Whether there is an access log.
+    logged: bool,
     /// Whether the floor's fixed 1 KB compares.
     floor: bool,
     /// Another configuration than the usual one.
@@ -29,6 +31,7 @@ fn shape(name: &str) -> Shape {
         pipeline: false,
         close: false,
         file_cache: false,
+        logged: false,
         floor: true,
         template: None,
         header: None,
@@ -47,6 +50,8 @@ fn shape(name: &str) -> Shape {
         "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
         "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
         "close" => Shape { close: true, ..usual },
+        "close-log" => Shape { close: true, logged: true, ..usual },
+        "1k-log" => Shape { logged: true, ..usual },
         "pipe" => Shape { pipeline: true, ..usual },
         "pipe-return" => Shape { path: "/return", pipeline: true, ..usual },
         _ => usual,
@@ -78,7 +83,8 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
     let shape = shape(name);
     let usual = Setup::default();
     let template = shape.template.unwrap_or(usual.template);
-    let setup = Setup { file_cache: shape.file_cache, close: shape.close, template, ..usual };
+    let Shape { file_cache, logged, close, .. } = shape;
+    let setup = Setup { file_cache, logged, close, template, ..usual };
     let mut servers = Vec::new();
     for &kind in kinds.iter().filter(|k| k.is_real() || shape.floor) {
         servers.push((Server::start(options, kind, &setup)?.0, Series::default()));
