@@ -14,7 +14,7 @@ use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, wait_for}
 fn start(driver: Driver, origin: &Origin, locations: &str) -> Weir {
     let text = format!(
         "proxy_cache_path cache levels=1:2 keys_zone=one:1m;
-         add_header X-Cache $upstream_cache_status;
+         add_header X-Cache $upstream_cache_status; add_header X-Age $upstream_cache_age;
          server {{ listen 127.0.0.1:%PORT0%;
              proxy_cache one; proxy_cache_rfc9111 on; {locations}
              location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
@@ -360,6 +360,8 @@ fn what_was_kept_by_other_rules_is_asked_for_again() {
     assert_eq!(seen(&ask(&weir, "/plain", "")).0, "MISS");
     let plain = hit(&weir, "/plain");
     assert_eq!(age(&plain), Some(50), "as it came");
+    let shown = plain.header("X-Age").map(|age| age.parse::<u64>().unwrap());
+    assert!(shown.is_some_and(|age| age >= 50), "{shown:?}");
     assert_eq!(seen(&ask(&weir, "/rfc", "")), ("EXPIRED", "GET 1".to_owned()));
     let kept = hit(&weir, "/rfc");
     assert!(age(&kept).is_some_and(|age| age >= 50));
@@ -416,4 +418,34 @@ fn gateways_as_well() {
         assert_eq!(weir.request("PUT", &path, "").status, 200, "{name}");
         assert_eq!(seen(&ask(&weir, &path, "")).0, "MISS", "{name}");
     }
+}
+
+#[test]
+fn slices_are_parts_that_are_kept() {
+    let body: Vec<u8> = (0..5000_u32).map(|i| (i / 3 % 251) as u8).collect();
+    let of_origin = body.clone();
+    let origin = Origin::start(move |asked| {
+        let range = asked.field("Range").and_then(|r| r.strip_prefix("bytes=")).unwrap();
+        let (from, to) = range.split_once('-').unwrap();
+        let (from, len) = (from.parse::<usize>().unwrap(), of_origin.len());
+        let to = to.parse::<usize>().unwrap().min(len - 1);
+        let fields = format!(
+            "Cache-Control: max-age=60\r\nETag: \"e\"\r\nContent-Range: bytes {from}-{to}/{len}\r\n"
+        );
+        Answer { status: 206, fields, body: of_origin[from..=to].to_vec(), ..Answer::default() }
+    });
+    let weir = start(
+        Driver::usual(),
+        &origin,
+        "location /s { slice 1k; proxy_cache_key $uri$slice_range; proxy_pass http://%UP%;
+                       proxy_set_header Range $slice_range; }",
+    );
+    for _ in 0..3 {
+        let response = ask(&weir, "/s", "");
+        assert!(response.status == 200 && response.body == body, "{}", response.status);
+    }
+    assert_eq!(origin.count("/s"), 5);
+    let part = ask(&weir, "/s", "Range: bytes=1000-2999\r\n");
+    assert!(part.status == 206 && part.body == body[1000..3000]);
+    assert_eq!(origin.count("/s"), 5);
 }

@@ -34,20 +34,19 @@ pub(crate) fn stored(
     let body = Body::Chain(stored.body());
     r.upstream_mut().head.clone_from(&stored.head);
     let verdict = answer(r, stored.header.head.clone(), valid, len, body, up, protocol);
-    if t.conf.rfc9111 {
-        as_kept(r, up, &stored.header, &stored.head);
-    }
+    as_kept(r, t, up, &stored.header, &stored.head);
     verdict
 }
 
-/// RFC 9111: the response says how old it is (section 5.1), unless the origin was asked for it just
-/// now; and ranges are taken from it if it is whole.
-fn as_kept(r: &mut Request, up: &Conf, header: &Header, head: &ResponseHead) {
+/// Notes how old the response is. RFC 9111: it says so itself (section 5.1), unless the origin was
+/// asked for it just now; and ranges are taken from it if it is whole.
+fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &ResponseHead) {
     let text = header.head.as_deref().unwrap_or_default();
-    if header.head.is_none() {
+    let initial = rfc9111::stored_age(head, text);
+    r.upstream_mut().cached_since = Some(header.date.saturating_sub(initial));
+    if !t.conf.rfc9111 || header.head.is_none() {
         return;
     }
-    let initial = rfc9111::stored_age(head, text);
     r.out.remove(b"Age");
     let age = rfc9111::current_age(header, initial, unix_secs() as i64);
     let fresh = r.upstream_mut().cache_status == Status::Revalidated && initial == 0;
@@ -82,9 +81,7 @@ pub(crate) fn joined(
         None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
     };
     let verdict = answer(r, text, valid, len, body, up, protocol);
-    if t.conf.rfc9111 {
-        as_kept(r, up, header, &head);
-    }
+    as_kept(r, t, up, header, &head);
     verdict
 }
 
@@ -103,9 +100,7 @@ pub(crate) fn followed(
     let (text, valid) = (header.head.clone(), header.valid);
     let body = Body::Stream(Box::new(Follower::new(growing, len)));
     let verdict = answer(r, text, valid, Some(len), body, up, protocol);
-    if t.conf.rfc9111 {
-        as_kept(r, up, &header, &head);
-    }
+    as_kept(r, t, up, &header, &head);
     verdict
 }
 

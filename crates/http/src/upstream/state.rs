@@ -65,6 +65,8 @@ pub struct State {
     pub(crate) cache_status: Status,
     /// What the request has to do with a cache, while that is not settled.
     pub(crate) cache: Option<Box<Ticket>>,
+    /// When what is served from a cache was made, as far as is known, seconds since 1970.
+    pub(crate) cached_since: Option<i64>,
     /// What of a cache is invalid if the upstream does what is asked.
     pub(crate) invalidates: Option<Box<Ticket>>,
 }
@@ -93,6 +95,7 @@ impl State {
         self.cache_status = Status::None;
         self.cache = None;
         self.invalidates = None;
+        self.cached_since = None;
         self.method = None;
     }
 
@@ -288,6 +291,11 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::new("upstream_cache_status", |r, out| {
         let text = r.upstream.as_ref().and_then(|u| u.cache_status.text());
         text.map(|text| out.extend_from_slice(text.as_bytes())).is_some()
+    }),
+    VarDef::new("upstream_cache_age", |r, out| {
+        let since = r.upstream.as_ref().and_then(|u| u.cached_since);
+        let age = since.map(|since| (base::time::unix_secs() as i64).saturating_sub(since));
+        age.map(|age| write_u64(out, u64::try_from(age).unwrap_or(0))).is_some()
     }),
     VarDef::new("upstream_cache_last_modified", |r, out| {
         let changed = r.cached_validators().0;
