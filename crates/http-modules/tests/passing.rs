@@ -208,6 +208,53 @@ fn websockets() {
     });
 }
 
+#[test]
+fn silent_tunnels() {
+    let peer = Scripted::start(|mut s, _| {
+        if read_until(&mut s, head_ends).is_none() {
+            return;
+        }
+        let head = "HTTP/1.1 101 Go on\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
+        let _ = s.write_all(head.as_bytes());
+        let mut page = [0; 1000];
+        // Gives back what comes, and says nothing of its own.
+        while let Ok(n @ 1..) = s.read(&mut page) {
+            if s.write_all(&page[..n]).is_err() {
+                return;
+            }
+        }
+    });
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            peer.port,
+            "log_format moved '$status $upstream_bytes_sent $upstream_response_length';",
+            "access_log logs/moved.log moved; proxy_read_timeout 2s;
+             location / { proxy_pass http://%UP%; proxy_set_header Upgrade $http_upgrade;
+                          proxy_set_header Connection upgrade; }",
+        );
+        let mut c = weir.connect();
+        c.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n");
+        assert!(c.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 101 "));
+        // Each message keeps it alive, for longer than it may be silent.
+        for i in 0..6 {
+            c.send(format!("message {i}"));
+            assert_eq!(c.read_exact(9), format!("message {i}").into_bytes());
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        assert_eq!(c.read_to_end(), b"");
+        weir.wait_for_log(
+            "error.log",
+            "upstream timed out (110: Connection timed out) while proxying upgraded connection",
+        );
+        let line = weir.wait_for_log("moved.log", "101 ");
+        // What was sent has the request's head before the messages.
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        let [101, sent, received] = numbers[..] else { panic!("{line}") };
+        assert!(sent > 54 && received >= 54, "{line}");
+    });
+}
+
 /// What a server that breaks off does: where, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {

@@ -445,7 +445,7 @@ impl Context for Request {
             fields.quoted("subrequest", format_args!("{}", text(&self.uri)));
         }
         if let Some(u) = self.upstream()
-            && let Some(peer) = &u.peer
+            && let Some(peer) = u.asked()
         {
             let colon = if peer.starts_with(b"unix:") && !u.uri.is_empty() { ":" } else { "" };
             let (scheme, peer, uri) = (u.scheme, text(peer), text(&u.uri));

@@ -132,7 +132,7 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 /// Where the requests of a location go.
 enum To {
-    Group { group: Rc<Group>, vars: Vars, location: Bytes },
+    Group { group: Rc<Group>, vars: Rc<Vars>, uri: Rc<Uri> },
     Template { url: Template, upstreams: Rc<Upstreams> },
 }
 
@@ -174,7 +174,8 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
             }
             let Some(group) = upstreams.group(f.group) else { return Ok(()) };
             crate::health::install(l, &group, &conf, &f.vars.host)?;
-            To::Group { group, vars: f.vars.clone(), location: f.location.clone() }
+            let uri = Uri::Replace { with: f.vars.uri.clone(), location: f.location.len() };
+            To::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }
         }
         (None, Some(t)) => To::Template { url: t.clone(), upstreams },
         (None, None) => return Ok(()),
@@ -189,12 +190,11 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let (target, uri, vars) = match &self.to {
-            To::Group { group, vars, location } => {
-                let uri = Uri::Replace { with: vars.uri.clone(), location: location.len() };
-                (Target::Group(group.clone()), uri, vars.clone())
+            To::Group { group, vars, uri } => {
+                (Target::Group(group.clone()), uri.clone(), vars.clone())
             }
             To::Template { url, upstreams } => match evaluate(r, url, upstreams) {
-                Ok(found) => found,
+                Ok((target, uri, vars)) => (target, Rc::new(uri), Rc::new(vars)),
                 Err(status) => return Verdict::Status(status).into(),
             },
         };

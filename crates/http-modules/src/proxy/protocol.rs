@@ -28,8 +28,8 @@ enum Framing {
 pub(super) struct Http {
     head: Rc<Head>,
     conf: Rc<UpConf>,
-    uri: Uri,
-    vars: Vars,
+    uri: Rc<Uri>,
+    vars: Rc<Vars>,
     parser: ResponseParser,
     framing: Framing,
     /// The request was a HEAD.
@@ -39,7 +39,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub fn new(head: Rc<Head>, conf: Rc<UpConf>, uri: Uri, vars: Vars) -> Http {
+    pub fn new(head: Rc<Head>, conf: Rc<UpConf>, uri: Rc<Uri>, vars: Rc<Vars>) -> Http {
         Http {
             head,
             conf,

@@ -90,6 +90,7 @@ struct Exchange {
     pool: Option<Rc<Pool>>,
     lease: Option<Lease>,
     group: Option<Rc<Group>>,
+    /// What stands for the servers in logs while none is chosen, where there is no group.
     name: Bytes,
     tries: u32,
     start_ms: u64,
@@ -167,15 +168,15 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     x.drive(r).await
 }
 
-/// What an exchange begins with: its group, the way through its servers, and what stands for them
-/// in logs while none is chosen.
+/// What an exchange begins with: its group, the way through its servers, and, without a group, what
+/// stands for them in logs while none is chosen.
 type Begun = (Option<Rc<Group>>, Box<dyn Picker>, Bytes);
 
 async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Verdict> {
     let (name, specs) = match target {
         Target::Group(g) => {
-            let (picker, name) = (g.balancer.picker(r), g.name.clone());
-            return Ok((Some(g), picker, name));
+            let picker = g.balancer.picker(r);
+            return Ok((Some(g), picker, Bytes::new()));
         }
         Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
         Target::Name(host, port) => {
@@ -221,14 +222,11 @@ impl Exchange {
         }
         let u = r.upstream_mut();
         u.forget_response();
-        let name = peer.as_ref().map_or(&self.name, |p| &p.name);
-        u.peer = Some(name.clone());
-        u.server = peer.as_ref().map_or(Bytes::new(), |p| p.spec.server.clone());
-        u.attempts.push(Attempt {
-            peer: Some(name.clone()),
-            start_ms: now_ms(),
-            ..Attempt::default()
-        });
+        let upstream = || self.group.as_ref().map_or(&self.name, |g| &g.name);
+        let name = peer.as_ref().map_or_else(upstream, |p| &p.name).clone();
+        u.asking = true;
+        u.last.clone_from(&peer);
+        u.attempts.push(Attempt { peer: Some(name), start_ms: now_ms(), ..Attempt::default() });
         let Some(peer) = peer else {
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             return Err(Stop::Next(next::NO_LIVE));
@@ -248,13 +246,13 @@ impl Exchange {
             self.converse(r, &conn, &mut out).await?
         };
         let sent_all = whole && out.is_empty() && self.body.is_sent();
-        let all = page.freeze();
+        let mut rest = page.freeze();
+        let head = rest.split_to(head_len);
         let text = self.protocol.text();
         let u = r.upstream_mut();
-        u.text = text.unwrap_or_else(|| all.slice(..head_len));
+        u.text = text.unwrap_or(head);
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
-        let rest = all.slice(head_len..);
         Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), sent_all })
     }
 
@@ -535,17 +533,17 @@ impl Exchange {
         match stop {
             Stop::ClientGone => {
                 r.err_status = 499;
-                r.upstream_mut().peer = None;
+                r.upstream_mut().asking = false;
                 Some(Verdict::Close)
             }
             Stop::Verdict(v) => {
-                r.upstream_mut().peer = None;
+                r.upstream_mut().asking = false;
                 Some(v)
             }
             Stop::Kept(status) => self.serve_kept(r, status),
             Stop::Status(s) => {
                 self.lease = None;
-                r.upstream_mut().peer = None;
+                r.upstream_mut().asking = false;
                 Some(Verdict::Status(s))
             }
             Stop::Next(bit) => self.next(r, bit),
@@ -594,7 +592,7 @@ impl Exchange {
             if matches!(status, 502 | 504) {
                 keeping::keep_error(r, status, &self.conf, false);
             }
-            r.upstream_mut().peer = None;
+            r.upstream_mut().asking = false;
             return Some(Verdict::Status(status));
         }
         None
@@ -649,7 +647,7 @@ impl Exchange {
                 link.finish(reusable && rest.is_empty(), &r.main.gate);
                 let a = r.upstream_mut().now();
                 a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
-                r.upstream_mut().peer = None;
+                r.upstream_mut().asking = false;
                 return headers::redirect(r);
             }
             Accepted::Upgrade if r.is_subrequest() => {

@@ -3,7 +3,7 @@
 use base::log::Level;
 use base::time;
 use bytes::Bytes;
-use proto::h1::{FieldId, ResponseHead, Span, Version};
+use proto::h1::{Field, FieldId, ResponseHead, Span, Version};
 
 use super::Protocol;
 use super::conf::{Conf, ignore};
@@ -70,12 +70,12 @@ pub(crate) fn copy(
         control(r, conf, f.id, f.value.of(&text), &text, f.value, &mut buffering);
         if redirect {
             if survives_redirect(f.id) {
-                one(r, conf, f.id, slice(&text, f.name), slice(&text, f.value), protocol);
+                one(r, conf, &text, f, protocol);
             }
         } else if kept && f.id == FieldId::AcceptRanges && !conf.force_ranges {
             r.out.allow_ranges = true;
         } else if !conf.hidden.has(f.id, f.name.of(&text)) {
-            one(r, conf, f.id, slice(&text, f.name), slice(&text, f.value), protocol);
+            one(r, conf, &text, f, protocol);
         }
     }
     if redirect {
@@ -152,45 +152,43 @@ fn control(
     }
 }
 
-/// One field that is passed on.
-fn one(
-    r: &mut Request,
-    conf: &Conf,
-    id: FieldId,
-    name: Bytes,
-    value: Bytes,
-    protocol: &dyn Protocol,
-) {
-    match id {
+/// One field that is passed on. Shares the text where something of it is kept: many fields are
+/// known otherwise, and a share costs.
+fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Protocol) {
+    let value = || slice(text, f.value);
+    let both = || (slice(text, f.name), slice(text, f.value));
+    match f.id {
         FieldId::ContentLength
         | FieldId::TransferEncoding
         | FieldId::Connection
         | FieldId::KeepAlive => {}
-        FieldId::ContentType => content_type(r, value),
-        FieldId::Date => r.out.date = Some(value),
-        FieldId::Server => r.out.server = Some(value),
-        FieldId::ETag => r.out.etag = Some(value),
+        FieldId::ContentType => content_type(r, value()),
+        FieldId::Date => r.out.date = Some(value()),
+        FieldId::Server => r.out.server = Some(value()),
+        FieldId::ETag => r.out.etag = Some(value()),
         FieldId::LastModified => {
             // Passed on as it is where it is no date, or one of an old format.
-            match time::parse_http_date(&value) {
-                Some(t) if time::format_http_date(t)[..] == value[..] => {
+            let value = f.value.of(text);
+            match time::parse_http_date(value) {
+                Some(t) if time::format_http_date(t)[..] == *value => {
                     r.out.last_modified = Some(t);
                 }
-                _ => r.out.headers.push((name, value)),
+                _ => r.out.headers.push(both()),
             }
         }
         FieldId::AcceptRanges if conf.force_ranges => {}
-        FieldId::Location => match protocol.rewrite(r, id, &value) {
+        FieldId::Location => match protocol.rewrite(r, f.id, &value()) {
             Some(new) => r.out.location = Some(new),
             // Not made absolute: it is the upstream's.
-            None => r.out.headers.push((name, value)),
+            None => r.out.headers.push(both()),
         },
         FieldId::Refresh | FieldId::SetCookie => {
-            let value = protocol.rewrite(r, id, &value).unwrap_or(value);
+            let (name, value) = both();
+            let value = protocol.rewrite(r, f.id, &value).unwrap_or(value);
             r.out.headers.push((name, value));
         }
         FieldId::Upgrade if r.head.version >= Version::HTTP_20 => {}
-        _ => r.out.headers.push((name, value)),
+        _ => r.out.headers.push(both()),
     }
 }
 
@@ -221,7 +219,7 @@ fn content_type(r: &mut Request, value: Bytes) {
 }
 
 #[cold]
-fn log_ignored(r: &mut Request, head: &ResponseHead, f: &proto::h1::Field, text: &[u8]) {
+fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
     if let Some(first) = head.get(f.id) {
         let m = proto::h1::ignored_message(f, first, text);
         r.log(Level::Warn, format_args!("{m} while reading response header from upstream"));

@@ -185,7 +185,7 @@ pub(super) fn serve(
     let ticket = u.cache.take()?;
     let stored = ticket.stale.clone()?;
     u.cache_status = status;
-    u.peer = None;
+    u.asking = false;
     ticket.cache.keys_count(status);
     let verdict = cache::serve_stored(r, &ticket, &stored, conf, protocol);
     Some((ticket, stored, verdict))

@@ -473,7 +473,7 @@ pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes
     let u = r.upstream_mut();
     let a = u.now();
     a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
-    u.peer = None;
+    u.asking = false;
     if trailers.is_empty() {
         return;
     }

@@ -1,9 +1,12 @@
 //! What a request remembers of its exchanges with upstreams, for logs and variables.
 
+use std::rc::Rc;
+
 use base::ascii::{eq_ignore_case, write_u64};
 use bytes::Bytes;
 use proto::h1::{FieldId, Method, ResponseHead};
 
+use super::peer::Peer;
 use crate::cache::{Header, Status, Ticket};
 use crate::request::Request;
 use crate::vars::VarDef;
@@ -41,10 +44,10 @@ pub struct State {
     pub scheme: &'static str,
     /// The URI that the upstream is asked for.
     pub uri: Vec<u8>,
-    /// The server being asked, for logs.
-    pub peer: Option<Bytes>,
-    /// The server asked last, as it was named.
-    pub server: Bytes,
+    /// A server is being asked: logs name it.
+    pub asking: bool,
+    /// The server asked last.
+    pub(crate) last: Option<Rc<Peer>>,
     /// The head of the last response: spans into `text`.
     pub head: ResponseHead,
     /// The bytes of the last response's head.
@@ -79,13 +82,13 @@ impl State {
         self.scheme = "";
         self.host = Bytes::new();
         self.port = Bytes::new();
-        self.server = Bytes::new();
+        self.last = None;
     }
 
     /// Before an exchange: what an earlier one left goes, its attempts stay.
     pub(crate) fn begin(&mut self) {
         self.uri.clear();
-        self.peer = None;
+        self.asking = false;
         self.forget_response();
         self.body_length = None;
         self.body_chunked = false;
@@ -109,6 +112,11 @@ impl State {
         self.head.clear();
         self.text = Bytes::new();
         self.trailers.clear();
+    }
+
+    /// The server being asked, as logs name it.
+    pub(crate) fn asked(&self) -> Option<&Bytes> {
+        self.attempts.last().filter(|_| self.asking)?.peer.as_ref()
     }
 
     /// No server was asked yet in this exchange.
@@ -284,8 +292,9 @@ pub(super) static VARIABLES: &[VarDef] = &[
     }),
     VarDef::new("upstream_bytes_sent", |r, out| each(r, out, |a, out| write_u64(out, a.sent))),
     VarDef::new("upstream_last_server_name", |r, out| {
-        let Some(u) = r.upstream().filter(|u| !u.server.is_empty()) else { return false };
-        out.extend_from_slice(host_of(&u.server));
+        let last = r.upstream().and_then(|u| u.last.as_ref());
+        let Some(peer) = last.filter(|peer| !peer.spec.server.is_empty()) else { return false };
+        out.extend_from_slice(host_of(&peer.spec.server));
         true
     }),
     VarDef::new("upstream_cache_status", |r, out| {

@@ -1,6 +1,7 @@
 //! A connection that both sides agreed to use for something else: bytes go both ways until either
 //! ends it.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -10,11 +11,13 @@ use std::task::{Context, Poll};
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Sock};
+use event::{Deadline, Notify, Sock, TaskId};
 use mem::{Chain, Page};
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
+use super::pool::UpConn;
+use crate::conn::Conn;
 use crate::output;
 use crate::request::Request;
 
@@ -93,42 +96,41 @@ impl output::Tunnel for Tunnel {
 impl Tunnel {
     async fn carry(mut self: Box<Self>, r: &mut Request) {
         let client = r.c().clone();
-        let Some(conn) = self.link.conn.take() else { return };
+        let Some(upstream) = self.link.conn.take() else { return };
         if !self.link.addr.is_unix() {
-            let _ = os::socket::set_nodelay(conn.sock.fd(), true);
+            let _ = os::socket::set_nodelay(upstream.sock.fd(), true);
         }
-        let mut up = Way {
-            from: &client.sock,
-            to: &conn.sock,
-            pending: Chain::new(),
-            ended: false,
-            busy: false,
-        };
+        let (mut up, mut down) = (Chain::new(), Chain::new());
         let early = r.unread();
         if !early.is_empty() {
-            up.pending.write(early);
+            up.write(early);
         }
-        let mut down = Way {
-            from: &conn.sock,
-            to: &client.sock,
-            pending: Chain::new(),
-            ended: false,
-            busy: false,
-        };
         if !self.rest.is_empty() {
-            down.pending.push_bytes(std::mem::take(&mut self.rest));
+            down.push_bytes(std::mem::take(&mut self.rest));
         }
         let times = Times {
             read: self.conf.read_timeout,
             send: self.conf.send_timeout,
             client: r.loc.core.send_timeout,
         };
-        both(r, &mut up, &mut down, &times).await;
+        let told = Rc::new(Told::default());
+        let carrier = Carrier { client, upstream, up, down, times, told: told.clone() };
+        let watch = Watch { task: event::spawn(carrier.run()), told: told.clone(), r };
+        told.over.notified().await;
+        drop(watch);
+        match told.end.take() {
+            None | Some(End::Closed) => {}
+            Some(End::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
+            Some(End::Late(who, level)) => {
+                let m = "timed out (110: Connection timed out) while";
+                r.log(level, format_args!("{who} {m} proxying upgraded connection"));
+            }
+        }
         let u = r.upstream_mut();
         let a = u.now();
         a.response_length = a.received;
         a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
-        u.peer = None;
+        u.asking = false;
     }
 }
 
@@ -142,6 +144,62 @@ struct Times {
     client: u64,
 }
 
+/// Why a tunnel ended.
+enum End {
+    /// One side ended it.
+    Closed,
+    Broken(io::Error),
+    /// Who was silent for too long, and how the log is told.
+    Late(&'static str, Level),
+}
+
+/// Bytes that went through.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    to_client: u64,
+    from_upstream: u64,
+    to_upstream: u64,
+}
+
+/// What the task that carries has to tell the request when it is over.
+#[derive(Default)]
+struct Told {
+    over: Notify,
+    moved: Cell<Moved>,
+    end: Cell<Option<End>>,
+}
+
+/// Tells it, whether the task came to its end or was dropped.
+struct Telling {
+    told: Rc<Told>,
+    moved: Moved,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.told.moved.set(self.moved);
+        self.told.over.notify_one();
+    }
+}
+
+/// The request's hold on the task: they end together, and the request knows what was moved.
+struct Watch<'a> {
+    task: TaskId,
+    told: Rc<Told>,
+    r: &'a mut Request,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        event::task::cancel(self.task);
+        let moved = self.told.moved.get();
+        self.r.bytes_sent += moved.to_client;
+        let a = self.r.upstream_mut().now();
+        a.received += moved.from_upstream;
+        a.sent += moved.to_upstream;
+    }
+}
+
 /// What ended the waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
@@ -149,94 +207,113 @@ enum Event {
     Up,
     /// The other one may.
     Down,
-    /// The upstream sent nothing in time.
-    ReadLate,
+    /// It is time to see how long nothing has happened.
+    Look,
     /// The upstream took nothing in time.
     SendLate,
     /// The client took nothing in time.
     ClientLate,
 }
 
+/// Carries the bytes, as a task of its own: a message then wakes this, which is small, and not the
+/// connection's task with all that a request consists of. Thousands of tunnels do not fit the
+/// processor's caches otherwise.
+struct Carrier {
+    client: Rc<Conn>,
+    upstream: UpConn,
+    up: Chain,
+    down: Chain,
+    times: Times,
+    told: Rc<Told>,
+}
+
+impl Carrier {
+    async fn run(self) {
+        let Carrier { client, upstream, up, down, times, told } = self;
+        let mut telling = Telling { told, moved: Moved::default() };
+        let (client, upstream) = (&client.sock, &upstream.sock);
+        let mut up = Way { from: client, to: upstream, pending: up, ended: false, busy: false };
+        let mut down = Way { from: upstream, to: client, pending: down, ended: false, busy: false };
+        let end = both(&mut up, &mut down, &times, &mut telling.moved).await;
+        telling.told.end.set(Some(end));
+    }
+}
+
 /// Moves bytes both ways until one ends. A wait stays as it is while others end, so that a message
-/// costs one wait and not four.
-async fn both(r: &mut Request, up: &mut Way<'_>, down: &mut Way<'_>, times: &Times) {
+/// costs one wait and not four; and no timer is set anew with each.
+async fn both(up: &mut Way<'_>, down: &mut Way<'_>, times: &Times, moved: &mut Moved) -> End {
     let (client, upstream) = (up.from, up.to);
     let mut from_client = pin!(None);
     let mut from_upstream = pin!(None);
     let mut to_client = pin!(None);
     let mut to_upstream = pin!(None);
+    let mut look = pin!(event::sleep(times.read));
     let mut last = None;
-    // When something moved last: the upstream's time to send is counted from there.
-    let mut moved_ms;
     loop {
-        if let Err(e) = go(r, up, down, last) {
-            log_io(r, "send()", &e, "proxying upgraded connection");
-            return;
+        if let Err(e) = go(up, down, last, moved) {
+            return End::Broken(e);
         }
-        moved_ms = now_ms();
+        // The upstream's time to send is counted from here.
+        let moved_ms = now_ms();
         if up.is_done() || down.is_done() || up.ended && down.ended {
-            return;
+            return End::Closed;
         }
         if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
             event::task::yield_now().await;
             last = None;
             continue;
         }
-        let now = loop {
-            keep(from_client.as_mut(), up.wants_read(), || client.readable(Deadline::NEVER));
-            keep(from_upstream.as_mut(), down.wants_read(), || {
-                let passed = now_ms().saturating_sub(moved_ms);
-                upstream.readable(Deadline::in_ms(times.read.saturating_sub(passed)))
-            });
-            keep(to_client.as_mut(), !down.pending.is_empty(), || {
-                client.writable(Deadline::in_ms(times.client))
-            });
-            keep(to_upstream.as_mut(), !up.pending.is_empty(), || {
-                upstream.writable(Deadline::in_ms(times.send))
-            });
+        keep(from_client.as_mut(), up.wants_read(), || client.readable(Deadline::NEVER));
+        keep(from_upstream.as_mut(), down.wants_read(), || upstream.readable(Deadline::NEVER));
+        keep(to_client.as_mut(), !down.pending.is_empty(), || {
+            client.writable(Deadline::in_ms(times.client))
+        });
+        keep(to_upstream.as_mut(), !up.pending.is_empty(), || {
+            upstream.writable(Deadline::in_ms(times.send))
+        });
+        last = loop {
             let now = std::future::poll_fn(|cx| {
-                let ended = poll_kept(from_upstream.as_mut(), cx, Event::Down, Event::ReadLate)
+                let ended = poll_kept(from_upstream.as_mut(), cx, Event::Down, Event::Down)
                     .or_else(|| poll_kept(from_client.as_mut(), cx, Event::Up, Event::Up))
                     .or_else(|| poll_kept(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
-                    .or_else(|| poll_kept(to_upstream.as_mut(), cx, Event::Up, Event::SendLate));
+                    .or_else(|| poll_kept(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
+                    .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
                 ended.map_or(Poll::Pending, Poll::Ready)
             })
             .await;
-            // A wait is not begun anew with each message: its end may have moved away meanwhile.
-            let late = now_ms().saturating_sub(moved_ms) >= times.read;
-            if now != Event::ReadLate || late {
-                break now;
+            match now {
+                Event::Up | Event::Down => break Some(now),
+                Event::SendLate => return End::Late("upstream", Level::Error),
+                Event::ClientLate => return End::Late("client", Level::Info),
+                Event::Look => {}
             }
+            // While the client takes nothing, the upstream is not asked for more.
+            let passed = now_ms().saturating_sub(moved_ms);
+            let left = match times.read.saturating_sub(passed) {
+                0 if down.wants_read() => return End::Late("upstream", Level::Error),
+                0 => times.read,
+                left => left,
+            };
+            look.set(event::sleep(left));
         };
-        let (who, level) = match now {
-            Event::Up | Event::Down => {
-                last = Some(now);
-                continue;
-            }
-            Event::ReadLate | Event::SendLate => ("upstream", Level::Error),
-            Event::ClientLate => ("client", Level::Info),
-        };
-        let m = "timed out (110: Connection timed out) while";
-        r.log(level, format_args!("{who} {m} proxying upgraded connection"));
-        return;
     }
 }
 
 /// Moves what can be moved: one way, or both at first.
 fn go(
-    r: &mut Request,
     up: &mut Way<'_>,
     down: &mut Way<'_>,
     event: Option<Event>,
+    moved: &mut Moved,
 ) -> io::Result<()> {
     if event != Some(Event::Up) {
         let (read, written) = down.go()?;
-        r.bytes_sent += written;
-        r.upstream_mut().now().received += read;
+        moved.to_client += written;
+        moved.from_upstream += read;
     }
     if event != Some(Event::Down) {
         let (_, sent) = up.go()?;
-        r.upstream_mut().now().sent += sent;
+        moved.to_upstream += sent;
     }
     Ok(())
 }
