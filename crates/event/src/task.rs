@@ -208,6 +208,26 @@ impl Tasks {
         !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
     }
 
+    /// Brings the future of the task at `index` nearer. With thousands of connections it has left
+    /// the processor's caches since it was polled last, and arrives while another task is polled.
+    fn prefetch(&self, index: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(future) =
+            self.list.get(index as usize).and_then(|entry| entry.future.as_deref())
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            const LINE: usize = 64;
+            const LINES_MAX: usize = 16;
+            let start = std::ptr::from_ref(future).cast::<i8>();
+            for line in 0..size_of_val(future).div_ceil(LINE).min(LINES_MAX) {
+                // SAFETY: it reads nothing; any address may be given to it.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE)) };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
+    }
+
     fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
         let entry = &mut self.list[index as usize];
         entry.state &= !QUEUED;
@@ -254,15 +274,20 @@ pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
     later.into_iter().for_each(Waker::wake);
     drop((garbage, remains));
     let polled = batch.len();
-    for index in batch.drain(..) {
-        run_one(index);
+    for at in 0..polled {
+        run_one(batch[at], batch.get(at + 1).copied());
     }
+    batch.clear();
     polled
 }
 
-fn run_one(index: u32) {
+/// Polls the task at `index`; `next` is the one that comes after it.
+fn run_one(index: u32, next: Option<u32>) {
     let Some((loop_id, future, task)) = with(|inner| {
         let tasks = &mut inner.core.tasks;
+        if let Some(next) = next {
+            tasks.prefetch(next);
+        }
         tasks.begin_poll(index).map(|(future, task)| (tasks.loop_id, future, task))
     }) else {
         return;
