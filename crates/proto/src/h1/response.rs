@@ -9,6 +9,7 @@ use super::field::FieldId;
 use super::head::{Connection, Field, Index, Span, Version};
 use super::lines::{Line, Lines, RawField};
 use super::request::parse_length;
+use super::scan::value_end;
 use std::fmt::Write;
 
 /// A parsed response head; recycled as a request's [`super::Head`] is.
@@ -314,6 +315,9 @@ impl ResponseParser {
         if buf.len() >= u32::MAX as usize {
             return Err(ResponseError::bare(ResponseErrorKind::TooLarge));
         }
+        if self.state == State::Name && self.pos == 0 && self.usual_status_line(buf, head) {
+            self.versions(head)?;
+        }
         while self.state != State::Fields {
             let Some(&byte) = buf.get(self.pos) else { return Ok(ResponseStep::More) };
             self.state = match self.status_line(byte, head) {
@@ -328,10 +332,7 @@ impl ResponseParser {
             };
             self.pos += 1;
             if self.state == State::Fields {
-                head.version = Version(self.major.saturating_mul(1000).saturating_add(self.minor));
-                if head.status == 103 && head.version < Version::HTTP_11 {
-                    return Err(ResponseError::bare(ResponseErrorKind::EarlyHintsIn10));
-                }
+                self.versions(head)?;
             }
         }
         loop {
@@ -351,6 +352,42 @@ impl ResponseParser {
                 }
             }
         }
+    }
+
+    /// The version of a status line that was read.
+    #[inline]
+    fn versions(&self, head: &mut ResponseHead) -> Result<(), ResponseError> {
+        head.version = Version(self.major.saturating_mul(1000).saturating_add(self.minor));
+        if head.status == 103 && head.version < Version::HTTP_11 {
+            return Err(ResponseError::bare(ResponseErrorKind::EarlyHintsIn10));
+        }
+        Ok(())
+    }
+
+    /// Reads the status line that nearly all servers send, where it is there as a whole; leaves any
+    /// other one to be read byte by byte.
+    #[inline]
+    fn usual_status_line(&mut self, buf: &[u8], head: &mut ResponseHead) -> bool {
+        const REASON: usize = 13;
+        let Some(&[b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b' ', a, b, c, b' ']) =
+            buf.first_chunk::<REASON>()
+        else {
+            return false;
+        };
+        if ![minor, a, b, c].iter().all(u8::is_ascii_digit) {
+            return false;
+        }
+        let end = value_end(buf, REASON);
+        if buf.get(end..end + 2) != Some(b"\r\n") {
+            return false;
+        }
+        let digit = |byte: u8| u16::from(byte - b'0');
+        (self.major, self.minor) = (1, digit(minor));
+        head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
+        head.status_line = Span::new(REASON - 4, end);
+        self.pos = end + 2;
+        self.state = State::Fields;
+        true
     }
 
     /// The state behind a byte of the status line; none when it cannot stand there.
