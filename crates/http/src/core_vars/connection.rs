@@ -28,7 +28,21 @@ pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write!(out, "{}", r.peer().host()).is_ok()
+    write_host(out, r.peer())
+}
+
+/// Gateways are told addresses with every request: the usual ones are written without formatting.
+fn write_host(out: &mut Vec<u8>, addr: &SockAddr) -> bool {
+    let Some(IpAddr::V4(ip)) = addr.ip_addr() else {
+        return write!(out, "{}", addr.host()).is_ok();
+    };
+    let [first, rest @ ..] = ip.octets();
+    write_u64(out, first.into());
+    for octet in rest {
+        out.push(b'.');
+        write_u64(out, octet.into());
+    }
+    true
 }
 
 /// The address's bytes in network order: a key half as long as its text.
@@ -50,7 +64,7 @@ pub(super) fn server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let Some(local) = c.local() else { return false };
     match local {
         SockAddr::Unix(_) => write!(out, "{local}").is_ok(),
-        _ => write!(out, "{}", local.host()).is_ok(),
+        _ => write_host(out, local),
     }
 }
 
@@ -114,5 +128,20 @@ pub(super) fn tcp_info(r: &mut Request, out: &mut Vec<u8>, of: fn(&TcpInfo) -> u
             true
         }
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_they_are_shown() {
+        for text in ["0.0.0.0:1", "127.0.0.1:80", "10.20.255.199:65535", "[::1]:80", "unix:/a"] {
+            let addr = SockAddr::parse(text.as_bytes()).unwrap();
+            let mut out = Vec::new();
+            assert!(write_host(&mut out, &addr));
+            assert_eq!(out, addr.host().to_string().into_bytes());
+        }
     }
 }
