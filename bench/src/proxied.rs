@@ -34,21 +34,23 @@ struct Shape {
     connections: usize,
     behind: Behind,
     haproxy: bool,
+    /// With the bare relay beside.
+    relay: bool,
 }
 
 fn shape(name: &str) -> Shape {
-    let usual = Shape { path: "/1k", connections: 64, behind: Behind::Floor, haproxy: true };
-    let files = Shape { haproxy: false, behind: Behind::Nginx, ..usual };
+    let usual =
+        Shape { path: "/1k", connections: 64, behind: Behind::Floor, haproxy: true, relay: true };
+    let alone = Shape { haproxy: false, relay: false, ..usual };
+    let files = Shape { behind: Behind::Nginx, ..alone };
     match name {
         "proxy-1m" => Shape { path: "/1m.bin", ..files },
-        "cache" => Shape { path: "/kept/1k", haproxy: false, ..usual },
+        "cache" => Shape { path: "/kept/1k", ..alone },
         "cache-1m" => Shape { path: "/kept/1m.bin", ..files },
         "proxy-1m-unbuffered" => Shape { path: "/unbuffered/1m.bin", ..files },
-        "fastcgi" => {
-            Shape { path: "/script.php", connections: 8, behind: Behind::Php, haproxy: false }
-        }
+        "fastcgi" => Shape { path: "/script.php", connections: 8, behind: Behind::Php, ..alone },
         "websocket" => {
-            Shape { path: "/echo", connections: 1000, behind: Behind::Echo, haproxy: false }
+            Shape { path: "/echo", connections: 1000, behind: Behind::Echo, relay: true, ..alone }
         }
         _ => usual,
     }
@@ -167,10 +169,18 @@ fn haproxy(backend: &Helper) -> Outcome<Helper> {
     Helper::start(0, Path::new("/usr/sbin/haproxy"), &arguments, port, prefix)
 }
 
-/// What is measured: one of the servers, or HAProxy.
+/// The floor of what passes bytes on.
+fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
+    let port = free_port()?;
+    let arguments = [port.to_string(), backend.port.to_string()];
+    Helper::start(0, &options.floor.with_file_name("relay"), &arguments, port, new_folder()?)
+}
+
+/// What is measured: one of the servers, HAProxy, or the relay.
 enum Subject {
     Server(Server),
     Haproxy(Helper),
+    Relay(Helper),
 }
 
 impl Subject {
@@ -178,20 +188,21 @@ impl Subject {
         match self {
             Self::Server(s) => s.kind.name(),
             Self::Haproxy(_) => "haproxy",
+            Self::Relay(_) => "relay",
         }
     }
 
     fn port(&self) -> u16 {
         match self {
             Self::Server(s) => s.port,
-            Self::Haproxy(h) => h.port,
+            Self::Haproxy(h) | Self::Relay(h) => h.port,
         }
     }
 
     fn pids(&self) -> Vec<u32> {
         match self {
             Self::Server(s) => s.pids(),
-            Self::Haproxy(h) => proc::tree(h.child.id()),
+            Self::Haproxy(h) | Self::Relay(h) => proc::tree(h.child.id()),
         }
     }
 }
@@ -224,6 +235,9 @@ pub fn run(options: &Options, name: &str) -> Outcome {
     }
     if shape.haproxy && Path::new("/usr/sbin/haproxy").exists() {
         subjects.push((Subject::Haproxy(haproxy(&behind)?), Series::default()));
+    }
+    if shape.relay {
+        subjects.push((Subject::Relay(relay(options, &behind)?), Series::default()));
     }
     for (subject, _) in &subjects {
         load(options, &shape, subject.port(), 1)?;
