@@ -2,9 +2,10 @@
 //!
 //! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
 //! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
-//! [`Chain`] as soon as the chain is empty. Only the allocator is `unsafe`.
+//! [`Chain`] as soon as the chain is empty.
 
-mod alloc;
+#![forbid(unsafe_code)]
+
 mod buf;
 mod chain;
 mod file;
@@ -12,7 +13,6 @@ mod lru;
 mod page;
 mod slab;
 
-pub use alloc::{Keeping, keep_blocks};
 pub use buf::Buf;
 pub use chain::{Chain, IOV_MAX};
 pub use file::FileHandle;

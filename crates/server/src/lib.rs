@@ -41,9 +41,6 @@ use http::build::Modules;
 
 pub use added::Added;
 
-#[global_allocator]
-static ALLOCATOR: mem::Keeping = mem::Keeping;
-
 /// Runs the program with the modules of the project and those `added` to it, in their order:
 /// what `fn main` of a binary is. See [`Added`].
 pub fn run(added: &'static [Added]) -> ExitCode {

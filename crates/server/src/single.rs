@@ -57,7 +57,6 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
 
 impl Single {
     fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
-        mem::keep_blocks();
         let mut event_loop = event::Loop::new(options)?;
         serving::start_engines(&self.current(), 0, 0)?;
         self.help(&self.current());

@@ -76,7 +76,6 @@ pub fn run(
         log!(log, Level::Emerg, None, "{what} failed {}", os_error(e));
         FATAL
     };
-    mem::keep_blocks();
     let mut event_loop = match event::Loop::new(serving::loop_options(&cycle.settings, lock)) {
         Ok(event_loop) => event_loop,
         Err(e) => return fatal("starting the event loop", &e),
