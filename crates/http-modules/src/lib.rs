@@ -119,7 +119,6 @@ pub static MODULES: Modules = &[
     &balancing::random::MODULE,
     &balancing::sticky::MODULE,
     &http::cache::directives::MODULE,
-    &health::MODULE,
     &api::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
@@ -127,6 +126,8 @@ pub static MODULES: Modules = &[
     &scgi::MODULE,
     &memcached::MODULE,
     &tunnel::MODULE,
+    // Behind the modules that pass requests on.
+    &health::MODULE,
     &flv::MODULE,
     &mp4::MODULE,
     &welcome::MODULE,

@@ -4,18 +4,15 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::value::{self, set_str};
 use conf::{ConfError, Node};
-use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
+use http::join_directives;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
-use http::upstream::conf::Draft;
-use http::upstream::directives::Shared;
-use http::{join_directives, upstream_directives};
 
-use crate::gateway::params::{self, Params};
-use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::pass::{Pass, To};
 use crate::gateway::plain::{self, Kind, Shape};
-use crate::gateway::{Gateway, HIDDEN};
+use crate::gateway::{Common, HIDDEN};
+use crate::{gateway, gateway_directives};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -29,25 +26,10 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(
-    OWN,
-    upstream_directives!("uwsgi", UwsgiConf, connecting),
-    upstream_directives!("uwsgi", UwsgiConf, sockets),
-    upstream_directives!("uwsgi", UwsgiConf, fields),
-    upstream_directives!("uwsgi", UwsgiConf, passing),
-    upstream_directives!("uwsgi", UwsgiConf, caching),
-);
+static DIRECTIVES: &[Directive<Cx>] =
+    join_directives!(OWN, gateway_directives!("uwsgi", UwsgiConf));
 
 const OWN: &[Directive<Cx>] = &[
-    pass::pass::<UwsgiConf>("uwsgi_pass"),
-    directive(
-        "uwsgi_param",
-        HSL,
-        Args::T23,
-        "",
-        "A parameter that the server is told; a level that has some inherits none.",
-        |cx, n| params::set(cx, n, |cx| &mut cx.loc::<UwsgiConf>().params),
-    ),
     directive(
         "uwsgi_modifier1",
         HSL,
@@ -77,9 +59,7 @@ const OWN: &[Directive<Cx>] = &[
 /// What was written at one level; see the directives.
 #[derive(Default)]
 pub(crate) struct UwsgiConf {
-    up: Draft,
-    cache: http::cache::Draft,
-    params: params::List,
+    common: Common,
     modifier1: Option<u8>,
     modifier2: Option<u8>,
     string: Option<Bytes>,
@@ -96,45 +76,23 @@ fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
 
 impl Conf for UwsgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.up.merge(&prev.up);
-        self.cache.merge(&prev.cache);
+        self.common.merge(&prev.common);
         macro_rules! inherit {
             ($($field:ident)*) => {
                 $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
             };
         }
-        inherit!(params modifier1 modifier2 string);
+        inherit!(modifier1 modifier2 string);
         Ok(())
     }
 }
 
-impl Shared for UwsgiConf {
-    fn shared(&mut self) -> &mut Draft {
-        &mut self.up
-    }
-}
-
-impl Caching for UwsgiConf {
-    const PREFIX: &'static str = "uwsgi";
-
-    fn caching(&mut self) -> &mut http::cache::Draft {
-        &mut self.cache
-    }
-}
-
-impl Gateway for UwsgiConf {
-    const PREFIX: &'static str = "uwsgi";
-    const SCHEME: &'static str = "uwsgi://";
-    const TLS_SCHEME: Option<&'static str> = Some("suwsgi://");
-}
+gateway!(UwsgiConf, "uwsgi", "uwsgi://", Some("suwsgi://"));
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<UwsgiConf>();
-    let conf = own.up.finish("uwsgi", &HIDDEN[1..], &pass::folder::<UwsgiConf>(l))?;
-    let conf = conf.with_cache(CacheConf::finish::<UwsgiConf>(l, &own.cache)?);
-    let defaults = pass::defaults::<UwsgiConf>(l);
-    let params = Params::new(&own.params, &defaults, conf.pass_request_headers);
+    let (conf, params) = own.common.finish(l, &to, &HIDDEN[1..])?;
     let kind = Kind::Uwsgi {
         modifier1: own.modifier1.unwrap_or(0),
         modifier2: own.modifier2.unwrap_or(0),

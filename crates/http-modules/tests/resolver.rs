@@ -50,6 +50,8 @@ fn what_name_servers_do() {
         dns.say("no.x", A, Say::Code(3));
         dns.say("broken.x", A, Say::Code(2));
         dns.say("never.x", A, Say::Never);
+        dns.say("cut.x", A, Say::Cut(true));
+        dns.say("mute.x", A, Say::Cut(false));
         let get = |host: &str| weir.get(&format!("/to/?h={host}")).status;
         for host in ["good.x", "GOOD.X", "dead.x", "long.x", "forged.x", "good.x."] {
             assert_eq!(get(host), 200, "{host}");
@@ -62,13 +64,15 @@ fn what_name_servers_do() {
         }
         assert!(clients.iter_mut().all(|c| c.response().status == 200));
         assert_eq!(dns.asked("late.x"), 1);
-        for host in ["no.x", "broken.x", "never.x", "nothing.x", "a..b"] {
+        for host in ["no.x", "broken.x", "never.x", "nothing.x", "cut.x", "mute.x", "a..b"] {
             assert_eq!(get(host), 502, "{host}");
         }
         for line in [
             "no.x could not be resolved (3: Host not found)",
             "broken.x could not be resolved (2: Server failure)",
             "never.x could not be resolved (110: Operation timed out)",
+            "cut.x could not be resolved (110: Operation timed out)",
+            "mute.x could not be resolved (110: Operation timed out)",
             "a..b could not be resolved (1: Format error)",
             "wrong ident",
             "unexpected DNS response for",
@@ -76,6 +80,12 @@ fn what_name_servers_do() {
         ] {
             weir.wait_for_log("error.log", line);
         }
+        // Whoever would deceive has to guess a port and an id for each name.
+        for n in 0..40 {
+            get(&format!("name{n}.x"));
+        }
+        let (ports, ids) = dns.ports_and_ids();
+        assert!(ports >= 30 && ids >= 40, "{ports} ports, {ids} ids for 40 names and more");
         // Who goes away does not wait, and nobody asks for them.
         let mut gone = weir.connect();
         gone.send("GET /to/?h=never.x HTTP/1.1\r\nHost: a\r\n\r\n");

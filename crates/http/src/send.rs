@@ -98,11 +98,11 @@ pub(crate) async fn stream(
 
 /// Sends what there is of a response that broke off, and the answers before it. Where nothing but
 /// the head was made, that is not sent: it might pass for an answer with an empty body. An
-/// upstream's that says how long its body is does not.
+/// upstream's head is sent all the same, as nginx does: what broke is the body that it announces.
 pub(crate) async fn what_is_left(r: &mut Request) {
-    let tells = r.upstream().is_some() && r.out.content_length.is_some_and(|len| len > 0);
-    if r.bytes_sent == r.header_bytes
-        && !tells
+    let of_upstream = r.upstream().is_some_and(|u| u.broken);
+    if !of_upstream
+        && r.bytes_sent == r.header_bytes
         && let Some(before) = r.wire.len().checked_sub(r.header_bytes)
     {
         r.wire = r.wire.split_to(before);

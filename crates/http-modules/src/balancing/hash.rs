@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::crc::Crc32;
-use base::time;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
@@ -14,13 +13,11 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::Module;
 use http::request::Request;
-use http::upstream::balance::{Balancer, Outcome, Picker, Round, Times};
+use http::upstream::balance::{Balancer, Picker, Round};
 use http::upstream::block::Block;
-use http::upstream::peer::Peer;
 use http::upstream::servers::Servers;
 
-use super::TRIES_MAX;
-use super::ip_hash::at_weight;
+use super::drawn::{Draw, Drawn, Misses, at_weight, until_it_fits};
 use super::ring::Ring;
 
 /// The module's table.
@@ -62,16 +59,14 @@ struct Plain {
 impl Balancer for Plain {
     fn picker(&self, r: &mut Request) -> Box<dyn Picker> {
         let (round, key) = (Round::new(&self.servers), self.key.eval(r));
-        Box::new(PlainPicker { round, key, sum: 0, rehash: 0, tries: 0 })
+        Box::new(Drawn::new(round, ByKey { key, sum: 0, rehash: 0 }))
     }
 }
 
-struct PlainPicker {
-    round: Round,
+struct ByKey {
     key: Bytes,
     sum: u32,
     rehash: u32,
-    tries: u32,
 }
 
 /// One hash of a key: the upper half of its CRC, with the number of the try before it from the
@@ -85,47 +80,18 @@ fn plain_hash(key: &[u8], rehash: u32) -> u32 {
     crc.finish() >> 16 & 0x7fff
 }
 
-impl PlainPicker {
-    fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        let servers = self.round.servers();
-        let _lock = servers.lock();
-        let now = time::unix_secs() as i64;
-        if let Some(i) = self.round.bound(bound, now) {
-            return Some(self.round.take(i, now));
-        }
-        let total = self.round.total_weight();
-        while self.tries <= TRIES_MAX {
+impl Draw for ByKey {
+    fn draw(&mut self, round: &Round, misses: &mut Misses, now: i64) -> Option<usize> {
+        until_it_fits(misses, || {
             self.sum = self.sum.wrapping_add(plain_hash(&self.key, self.rehash));
             self.rehash += 1;
-            let i = at_weight(self.round.list(), i64::from(self.sum) % total);
-            if self.round.may_ask(i, now) {
-                return Some(self.round.take(i, now));
-            }
-            self.tries += 1;
-        }
-        None
-    }
-}
-
-impl Picker for PlainPicker {
-    fn tries(&self) -> u32 {
-        self.round.tries()
+            let i = at_weight(round.list(), i64::from(self.sum) % round.total_weight());
+            round.may_ask(i, now).then_some(i)
+        })
     }
 
-    fn next(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        let few = self.round.list().len() < 2;
-        if self.tries > TRIES_MAX || few || self.key.is_empty() {
-            return self.round.next(bound);
-        }
-        self.choose(bound).or_else(|| self.round.next(bound))
-    }
-
-    fn done(&mut self, peer: &Peer, outcome: Outcome, _: Times) -> bool {
-        self.round.done(peer, outcome)
-    }
-
-    fn is_single(&self) -> bool {
-        self.round.is_single()
+    fn has_key(&self) -> bool {
+        !self.key.is_empty()
     }
 }
 
@@ -154,60 +120,34 @@ impl Balancer for Consistent {
         let mut crc = Crc32::new();
         crc.update(&key);
         let point = ring.find(crc.finish());
-        Box::new(ConsistentPicker { round, has_key: !key.is_empty(), ring, point, tries: 0 })
+        Box::new(Drawn::new(round, OnRing { has_key: !key.is_empty(), ring, point }))
     }
 }
 
-struct ConsistentPicker {
-    round: Round,
+struct OnRing {
     has_key: bool,
     ring: Rc<Ring>,
     point: u32,
-    tries: u32,
 }
 
-impl ConsistentPicker {
-    fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        let servers = self.round.servers();
-        let _lock = servers.lock();
-        let now = time::unix_secs() as i64;
-        if let Some(i) = self.round.bound(bound, now) {
-            return Some(self.round.take(i, now));
-        }
-        while self.tries <= TRIES_MAX {
+impl Draw for OnRing {
+    fn draw(&mut self, round: &Round, misses: &mut Misses, now: i64) -> Option<usize> {
+        until_it_fits(misses, || {
             let server = self.ring.server(self.point)?;
             // A name may stand for several addresses.
-            let list = self.round.list();
-            let fits = |i: usize| list[i].spec.server == *server && self.round.may_ask(i, now);
-            if let (Some(i), total) = self.round.smoothest(None, fits) {
-                self.round.pay(i, total);
-                return Some(self.round.take(i, now));
+            let list = round.list();
+            let fits = |i: usize| list[i].spec.server == *server && round.may_ask(i, now);
+            let (best, total) = round.smoothest(None, fits);
+            match best {
+                Some(i) => round.pay(i, total),
+                None => self.point = self.point.wrapping_add(1),
             }
-            self.point = self.point.wrapping_add(1);
-            self.tries += 1;
-        }
-        None
-    }
-}
-
-impl Picker for ConsistentPicker {
-    fn tries(&self) -> u32 {
-        self.round.tries()
+            best
+        })
     }
 
-    fn next(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        if self.tries > TRIES_MAX || self.round.is_single() || !self.has_key {
-            return self.round.next(bound);
-        }
-        self.choose(bound).or_else(|| self.round.next(bound))
-    }
-
-    fn done(&mut self, peer: &Peer, outcome: Outcome, _: Times) -> bool {
-        self.round.done(peer, outcome)
-    }
-
-    fn is_single(&self) -> bool {
-        self.round.is_single()
+    fn has_key(&self) -> bool {
+        self.has_key
     }
 }
 

@@ -3,18 +3,16 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use base::time;
 use conf::table::{Args, Contexts as C, Directive};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::Module;
 use http::request::Request;
-use http::upstream::balance::{Balancer, Outcome, Picker, Round, Times};
+use http::upstream::balance::{Balancer, Picker, Round};
 use http::upstream::block::Block;
-use http::upstream::peer::Peer;
 use http::upstream::servers::Servers;
 
-use super::TRIES_MAX;
+use super::drawn::{Draw, Drawn, Misses, at_weight, until_it_fits};
 
 /// The module's table.
 pub static MODULE: Module =
@@ -42,15 +40,14 @@ impl Balancer for IpHash {
             Some(IpAddr::V6(ip)) => ip.octets().to_vec(),
             None => vec![0; 3],
         };
-        Box::new(IpHashPicker { round: Round::new(&self.0), key, hash: 89, tries: 0 })
+        Box::new(Drawn::new(Round::new(&self.0), ByNetwork { key, hash: 89 }))
     }
 }
 
-struct IpHashPicker {
-    round: Round,
+struct ByNetwork {
     key: Vec<u8>,
+    /// As the last server that was asked left it.
     hash: u64,
-    tries: u32,
 }
 
 /// One more round of nginx's hash.
@@ -58,58 +55,16 @@ fn next_hash(hash: u64, key: &[u8]) -> u64 {
     key.iter().fold(hash, |hash, byte| (hash * 113 + u64::from(*byte)) % 6271)
 }
 
-/// The server on which a point of the sum of all weights falls.
-pub(super) fn at_weight(list: &[Rc<Peer>], mut point: i64) -> usize {
-    for (i, p) in list.iter().enumerate() {
-        if point < p.spec.weight {
-            return i;
-        }
-        point -= p.spec.weight;
-    }
-    list.len() - 1
-}
-
-impl IpHashPicker {
-    fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        let servers = self.round.servers();
-        let _lock = servers.lock();
-        let now = time::unix_secs() as i64;
-        if let Some(i) = self.round.bound(bound, now) {
-            return Some(self.round.take(i, now));
-        }
-        let total = self.round.total_weight();
+impl Draw for ByNetwork {
+    fn draw(&mut self, round: &Round, misses: &mut Misses, now: i64) -> Option<usize> {
         let mut hash = self.hash;
-        while self.tries <= TRIES_MAX {
+        let i = until_it_fits(misses, || {
             hash = next_hash(hash, &self.key);
-            let i = at_weight(self.round.list(), hash.cast_signed() % total);
-            if self.round.may_ask(i, now) {
-                self.hash = hash;
-                return Some(self.round.take(i, now));
-            }
-            self.tries += 1;
-        }
-        None
-    }
-}
-
-impl Picker for IpHashPicker {
-    fn tries(&self) -> u32 {
-        self.round.tries()
-    }
-
-    fn next(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        if self.tries > TRIES_MAX || self.round.list().len() < 2 {
-            return self.round.next(bound);
-        }
-        self.choose(bound).or_else(|| self.round.next(bound))
-    }
-
-    fn done(&mut self, peer: &Peer, outcome: Outcome, _: Times) -> bool {
-        self.round.done(peer, outcome)
-    }
-
-    fn is_single(&self) -> bool {
-        self.round.is_single()
+            let i = at_weight(round.list(), hash.cast_signed() % round.total_weight());
+            round.may_ask(i, now).then_some(i)
+        })?;
+        self.hash = hash;
+        Some(i)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::time;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
 use http::core_directives::directive;
@@ -15,8 +14,7 @@ use http::upstream::block::Block;
 use http::upstream::peer::Peer;
 use http::upstream::servers::Servers;
 
-use super::TRIES_MAX;
-use super::ip_hash::at_weight;
+use super::drawn::{Draw, Drawn, Misses, at_weight, until_it_fits};
 use super::least_time::{Mode, account, eta};
 
 /// The module's table.
@@ -91,83 +89,54 @@ struct Random {
 impl Balancer for Random {
     fn picker(&self, _: &mut Request) -> Box<dyn Picker> {
         let (round, dice) = (Round::new(&self.servers), self.dice.clone());
-        Box::new(RandomPicker { round, two: self.two, dice, tries: 0 })
+        Box::new(Drawn::new(round, ByChance { two: self.two, dice }))
     }
 }
 
-struct RandomPicker {
-    round: Round,
+struct ByChance {
     two: Option<Two>,
     dice: Rc<Dice>,
-    tries: u32,
 }
 
-impl RandomPicker {
+impl ByChance {
     /// Another server at random that can be asked.
-    fn any(&mut self, but: Option<usize>, now: i64) -> Option<usize> {
-        let total = self.round.total_weight();
-        while self.tries <= TRIES_MAX {
-            let point = self.dice.roll().cast_signed() % total;
-            let i = at_weight(self.round.list(), point);
-            if but != Some(i) && self.round.may_ask(i, now) {
-                return Some(i);
-            }
-            self.tries += 1;
-        }
-        None
-    }
-
-    fn is_better(&self, other: usize, than: usize, two: Two) -> bool {
-        let (a, b) = (&self.round.list()[other], &self.round.list()[than]);
-        let load = |p: &Peer| match two {
-            Two::Conns => p.conns(),
-            Two::Time(mode) => eta(p, mode),
-        };
-        let weight = |p: &Peer| p.spec.weight.cast_unsigned();
-        load(a) * weight(b) <= load(b) * weight(a)
-    }
-
-    fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        let servers = self.round.servers();
-        let _lock = servers.lock();
-        let now = time::unix_secs() as i64;
-        if let Some(i) = self.round.bound(bound, now) {
-            return Some(self.round.take(i, now));
-        }
-        let mut i = self.any(None, now)?;
-        if let Some(two) = self.two {
-            let other = self.any(Some(i), now)?;
-            if self.is_better(other, i, two) {
-                i = other;
-            }
-        }
-        Some(self.round.take(i, now))
+    fn any(
+        &self,
+        round: &Round,
+        misses: &mut Misses,
+        but: Option<usize>,
+        now: i64,
+    ) -> Option<usize> {
+        until_it_fits(misses, || {
+            let point = self.dice.roll().cast_signed() % round.total_weight();
+            let i = at_weight(round.list(), point);
+            (but != Some(i) && round.may_ask(i, now)).then_some(i)
+        })
     }
 }
 
-impl Picker for RandomPicker {
-    fn tries(&self) -> u32 {
-        self.round.tries()
+fn is_better(a: &Peer, b: &Peer, two: Two) -> bool {
+    let load = |p: &Peer| match two {
+        Two::Conns => p.conns(),
+        Two::Time(mode) => eta(p, mode),
+    };
+    let weight = |p: &Peer| p.spec.weight.cast_unsigned();
+    load(a) * weight(b) <= load(b) * weight(a)
+}
+
+impl Draw for ByChance {
+    fn draw(&mut self, round: &Round, misses: &mut Misses, now: i64) -> Option<usize> {
+        let first = self.any(round, misses, None, now)?;
+        let Some(two) = self.two else { return Some(first) };
+        let other = self.any(round, misses, Some(first), now)?;
+        let list = round.list();
+        Some(if is_better(&list[other], &list[first], two) { other } else { first })
     }
 
-    fn next(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
-        if self.tries > TRIES_MAX || self.round.list().len() < 2 {
-            return self.round.next(bound);
-        }
-        self.choose(bound).or_else(|| self.round.next(bound))
-    }
-
-    fn done(&mut self, peer: &Peer, outcome: Outcome, times: Times) -> bool {
+    fn account(&self, peer: &Peer, outcome: Outcome, times: Times) {
         if let Some(Two::Time(_)) = self.two {
-            let servers = self.round.servers();
-            let _lock = servers.lock();
             account(peer, outcome, times, true);
         }
-        self.round.done(peer, outcome)
-    }
-
-    fn is_single(&self) -> bool {
-        self.round.is_single()
     }
 }
 
@@ -191,7 +160,7 @@ mod tests {
         let mut counts = vec![0; servers.lists().main.len()];
         for _ in 0..3000 {
             let round = Round::new(servers);
-            let mut p = RandomPicker { round, two, dice: dice.clone(), tries: 0 };
+            let mut p = Drawn::new(round, ByChance { two, dice: dice.clone() });
             let peer = p.next(None).unwrap();
             counts[usize::from(peer.spec.addr.port()) - 1] += 1;
             if !hold {

@@ -156,6 +156,10 @@ impl Sessions {
         let key = self.shared.table.key(&digest);
         let mut t = self.shared.table.lock();
         if let Some(entry) = t.find(key) {
+            // One that ended while its request was answered is no session to go on with.
+            if !create && t.value(entry).is_none_or(|k| self.is_over(&k, known.last_ms)) {
+                return t.remove(entry);
+            }
             t.set(entry, known);
             t.touch(entry);
             return;
@@ -222,9 +226,12 @@ mod tests {
         assert!(s.find(b"one").unwrap().is_of(b"server"));
         s.put(b"one", b"another", false);
         assert!(s.find(b"one").unwrap().is_of(b"another"));
-        let s = sessions(64 << 10, 0);
-        s.put(b"one", b"server", true);
-        assert_eq!(s.find(b"one"), None, "its time is over");
+        // The same sessions where the time of all of them is over.
+        let over = Sessions { shared: s.shared.clone(), zone: s.zone.clone(), timeout_ms: 0 };
+        over.put(b"one", b"server", false);
+        assert_eq!(s.find(b"one"), None, "an answer that came late does not bring it back");
+        over.put(b"one", b"server", true);
+        assert_eq!(over.find(b"one"), None, "its time is over");
     }
 
     #[test]

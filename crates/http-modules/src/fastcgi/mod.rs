@@ -9,20 +9,18 @@ use conf::pattern::{Pattern, Span};
 use conf::table::{Args, Directive};
 use conf::value::{set_flag, set_str};
 use conf::{ConfError, Node};
-use http::cache::{CacheConf, Caching};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft};
-use http::upstream::directives::Shared;
+use http::upstream::conf::Conf as UpConf;
 use http::upstream::{self, Job};
 use http::vars::VarDef;
 use http::{join_directives, upstream_directives};
 
-use crate::gateway::params::{self, Params};
-use crate::gateway::pass::{self, Pass, To};
-use crate::gateway::{Gateway, HIDDEN};
+use crate::gateway::pass::{Pass, To};
+use crate::gateway::{Common, HIDDEN};
+use crate::{gateway, gateway_directives};
 use protocol::{FastCgi, Shape};
 
 /// The module's table.
@@ -40,24 +38,11 @@ pub static MODULE: Module = Module {
 
 static DIRECTIVES: &[Directive<Cx>] = join_directives!(
     OWN,
-    upstream_directives!("fastcgi", FastCgiConf, connecting),
-    upstream_directives!("fastcgi", FastCgiConf, sockets),
+    gateway_directives!("fastcgi", FastCgiConf),
     upstream_directives!("fastcgi", FastCgiConf, send_lowat),
-    upstream_directives!("fastcgi", FastCgiConf, fields),
-    upstream_directives!("fastcgi", FastCgiConf, passing),
-    upstream_directives!("fastcgi", FastCgiConf, caching),
 );
 
 const OWN: &[Directive<Cx>] = &[
-    pass::pass::<FastCgiConf>("fastcgi_pass"),
-    directive(
-        "fastcgi_param",
-        HSL,
-        Args::T23,
-        "",
-        "A parameter that the responder is told; a level that has some inherits none.",
-        |cx, n| params::set(cx, n, |cx| &mut cx.loc::<FastCgiConf>().params),
-    ),
     directive(
         "fastcgi_index",
         HSL,
@@ -99,9 +84,7 @@ const OWN: &[Directive<Cx>] = &[
 /// What was written at one level; see the directives.
 #[derive(Default)]
 pub(crate) struct FastCgiConf {
-    up: Draft,
-    cache: http::cache::Draft,
-    params: params::List,
+    common: Common,
     index: Option<Bytes>,
     split: Option<Rc<Pattern>>,
     keep_conn: Option<bool>,
@@ -110,36 +93,18 @@ pub(crate) struct FastCgiConf {
 
 impl Conf for FastCgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.up.merge(&prev.up);
-        self.cache.merge(&prev.cache);
+        self.common.merge(&prev.common);
         macro_rules! inherit {
             ($($field:ident)*) => {
                 $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
             };
         }
-        inherit!(params index split keep_conn catch_stderr);
+        inherit!(index split keep_conn catch_stderr);
         Ok(())
     }
 }
 
-impl Shared for FastCgiConf {
-    fn shared(&mut self) -> &mut Draft {
-        &mut self.up
-    }
-}
-
-impl Caching for FastCgiConf {
-    const PREFIX: &'static str = "fastcgi";
-
-    fn caching(&mut self) -> &mut http::cache::Draft {
-        &mut self.cache
-    }
-}
-
-impl Gateway for FastCgiConf {
-    const PREFIX: &'static str = "fastcgi";
-    const SCHEME: &'static str = "fastcgi://";
-}
+gateway!(FastCgiConf, "fastcgi", "fastcgi://", None);
 
 fn set_split(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
@@ -162,11 +127,9 @@ struct Handler {
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<FastCgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<FastCgiConf>();
-    let conf = own.up.finish("fastcgi", HIDDEN, &pass::folder::<FastCgiConf>(l))?;
-    let conf = conf.with_cache(CacheConf::finish::<FastCgiConf>(l, &own.cache)?);
-    let defaults = pass::defaults::<FastCgiConf>(l);
+    let (conf, params) = own.common.finish(l, &to, HIDDEN)?;
     let shape = Rc::new(Shape {
-        params: Params::new(&own.params, &defaults, conf.pass_request_headers),
+        params,
         keep_conn: own.keep_conn.unwrap_or(false),
         catch_stderr: own.catch_stderr.clone().unwrap_or_default(),
     });

@@ -30,8 +30,8 @@ enum Rest {
     Open,
     /// So many bytes.
     Bytes(u64),
-    /// Nothing, but as many bytes as this are no surprise (HEAD).
-    AtMost(u64),
+    /// Nothing, or as many bytes as this (HEAD).
+    AllOrNothing(u64),
 }
 
 /// One exchange.
@@ -97,12 +97,11 @@ impl FastCgi {
         let len = content.len();
         let most = match self.rest {
             Rest::Open => len,
-            Rest::Bytes(n) | Rest::AtMost(n) => n,
+            Rest::Bytes(n) | Rest::AllOrNothing(n) => n,
         };
         let taken = len.min(most);
-        match &mut self.rest {
-            Rest::Open => {}
-            Rest::Bytes(n) | Rest::AtMost(n) => *n -= taken,
+        if self.rest != Rest::Open && len > 0 {
+            self.rest = Rest::Bytes(most - taken);
         }
         if taken == len {
             put(content, sink);
@@ -205,7 +204,7 @@ impl Protocol for FastCgi {
         self.rest = match (head.status, head.content_length) {
             (204 | 304, _) => Rest::Bytes(0),
             (_, None) => Rest::Open,
-            (_, Some(n)) if self.is_head => Rest::AtMost(n),
+            (_, Some(n)) if self.is_head => Rest::AllOrNothing(n),
             (_, Some(n)) => Rest::Bytes(n),
         };
         Progress::More

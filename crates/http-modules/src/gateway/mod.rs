@@ -4,8 +4,14 @@ pub mod params;
 pub mod pass;
 pub mod plain;
 
+use std::rc::Rc;
+
 use base::log::Level;
+use conf::ConfError;
+use http::cache::{CacheConf, Caching};
+use http::module::LocView;
 use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft};
 use http::upstream::directives::Shared;
 
 /// A module that passes requests to a gateway; it is its configuration.
@@ -18,6 +24,105 @@ pub trait Gateway: Shared {
     const TLS_SCHEME: Option<&'static str> = None;
     /// Whether responses may go to files.
     const USES_FILES: bool = true;
+}
+
+/// What is written at one level of a gateway that has parameters, whichever it is.
+#[derive(Default)]
+pub struct Common {
+    /// Times, buffers, other servers.
+    pub up: Draft,
+    /// The cache.
+    pub cache: http::cache::Draft,
+    /// The parameters.
+    pub params: params::List,
+}
+
+impl Common {
+    /// Takes what is not written here from the level around it.
+    pub fn merge(&mut self, prev: &Common) {
+        self.up.merge(&prev.up);
+        self.cache.merge(&prev.cache);
+        if self.params.is_none() {
+            self.params.clone_from(&prev.params);
+        }
+    }
+
+    /// What a location does with it. Fields of responses in `hidden` are not passed on.
+    ///
+    /// # Errors
+    /// Sizes that do not fit to each other; checks of health that cannot be made.
+    pub fn finish<G: Gateway + Caching>(
+        &self,
+        l: &LocView,
+        to: &pass::To<G>,
+        hidden: &'static [&'static str],
+    ) -> Result<(Rc<UpConf>, params::Params), ConfError> {
+        let conf = self.up.finish(<G as Gateway>::PREFIX, hidden, &pass::folder::<G>(l))?;
+        let conf = conf.with_cache(CacheConf::finish::<G>(l, &self.cache)?);
+        to.check_health(l, &conf)?;
+        let defaults = pass::defaults::<G>(l);
+        let params = params::Params::new(&self.params, &defaults, conf.pass_request_headers);
+        Ok((conf, params))
+    }
+}
+
+/// A gateway that has parameters.
+pub trait Parameterised: Gateway + Caching {
+    /// What it has in common with the others.
+    fn common(&mut self) -> &mut Common;
+}
+
+/// Makes a configuration with a field `common` that of a gateway with parameters: its name, what
+/// addresses begin with in logs, and what they begin with where the connection is to be encrypted.
+#[macro_export]
+macro_rules! gateway {
+    ($conf:ty, $prefix:literal, $scheme:literal, $tls:expr) => {
+        impl ::http::upstream::directives::Shared for $conf {
+            fn shared(&mut self) -> &mut ::http::upstream::conf::Draft {
+                &mut self.common.up
+            }
+        }
+
+        impl ::http::cache::Caching for $conf {
+            const PREFIX: &'static str = $prefix;
+
+            fn caching(&mut self) -> &mut ::http::cache::Draft {
+                &mut self.common.cache
+            }
+        }
+
+        impl $crate::gateway::Gateway for $conf {
+            const PREFIX: &'static str = $prefix;
+            const SCHEME: &'static str = $scheme;
+            const TLS_SCHEME: Option<&'static str> = $tls;
+        }
+
+        impl $crate::gateway::Parameterised for $conf {
+            fn common(&mut self) -> &mut $crate::gateway::Common {
+                &mut self.common
+            }
+        }
+    };
+}
+
+/// The directives that all such gateways have, under a prefix: a constant slice.
+#[macro_export]
+macro_rules! gateway_directives {
+    ($prefix:literal, $conf:ty) => {{
+        use ::http::upstream_directives as group;
+        const OWN: &[::conf::table::Directive<::http::cx::Cx>] = &[
+            $crate::gateway::pass::pass::<$conf>(concat!($prefix, "_pass")),
+            $crate::gateway::params::param::<$conf>(concat!($prefix, "_param")),
+        ];
+        ::http::join_directives!(
+            OWN,
+            group!($prefix, $conf, connecting),
+            group!($prefix, $conf, sockets),
+            group!($prefix, $conf, fields),
+            group!($prefix, $conf, passing),
+            group!($prefix, $conf, caching),
+        )
+    }};
 }
 
 /// Fields of gateways' responses that are meant for us.

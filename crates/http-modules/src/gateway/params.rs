@@ -4,13 +4,17 @@ use std::rc::Rc;
 
 use base::ascii::eq_ignore_case;
 use bytes::Bytes;
+use conf::table::{Args, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::request::Request;
 use http::upstream::state::State;
 use proto::h1::{Field, FieldId};
 use proto::params::Notation;
+
+use super::Parameterised;
 
 /// One parameter.
 #[derive(Clone)]
@@ -24,11 +28,13 @@ pub struct Param {
 /// The parameters of one level, in order. A level that has some inherits none.
 pub type List = Option<Rc<Vec<Param>>>;
 
-/// `*_param NAME VALUE [if_not_empty]`
-///
-/// # Errors
-/// `invalid parameter`, and what is wrong with the value.
-pub fn set(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut List) -> Result<(), ConfError> {
+/// The directive `*_param NAME VALUE [if_not_empty]` of a gateway.
+pub const fn param<G: Parameterised>(name: &'static str) -> Directive<Cx> {
+    let doc = "A parameter that the server is told; a level that has some inherits none.";
+    directive(name, HSL, Args::T23, "", doc, set::<G>)
+}
+
+fn set<G: Parameterised>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let if_not_empty = match n.args.get(2) {
         None => false,
         Some(w) if w.bytes() == b"if_not_empty" => true,
@@ -36,7 +42,7 @@ pub fn set(cx: &mut Cx, n: &Node, slot: fn(&mut Cx) -> &mut List) -> Result<(), 
     };
     let value = cx.template(n.arg(1)?)?;
     let param = Param { name: n.arg(0)?.text.clone(), value, if_not_empty };
-    Rc::make_mut(slot(cx).get_or_insert_default()).push(param);
+    Rc::make_mut(cx.loc::<G>().common().params.get_or_insert_default()).push(param);
     Ok(())
 }
 

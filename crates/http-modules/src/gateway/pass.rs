@@ -13,11 +13,12 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView};
 use http::request::Request;
-use http::upstream::conf::default_folder;
+use http::upstream::conf::{Conf as UpConf, default_folder};
 use http::upstream::url;
 use http::upstream::{Group, GroupRef, Target, Upstreams};
 
 use super::Gateway;
+use crate::health::{self, Language};
 
 /// What `*_pass` says at one level.
 pub struct Pass<G> {
@@ -136,6 +137,17 @@ impl<G: Gateway> To<G> {
             (Some(group), _) => upstreams.group(group).map(To::Group),
             (None, Some(t)) => Some(To::Template(t.clone(), upstreams, PhantomData)),
             (None, None) => None,
+        }
+    }
+
+    /// Has the servers checked where `health_check` says so.
+    ///
+    /// # Errors
+    /// See [`health::install`].
+    pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
+        match self {
+            To::Group(group) => health::install(l, group, conf, &Language::Gateway(G::PREFIX)),
+            To::Template(..) => Ok(()),
         }
     }
 

@@ -71,13 +71,15 @@ pub struct Plain {
     /// Bytes of the body that are still to come; `None`: until the connection ends.
     left: Option<u64>,
     is_head: bool,
+    /// What is to come of the body that the answer to a HEAD announces: some servers send it.
+    announced: Option<u64>,
 }
 
 impl Plain {
     /// An exchange that has not begun.
     pub fn new(shape: Rc<Shape>) -> Plain {
         let parser = ResponseParser::of_lenient_gateway();
-        Plain { shape, parser, left: None, is_head: false }
+        Plain { shape, parser, left: None, is_head: false, announced: None }
     }
 }
 
@@ -138,7 +140,10 @@ impl Protocol for Plain {
     fn begin_body(&mut self, head: &ResponseHead) -> Progress {
         self.left = match head.status {
             204 | 304 => Some(0),
-            _ if self.is_head => None,
+            _ if self.is_head => {
+                self.announced = head.content_length;
+                None
+            }
             _ => head.content_length,
         };
         if self.left == Some(0) { Progress::Done } else { Progress::More }
@@ -146,6 +151,8 @@ impl Protocol for Plain {
 
     fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
         let Some(left) = &mut self.left else {
+            // More than was announced leaves what no length fits.
+            self.announced = self.announced.map(|n| n.checked_sub(input.len()).unwrap_or(u64::MAX));
             sink.out.push(input);
             return Ok(Progress::More);
         };
@@ -164,6 +171,10 @@ impl Protocol for Plain {
 
     fn ends_with_connection(&self) -> bool {
         self.left.is_none()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.announced.is_none_or(|n| n == 0)
     }
 
     fn reusable(&self) -> bool {

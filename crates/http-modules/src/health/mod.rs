@@ -4,7 +4,7 @@
 mod matching;
 mod probe;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node, Word, value};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
 use http::server::HttpMain;
 use http::upstream::Group;
 use http::upstream::conf::Conf as UpConf;
@@ -29,6 +29,7 @@ pub static MODULE: Module = Module {
     name: "upstream_hc",
     directives: DIRECTIVES,
     confs: &[ConfType::of::<HealthConf>(Scope::Location), ConfType::of::<Checks>(Scope::Main)],
+    install: Some(refuse_lonely),
     start: Some(start),
     ..Module::EMPTY
 };
@@ -75,6 +76,8 @@ struct Settings {
     tcp: bool,
     port: Option<u16>,
     keepalive_ms: u64,
+    /// A location's handler passes requests to the upstream that is checked.
+    taken: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -116,6 +119,7 @@ fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         tcp: false,
         port: None,
         keepalive_ms: 0,
+        taken: Cell::new(false),
     };
     for w in &n.args {
         s.parameter(w)?;
@@ -188,21 +192,53 @@ struct Check {
     kept: RefCell<HashMap<u64, Kept>>,
 }
 
+/// What the servers of a location are asked in.
+pub enum Language<'a> {
+    /// HTTP, by requests that name this host.
+    Http(&'a [u8]),
+    /// The language of the gateway whose directives begin like this: only connections are tried.
+    Gateway(&'static str),
+}
+
+/// Stands behind the modules that pass requests on: what none of them took would never be done.
+fn refuse_lonely(l: &LocView, _: &mut Pipeline) -> Result<(), ConfError> {
+    if !l.set_here::<HealthConf>() {
+        return Ok(());
+    }
+    match &l.conf::<HealthConf>().0 {
+        Some(settings) if !settings.taken.get() => {
+            let m = "\"health_check\" requires that its location passes requests to an upstream \
+                     without variables in its name";
+            Err(ConfError::at(&settings.at, m.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Called for each location that passes requests to a group: its servers are checked where
-/// `health_check` says so. `host` is what requests name.
+/// `health_check` says so.
 ///
 /// # Errors
-/// The upstream has no zone; no such `match`.
+/// The upstream has no zone; no such `match`; a gateway is to be asked for more than a connection.
 pub fn install(
     l: &LocView,
     group: &Rc<Group>,
     conf: &UpConf,
-    host: &[u8],
+    language: &Language,
 ) -> Result<(), ConfError> {
     if !l.set_here::<HealthConf>() {
         return Ok(());
     }
     let Some(settings) = l.conf::<HealthConf>().0.clone() else { return Ok(()) };
+    settings.taken.set(true);
+    let host = match language {
+        Language::Http(host) => host,
+        Language::Gateway(_) if settings.tcp => &b""[..],
+        Language::Gateway(prefix) => {
+            let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"type=tcp\"");
+            return Err(ConfError::at(&settings.at, m));
+        }
+    };
     if !group.servers.is_shared() {
         let m = format!(
             "health_check requires upstream \"{}\" to be in shared memory",

@@ -20,6 +20,7 @@ use super::ProxyConf;
 use super::protocol::Http;
 use super::redirect::{Redirects, Rewrite};
 use super::request::{Head, Uri};
+use crate::health::{self, Language};
 
 /// What `Host` and `$proxy_host` say, and the URI that replaces the location's name.
 #[derive(Clone, Default, Debug)]
@@ -173,7 +174,8 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
                 redirects.push(Rewrite::default_of(f));
             }
             let Some(group) = upstreams.group(f.group) else { return Ok(()) };
-            crate::health::install(l, &group, &conf, &f.vars.host)?;
+            let language = Language::Http(&f.vars.host);
+            health::install(l, &group, &conf, &language)?;
             let uri = Uri::Replace { with: f.vars.uri.clone(), location: f.location.len() };
             To::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }
         }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,8 @@ pub enum Say {
     Hosts(Vec<(u16, u16, u16, &'static str)>),
     /// Does not fit: over TCP it is said.
     OverTcp(Ipv4Addr),
+    /// Does not fit, and over TCP the connection is closed (true), or nothing is said.
+    Cut(bool),
     /// After so many milliseconds.
     Late(u64, Ipv4Addr),
     /// Answers to other questions, with this address, and then the right one.
@@ -37,6 +39,8 @@ pub struct Dns {
     pub port: u16,
     names: Names,
     asked: Arc<Mutex<Vec<String>>>,
+    /// The port that each question came from, and its id.
+    from: Arc<Mutex<Vec<(u16, [u8; 2])>>>,
 }
 
 impl Dns {
@@ -68,10 +72,13 @@ impl Dns {
             }
         });
         let (of_udp, note) = (names.clone(), asked.clone());
+        let ports: Arc<Mutex<Vec<(u16, [u8; 2])>>> = Arc::default();
+        let from_ports = ports.clone();
         std::thread::spawn(move || {
             let mut buf = [0; 512];
             while let Ok((n, from)) = udp.recv_from(&mut buf) {
                 let question = buf[..n].to_vec();
+                from_ports.lock().unwrap().push((from.port(), [buf[0], buf[1]]));
                 note.lock().unwrap().push(name_of(&question).0);
                 let (udp, names) = (udp.clone(), of_udp.clone());
                 std::thread::spawn(move || {
@@ -81,12 +88,20 @@ impl Dns {
                 });
             }
         });
-        Dns { port, names, asked }
+        Dns { port, names, asked, from: ports }
     }
 
     /// From now on this is said of a name.
     pub fn say(&self, name: &str, kind: u16, say: Say) {
         self.names.lock().unwrap().insert((name.to_owned(), kind), say);
+    }
+
+    /// How many ports questions came from so far, and how many ids they had.
+    pub fn ports_and_ids(&self) -> (usize, usize) {
+        let from = self.from.lock().unwrap();
+        let ports: HashSet<u16> = from.iter().map(|(port, _)| *port).collect();
+        let ids: HashSet<[u8; 2]> = from.iter().map(|(_, id)| *id).collect();
+        (ports.len(), ids.len())
     }
 
     /// How often a name was asked for over UDP.
@@ -151,6 +166,9 @@ fn answers(question: &[u8], names: &Names, tcp: bool) -> Vec<Vec<u8>> {
         }
         Some(Say::OverTcp(ip)) if tcp => vec![yes(ip, 60)],
         Some(Say::OverTcp(_)) => vec![message(question, 0x8380, &[])],
+        Some(Say::Cut(true)) if tcp => panic!("the connection ends with its thread"),
+        Some(Say::Cut(_)) if tcp => Vec::new(),
+        Some(Say::Cut(_)) => vec![message(question, 0x8380, &[])],
         Some(Say::Late(ms, ip)) => {
             std::thread::sleep(Duration::from_millis(ms));
             vec![yes(ip, 60)]

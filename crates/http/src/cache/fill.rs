@@ -384,6 +384,7 @@ impl Work {
     }
 
     fn ended(&mut self, source: &mut Source) {
+        self.storing &= source.is_whole();
         let mut state = self.fill.state.borrow_mut();
         state.fresh += source.take_fresh();
         state.ending = source.ending();
@@ -694,6 +695,7 @@ impl Reader {
                         format_args!("the response could not be read to its end"),
                     ),
                 }
+                r.upstream_mut().broken = true;
                 self.finish(r);
                 return Err(Broken);
             }

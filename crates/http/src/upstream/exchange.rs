@@ -20,7 +20,7 @@ use super::lease::Lease;
 use super::peer::{Peer, Spec};
 use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
-use super::source::Source;
+use super::source::{Remainder, Source};
 use super::state::{Attempt, State};
 use super::store::{InFile, Storing};
 use super::wire::{Either, client_end, either_if};
@@ -114,8 +114,10 @@ struct Answer {
     rest: Bytes,
     conn: UpConn,
     addr: SockAddr,
-    /// All of the request was sent.
-    sent_all: bool,
+    /// The server took what was sent so far.
+    takes: bool,
+    /// What is to be sent at once.
+    out: Chain,
 }
 
 /// Passes a request on and prepares the response in `r.out`.
@@ -245,7 +247,6 @@ impl Exchange {
             self.sent |= self.body.is_streamed();
             self.converse(r, &conn, &mut out).await?
         };
-        let sent_all = whole && out.is_empty() && self.body.is_sent();
         let mut rest = page.freeze();
         let head = rest.split_to(head_len);
         let text = self.protocol.text();
@@ -253,7 +254,7 @@ impl Exchange {
         u.text = text.unwrap_or(head);
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
-        Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), sent_all })
+        Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), takes: whole, out })
     }
 
     /// No server can be asked: waits until one can, where the upstream has a queue.
@@ -265,7 +266,7 @@ impl Exchange {
         let waiting = queue.wait(r, &group, lease);
         match either_if(waiting, watch.as_deref().map(client_end)).await {
             Either::First(peer) => Ok(peer),
-            Either::Second(_) => Err(client_gone(r)),
+            Either::Second(_) => Err(client_gone(r, "connecting to upstream")),
         }
     }
 
@@ -292,7 +293,7 @@ impl Exchange {
         let gone = watch.as_deref().map(client_end);
         let done = match either_if(connecting, gone).await {
             Either::First(done) => done,
-            Either::Second(_) => return Err(client_gone(r)),
+            Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),
         };
         match done {
             Ok(()) => Ok(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }),
@@ -392,14 +393,14 @@ impl Exchange {
             };
             either_if(ready, watch.map(client_end)).await
         };
+        let doing = match out.is_empty() {
+            true => "reading response header from upstream",
+            false => "sending request to upstream",
+        };
         match done {
             Either::First(Ok(())) => Ok(()),
-            Either::Second(_) => Err(client_gone(r)),
+            Either::Second(_) => Err(client_gone(r, doing)),
             Either::First(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
-                let doing = match out.is_empty() {
-                    true => "reading response header from upstream",
-                    false => "sending request to upstream",
-                };
                 Err(timed_out(r, doing))
             }
             Either::First(Err(e)) => {
@@ -501,7 +502,8 @@ impl Exchange {
 
     /// The response is not passed on: its connection is kept where all of it is here.
     fn keep(&mut self, r: &mut Request, answer: Answer) {
-        let (Some(pool), true) = (&self.pool, answer.sent_all) else { return };
+        let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
+        let (Some(pool), true) = (&self.pool, sent_all) else { return };
         let head = std::mem::take(&mut r.upstream_mut().head);
         let mut progress = self.protocol.begin_body(&head);
         r.upstream_mut().head = head;
@@ -622,7 +624,8 @@ impl Exchange {
 
     /// A response to pass on: its head to `r.out`, its body as it stands.
     fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
-        let Answer { rest, conn, addr, sent_all } = answer;
+        let Answer { rest, conn, addr, takes, out } = answer;
+        let sent_all = takes && out.is_empty() && self.body.is_sent();
         let head = std::mem::take(&mut r.upstream_mut().head);
         let keeping = Keeping::of(r, &self.conf, &head);
         let kept = keeping.as_ref().is_some_and(Keeping::may_be_kept);
@@ -635,7 +638,8 @@ impl Exchange {
         r.out.unconditional = !kept && !matches!(accepted, Accepted::Redirect);
         let progress = self.protocol.begin_body(&head);
         let keep = matches!(accepted, Accepted::Response { buffering: true });
-        let plan = keeping.filter(|_| keep).and_then(|k| k.plan(r, &self.conf, &head));
+        // What fills a cache reads the server alone, and could not send it the rest of a body.
+        let plan = keeping.filter(|_| keep && sent_all).and_then(|k| k.plan(r, &self.conf, &head));
         r.upstream_mut().head = head;
         let tag = self.tag();
         let Some(mut lease) = self.lease.take() else { return Verdict::Status(500) };
@@ -666,7 +670,8 @@ impl Exchange {
         };
         r.out.flush = !buffering;
         let conf = self.conf.clone();
-        let mut source = Source::new(r, self.conf, self.protocol, link, buffering, sent_all);
+        let left = Remainder { takes, out, body: self.body };
+        let mut source = Source::new(r, self.conf, self.protocol, link, buffering, left);
         source.first(r, rest, progress);
         if let Some(plan) = plan {
             let mut reader = Reader::first(Fill::start(plan, source), conf);
@@ -743,13 +748,9 @@ fn too_big(r: &Request) -> Stop {
 }
 
 #[cold]
-pub(super) fn client_gone(r: &Request) -> Stop {
+pub(super) fn client_gone(r: &Request, doing: &str) -> Stop {
     let m = "epoll_wait() reported that client prematurely closed connection, so upstream \
              connection is closed too";
-    let doing = match r.upstream().is_some_and(|u| u.head.status > 0) {
-        true => "sending to client",
-        false => "reading response header from upstream",
-    };
     r.log(Level::Info, format_args!("{m} while {doing}"));
     Stop::ClientGone
 }

@@ -249,7 +249,7 @@ fn explicit(cx: &mut Cx, e: Explicit, servers: Rc<Servers>) -> Result<Group, Con
     }
     let (max, kept) = b.keepalive.unwrap_or((32, Kept::Location));
     let handover = match kept {
-        Kept::All if max > 0 => Some(Handover::new(max).map_err(|failed| {
+        Kept::All if max > 0 => Some(Handover::new(max, b.lines.len()).map_err(|failed| {
             let failed = base::log::os_error(&failed);
             ConfError::at(&e.name, format!("socketpair() failed {failed}"))
         })?),

@@ -4,6 +4,9 @@
 //! that each carry a descriptor and say what it is. Who has a connection too many sends it there;
 //! who needs one receives it. A worker that dies leaves the queue as it is, and with the last
 //! worker of a configuration it is gone, and all that is in it.
+//!
+//! Nothing but the front of a queue can be received, so that a connection to another server has to
+//! go behind again. Servers have a queue each, therefore, where there are not too many of them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,12 +31,15 @@ const MESSAGE_MAX: usize = NUMBERS * 8 + 128;
 
 /// See the module's documentation.
 pub(crate) struct Handover {
-    send: OwnedFd,
-    receive: OwnedFd,
-    /// How many there are, and when they were last looked through.
+    /// Both ends of each queue: where messages are sent, where they are received.
+    queues: Vec<(OwnedFd, OwnedFd)>,
+    /// When they were last looked through, and how many there are in each queue.
     words: Zone,
     max: u64,
 }
+
+/// More servers than this share queues.
+const QUEUES_MAX: usize = 16;
 
 /// A connection in the queue.
 struct Queued {
@@ -66,22 +72,33 @@ impl Queued {
 }
 
 impl Handover {
-    /// An empty queue of so many connections, made before the fork.
+    /// Empty queues for so many connections to so many servers, made before the fork.
     ///
     /// # Errors
     /// The system's.
-    pub fn new(max: usize) -> io::Result<Handover> {
-        let (send, receive) = message_pair()?;
-        Ok(Handover { send, receive, words: Zone::anonymous(16)?, max: max as u64 })
+    pub fn new(max: usize, servers: usize) -> io::Result<Handover> {
+        let count = servers.clamp(1, QUEUES_MAX);
+        let queues = (0..count).map(|_| message_pair()).collect::<io::Result<_>>()?;
+        Ok(Handover { queues, words: Zone::anonymous(8 * (1 + count))?, max: max as u64 })
     }
 
-    fn count(&self) -> &AtomicU64 {
-        &self.words.words()[0]
+    fn count(&self, queue: usize) -> &AtomicU64 {
+        &self.words.words()[1 + queue]
     }
 
-    /// Whether there is any.
+    fn total(&self) -> u64 {
+        (0..self.queues.len()).map(|q| self.count(q).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether there is none. The kernel is asked: a worker that died may have left the counts
+    /// wrong.
     pub fn is_empty(&self) -> bool {
-        self.count().load(Ordering::Relaxed) == 0
+        self.queues.iter().all(|(_, receive)| peek(receive, &mut [0]).is_err())
+    }
+
+    /// The queue of a server's connections.
+    fn queue(&self, addr: &[u8]) -> usize {
+        base::crc::crc32(addr) as usize % self.queues.len()
     }
 
     /// Gives a connection to whoever needs it; where there is no room, it is closed.
@@ -96,29 +113,36 @@ impl Handover {
     }
 
     fn send(&self, queued: &Queued) {
-        if self.count().load(Ordering::Relaxed) >= self.max || queued.message.len() > MESSAGE_MAX {
+        if self.total() >= self.max || queued.message.len() > MESSAGE_MAX {
             return;
         }
+        let queue = self.queue(queued.addr());
+        self.count(queue).fetch_add(1, Ordering::Relaxed);
         // A queue that is full closes the connection: nothing is lost.
-        if send_fd(&self.send, &queued.message, queued.fd.as_fd()).is_ok() {
-            self.count().fetch_add(1, Ordering::Relaxed);
+        if send_fd(&self.queues[queue].0, &queued.message, queued.fd.as_fd()).is_err() {
+            self.one_less(queue);
         }
     }
 
-    fn receive(&self) -> Option<Queued> {
+    fn one_less(&self, queue: usize) {
+        let less = |n: u64| n.checked_sub(1);
+        let _ = self.count(queue).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn receive(&self, queue: usize) -> Option<Queued> {
         let mut message = vec![0; MESSAGE_MAX];
         loop {
-            match recv_fd(&self.receive, &mut message) {
+            match recv_fd(&self.queues[queue].1, &mut message) {
                 Ok((len, fd)) => {
-                    let less = |n: u64| n.checked_sub(1);
-                    let _ = self.count().fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                    self.one_less(queue);
                     message.truncate(len);
                     return fd.map(|fd| Queued { fd, message });
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // What a worker had counted that died meanwhile counts no more.
-                    self.count().store(0, Ordering::Relaxed);
+                    // What a worker had counted that died meanwhile counts no more. What another
+                    // one counts at this moment is forgotten with it, until the next sweep.
+                    self.count(queue).store(0, Ordering::Relaxed);
                     return None;
                 }
             }
@@ -128,9 +152,10 @@ impl Handover {
     /// A connection to `addr` that still stands.
     pub fn take(&self, addr: &SockAddr) -> Option<UpConn> {
         let wanted = addr.to_string();
+        let queue = self.queue(wanted.as_bytes());
         // Once through the queue at most: those to other servers go behind.
-        for _ in 0..self.count().load(Ordering::Relaxed) {
-            let queued = self.receive()?;
+        for _ in 0..self.count(queue).load(Ordering::Relaxed) {
+            let queued = self.receive(queue)?;
             if !queued.is_good() {
                 continue;
             }
@@ -144,19 +169,17 @@ impl Handover {
 
     /// Now and then, by one worker: closes what ended or waited too long.
     pub fn sweep(&self) {
-        let (now, last) = (unix_ms(), &self.words.words()[1]);
+        let (now, last) = (unix_ms(), &self.words.words()[0]);
         let seen = last.load(Ordering::Relaxed);
         if now.saturating_sub(seen) < SWEEP_MS
             || last.compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return;
         }
-        for _ in 0..self.count().load(Ordering::Relaxed) {
-            match self.receive() {
-                Some(queued) if queued.is_good() => self.send(&queued),
-                Some(_) => {}
-                None => return,
-            }
+        for queue in 0..self.queues.len() {
+            // Whatever the count says, all of them; then it is right again.
+            let all: Vec<Queued> = std::iter::from_fn(|| self.receive(queue)).collect();
+            all.iter().filter(|queued| queued.is_good()).for_each(|queued| self.send(queued));
         }
     }
 }
@@ -184,10 +207,17 @@ mod tests {
 
     #[test]
     fn connections_change_hands() {
-        run(|| async {
+        // All servers share a queue, and they do not.
+        for queues in [1, 2, 5] {
+            change_hands(queues);
+        }
+    }
+
+    fn change_hands(queues: usize) {
+        run(move || async move {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let addr = |n: u8| SockAddr::parse(format!("127.0.0.{n}:80").as_bytes()).unwrap();
-            let shared = Handover::new(3).unwrap();
+            let shared = Handover::new(3, queues).unwrap();
             assert!(shared.take(&addr(1)).is_none());
             let (one, mut far_one) = conn(&listener);
             let (two, far_two) = conn(&listener);

@@ -148,6 +148,11 @@ pub trait Protocol {
     /// Whether the end of the connection is the end of the body here.
     fn ends_with_connection(&self) -> bool;
 
+    /// Whether the body that ended is as long as its head said; else it is not kept in a cache.
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     /// Whether the connection can carry another exchange, once the body is read.
     fn reusable(&self) -> bool;
 

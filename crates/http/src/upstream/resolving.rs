@@ -152,7 +152,7 @@ pub(super) async fn addresses(
     let found = resolver.addresses(host, resolving.timeout_ms());
     match either_if(found, watch.as_deref().map(client_end)).await {
         Either::Second(_) => {
-            super::exchange::client_gone(r);
+            super::exchange::client_gone(r, "connecting to upstream");
             r.err_status = 499;
             Err(Verdict::Close)
         }

@@ -280,7 +280,7 @@ impl Servers {
 
 impl Servers {
     /// An exchange is over: who waits for a server may look.
-    pub(crate) fn tell_waiting(&self) {
+    pub fn tell_waiting(&self) {
         if self.waiting.get() > 0 {
             self.freed.notify_one();
         }

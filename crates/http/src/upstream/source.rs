@@ -10,12 +10,13 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
-use event::{Deadline, Pool};
+use event::{Deadline, Pool, Sock};
 use mem::{Buf, Chain, FileHandle, Page};
 
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
-use super::wire::{Either, client_end, either_if};
+use super::request_body::RequestBody;
+use super::wire::{Either, client_end, either, either_if};
 use super::{Progress, Protocol, Sink};
 use crate::aio::NoPool;
 use crate::core_conf::TempPath;
@@ -68,6 +69,35 @@ type Writing = Pin<Box<dyn Future<Output = Result<(Option<Spill>, u64), FileErro
 /// How much of a file is given to the client at once.
 const FILE_PIECE: u64 = 1 << 20;
 
+/// What is still to be sent of a request that was answered before the server had all of it.
+pub(super) struct Remainder {
+    /// The server takes it.
+    pub takes: bool,
+    /// What is to be sent at once.
+    pub out: Chain,
+    /// Where more comes from.
+    pub body: RequestBody,
+}
+
+impl Remainder {
+    fn is_nothing(&self) -> bool {
+        self.out.is_empty() && self.body.is_sent()
+    }
+
+    /// Sends what the server takes at once.
+    fn send(&mut self, r: &mut Request, sock: &Sock) {
+        match sock.try_send(&mut self.out, None) {
+            Ok(n) => r.upstream_mut().now().sent += n as u64,
+            // It may have closed behind its answer, which is what counts.
+            Err(_) => {
+                self.takes = false;
+                self.out.clear();
+                self.body.give_up();
+            }
+        }
+    }
+}
+
 /// See the module's documentation.
 pub(crate) struct Source {
     conf: Rc<Conf>,
@@ -76,8 +106,7 @@ pub(crate) struct Source {
     main: Rc<HttpMain>,
     sink: Sink,
     buffering: bool,
-    /// All of the request was sent: without that the connection cannot be used again.
-    sent_all: bool,
+    left: Remainder,
     ended: bool,
     failed: Option<Fail>,
     /// Comes before what is in `sink`.
@@ -97,13 +126,13 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub fn new(
+    pub(super) fn new(
         r: &mut Request,
         conf: Rc<Conf>,
         protocol: Box<dyn Protocol>,
         link: Link,
         buffering: bool,
-        sent_all: bool,
+        left: Remainder,
     ) -> Source {
         let rate = match &conf.limit_rate {
             Some(t) if buffering => conf::value::parse_size(&t.eval(r)).unwrap_or(0) as u64,
@@ -116,7 +145,7 @@ impl Source {
             main: r.main.clone(),
             sink: Sink::default(),
             buffering,
-            sent_all,
+            left,
             ended: false,
             failed: None,
             spill: None,
@@ -170,7 +199,9 @@ impl Source {
 
     /// Gives server and connection back.
     fn release(&mut self, clean: bool) {
-        let reusable = clean && self.sent_all && self.protocol.reusable();
+        // A connection that did not get all of the request cannot be used again.
+        let sent_all = self.left.takes && self.left.is_nothing();
+        let reusable = clean && sent_all && self.protocol.reusable();
         self.link.finish(reusable, &self.main.gate);
     }
 
@@ -273,17 +304,52 @@ impl Source {
                 self.finish(r);
                 return Ok(None);
             }
+            if !self.left.is_nothing() && self.pause() == 0 {
+                self.send_more(r).await?;
+                continue;
+            }
             let client = if self.conf.ignore_client_abort { None } else { r.watched().cloned() };
             let gone = client.as_deref().map(client_end);
             match either_if(self.readable(), gone).await {
                 Either::First(done) => self.waited(done),
                 Either::Second(_) => {
-                    client_gone(r);
+                    client_gone(r, "sending to client");
                     self.finish(r);
                     return Err(Broken);
                 }
             }
         }
+    }
+
+    /// The server answers while it takes the request: sends more of that, or waits until something
+    /// can be read from either side.
+    async fn send_more(&mut self, r: &mut Request) -> Result<(), Broken> {
+        let Some(conn) = &self.link.conn else {
+            self.left.body.give_up();
+            self.left.out.clear();
+            return Ok(());
+        };
+        if !self.left.out.is_empty() {
+            self.left.send(r, &conn.sock);
+        }
+        if !self.left.out.is_empty() {
+            let readable = conn.sock.readable(Deadline::in_ms(self.conf.read_timeout));
+            let done = match either(conn.sock.writable(Deadline::NEVER), readable).await {
+                Either::First(done) | Either::Second(done) => done,
+            };
+            self.waited(done);
+            return Ok(());
+        }
+        if self.left.body.is_sent() {
+            return Ok(());
+        }
+        let Remainder { body, out, .. } = &mut self.left;
+        if body.more(r, &conn.sock, self.protocol.as_mut(), out).await.is_err() {
+            // The client's body cannot be read to its end: nobody waits for the answer.
+            self.finish(r);
+            return Err(Broken);
+        }
+        Ok(())
     }
 
     /// Reads while the client takes what it was given; never ready.
@@ -408,6 +474,7 @@ impl Source {
     #[cold]
     fn fail(&mut self, r: &mut Request, fail: Fail) {
         fail.tell(r);
+        r.upstream_mut().broken = true;
         self.finish(r);
     }
 }
@@ -441,6 +508,11 @@ impl Source {
             let done = self.readable().await;
             self.waited(done);
         }
+    }
+
+    /// See [`Protocol::is_whole`].
+    pub(crate) fn is_whole(&self) -> bool {
+        self.protocol.is_whole()
     }
 
     /// Bytes received since this was asked last.

@@ -54,6 +54,8 @@ pub struct State {
     pub text: Bytes,
     /// The trailers of the last response.
     pub trailers: Vec<(Bytes, Bytes)>,
+    /// The response broke off after its head had been accepted.
+    pub broken: bool,
     /// What `Content-Length` the request to the upstream has.
     pub body_length: Option<u64>,
     /// The request's body goes to the upstream in the chunked coding.
@@ -90,6 +92,7 @@ impl State {
         self.uri.clear();
         self.asking = false;
         self.forget_response();
+        self.broken = false;
         self.body_length = None;
         self.body_chunked = false;
     }

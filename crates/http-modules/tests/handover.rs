@@ -1,0 +1,199 @@
+//! `keepalive N shared`: idle connections to servers that any worker may take over.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
+
+/// How many ask at the same time.
+const CLIENTS: usize = 12;
+const WORKERS: usize = 3;
+
+/// A server that answers a request of `/together` when as many have come as there are clients, so
+/// that each of them has a connection of its own.
+struct Together {
+    port: u16,
+    accepted: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Together {
+    fn start() -> Together {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
+        let port = listener.local_addr().expect("an address").port();
+        let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let barrier = Arc::new(Barrier::new(CLIENTS));
+        let (a, o) = (accepted.clone(), open.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, open) = (stream.expect("a connection"), o.clone());
+                a.fetch_add(1, Ordering::Relaxed);
+                open.fetch_add(1, Ordering::Relaxed);
+                let barrier = barrier.clone();
+                std::thread::spawn(move || {
+                    serve(stream, &barrier);
+                    open.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        Together { port, accepted, open }
+    }
+
+    fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+fn serve(mut s: TcpStream, barrier: &Barrier) {
+    let mut buf = Vec::new();
+    loop {
+        let mut page = [0; 4096];
+        match s.read(&mut page) {
+            Ok(n @ 1..) => buf.extend_from_slice(&page[..n]),
+            _ => return,
+        }
+        if !buf.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let path = String::from_utf8_lossy(&buf).split(' ').nth(1).unwrap_or("").to_owned();
+        buf.clear();
+        if path == "/together" {
+            barrier.wait();
+        }
+        // The answer says whose it is.
+        let body = format!("answer to {path}");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        if path == "/slow" {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        if s.write_all((head + &body).as_bytes()).is_err() || path == "/last" {
+            return;
+        }
+    }
+}
+
+fn site(driver: Driver, b: &Together, keepalive: &str) -> Weir {
+    Site::new(built_binary(), driver)
+        .allow("exited on signal 9")
+        .config(&format!(
+            "worker_processes {WORKERS}; events {{}}
+             http {{ access_log off;
+                 upstream behind {{ server 127.0.0.1:{0}; keepalive 32{keepalive}; }}
+                 upstream other {{ server 127.0.0.1:{0}; server localhost:{0}; keepalive 8 shared; }}
+                 server {{ listen 127.0.0.1:%PORT0%;
+                     location / {{ proxy_pass http://behind; }}
+                     location /other/ {{ proxy_pass http://other/; }} }} }}",
+            b.port
+        ))
+        .start()
+}
+
+/// All clients ask once, each over a connection of its own: whichever workers take them.
+fn round(weir: &Weir) {
+    let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| weir.connect()).collect();
+    for c in &mut clients {
+        c.send("GET /together HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    }
+    for c in &mut clients {
+        assert_eq!(c.response().text(), "answer to /together");
+    }
+}
+
+fn until(what: &str, met: impl Fn() -> bool) {
+    wait_for(what, || met().then_some(()));
+}
+
+#[test]
+fn workers_take_over_connections() {
+    each_driver(|driver| {
+        let b = Together::start();
+        let weir = site(driver, &b, " shared");
+        for _ in 0..10 {
+            round(&weir);
+        }
+        // Each worker keeps one at hand, which others cannot have; all the rest is used again.
+        let most = CLIENTS + WORKERS;
+        assert!(b.accepted() <= most, "{} connections for 120 requests", b.accepted());
+        assert!(b.open() <= most, "{} are open", b.open());
+        // With two names for one address, and then for several, nothing is mixed up.
+        for n in 0..40 {
+            let path = format!("/other/{n}");
+            assert_eq!(weir.get(&path).text(), format!("answer to /{n}"));
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_dies_takes_nothing_along_but_its_own() {
+    each_driver(|driver| {
+        let b = Together::start();
+        let weir = site(driver, &b, " shared");
+        round(&weir);
+        for _ in 0..3 {
+            // Some are busy, some hand over what they have just used.
+            let mut busy: Vec<Conn> = (0..CLIENTS).map(|_| weir.connect()).collect();
+            for c in &mut busy {
+                c.send("GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            }
+            let before = weir.workers();
+            weir.signal_to(before[0], "KILL");
+            let mut answered = 0;
+            for c in &mut busy {
+                // Those of the dead worker end; the others have their own answers.
+                let got = String::from_utf8_lossy(&c.read_to_end()).into_owned();
+                assert!(got.is_empty() || got.ends_with("answer to /slow"), "{got}");
+                answered += usize::from(!got.is_empty());
+            }
+            until("another worker", || {
+                let now = weir.workers();
+                now.len() == WORKERS && !now.contains(&before[0])
+            });
+            assert!(answered <= CLIENTS);
+            let known = b.accepted();
+            round(&weir);
+            round(&weir);
+            let new = b.accepted() - known;
+            assert!(new <= CLIENTS + WORKERS, "{new} new connections: the counts went wrong");
+        }
+        until("connections of dead workers to end", || b.open() <= CLIENTS + 2 * WORKERS);
+    });
+}
+
+#[test]
+fn reloads_and_ends_leave_no_descriptors() {
+    each_driver(|driver| {
+        let b = Together::start();
+        let weir = site(driver, &b, " shared");
+        round(&weir);
+        weir.reload();
+        round(&weir);
+        until("the old workers", || weir.workers().len() == WORKERS);
+        // The old configuration's queue went with its last worker.
+        until("their connections to end", || b.open() <= CLIENTS + WORKERS);
+        let master = weir.open_descriptors(weir.pid());
+        for _ in 0..4 {
+            weir.reload();
+            round(&weir);
+            until("the old workers", || weir.workers().len() == WORKERS);
+        }
+        assert_eq!(weir.open_descriptors(weir.pid()), master, "queues pile up in the master");
+        until("the old connections", || b.open() <= CLIENTS + WORKERS);
+        // What the servers end is noticed in the queue as well, without any request.
+        let empty = site(driver, &b, " shared; keepalive_timeout 1s");
+        let workers = empty.workers();
+        let idle = |w: &Weir| workers.iter().map(|pid| w.open_descriptors(*pid)).sum::<usize>();
+        round(&empty);
+        let least = idle(&empty);
+        let open = b.open();
+        until("idle connections to end", || {
+            b.open() + CLIENTS - WORKERS <= open && idle(&empty) <= least
+        });
+    });
+}
