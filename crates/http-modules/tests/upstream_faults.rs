@@ -255,7 +255,7 @@ fn servers_that_say_too_much() {
         let weir = Site::new(built_binary(), driver)
             .http(&format!(
                 "upstream behind {{ server 127.0.0.1:{}; keepalive 8; }}
-                 server {{ listen 127.0.0.1:%PORT0%; location / {{ proxy_pass http://behind; }} 
+                 server {{ listen 127.0.0.1:%PORT0%; location / {{ proxy_pass http://behind; }}
                      location /now/ {{ proxy_pass http://behind/; proxy_buffering off; }} }}",
                 b.port
             ))
