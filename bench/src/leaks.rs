@@ -52,7 +52,8 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     let setup = Setup { template: CONFIG, ..Setup::default() };
     let mut rows = vec![row(["path", "requests", "RSS MB before", "after", "errors"])];
     let mut bad = Vec::new();
-    for &(path, header) in PATHS {
+    let all = PATHS.iter().enumerate();
+    for (_, &(path, header)) in all.filter(|(n, _)| options.only.is_none_or(|only| only == *n)) {
         let (server, _) = Server::start(options, Kind::Weir, &setup)?;
         for (name, bytes) in [
             ("page.html", PAGE.as_bytes().to_vec()),

@@ -21,7 +21,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --leak-requests N of each path of the leaks load (1000000)
   --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
-  --only N          one of them alone
+  --only N          one of them alone; of the leaks load, one path by its number
   --clients N       of the mixed load (32)
   --driver NAME     weir's event method in the mixed load
   --reload-every S  in the mixed load (5), 0 for never

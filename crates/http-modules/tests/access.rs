@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use md5::{Digest, Md5};
 use testkit::{Site, Weir, built_binary, each_driver};
 
 fn site(driver: testkit::Driver) -> Weir {
@@ -32,16 +33,29 @@ fn site(driver: testkit::Driver) -> Weir {
                  location /either/ { alias html/; satisfy any; allow 127.0.0.1; deny all;
                                      auth_basic either; }
                  location /late/ { alias html/; auth_basic late; auth_delay 500ms; }
+                 location /dl/ {
+                     alias html/;
+                     secure_link $arg_md5,$arg_expires;
+                     secure_link_md5 '$secure_link_expires $uri word';
+                     if ($secure_link = '') { return 403; }
+                     if ($secure_link = 0) { return 410; }
+                     add_header X-Until $secure_link_expires;
+                 }
+                 location /p/ {
+                     secure_link_secret word;
+                     if ($secure_link = '') { return 403; }
+                     rewrite ^ /ok/$secure_link;
+                 }
                  location /except/ { alias html/; limit_except GET { deny all; } }
              }",
         )
         .start()
 }
 
-fn base64(text: &str) -> String {
+fn base64(text: &[u8]) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
-    for chunk in text.as_bytes().chunks(3) {
+    for chunk in text.chunks(3) {
         let mut n = [0u8; 4];
         n[1..=chunk.len()].copy_from_slice(chunk);
         let n = u32::from_be_bytes(n);
@@ -55,7 +69,7 @@ fn base64(text: &str) -> String {
 fn status(weir: &Weir, path: &str, credentials: &str) -> u16 {
     let lines = match credentials {
         "" => String::new(),
-        c => format!("Authorization: Basic {}\r\n", base64(c)),
+        c => format!("Authorization: Basic {}\r\n", base64(c.as_bytes())),
     };
     weir.request("GET", path, &lines).status
 }
@@ -71,6 +85,47 @@ fn by_address() {
         assert_eq!(weir.request("GET", "/except/a.txt", "").status, 200);
         assert_eq!(weir.request("HEAD", "/except/a.txt", "").status, 200);
         assert_eq!(weir.request("POST", "/except/a.txt", "").status, 403);
+    });
+}
+
+#[test]
+fn by_links_that_end() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let link = |until: u64, path: &str, word: &str| {
+            let hash = base64(&Md5::digest(format!("{until} {path} {word}")));
+            let hash = hash.trim_end_matches('=').replace('+', "-").replace('/', "_");
+            format!("{path}?md5={hash}&expires={until}")
+        };
+        let good = weir.get(&link(4_102_444_800, "/dl/a.txt", "word"));
+        assert_eq!((good.status, good.text().as_str()), (200, "hello"));
+        assert_eq!(good.header("X-Until"), Some("4102444800"));
+        let late = link(4_102_444_800, "/dl/a.txt", "word").replace("=41", "=42");
+        for (path, want) in [
+            (link(1_000_000_000, "/dl/a.txt", "word"), 410),
+            (link(4_102_444_800, "/dl/a.txt", "guess"), 403),
+            (late, 403),
+            ("/dl/a.txt".to_owned(), 403),
+            ("/dl/a.txt?md5=x&expires=4102444800".to_owned(), 403),
+        ] {
+            assert_eq!(weir.get(&path).status, want, "{path}");
+        }
+    });
+}
+
+#[test]
+fn by_links_with_a_secret() {
+    each_driver(|driver| {
+        let weir = site(driver);
+        let link = |file: &str, word: &str| {
+            let hash = Md5::digest(format!("{file}{word}"));
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("/p/{hash}/{file}")
+        };
+        assert_eq!(weir.get(&link("a.txt", "word")).text(), "hello");
+        for path in [link("a.txt", "guess"), link("a.txt", "word") + "t", "/p/a.txt".to_owned()] {
+            assert_eq!(weir.get(&path).status, 403, "{path}");
+        }
     });
 }
 
@@ -123,7 +178,7 @@ fn by_either() {
         let granted = weir.request(
             "GET",
             "/any/a.txt",
-            &format!("Authorization: Basic {}\r\n", base64("plain:secret")),
+            &format!("Authorization: Basic {}\r\n", base64(b"plain:secret")),
         );
         assert_eq!((granted.status, granted.header("www-authenticate")), (200, None));
         assert_eq!(status(&weir, "/either/a.txt", ""), 200);

@@ -75,7 +75,8 @@ fn size_of(png: &[u8]) -> (u32, u32) {
 }
 
 fn start(driver: Driver) -> Weir {
-    let mut claims = png(30_000, 60);
+    // More than a billion pixels.
+    let mut claims = png(40_000, 40_000);
     claims.truncate(200);
     Site::new(built_binary(), driver)
         .file("html/a.png", png(60, 40))
