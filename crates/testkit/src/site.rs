@@ -35,6 +35,8 @@ impl Prefix {
         let name =
             format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
+        // Process ids come again: a test that failed long ago may have left its folder, and logs.
+        let _ = fs::remove_dir_all(&path);
         for folder in ["conf", "logs", "html"] {
             fs::create_dir_all(path.join(folder)).expect("create the test's folder");
         }
