@@ -80,9 +80,8 @@ fn instructions(binary: &Path, requests: u64) -> Outcome<f64> {
     proc::signal(server.child.id(), Signal::QUIT);
     server.child.wait().map_err(|e| e.to_string())?;
     let text = fs::read_to_string(&report).map_err(|e| format!("{}: {e}", report.display()))?;
-    let count = text
-        .lines()
-        .find_map(|line| line.split_once("I refs:")?.1.trim().replace(',', "").parse().ok());
+    let count = |line: &str| line.split_once(" refs:")?.1.trim().replace(',', "").parse().ok();
+    let count = text.lines().find_map(count);
     count.ok_or_else(|| format!("valgrind counted nothing: {text}"))
 }
 
