@@ -39,7 +39,13 @@ pub fn enter() -> Outcome {
 /// A mounted file system; dropping it takes all of it away.
 pub struct Disk {
     folder: PathBuf,
+    /// Its loop device, `MAJOR:MINOR`.
+    device: String,
 }
+
+/// Makes a disk slow as long as it lives, for reads and writes of whoever, and lets writers wait
+/// for it after a few megabytes.
+pub struct Slow<'a>(&'a Disk);
 
 impl Disk {
     /// An ext4 of so many bytes, empty, at `folder`, which is made.
@@ -54,13 +60,20 @@ impl Disk {
         made.map_err(|e| format!("{}: {e}", image.display()))?;
         // No blocks for root: the server may be root.
         let mut mkfs = Command::new("mkfs.ext4");
-        let mut mount = Command::new("mount");
         mkfs.args(["-q", "-F", "-m", "0"]).arg(&image);
-        mount.args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(folder);
-        let done = run(&mut mkfs).and_then(|()| run(&mut mount));
+        let done = run(&mut mkfs).and_then(|_| mount(&image, folder));
         let _ = fs::remove_file(&image);
-        done?;
-        Ok(Disk { folder: folder.to_path_buf() })
+        Ok(Disk { folder: folder.to_path_buf(), device: done? })
+    }
+
+    /// Gives it so many bytes a second.
+    ///
+    /// # Errors
+    /// Control groups of version 1 are not there.
+    pub fn slow(&self, bytes: u64) -> Outcome<Slow<'_>> {
+        let slow = Slow(self);
+        slow.set(bytes, 1)?;
+        Ok(slow)
     }
 
     /// Where it is.
@@ -77,6 +90,31 @@ impl Disk {
     }
 }
 
+impl Slow<'_> {
+    /// 0 is no limit.
+    fn set(&self, bytes: u64, strict: u32) -> Outcome {
+        let device = &self.0.device;
+        let write =
+            |path: String, value: &str| fs::write(&path, value).map_err(|e| format!("{path}: {e}"));
+        // At the root: what the kernel writes behind a program's back is nobody else's.
+        for what in ["read", "write"] {
+            let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.{what}_bps_device");
+            write(path, &format!("{device} {bytes}"))?;
+        }
+        let bdi = format!("/sys/class/bdi/{device}");
+        write(format!("{bdi}/strict_limit"), &strict.to_string())?;
+        write(format!("{bdi}/max_ratio"), if strict == 1 { "1" } else { "100" })
+    }
+}
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        if let Err(message) = self.set(0, 0) {
+            println!("still slow: {message}");
+        }
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         let umount = |how: &str| run(Command::new("umount").arg(how).arg(&self.folder)).is_ok();
@@ -88,11 +126,26 @@ impl Drop for Disk {
     }
 }
 
-fn run(command: &mut Command) -> Outcome {
+/// Mounts an image; gives the loop device, which goes with the mount.
+fn mount(image: &Path, folder: &Path) -> Outcome<String> {
+    // Past the page cache: else what is dropped from the one above is still in the one below.
+    let device = run(Command::new("losetup").args(["-f", "--show", "--direct-io=on"]).arg(image))?;
+    let device = device.trim();
+    let mounted = run(Command::new("mount").args(["-t", "ext4", device]).arg(folder));
+    // It is let go of when nobody has it mounted, or at once.
+    let detached = run(Command::new("losetup").args(["-d", device]));
+    mounted.and(detached)?;
+    let name = device.trim_start_matches("/dev/");
+    let path = format!("/sys/block/{name}/dev");
+    let number = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    Ok(number.trim().to_string())
+}
+
+fn run(command: &mut Command) -> Outcome<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
 }

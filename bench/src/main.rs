@@ -76,6 +76,7 @@ const LOADS: &[Load] = &[
     load("cache-disk-full", "100 clients, unique objects, a disk that fills", false, cache::full),
     load("cache-zone-full", "the same with a zone of keys that fills", false, cache::full),
     load("cache-kills", "200 kills during fills: what is served then", false, cache::kills),
+    load("three-disks", "a cache over three disks, one of them slow", false, cache::disks),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),

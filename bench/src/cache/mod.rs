@@ -1,6 +1,7 @@
 //! Loads of the cache: what its promises are worth under trouble. Each is a file here; what they
 //! share is an origin ([`origin`]) and a client that reads every answer to its last byte.
 
+mod disks;
 mod full;
 mod kills;
 mod lock;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use crate::server::Setup;
 
+pub use disks::run as disks;
 pub use full::run as full;
 pub use kills::run as kills;
 pub use lock::run as lock;

@@ -166,7 +166,11 @@ fn serve(mut stream: &TcpStream, manner: Manner, seen: &Seen) -> std::io::Result
                 n => got.extend_from_slice(&page[..n]),
             }
         };
-        let Some(object) = object(&got[..end]) else { return Ok(()) };
+        let Some(object) = object(&got[..end]) else {
+            // The question whether the server is there, where all it does is pass requests on.
+            stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n1\n")?;
+            return Ok(());
+        };
         let closes = got[..end].windows(17).any(|w| w == b"Connection: close");
         got.drain(..end);
         let fetch = seen.fetches.fetch_add(1, Ordering::AcqRel) + 1;
