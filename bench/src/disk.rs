@@ -15,6 +15,9 @@ use crate::Outcome;
 /// Set in the process that is in a namespace of its own.
 const INSIDE: &str = "WEIR_BENCH_MOUNTS";
 
+/// Loads that mount something.
+pub const LOADS: &[&str] = &["cache-disk-full", "cache-zone-full", "three-disks"];
+
 /// Starts this program over in a namespace of mounts, unless it is in one.
 ///
 /// # Errors
@@ -79,6 +82,16 @@ impl Disk {
     /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Waits until all that was written is on it.
+    ///
+    /// # Errors
+    /// The system's, as a sentence.
+    pub fn sync(&self) -> Outcome {
+        let synced = fs::File::open(&self.folder)
+            .and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into));
+        synced.map_err(|e| format!("{}: {e}", self.folder.display()))
     }
 
     /// Bytes in use, and bytes that are free.

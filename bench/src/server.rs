@@ -342,6 +342,7 @@ pub fn new_folder() -> Outcome<PathBuf> {
     fs::create_dir_all(path.join("site"))
         .and_then(|()| fs::create_dir(path.join("dav")))
         .and_then(|()| fs::create_dir(path.join("tmp")))
+        .and_then(|()| fs::create_dir(path.join("logs")))
         .map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(path)
 }

@@ -210,9 +210,14 @@ fn rounds(
     let all = [CLIENTS; DISKS];
     let mut without = all;
     without[SLOW] = 0;
+    // What one stretch wrote is none of the next one's business.
+    let sync = || disks.iter().try_for_each(Disk::sync);
     for _ in 0..options.rounds {
+        sync()?;
         alone.0.push(stretch(without));
+        sync()?;
         beside.0.push(stretch(all));
+        sync()?;
         let slow = disks[SLOW].slow(SLOW_BYTES_PER_SEC)?;
         slowed.0.push(stretch(all));
         drop(slow);

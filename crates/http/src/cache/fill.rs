@@ -18,7 +18,7 @@
 //! Where the file cannot be written the response goes on without it: then the upstream is read no
 //! faster than the slowest reader reads.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -31,6 +31,7 @@ use bytes::Bytes;
 use event::{Notify, Pool};
 use mem::{Chain, FileHandle};
 use os::file::FileMeta;
+use proto::h1::ResponseHead;
 
 use super::faults::Cause;
 use super::format::{Header, UNFINISHED};
@@ -63,6 +64,8 @@ const FILE_PIECE: u64 = 1 << 20;
 /// See the module's documentation.
 pub(crate) struct Fill {
     header: Header,
+    /// Its head, parsed when somebody wants it.
+    head: OnceCell<Option<ResponseHead>>,
     /// Where in the file the body begins.
     body_start: Cell<u64>,
     state: RefCell<State>,
@@ -199,6 +202,7 @@ impl Fill {
         let showing = || Showing::new(&plan.cache.keys, &plan.hash);
         let fill = Rc::new(Fill {
             header: plan.header.clone(),
+            head: OnceCell::new(),
             body_start,
             state: RefCell::default(),
             spoilt: Cell::new(false),
@@ -259,6 +263,11 @@ impl Fill {
         self.spoilt.set(true);
     }
 
+    /// The head of the response for those who read along.
+    pub fn head(&self) -> Option<&ResponseHead> {
+        self.head.get_or_init(|| super::serve::parsed(&self.header)).as_ref()
+    }
+
     /// Whether others may read along. `ended` wants all of it to be there.
     pub fn can_be_joined(&self, ended: bool) -> bool {
         let state = self.state.borrow();
@@ -297,6 +306,15 @@ struct Written {
 
 /// A write in a thread.
 type Writing = Pin<Box<dyn Future<Output = io::Result<Result<Written, FileError>>>>>;
+
+/// A file that has its place.
+struct Placed {
+    meta: FileMeta,
+    /// Bytes that its file system has left, where that matters.
+    free: Option<u64>,
+    /// What made room for it and could not be deleted.
+    deleted: Option<FileError>,
+}
 
 /// The task that fills.
 struct Work {
@@ -528,7 +546,9 @@ impl Work {
         let settings = &self.plan.cache.settings;
         let folder = (settings.min_free > 0).then(|| settings.layout.folder.clone());
         let pool = self.plan.pool.clone();
-        let task = move || -> Result<(FileMeta, Option<u64>), FileError> {
+        let (layout, going) = (settings.layout.clone(), self.plan.cache.make_room());
+        let task = move || -> Result<Placed, FileError> {
+            let deleted = going.iter().filter_map(|hash| store::delete(&layout, hash).err()).last();
             let mut making = match making {
                 Some(making) => making,
                 None => Making::create(&temp, &path)?,
@@ -547,10 +567,10 @@ impl Work {
             }
             let meta = making.place(&path)?;
             let free = folder.and_then(|f| os::file::space(&f).ok()).map(|s| s.available);
-            Ok((meta, free))
+            Ok(Placed { meta, free, deleted })
         };
         match store::elsewhere(pool.as_ref(), task).await {
-            Ok(Ok((meta, free))) => self.placed(&meta, free),
+            Ok(Ok(placed)) => self.placed(placed),
             Ok(Err(e)) => self.failed(Cause::Rename, format_args!("{e}")),
             Err(e) => self.failed(Cause::Rename, format_args!("{e}")),
         }
@@ -563,17 +583,21 @@ impl Work {
         }
     }
 
-    fn placed(&mut self, meta: &FileMeta, free: Option<u64>) {
+    fn placed(&mut self, placed: Placed) {
+        let Placed { meta, free, deleted } = placed;
+        if let Some(e) = deleted {
+            self.plan.cache.tell(Cause::Delete, format_args!("{e}"));
+        }
         let Plan { cache, hash, pool, .. } = &self.plan;
         let mut evicted = Vec::new();
-        let blocks = store::blocks(meta, cache.block());
+        let blocks = store::blocks(&meta, cache.block());
         let version = cache.keys.stored(hash, blocks, cache.settings.inactive, &mut evicted);
         cache.memory.borrow_mut().forget(hash);
         if version.is_none() {
             evicted.push(super::keys::Evicted { hash: *hash, file: true });
         }
         cache.discard(evicted, pool.as_ref());
-        cache.make_room(free, pool.as_ref());
+        cache.has_room(free);
     }
 
     /// The end, whatever it was.

@@ -72,9 +72,9 @@ pub(crate) fn joined(
     protocol: &dyn Protocol,
 ) -> Verdict {
     let header = fill.header();
-    let Some(head) = parsed(header) else { return Verdict::Status(500) };
+    let Some(head) = fill.head() else { return Verdict::Status(500) };
     let len = fill.whole_len().or(head.content_length);
-    r.upstream_mut().head.clone_from(&head);
+    r.upstream_mut().head.clone_from(head);
     let (text, valid) = (header.head.clone(), header.valid);
     let body = match fill.whole() {
         Some(chain) => Body::Chain(chain),
@@ -105,7 +105,7 @@ pub(crate) fn followed(
 }
 
 /// The head of a response whose body is not all there yet.
-fn parsed(header: &Header) -> Option<ResponseHead> {
+pub(super) fn parsed(header: &Header) -> Option<ResponseHead> {
     let mut head = ResponseHead::new();
     let Some(text) = &header.head else { return Some(head) };
     let step = ResponseParser::new().parse(text, &mut head);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use base::log::Level;
+use base::time::now_ms;
 use bytes::Bytes;
 use event::Pool;
 use mem::{Chain, FileHandle};
@@ -89,10 +90,12 @@ pub(crate) enum Opened {
     Failed,
 }
 
-/// What is known of a kept response: with which version of the zone, and since when.
+/// What is known of a kept response: with which version of the zone, and when the file system was
+/// asked for it last.
 struct Held {
     version: u32,
     stored: Rc<Stored>,
+    asked_ms: u64,
 }
 
 /// Responses that this worker holds, in two generations: what is used moves to the young one; when
@@ -144,10 +147,33 @@ impl Memory {
 
     /// What may be used without asking the file system.
     pub fn trusted(&mut self, hash: &Hash, version: u32) -> Option<Rc<Stored>> {
-        if !self.trusted || version == 0 {
+        if version == 0 {
             return None;
         }
-        self.get(hash).filter(|held| held.version == version).map(|held| held.stored.clone())
+        // Requests of the same moment, those that waited for one fetch say, share one look.
+        let (trusted, now) = (self.trusted, now_ms());
+        let held = self.get(hash).filter(|held| held.version == version)?;
+        (trusted || held.asked_ms == now).then(|| held.stored.clone())
+    }
+
+    /// What is the same as an open file, of which the zone tells that version.
+    fn same(
+        &mut self,
+        hash: &Hash,
+        version: u32,
+        key: &Bytes,
+        meta: &FileMeta,
+    ) -> Option<Rc<Stored>> {
+        self.get(hash)?;
+        let held = self.young.get_mut(hash)?;
+        if !held.stored.meta().same_version(meta) || held.stored.header.key != *key {
+            return None;
+        }
+        held.asked_ms = now_ms();
+        if version != 0 {
+            held.version = version;
+        }
+        Some(held.stored.clone())
     }
 
     /// Forgets a key.
@@ -190,11 +216,8 @@ pub(crate) async fn open(
                 return Opened::Failed;
             }
         };
-        if let Some(held) = cache.memory.borrow_mut().get(hash)
-            && held.stored.meta().same_version(file.meta())
-            && held.stored.header.key == *key
-        {
-            return Opened::Found(held.stored.clone());
+        if let Some(stored) = cache.memory.borrow_mut().same(hash, version, key, file.meta()) {
+            return Opened::Found(stored);
         }
         match read(r, &file).await {
             Ok(stored) if stored.header.key != *key => {
@@ -211,7 +234,7 @@ pub(crate) async fn open(
                     version => version,
                 };
                 let stored = Rc::new(stored);
-                let held = Held { version, stored: stored.clone() };
+                let held = Held { version, stored: stored.clone(), asked_ms: now_ms() };
                 cache.memory.borrow_mut().put(*hash, held);
                 return Opened::Found(stored);
             }

@@ -59,6 +59,8 @@ pub struct Cache {
     pub(crate) memory: RefCell<Memory>,
     /// Responses on their way to this cache, by key.
     pub(crate) fills: RefCell<HashMap<Hash, Rc<Fill>>>,
+    /// Less than `min_free` was left when a file was added last.
+    is_low: Cell<bool>,
     /// Size of a block of its file system; 0 before it was asked for.
     block: Cell<u64>,
     /// Wakes this worker's waiters; given to whoever fetches.
@@ -181,6 +183,7 @@ impl Cache {
             faults: Faults::default(),
             waiters,
             fills: RefCell::default(),
+            is_low: Cell::new(false),
             block: Cell::new(0),
             told: Rc::new(move |hash| of_told.wake(hash)),
         })
@@ -272,10 +275,15 @@ impl Cache {
         });
     }
 
-    /// A file was added, and `free` bytes are left on its file system (where that matters): makes
-    /// room if the cache is too far above its limits for the manager to do it.
-    pub(crate) fn make_room(self: &Rc<Cache>, free: Option<u64>, pool: Option<&Pool>) {
-        let low = free.is_some_and(|free| free < self.settings.min_free);
+    /// A file was added, and `free` bytes are left on its file system (where that matters).
+    pub(crate) fn has_room(&self, free: Option<u64>) {
+        self.is_low.set(free.is_some_and(|free| free < self.settings.min_free));
+    }
+
+    /// A file is about to be added: takes entries out if the cache is too far above its limits for
+    /// the manager to do it. Who adds the file deletes theirs first, and so never faster than that.
+    pub(crate) fn make_room(&self) -> Vec<Hash> {
+        let low = self.is_low.get();
         let over = self.max_blocks().map(|max| {
             let bytes = max.saturating_mul(self.block());
             let slack = (bytes / SLACK).clamp(SLACK_MIN, SLACK_MAX) / self.block();
@@ -283,12 +291,14 @@ impl Cache {
         });
         let too_many = |blocks: u64| over.is_some_and(|most| blocks > most);
         if !low && !too_many(self.keys.blocks()) {
-            return;
+            return Vec::new();
         }
         let mut evicted = Vec::new();
         let more = |t: &Totals| low || too_many(t.blocks);
         let count = if low { EVICT_AT_ONCE / 4 } else { EVICT_AT_ONCE };
         self.keys.evict(count, more, &mut evicted);
-        self.discard(evicted, pool);
+        let mut memory = self.memory.borrow_mut();
+        evicted.iter().for_each(|one| memory.forget(&one.hash));
+        evicted.iter().filter(|e| e.file).map(|e| e.hash).collect()
     }
 }
