@@ -118,6 +118,11 @@ fn a_full_disk_fails_nobody() {
         let origin = origin();
         let Some((disk, weir)) = three_disks(driver, &origin) else { return };
         kept(&weir, "/before?d=2");
+        // An answer may come from a fetch that is not in its file yet.
+        wait_for("the file", || {
+            let files = weir.files_below("disk2");
+            files.iter().any(|f| f.rsplit('/').next().is_some_and(|n| n.len() == 32)).then_some(())
+        });
         disk.break_writes(Some(NO_SPACE));
         for n in 0..30 {
             assert_eq!(ask(&weir, &format!("/{n}?d=2")), "MISS");

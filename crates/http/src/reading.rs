@@ -93,7 +93,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
                 // What was read before has not been sent: it is enough for now.
                 return Ok(whole(0));
             }
-            if waited && near::look(&file, pos, room.min(AHEAD)) {
+            if waited && near::is_there(&file, pos, room.min(AHEAD)) {
                 return Ok(whole(room.min(AHEAD)));
             }
             match from_memory(&file, pos, piece as usize).map_err(of_file)? {
@@ -101,6 +101,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
                 FromMemory::There => return Ok(whole(piece)),
                 FromMemory::Missing if !read_ahead => {
                     waited = true;
+                    near::missed();
                     match wanted::role(&file, pos) {
                         Role::Wait(wanted) => wanted.read().await,
                         Role::Read(reader) => {

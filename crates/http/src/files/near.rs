@@ -12,7 +12,7 @@
 //! to ask their servers whatever is in memory: they are always waited for, the closing of files
 //! included.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -292,9 +292,18 @@ struct Seen {
     end: u64,
 }
 
-/// How long a part that was seen in memory counts as being there, milliseconds. What is used goes
-/// from memory last; a disk that fills memory within this time is one that answers quickly.
+/// How long a part that was seen in memory counts as being there, milliseconds.
 const SURE_MS: u64 = 250;
+
+/// The same while other parts are missing: a quick disk fills memory within a moment, and what goes
+/// for that may be a slow disk's.
+const SURE_MS_SHORT: u64 = 20;
+
+/// Memory is short for so long after a part was missing, milliseconds.
+const SHORT_MS: u64 = 2_000;
+
+/// The most that is read to see that it is there: some 75 us a megabyte.
+const READ_MAX: u64 = 2 << 20;
 
 /// How long after that a look at its ends and a count of its pages is enough to be sure again,
 /// milliseconds since it was last looked at. Within this time nothing goes and is half back.
@@ -308,6 +317,8 @@ const ROWS: usize = 256;
 const IN_ROW: usize = 4;
 
 thread_local! {
+    /// When a part was missing last.
+    static MISSED_MS: Cell<u64> = const { Cell::new(0) };
     static PARTS: RefCell<Box<[[Seen; IN_ROW]]>> = RefCell::default();
 }
 
@@ -333,11 +344,18 @@ pub(crate) fn sure_until(file: &FileHandle, pos: u64, end: u64) -> u64 {
         if pos < seen.pos || pos >= seen.end || seen.at_ms + RECENT_MS <= now {
             return pos;
         }
-        if seen.at_ms + SURE_MS <= now {
-            if seen.end - seen.pos > LOOK_MAX {
-                (seen.pos, seen.end) = (pos, seen.end.min(end));
+        let short = is_short(now);
+        let (sure, most) = if short { (SURE_MS_SHORT, READ_MAX) } else { (SURE_MS, LOOK_MAX) };
+        if seen.at_ms + sure <= now {
+            if seen.end - seen.pos > most {
+                (seen.pos, seen.end) = (pos, seen.end.min(end).min(pos + most));
             }
-            if !look(file, seen.pos, seen.end - seen.pos) {
+            let len = seen.end - seen.pos;
+            let there = match short {
+                true => is_there(file, seen.pos, len),
+                false => look(file, seen.pos, len),
+            };
+            if !there {
                 seen.key = 0;
                 return pos;
             }
@@ -345,6 +363,38 @@ pub(crate) fn sure_until(file: &FileHandle, pos: u64, end: u64) -> u64 {
         }
         seen.end.min(end)
     })
+}
+
+fn is_short(now: u64) -> bool {
+    MISSED_MS.get() + SHORT_MS > now
+}
+
+/// A part of a file was not in memory.
+pub(crate) fn missed() {
+    MISSED_MS.set(base::time::now_ms());
+}
+
+/// Whether all of a part is in memory, for certain: it is read. A count of pages includes those
+/// that others have begun to read, and to wait for these at a slow disk takes seconds.
+pub(crate) fn is_there(file: &FileHandle, pos: u64, len: u64) -> bool {
+    if disk_is_cold() || Probes::here().cachestat && !all_counted(file, pos, len) {
+        return false;
+    }
+    let (mut at, end) = (pos, pos + len);
+    let mut scratch = [0; 16 << 10];
+    while at < end {
+        let want = (end - at).min(scratch.len() as u64) as usize;
+        match os::file::read_cached_at(file, &mut scratch[..want], at) {
+            Ok(0) => return false,
+            Ok(n) => at += n as u64,
+            // Where reads cannot be asked first (tmpfs), a look is all there is.
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock && must_wait(&e) => {
+                return look(file, pos, len);
+            }
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// `pos..end` of a file was read from memory just now.
@@ -469,9 +519,10 @@ mod tests {
             eprintln!("SKIPPED: this file system keeps its pages in memory");
             return;
         }
-        assert!(!look(&file, 0, len) && !look(&file, 0, 1));
+        assert!(!look(&file, 0, len) && !look(&file, 0, 1) && !is_there(&file, 0, len));
         os::file::read_at(&file, &mut vec![0; 1 << 20], 0).unwrap();
-        assert!(look(&file, 0, len));
+        assert!(look(&file, 0, len) && is_there(&file, 0, len));
+        assert!(!is_there(&file, 1, len), "nothing lies behind the end");
     }
 
     #[test]
@@ -529,6 +580,15 @@ mod tests {
         assert_eq!(sure_until(&file, 0, 300_000), 0, "looked at again: it is not there");
         std::fs::write(&temp.0, vec![b'x'; 300_000]).unwrap();
         assert_eq!(sure_until(&file, 0, 300_000), 0, "forgotten");
+        // While memory is short it is not for long.
+        assert_eq!(read(&file, 0, 300_000), 300_000);
+        missed();
+        std::fs::write(&temp.0, b"").unwrap();
+        base::time::pin(5_000 + SURE_MS + SURE_MS_SHORT - 1, 1_700_000_000_000);
+        assert_eq!(sure_until(&file, 0, 300_000), 300_000, "remembered");
+        base::time::pin(5_000 + SURE_MS + SURE_MS_SHORT, 1_700_000_000_000);
+        assert_eq!(sure_until(&file, 0, 300_000), 0, "looked at again: it is not there");
+        MISSED_MS.set(0);
         base::time::unpin();
     }
 
