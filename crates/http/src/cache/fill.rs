@@ -548,7 +548,8 @@ impl Work {
         let pool = self.plan.pool.clone();
         let (layout, going) = (settings.layout.clone(), self.plan.cache.make_room());
         let task = move || -> Result<Placed, FileError> {
-            let deleted = going.iter().filter_map(|hash| store::delete(&layout, hash).err()).last();
+            let failed = going.iter().filter_map(|hash| store::delete(&layout, hash).err());
+            let deleted = failed.reduce(|first, _| first);
             let mut making = match making {
                 Some(making) => making,
                 None => Making::create(&temp, &path)?,

@@ -81,7 +81,7 @@ pub(crate) fn joined(
         None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
     };
     let verdict = answer(r, text, valid, len, body, up, protocol);
-    as_kept(r, t, up, header, &head);
+    as_kept(r, t, up, header, head);
     verdict
 }
 
