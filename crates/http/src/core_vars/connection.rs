@@ -36,12 +36,24 @@ fn write_host(out: &mut Vec<u8>, addr: &SockAddr) -> bool {
     let Some(IpAddr::V4(ip)) = addr.ip_addr() else {
         return write!(out, "{}", addr.host()).is_ok();
     };
-    let [first, rest @ ..] = ip.octets();
-    write_u64(out, first.into());
-    for octet in rest {
-        out.push(b'.');
-        write_u64(out, octet.into());
+    let mut text = [0; 16];
+    let mut len = 0;
+    let mut put = |byte: u8| {
+        text[len] = byte;
+        len += 1;
+    };
+    for octet in ip.octets() {
+        if octet >= 100 {
+            put(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            put(b'0' + octet / 10 % 10);
+        }
+        put(b'0' + octet % 10);
+        put(b'.');
     }
+    // Without the last dot.
+    out.extend_from_slice(&text[..len - 1]);
     true
 }
 
