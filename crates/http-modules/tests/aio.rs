@@ -167,7 +167,7 @@ fn files_that_change_while_they_are_sent() {
             }
             if let Some(Ok(seen)) = trace.map(|trace| trace.and_then(Turns::end)) {
                 eprint!("{driver:?} {place}: ");
-                disk::short_turns(&seen);
+                disk::no_sleep(&seen);
             }
         }
         let mut patience = 500;

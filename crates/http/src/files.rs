@@ -509,8 +509,11 @@ fn opened(loaded: Loaded) -> OpenFile {
     OpenFile {
         facts: Facts::new(loaded.meta),
         fd: loaded.fd.map(|fd| {
-            let close: Option<fn(OwnedFd)> = if loaded.local { None } else { Some(close) };
-            FileHandle::new(fd, near::key(&loaded.meta), loaded.direct, close)
+            let (key, direct) = (near::key(&loaded.meta), loaded.direct);
+            match loaded.local {
+                true => FileHandle::near(fd, key, direct, near::close),
+                false => FileHandle::new(fd, key, direct, Some(close)),
+            }
         }),
         content: loaded.content.map(Bytes::from),
     }
@@ -519,6 +522,11 @@ fn opened(loaded: Loaded) -> OpenFile {
 /// Whether an open file lies on a file system of this machine's own. May wait.
 pub(crate) fn lies_near(fd: &OwnedFd) -> bool {
     os::file::fstat(fd).is_ok_and(|meta| near::learn(meta.dev, fd))
+}
+
+/// An open file of this machine's own file systems, of which the loop may be the last to let go.
+pub(crate) fn held(fd: OwnedFd) -> FileHandle {
+    FileHandle::near(fd, 0, false, near::close)
 }
 
 /// Closes a file without waiting for it: that of a slow file system may have to ask its server.

@@ -27,6 +27,13 @@ impl FileHandle {
         FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, slow: close.is_some(), close }))
     }
 
+    /// The same for a file of this machine's own file systems. `close` takes care of it all the
+    /// same: its last name may be gone by then.
+    pub fn near(fd: OwnedFd, key: u64, direct: bool, close: fn(OwnedFd)) -> FileHandle {
+        let (fd, slow, close) = (Some(fd), false, Some(close));
+        FileHandle(Arc::new(Inner { fd, direct, key, slow, close }))
+    }
+
     /// A file whose blocks are freed when it is closed, which may wait wherever it lies: `close`
     /// takes care of it. `slow`: it lies on a slow file system.
     pub fn temporary(fd: OwnedFd, slow: bool, close: fn(OwnedFd)) -> FileHandle {
@@ -101,6 +108,8 @@ mod tests {
         let two = one.clone();
         assert!(one.same(&two) && !one.same(&open().into()));
         assert!(one.is_slow() && !one.is_direct());
+        drop(FileHandle::near(open(), 7, false, count));
+        assert_eq!(CLOSED.take(), 1);
         drop(one);
         assert_eq!(CLOSED.with(Cell::get), 0);
         drop(two);

@@ -142,8 +142,14 @@ pub fn others_are_served(weir: &Weir) {
     }
 }
 
-/// Holds a trace of a loop against what a turn may be.
-pub fn short_turns(seen: &Seen) {
+fn short_turns(seen: &Seen) {
+    no_sleep(seen);
+    let Seen { turns, longest_own_us, .. } = seen;
+    assert!(*turns >= 10 && *longest_own_us < TURN_US, "{turns} turns, {longest_own_us} us");
+}
+
+/// Looks whether a loop slept anywhere but where it waits for events.
+pub fn no_sleep(seen: &Seen) {
     let Seen { turns, longest_us, longest_own_us, sleeps } = seen;
     eprintln!("{turns} turns, {longest_us} us at most, {longest_own_us} us of its own; {sleeps:?}");
     // A pool's lock is held for a moment, by a thread that may have to wait for a processor; and
@@ -152,5 +158,4 @@ pub fn short_turns(seen: &Seen) {
     for sleep in sleeps {
         assert!(matches!(sleep.call, None | Some(FUTEX)), "the loop sleeps: {sleep:?}");
     }
-    assert!(*turns >= 10 && *longest_own_us < TURN_US, "{turns} turns, {longest_own_us} us");
 }

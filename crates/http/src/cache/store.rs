@@ -395,7 +395,7 @@ impl Making {
                 Ok(fd) => {
                     // The lock goes with the process: a file that nobody has locked is nobody's.
                     let _ = os::file::try_lock(&fd);
-                    return Ok(Making { fd: fd.into(), number, path: Some(name) });
+                    return Ok(Making { fd: crate::files::held(fd), number, path: Some(name) });
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(FileError::new("open()", name, error)),

@@ -264,6 +264,16 @@ fn with_facts(fd: OwnedFd) -> io::Result<(OwnedFd, FileMeta)> {
     Ok((fd, meta))
 }
 
+/// Closes a file of a local file system. One whose last name has gone meanwhile (deployments
+/// replace files, caches drop them) is deleted with that: a disk may have to be waited for, and
+/// hundreds of megabytes of memory take a while to be given back.
+pub(super) fn close(fd: OwnedFd) {
+    match probe::has_name(&fd) {
+        true => drop(fd),
+        false => super::close(fd),
+    }
+}
+
 /// The first `len` bytes of a file, if they are in memory.
 pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
     let mut content = vec![0; len];
@@ -608,6 +618,27 @@ mod tests {
         base::time::pin(5_000 + 3 * RECENT_MS, 1_700_000_000_000);
         assert_eq!(sure_until(&file, 0, 300_000), 0, "too long ago");
         base::time::unpin();
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_closed_by_a_thread() {
+        let temp = Temp::new("nameless", 10);
+        let open = move || os::file::open(&temp.0).unwrap();
+        let (named, nameless) = (open(), open());
+        let tasks = || {
+            let counters = event::pool::default().counters();
+            counters.queued as u64 + counters.running as u64 + counters.done
+        };
+        let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+        let counted = event_loop.block_on(async move {
+            close(named);
+            let before = tasks();
+            // With it goes the name.
+            drop(open);
+            close(nameless);
+            (before, tasks())
+        });
+        assert_eq!(counted.unwrap(), (0, 1));
     }
 
     #[test]
