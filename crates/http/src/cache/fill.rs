@@ -69,6 +69,8 @@ pub(crate) struct Fill {
     /// Where in the file the body begins.
     body_start: Cell<u64>,
     state: RefCell<State>,
+    /// See [`Plan::has_end`].
+    has_end: bool,
     /// What is received is not to be used for others: the key was made invalid meanwhile.
     spoilt: Cell<bool>,
     /// Something was received, or it is over.
@@ -184,6 +186,8 @@ pub(crate) struct Plan {
     pub pool: Option<Pool>,
     /// The length of the body, where the upstream told it.
     pub length: Option<u64>,
+    /// The end of the body is told from that of the connection.
+    pub has_end: bool,
     /// Keeps the worker from leaving before the end.
     #[expect(dead_code, reason = "kept for its drop")]
     pub stay: crate::conn::Hold,
@@ -205,6 +209,7 @@ impl Fill {
             head: OnceCell::new(),
             body_start,
             state: RefCell::default(),
+            has_end: plan.has_end,
             spoilt: Cell::new(false),
             moved: Notify::new(),
             taken: Notify::new(),
@@ -268,10 +273,12 @@ impl Fill {
         self.head.get_or_init(|| super::serve::parsed(&self.header)).as_ref()
     }
 
-    /// Whether others may read along. `ended` wants all of it to be there.
+    /// Whether others may read along. `ended` wants all of it to be there. Where only the
+    /// connection's end will tell the body's, nobody is bound to it before: its time as the one
+    /// who fetches may be over first (`*_cache_lock_age`).
     pub fn can_be_joined(&self, ended: bool) -> bool {
         let state = self.state.borrow();
-        !self.spoilt.get() && !state.broken && (state.ended || !ended)
+        !self.spoilt.get() && !state.broken && (state.ended || !ended && self.has_end)
     }
 
     /// Waits until it is over: kept, or not.

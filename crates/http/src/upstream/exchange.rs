@@ -25,7 +25,7 @@ use super::state::{Attempt, State};
 use super::store::{InFile, Storing};
 use super::wire::{Either, client_end, either_if};
 use super::{HeadStep, Progress, Protocol, Sink};
-use crate::cache::{self, Begin, Fill, Reader, Status};
+use crate::cache::{self, Begin, Fill, Plan, Reader, Status};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -640,6 +640,8 @@ impl Exchange {
         let keep = matches!(accepted, Accepted::Response { buffering: true });
         // What fills a cache reads the server alone, and could not send it the rest of a body.
         let plan = keeping.filter(|_| keep && sent_all).and_then(|k| k.plan(r, &self.conf, &head));
+        let has_end = !self.protocol.ends_with_connection();
+        let plan = plan.map(|plan| Plan { has_end, ..plan });
         r.upstream_mut().head = head;
         let tag = self.tag();
         let Some(mut lease) = self.lease.take() else { return Verdict::Status(500) };

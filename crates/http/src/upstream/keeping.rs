@@ -123,6 +123,7 @@ impl Keeping {
             temp,
             pool,
             length: head.content_length,
+            has_end: head.content_length.is_some(),
             stay: Hold::new(&r.main),
         })
     }
