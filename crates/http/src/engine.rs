@@ -96,7 +96,7 @@ impl Engine for HttpEngine {
             return None;
         }
         caches.iter().for_each(|cache| cache.use_slot(seat.slot));
-        Some(Box::pin(crate::cache::help(caches, helper)))
+        Some(Box::pin(crate::cache::help(self.main.clone(), helper)))
     }
 
     fn worker_died(&self, slot: usize) {

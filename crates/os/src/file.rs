@@ -275,6 +275,11 @@ pub fn unlock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::Unlock)?)
 }
 
+/// Waits until what was written to a file is on its disk, length included.
+pub fn sync_data(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(fd)?)
+}
+
 /// Tells the kernel how much of a file will be read soon, so that it reads ahead (`read_ahead`).
 pub fn advise_sequential(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::Sequential)?)

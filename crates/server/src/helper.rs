@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
+use base::time::now_ms;
 use net::engine::{Helper, Seat};
 use os::signal::Signal;
 use shm::ShmLock;
@@ -33,11 +34,18 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         Helper::CacheLoader => "weir: cache loader process",
     });
     cycle.settings.pools.install();
-    let over = Rc::new(Cell::new(false));
+    // When to end at the latest, once it is to leave.
+    let over = Rc::new(Cell::new(None));
     let cycle = Rc::new(cycle);
     let (leave, of_signals) = (over.clone(), cycle.clone());
     let watched = serving::watch_signals(move |received| match received.signal {
-        Signal::TERM | Signal::INT | Signal::QUIT => leave.set(true),
+        Signal::TERM | Signal::INT | Signal::QUIT => {
+            // What the manager is about to write is soon written, unless a disk stands still.
+            let ms = if helper == Helper::CacheManager { LEAVE_MS } else { 0 };
+            leave.set(Some(now_ms() + ms));
+            of_signals.engines.iter().for_each(|engine| engine.quit());
+            event::spawn(event::sleep(ms));
+        }
         Signal::USR1 => of_signals.reopen_logs(None),
         _ => {}
     });
@@ -61,16 +69,20 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
             left.set(left.get() - 1);
         });
     }
-    let turned = event_loop.run_until(|| over.get() || left.get() == 0);
+    let is_late = || over.get().is_some_and(|at| now_ms() >= at);
+    let turned = event_loop.run_until(|| left.get() == 0 || is_late());
     match &turned {
         Err(e) => log!(log, Level::Alert, None, "the event loop failed {}", os_error(e)),
-        Ok(()) if over.get() => log!(log, Level::Notice, None, "exiting"),
+        Ok(()) if over.get().is_some() => log!(log, Level::Notice, None, "exiting"),
         Ok(()) => {}
     }
     // Threads write the log, and the loop that hands it to them turns no more.
     cycle.logs.end();
     i32::from(turned.is_err())
 }
+
+/// How long the cache manager may take to leave, milliseconds.
+const LEAVE_MS: u64 = 2000;
 
 /// A helper needs few descriptors.
 const CONNECTIONS: usize = 512;

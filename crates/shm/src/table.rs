@@ -440,6 +440,17 @@ impl<'a, R: Record> Locked<'a, R> {
         self.at(get(&self.entry(entry)?.newer))
     }
 
+    /// The entry in the n-th of the cells that were ever [used](Self::used): to go through all of
+    /// them, some at a time.
+    pub fn nth(&self, n: u32) -> Option<Entry> {
+        self.at(self.t.first.saturating_add(n))
+    }
+
+    /// How many cells were ever used.
+    pub fn used(&self) -> u32 {
+        get(&self.t.head().fresh)
+    }
+
     fn at(&self, number: u32) -> Option<Entry> {
         let tag = Tag::of(self.t.cell(number)?);
         (tag.kind == ENTRY).then_some(Entry { cell: number, generation: tag.generation })

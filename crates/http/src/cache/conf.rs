@@ -66,6 +66,8 @@ draft! {
     bypass: Vec<Template>,
     /// `*_no_cache`
     no_cache: Vec<Template>,
+    /// `*_cache_purge`
+    purge: Vec<Template>,
     /// `*_cache_lock`
     lock: bool,
     /// `*_cache_lock_timeout`, milliseconds.
@@ -109,6 +111,7 @@ pub struct CacheConf {
     valid: Vec<(u16, u64)>,
     pub(crate) bypass: Vec<Template>,
     pub(crate) no_cache: Vec<Template>,
+    pub(crate) purge: Vec<Template>,
     pub(crate) lock: bool,
     pub(crate) lock_timeout: u64,
     pub(crate) lock_age: u64,
@@ -167,6 +170,7 @@ impl CacheConf {
             valid: draft.valid.clone().unwrap_or_default(),
             bypass: draft.bypass.clone().unwrap_or_default(),
             no_cache: draft.no_cache.clone().unwrap_or_default(),
+            purge: draft.purge.clone().unwrap_or_default(),
             lock: draft.lock.unwrap_or(false),
             lock_timeout: draft.lock_timeout.unwrap_or(5000),
             lock_age: draft.lock_age.unwrap_or(5000),

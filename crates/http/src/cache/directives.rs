@@ -53,6 +53,9 @@ fn status(main: &HttpMain, o: &mut Object<'_>) {
                 o.number(cause, *count);
             }
         });
+        o.number("purged", report.purged);
+        o.number("indexed", report.indexed);
+        o.number("unindexed", report.unindexed);
         o.flag("loaded", report.is_loaded);
         o.number("files_met", report.loaded);
     });
@@ -210,6 +213,18 @@ pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> 
     Ok(())
 }
 
+/// `*_cache_purge`
+///
+/// # Errors
+/// None of its own.
+pub fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    for word in &n.args {
+        let t = cx.template(word)?;
+        draft::<T>(cx).purge.get_or_insert_default().push(t);
+    }
+    Ok(())
+}
+
 /// `*_cache_valid [status …] time`
 ///
 /// # Errors
@@ -240,6 +255,9 @@ pub fn set_valid<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 /// may take, milliseconds.
 const PACE: Pace = Pace { files: 100, sleep_ms: 50, threshold_ms: 200 };
 
+/// The pace of the purger, where it is on.
+const PURGER: Pace = Pace { files: 10, sleep_ms: 50, threshold_ms: 50 };
+
 /// `*_cache_path`
 ///
 /// # Errors
@@ -257,16 +275,19 @@ pub fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         memory: 0,
         loader: None,
         manager: PACE,
+        purger: None,
     };
+    let mut purger = (false, PURGER);
     let mut zone = None;
     for word in &n.args[1..] {
         let text = word.bytes();
         if let Some(text) = text.strip_prefix(b"keys_zone=") {
             zone = Some((word, keys_zone(word, text)?));
-        } else if !parameter(&mut settings, word)? {
+        } else if !parameter(&mut settings, word)? && !purger_parameter(&mut purger, word)? {
             return Err(ConfError::at(word, format!("invalid parameter \"{}\"", word.lossy())));
         }
     }
+    settings.purger = purger.0.then_some(purger.1);
     let Some((at, (name, bytes))) = zone else {
         let m = format!("\"{}\" must have \"keys_zone\" parameter", n.name.lossy());
         return Err(ConfError::at(&n.name, m));
@@ -341,6 +362,41 @@ fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
         b"manager_files" => s.manager.files = count("manager_files")?,
         b"manager_sleep" => s.manager.sleep_ms = msec("manager_sleep")?,
         b"manager_threshold" => s.manager.threshold_ms = msec("manager_threshold")?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A parameter of the purger; false where there is none of that name.
+fn purger_parameter(purger: &mut (bool, Pace), word: &Word) -> Result<bool, ConfError> {
+    let text = word.bytes();
+    let Some(equals) = memchr::memchr(b'=', text) else { return Ok(false) };
+    let (name, value) = (&text[..equals], &text[equals + 1..]);
+    let bad = || {
+        let name = base::log::lossy(name);
+        ConfError::at(word, format!("invalid {name} value \"{}\"", word.lossy()))
+    };
+    let msec = || parse_msec(value).ok_or_else(bad);
+    match name {
+        b"purger" => {
+            purger.0 = match value {
+                b"on" => true,
+                b"off" => false,
+                _ => {
+                    let m = format!(
+                        "invalid purger value \"{}\", it must be \"on\" or \"off\"",
+                        word.lossy()
+                    );
+                    return Err(ConfError::at(word, m));
+                }
+            };
+        }
+        b"purger_files" => {
+            let count = base::ascii::parse_u64(value).filter(|n| *n > 0);
+            purger.1.files = count.ok_or_else(bad)?;
+        }
+        b"purger_sleep" => purger.1.sleep_ms = msec()?,
+        b"purger_threshold" => purger.1.threshold_ms = msec()?,
         _ => return Ok(false),
     }
     Ok(true)

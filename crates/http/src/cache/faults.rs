@@ -22,10 +22,12 @@ pub(crate) enum Cause {
     Delete,
     /// A file is damaged, or not ours.
     Damaged,
+    /// The index cannot be read or written.
+    Index,
 }
 
 /// How many causes there are.
-const CAUSES: usize = Cause::Damaged as usize + 1;
+const CAUSES: usize = Cause::Index as usize + 1;
 
 impl Cause {
     /// All of them, with the names that the status has for them.
@@ -37,6 +39,7 @@ impl Cause {
         (Cause::Rename, "rename"),
         (Cause::Delete, "delete"),
         (Cause::Damaged, "damaged"),
+        (Cause::Index, "index"),
     ];
 }
 

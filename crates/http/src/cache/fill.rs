@@ -27,17 +27,22 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use base::log::Level;
+use base::time::unix_secs;
 use bytes::Bytes;
 use event::{Notify, Pool};
 use mem::{Chain, FileHandle};
 use os::file::FileMeta;
+use proto::cache_index::{Entry, Record};
 use proto::h1::ResponseHead;
 
 use super::faults::Cause;
 use super::format::{Header, UNFINISHED};
-use super::key::Hash;
+use super::key::{self, Hash};
 use super::keys::{Hold, Showing};
+use super::marks::Since;
+use super::purge;
 use super::store::{self, Making, Temp};
+use super::tags;
 use super::zone::Cache;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::place::FileError;
@@ -68,6 +73,10 @@ pub(crate) struct Fill {
     head: OnceCell<Option<ResponseHead>>,
     /// Where in the file the body begins.
     body_start: Cell<u64>,
+    /// Its tags, with a space between two.
+    tags: Vec<u8>,
+    /// What had been purged when it was asked for.
+    since: Since,
     state: RefCell<State>,
     /// See [`Plan::has_end`].
     has_end: bool,
@@ -180,6 +189,8 @@ pub(crate) struct Plan {
     pub cache: Rc<Cache>,
     pub hash: Hash,
     pub header: Header,
+    /// What had been purged when the response was asked for.
+    pub since: Since,
     /// The right to fetch, given back at the end.
     pub hold: Option<Hold>,
     pub temp: Temp,
@@ -207,6 +218,8 @@ impl Fill {
         let fill = Rc::new(Fill {
             header: plan.header.clone(),
             head: OnceCell::new(),
+            tags: tags::of_header(&plan.header),
+            since: plan.since,
             body_start,
             state: RefCell::default(),
             has_end: plan.has_end,
@@ -279,6 +292,11 @@ impl Fill {
     pub fn can_be_joined(&self, ended: bool) -> bool {
         let state = self.state.borrow();
         !self.spoilt.get() && !state.broken && (state.ended || !ended && self.has_end)
+    }
+
+    /// Whether it was purged since it was asked for: it is not for those who ask now.
+    pub fn is_purged(&self, cache: &Cache) -> bool {
+        purge::meanwhile(cache, self.since, &self.header.key, &self.tags)
     }
 
     /// Waits until it is over: kept, or not.
@@ -598,10 +616,28 @@ impl Work {
         }
         let Plan { cache, hash, pool, .. } = &self.plan;
         let mut evicted = Vec::new();
-        let blocks = store::blocks(&meta, cache.block());
-        let version = cache.keys.stored(hash, blocks, cache.settings.inactive, &mut evicted);
+        let (blocks, inactive) = (store::blocks(&meta, cache.block()), cache.settings.inactive);
+        let header = &self.fill.header;
+        let is_variant = key::hash(&header.key) != *hash;
+        let now = unix_secs();
+        // Told first: an entry is known when the manager may look for it.
+        let known = cache.tell_index(&Record::Put(Entry {
+            hash: *hash,
+            blocks,
+            expire: u32::try_from(now.saturating_add(inactive.into())).unwrap_or(u32::MAX),
+            date: u32::try_from(header.date).unwrap_or(0),
+            uses: 1,
+            is_variant,
+            key: &header.key,
+            tags: &self.fill.tags,
+        }));
+        if is_variant {
+            cache.keys.has_variant();
+        }
+        let version = cache.keys.stored(hash, blocks, inactive, known, &mut evicted);
         cache.memory.borrow_mut().forget(hash);
-        if version.is_none() {
+        if version.is_none() || self.fill.is_purged(cache) {
+            cache.keys.purge(hash);
             evicted.push(super::keys::Evicted { hash: *hash, file: true });
         }
         cache.discard(evicted, pool.as_ref());

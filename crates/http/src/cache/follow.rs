@@ -79,7 +79,8 @@ impl Growing {
         let opened = store::elsewhere(pool.as_ref(), move || open(&path)).await;
         let (file, header) = opened.ok().flatten()?;
         let wanted = header.key == t.key
-            && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant);
+            && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
+            && !t.cache.keys.marks.fetched_before(&header);
         let cache = t.cache.clone();
         wanted.then(|| Box::new(Growing { cache, id: found.id, file, header, pool }))
     }

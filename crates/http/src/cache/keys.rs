@@ -18,11 +18,18 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::time::{now_ms, unix_secs};
-use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Table, Zone, ZoneState};
+use base::time::{now_ms, unix_ms, unix_secs};
+use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Rings, Table, Zone, ZoneState};
 
 use super::key::{Hash, Layout};
-use super::streams::{self, Streams};
+use super::marks::Marks;
+use super::streams::Streams;
+
+mod known;
+mod showing;
+
+pub(crate) use known::{Known, Meta, Purged};
+pub(crate) use showing::Showing;
 
 /// There is a file.
 const THERE: u8 = 1;
@@ -30,6 +37,10 @@ const THERE: u8 = 1;
 const UPDATING: u8 = 2;
 /// Somebody in another process than the one that fetches it may wait for the end of that.
 const AWAITED: u8 = 4;
+/// The index knows its key and its tags, or will in a moment.
+const KNOWN: u8 = 8;
+/// The index says that there is a file; nobody has seen it yet.
+const UNSEEN: u8 = 16;
 
 /// How often an entry was asked for is counted up to here.
 const USES_MAX: u16 = 1023;
@@ -87,6 +98,17 @@ impl Node {
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
+
+    /// The same without its file.
+    fn without_file(self) -> Node {
+        let flags = self.flags & !(THERE | KNOWN | UNSEEN);
+        Node { blocks: 0, version: 0, flags, ..self }
+    }
+
+    /// There is a file whose key the index does not know.
+    fn is_unknown(&self) -> bool {
+        self.flags & (THERE | KNOWN) == THERE
+    }
 }
 
 /// What a zone counts; the first are the statuses of requests ([`super::Status`]).
@@ -103,6 +125,8 @@ pub(crate) enum Count {
     Expired,
     /// Requests that passed the cache by because something was wrong with it.
     Faults,
+    /// Entries that were purged.
+    Purged,
 }
 
 /// How many counters a zone has.
@@ -123,6 +147,18 @@ enum Word {
     Version,
     /// Files that the loader has seen.
     Loaded,
+    /// Entries with files whose keys the index does not know.
+    Unknown,
+    /// The process that keeps the index, 0 if none.
+    Keeper,
+    /// Not 0 if there may be variants of keys beside their first.
+    Variants,
+    /// 1 when purges that are not done are known.
+    Marked,
+    /// Entries that the index told of.
+    Indexed,
+    /// Which index it is that tells of the known entries; 0 if none is to.
+    Index,
 }
 
 /// See the module's documentation.
@@ -134,6 +170,13 @@ pub(crate) struct Keys {
     bells: Rc<Bells>,
     /// Responses on their way that workers show one another.
     pub streams: Streams,
+    /// What the index is to know, from all processes.
+    rings: Rings,
+    /// What was purged.
+    pub marks: Marks,
+    /// The name of this zone in the files of the index: tenths of seconds when it was made, cut, so
+    /// that a later one is greater.
+    pub id: u32,
     /// Where the files are.
     pub layout: Layout,
     /// This process's slot.
@@ -144,6 +187,9 @@ pub(crate) struct Keys {
 
 /// How many fetches of a process are noted, so that its death sets them free at once.
 const JOURNAL_PLACES: usize = 16 << 10;
+
+/// Bytes of news for the index that a process may be ahead.
+const RING: usize = 256 << 10;
 
 /// What there is of a key that a request asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,11 +277,14 @@ impl Keys {
     ) -> io::Result<Keys> {
         Ok(Keys {
             table: Table::new(bytes)?,
-            words: Zone::anonymous(64)?,
+            words: Zone::anonymous(128)?,
             counts: [Counters::new(slots)?, Counters::new(slots)?, Counters::new(slots)?],
             journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
             streams: Streams::new(connections)?,
             bells,
+            rings: Rings::new(slots, RING)?,
+            marks: Marks::new()?,
+            id: (unix_ms() / 100) as u32,
             layout,
             slot: Cell::new(0),
             waiting: Cell::new(0),
@@ -259,25 +308,43 @@ impl Keys {
         let t = self.table.lock();
         if t.recovered() {
             // A process died between an entry and the sum over all of them.
-            let mut sum = 0;
+            let (mut sum, mut unknown) = (0, 0);
             let mut at = t.oldest();
             while let Some(entry) = at {
-                sum += t.value(entry).map_or(0, |n| u64::from(n.blocks));
+                if let Some(node) = t.value(entry) {
+                    sum += u64::from(node.blocks);
+                    unknown += u64::from(node.is_unknown());
+                }
                 at = t.newer(entry);
             }
             self.word(Word::Size).store(sum, Ordering::Relaxed);
+            self.word(Word::Unknown).store(unknown, Ordering::Relaxed);
         }
         t
     }
 
-    fn resize(&self, from: u32, to: u32) {
+    /// Counts an entry that was like `from` as it is now.
+    fn recount(&self, from: &Node, to: &Node) {
         // Under the lock: nobody else writes.
-        let size = self.get(Word::Size).saturating_sub(from.into()) + u64::from(to);
-        self.word(Word::Size).store(size, Ordering::Relaxed);
+        let change = |word: Word, from: u64, to: u64| {
+            if from != to {
+                let sum = self.get(word).saturating_sub(from) + to;
+                self.word(word).store(sum, Ordering::Relaxed);
+            }
+        };
+        change(Word::Size, from.blocks.into(), to.blocks.into());
+        change(Word::Unknown, from.is_unknown().into(), to.is_unknown().into());
+    }
+
+    /// Changes an entry that was like `from`.
+    fn change(&self, t: &mut Locked<'_, Node>, entry: Entry, from: &Node, to: Node) {
+        t.set(entry, to);
+        self.recount(from, &to);
     }
 
     fn next_version(&self) -> u32 {
-        match self.word(Word::Version).fetch_add(1, Ordering::Relaxed) as u32 {
+        // In one order with the marks of purges, of which some depend on it.
+        match self.word(Word::Version).fetch_add(1, Ordering::SeqCst) as u32 {
             u32::MAX => self.next_version(),
             n => n + 1,
         }
@@ -393,7 +460,7 @@ impl Keys {
 
     fn remove_entry(&self, t: &mut Locked<'_, Node>, entry: Entry, node: Node) -> Option<Evicted> {
         let hash = t.key_of(entry)?;
-        self.resize(node.blocks, 0);
+        self.recount(&node, &Node::default());
         t.remove(entry);
         Some(Evicted { hash, file: node.has(THERE) })
     }
@@ -530,31 +597,14 @@ impl Keys {
         node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
-    /// Whether somebody of another process waits for a key.
-    pub fn is_awaited(&self, hash: &Hash) -> bool {
-        let t = self.lock();
-        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
-        node.is_some_and(|node| node.has(AWAITED))
-    }
-
-    /// A response of that key that another process fetches, and shows or could show.
-    pub fn on_its_way(&self, hash: &Hash) -> Option<streams::Found> {
-        self.streams.find(hash).filter(|found| found.owner != self.slot.get())
-    }
-
-    /// Asks the process that fetches a response to show it.
-    pub fn want(&self, found: &streams::Found) {
-        self.streams.want(found.id);
-        self.bells.ring_one(found.owner);
-    }
-
-    /// The file of a key is in its place. Gives its version; `None` where the zone has no room for
-    /// it, and the file is to be deleted.
+    /// The file of a key is in its place; `known`: the index was told of it. Gives its version;
+    /// `None` where the zone has no room for it, and the file is to be deleted.
     pub fn stored(
         &self,
         hash: &Hash,
         blocks: u32,
         inactive: u32,
+        known: bool,
         evicted: &mut Vec<Evicted>,
     ) -> Option<u32> {
         let version = self.next_version();
@@ -568,9 +618,8 @@ impl Keys {
                 (self.insert(&mut t, hash, node, evicted)?, node)
             }
         };
-        let flags = old.flags | THERE;
-        t.set(entry, Node { blocks, version, flags, error: 0, ..old });
-        self.resize(old.blocks, blocks);
+        let flags = old.flags & !(KNOWN | UNSEEN) | THERE | if known { KNOWN } else { 0 };
+        self.change(&mut t, entry, &old, Node { blocks, version, flags, error: 0, ..old });
         self.count(Count::Fills as usize);
         Some(version)
     }
@@ -582,8 +631,8 @@ impl Keys {
         let mut t = self.lock();
         let Some(entry) = t.find(self.table.key(hash)) else { return 0 };
         let Some(old) = t.value(entry) else { return 0 };
-        t.set(entry, Node { blocks, version, flags: old.flags | THERE, ..old });
-        self.resize(old.blocks, blocks);
+        let flags = old.flags & !UNSEEN | THERE;
+        self.change(&mut t, entry, &old, Node { blocks, version, flags, ..old });
         version
     }
 
@@ -593,8 +642,7 @@ impl Keys {
         let Some(entry) = t.find(self.table.key(hash)) else { return };
         let Some(node) = t.value(entry) else { return };
         if node.has(THERE) && node.version == version {
-            self.resize(node.blocks, 0);
-            t.set(entry, Node { blocks: 0, version: 0, flags: node.flags & !THERE, ..node });
+            self.change(&mut t, entry, &node, node.without_file());
         }
     }
 
@@ -605,17 +653,17 @@ impl Keys {
         let key = self.table.key(hash);
         let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
         let done = match found {
-            Some((_, node)) if node.has(THERE) => true,
+            Some((_, node)) if node.has(THERE) && !node.has(UNSEEN) => true,
             Some((entry, node)) => {
-                t.set(entry, Node { blocks, flags: node.flags | THERE, ..node });
-                self.resize(node.blocks, blocks);
+                let flags = node.flags & !UNSEEN | THERE;
+                self.change(&mut t, entry, &node, Node { blocks, flags, ..node });
                 true
             }
             None => {
                 let node = Node { blocks, expire, uses: 1, flags: THERE, ..Node::default() };
                 let added = t.insert(key, node).is_ok();
                 match added {
-                    true => self.resize(0, blocks),
+                    true => self.recount(&Node::default(), &node),
                     false => {
                         let len = t.len() as u64;
                         let mark = (len - len / 8).max(1);
@@ -693,65 +741,6 @@ impl Hold {
     }
 }
 
-/// A response that this process fetches, as others see it.
-pub(crate) struct Showing {
-    keys: Rc<Keys>,
-    id: streams::Id,
-    pid: u32,
-    /// Others may read it.
-    shown: Cell<bool>,
-    over: Cell<bool>,
-}
-
-impl Showing {
-    /// Makes it known that a response is on its way; `None` where there is no room to do so.
-    pub fn new(keys: &Rc<Keys>, hash: &Hash) -> Option<Showing> {
-        let pid = std::process::id();
-        let id = keys.streams.claim(hash, pid, keys.slot.get())?;
-        // Who comes after this finds the response; who came before left a mark with the key.
-        if keys.is_awaited(hash) {
-            keys.streams.want(id);
-        }
-        let (shown, over) = (Cell::new(false), Cell::new(false));
-        Some(Showing { keys: keys.clone(), id, pid, shown, over })
-    }
-
-    /// Whether somebody of another process waits for it.
-    pub fn is_wanted(&self) -> bool {
-        !self.over.get() && self.keys.streams.is_wanted(self.id)
-    }
-
-    /// Whether others may read it.
-    pub fn is_shown(&self) -> bool {
-        self.shown.get()
-    }
-
-    /// So much of the body is in the file of that number.
-    pub fn progress(&self, number: u32, written: u64) {
-        match self.shown.replace(true) {
-            false => self.keys.streams.show(self.id, self.pid, number, written),
-            true => self.keys.streams.progress(self.id, written),
-        }
-        self.keys.bells.ring(self.keys.slot.get());
-    }
-
-    /// It is over.
-    pub fn end(&self) {
-        if !self.over.replace(true) {
-            self.keys.streams.end(self.id, self.pid);
-            if self.shown.get() {
-                self.keys.bells.ring(self.keys.slot.get());
-            }
-        }
-    }
-}
-
-impl Drop for Showing {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl Drop for Hold {
     fn drop(&mut self) {
         self.keys.release(&self.hash, self.name, self.leave.take());
@@ -793,5 +782,7 @@ impl ZoneState for Keys {
         }
         let loading = self.word(Word::Loading);
         let _ = loading.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
+        let keeper = self.word(Word::Keeper);
+        let _ = keeper.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

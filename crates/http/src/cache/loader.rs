@@ -1,7 +1,8 @@
 //! The cache loader: a process that reads a cache's folder into its zone after a start, and exits.
 //!
-//! Unless `loader_files` and its companions ask for small steps, folders are read by several
-//! threads at once: names first, then the facts about files, some hundreds at a time.
+//! The index tells at once what there was ([`super::index`]), and the folders are read behind it to
+//! see what there is. Unless `loader_files` and its companions ask for small steps, they are read by
+//! several threads at once: names first, then the facts about files, some hundreds at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,12 +17,19 @@ use event::Notify;
 
 use super::faults::Cause;
 use super::format::FILE_MIN;
+use super::index::{self, Loaded};
 use super::key::{Hash, Layout, Named};
 use super::store;
 use super::zone::Cache;
 
 /// How many folders or heaps of files are read at the same time.
 const AT_ONCE: usize = 8;
+
+/// The same where the index is there, and nobody waits.
+const AT_LEISURE: usize = 2;
+
+/// Entries of the index that are taken into the zone without a pause.
+const KNOWN_AT_ONCE: usize = 512;
 
 /// How many files make a heap.
 const HEAP: usize = 512;
@@ -53,6 +61,8 @@ struct Walk {
     running: Cell<usize>,
     moved: Notify,
     foreign: Cell<u64>,
+    /// Something could not be read: what was not seen may be there.
+    missed: Cell<bool>,
     /// Files since the last pause, and when that was.
     steps: Cell<(u64, u64)>,
 }
@@ -62,7 +72,13 @@ pub(crate) async fn load(cache: Rc<Cache>) {
     if !cache.keys.begin_loading(std::process::id()) {
         return;
     }
-    let at_once = if cache.settings.loader.is_some() { 1 } else { AT_ONCE };
+    load_index(&cache).await;
+    cache.keys.marked();
+    let at_once = match cache.settings.loader {
+        Some(_) => 1,
+        None if cache.keys.indexed() > 0 => AT_LEISURE,
+        None => AT_ONCE,
+    };
     let folder = cache.settings.layout.folder.clone();
     let walk = Rc::new(Walk {
         cache: cache.clone(),
@@ -70,6 +86,7 @@ pub(crate) async fn load(cache: Rc<Cache>) {
         running: Cell::new(0),
         moved: Notify::new(),
         foreign: Cell::new(0),
+        missed: Cell::new(false),
         steps: Cell::new((0, now_ms())),
     });
     for _ in 1..at_once {
@@ -77,7 +94,15 @@ pub(crate) async fn load(cache: Rc<Cache>) {
         event::spawn(async move { walk.work().await });
     }
     walk.work().await;
+    let mut from = Some(0);
+    let mut gone = 0;
+    while from.is_some() && !walk.missed.get() {
+        gone += cache.keys.drop_unseen(&mut from);
+        event::task::yield_now().await;
+    }
     cache.keys.end_loading(true);
+    cache.keys.ring();
+    cache.stirred.notify_all();
     let log = base::log::default();
     let block = cache.block();
     let folder = cache.settings.layout.folder.display();
@@ -89,10 +114,67 @@ pub(crate) async fn load(cache: Rc<Cache>) {
         None,
         "http file cache: {folder} {whole}.{rest:03}M, bsize: {block}"
     );
+    if gone > 0 {
+        let level = Level::Notice;
+        base::log!(log, level, None, "{gone} files in {folder} that the index tells of are gone");
+    }
     if walk.foreign.get() > 0 {
         let n = walk.foreign.get();
         base::log!(log, Level::Warn, None, "{n} files in {folder} are not the cache's, left alone");
     }
+}
+
+/// Takes what the index tells into the zone.
+async fn load_index(cache: &Rc<Cache>) {
+    let keys = &cache.keys;
+    let began = now_ms();
+    let pool = event::pool::default();
+    let folder = cache.settings.layout.folder.clone();
+    let begun = store::elsewhere(Some(&pool), move || Loaded::begin(&folder)).await;
+    let begun = match begun.and_then(|begun| begun) {
+        Ok(begun) => begun,
+        Err(e) => return unreadable(cache, &e),
+    };
+    for mark in &begun.marks {
+        // Of what has no version yet: all that was there before this start.
+        keys.marks.publish(&mark.purge(), 0, || 0);
+    }
+    keys.marked();
+    let most = keys.capacity() - keys.capacity() / 16;
+    let loaded = store::elsewhere(Some(&pool), move || begun.finish(most)).await;
+    let loaded = match loaded.and_then(|loaded| loaded) {
+        Ok(loaded) => loaded,
+        Err(e) => return unreadable(cache, &e),
+    };
+    if loaded.has_variants {
+        keys.has_variant();
+    }
+    for some in loaded.known.chunks(KNOWN_AT_ONCE) {
+        keys.add_known(some, cache.settings.inactive);
+        event::task::yield_now().await;
+    }
+    keys.set_index_order(loaded.order);
+    let log = base::log::default();
+    let folder = cache.settings.layout.folder.display();
+    for complaint in &loaded.complaints {
+        base::log!(log, Level::Warn, None, "http file cache: {folder}: {complaint}");
+    }
+    if !loaded.known.is_empty() {
+        let (n, ms) = (loaded.known.len(), now_ms() - began);
+        base::log!(
+            log,
+            Level::Notice,
+            None,
+            "http file cache: {folder} {n} entries of the index in {ms} ms"
+        );
+    }
+}
+
+#[cold]
+fn unreadable(cache: &Cache, e: &io::Error) {
+    let folder = cache.settings.layout.folder.display();
+    let e = os_error(e);
+    cache.tell(Cause::Index, format_args!("reading the index in \"{folder}\" failed {e}"));
 }
 
 impl Walk {
@@ -112,8 +194,9 @@ impl Walk {
             let (layout, block) = (self.cache.settings.layout.clone(), self.cache.block());
             let pool = event::pool::default();
             let found = store::elsewhere(Some(&pool), move || run(job, &layout, block)).await;
-            if let Ok(found) = found {
-                self.take(found).await;
+            match found {
+                Ok(found) => self.take(found).await,
+                Err(_) => self.missed.set(true),
             }
             self.running.set(self.running.get() - 1);
             self.moved.notify_all();
@@ -125,6 +208,7 @@ impl Walk {
         self.jobs.borrow_mut().extend(found.more);
         self.foreign.set(self.foreign.get() + found.foreign);
         if let Some((path, e)) = found.error {
+            self.missed.set(true);
             let (path, e) = (path.display(), os_error(&e));
             cache.tell(Cause::Read, format_args!("reading \"{path}\" failed {e}"));
         }
@@ -182,8 +266,8 @@ fn folder(path: PathBuf, layout: &Layout) -> Found {
         };
         let (name, at) = (entry.file_name(), entry.path());
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            // A folder for temporary files may lie within.
-            if name.as_bytes() != b"temp" {
+            // A folder for temporary files may lie within, and that of the index does.
+            if name != "temp" && name != index::FOLDER {
                 found.more.push(Job::Folder(at));
             }
             continue;
@@ -243,6 +327,7 @@ mod tests {
         let home = store::as_path(&layout.path(&hash)).to_owned();
         let inner = home.parent().unwrap().to_owned();
         std::fs::create_dir_all(inner.join("temp")).unwrap();
+        std::fs::create_dir_all(base.join(index::FOLDER)).unwrap();
         std::fs::write(&home, vec![0; 5000]).unwrap();
         let name = home.file_name().unwrap().to_owned();
         std::fs::write(base.join(&name), b"not at home").unwrap();

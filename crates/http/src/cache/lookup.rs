@@ -14,6 +14,7 @@ use super::follow::Growing;
 use super::format::Header;
 use super::key;
 use super::keys::{Count, Lock, Visit};
+use super::purge;
 use super::rfc9111::{self, Asked, Reply, Reuse};
 use super::rules::range_begins_beyond;
 use super::serve;
@@ -55,7 +56,8 @@ pub(crate) async fn begin(
     up: &Conf,
     protocol: &mut dyn Protocol,
 ) -> Begin {
-    if !conf.keeps(r.method) {
+    let purges = any_set(r, &conf.purge);
+    if !purges && !conf.keeps(r.method) {
         if conf.rfc9111 && rfc9111::is_unsafe(r.method) {
             may_invalidate(r, conf, up, protocol);
         }
@@ -66,6 +68,10 @@ pub(crate) async fn begin(
         Ok(None) => return Begin::Upstream,
         Err(_) => return Begin::Verdict(Verdict::Status(500)),
     };
+    if purges {
+        let t = ticket(r, cache, conf, up, protocol);
+        return Begin::Verdict(purge::purge(r, &t).await);
+    }
     if r.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
@@ -132,12 +138,14 @@ fn ticket(
         }
     };
     let main = key::hash(&key);
+    let since = cache.keys.marks.now(&main);
     Box::new(Ticket {
         cache,
         conf: conf.clone(),
         key,
         main,
         hash: main,
+        since,
         cacheable: true,
         hold: r.adopted_hold(),
         stale: None,
@@ -204,7 +212,10 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             }
             Visit::Error(status) => return Found::Error(status),
             Visit::There(version) => (Some(version), false),
-            Visit::Absent { maybe: true, scarce } => (Some(0), scarce),
+            Visit::Absent { maybe: true, scarce } => {
+                cache.marks_are_known().await;
+                (Some(0), scarce)
+            }
             Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
             Visit::Absent { maybe: false, scarce: false } => (None, false),
         };
@@ -465,5 +476,7 @@ fn joinable(r: &Request, t: &Ticket) -> Option<Rc<fill::Fill>> {
 
 fn fits_fill(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {
     let header = fill.header();
-    header.key == t.key && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
+    !fill.is_purged(&t.cache)
+        && header.key == t.key
+        && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
 }

@@ -5,8 +5,12 @@
 use std::rc::Rc;
 
 use base::time::now_ms;
+use event::Gate;
+use proto::cache_index::Record;
 
 use super::faults::Cause;
+use super::keeper;
+use super::key::Hash;
 use super::keys::Evicted;
 use super::store;
 use super::zone::Cache;
@@ -14,12 +18,15 @@ use super::zone::Cache;
 /// How long the manager rests when nothing is due, milliseconds.
 const REST_MS: u64 = 10_000;
 
-/// Looks after a cache for ever.
-pub(crate) async fn manage(cache: Rc<Cache>) {
-    loop {
-        let rest = turn(&cache).await;
-        event::sleep(rest.max(1)).await;
-    }
+/// Looks after a cache, its index among it, until `leave`.
+pub(crate) async fn manage(cache: Rc<Cache>, leave: Gate) {
+    let turns = async {
+        loop {
+            let rest = turn(&cache).await;
+            event::sleep(rest.max(1)).await;
+        }
+    };
+    let _ = event::race(keeper::keep(cache.clone(), leave), turns).await;
 }
 
 /// One turn: as many files and as much time as the configuration gives it. Gives the pause until
@@ -90,6 +97,15 @@ async fn is_above_limits(cache: &Rc<Cache>) -> bool {
 
 async fn delete(cache: &Rc<Cache>, evicted: Vec<Evicted>) {
     let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
+    for hash in &files {
+        // Without the word it is found out when the file is.
+        cache.keys.tell_index(&Record::Gone(*hash));
+    }
+    delete_files(cache, files).await;
+}
+
+/// Deletes files, in a thread.
+pub(super) async fn delete_files(cache: &Rc<Cache>, files: Vec<Hash>) {
     if files.is_empty() {
         return;
     }

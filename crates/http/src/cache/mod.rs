@@ -32,6 +32,10 @@
 //! | `streams`, `follow` | a response that another worker fetches, read as it comes into its file |
 //! | `waiters` | requests that wait for another's fill, in this worker and others |
 //! | `faults` | what goes wrong, counted, and told once a minute |
+//! | `purge`, `marks` | what is not to be served any more, by key, prefix and tag |
+//! | `tags` | the tags of a response |
+//! | `index`, `keeper` | the index of keys and tags on the disk: its files, and who keeps it |
+//! | `unknown` | files whose keys the index does not know |
 //! | `manager`, `loader` | the two processes that look after the folders |
 //!
 //! Nothing in here fails a request: a zone or a disk that is full, a file that cannot be read, a
@@ -43,19 +47,25 @@ mod faults;
 mod fill;
 mod follow;
 mod format;
+mod index;
+mod keeper;
 mod key;
 mod keys;
 
 mod loader;
 mod lookup;
 mod manager;
+mod marks;
+mod purge;
 
 pub(crate) mod rfc9111;
 mod rules;
 mod serve;
 mod store;
 mod streams;
+mod tags;
 mod ticket;
+mod unknown;
 mod waiters;
 mod zone;
 
@@ -80,6 +90,7 @@ pub(crate) use format::Header;
 pub(crate) use key::hash as hash_of;
 pub(crate) use keys::Hold;
 pub(crate) use lookup::{Begin, begin};
+pub(crate) use purge::can_be_found;
 pub(crate) use rules::Rules;
 pub(crate) use serve::{head_text, stored as serve_stored};
 pub(crate) use store::{ROOM, Stored, Temp, invalidate, renew};
@@ -93,6 +104,9 @@ pub(crate) fn start(main: &Rc<HttpMain>, slot: usize) -> io::Result<()> {
     }
     caches.iter().for_each(|cache| cache.use_slot(slot));
     let Some(bell) = main.bells.hear(slot)? else { return Ok(()) };
+    for cache in &caches {
+        cache.hears();
+    }
     let bell = Fd::new(bell);
     event::spawn(async move {
         while bell.readable(Deadline::NEVER).await.is_ok() {
@@ -103,13 +117,34 @@ pub(crate) fn start(main: &Rc<HttpMain>, slot: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What a process beside the workers does for caches, all at the same time: for ever as the
-/// manager, until all files are known as the loader.
-pub(crate) async fn help(caches: Vec<Rc<Cache>>, helper: Helper) {
+/// The manager is rung for what is purged, and for news of what is kept. Where it is a part of the
+/// only process, that hears its bell already, and rings nobody else's.
+fn listen(caches: &[Rc<Cache>]) {
+    let heard = caches.iter().filter(|cache| cache.hears()).count() > 0;
+    let Some(first) = caches.first().filter(|_| !heard) else { return };
+    let Some(bell) = first.keys.hear() else { return };
+    // All caches have the same bells.
+    first.keys.listen(true);
+    let (bell, caches) = (Fd::new(bell), caches.to_vec());
+    event::spawn(async move {
+        while bell.readable(Deadline::NEVER).await.is_ok() {
+            os::fd::eventfd_take(bell.fd());
+            caches.iter().for_each(|cache| cache.rung());
+        }
+    });
+}
+
+/// What a process beside the workers does for caches, all at the same time: until it is to leave as
+/// the manager, until all files are known as the loader.
+pub(crate) async fn help(main: Rc<HttpMain>, helper: Helper) {
     let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    let caches = main.caches();
+    if helper == Helper::CacheManager {
+        listen(&caches);
+    }
     for cache in caches {
         all.push(match helper {
-            Helper::CacheManager => Box::pin(manager::manage(cache)),
+            Helper::CacheManager => Box::pin(manager::manage(cache, main.gate.clone())),
             Helper::CacheLoader => Box::pin(loader::load(cache)),
         });
     }

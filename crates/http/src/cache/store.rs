@@ -15,11 +15,16 @@ use bytes::Bytes;
 use event::Pool;
 use mem::{Chain, FileHandle};
 use os::file::FileMeta;
+use proto::cache_index::{Entry, Record};
 use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 
 use super::faults::Cause;
 use super::format::{Bad, Header};
 use super::key::{Hash, Layout};
+use super::keys::{Evicted, Purged};
+use super::marks::Since;
+use super::purge;
+use super::tags;
 use super::zone::Cache;
 use crate::core_conf::TempPath;
 use crate::files::{self, OpenFile};
@@ -188,6 +193,32 @@ impl Memory {
 /// Opens the file of a hash, of which the zone knows that version (0: it does not). `key` is what
 /// it must be of.
 pub(crate) async fn open(
+    r: &mut Request,
+    cache: &Rc<Cache>,
+    hash: &Hash,
+    version: u32,
+    key: &Bytes,
+) -> Opened {
+    let marks = cache.keys.marks.newest();
+    let opened = open_any(r, cache, hash, version, key).await;
+    let Opened::Found(stored) = &opened else { return opened };
+    if marks == cache.keys.marks.settled() && marks == cache.keys.marks.newest() {
+        return opened;
+    }
+    // What had no version got one only now, which says nothing about its age.
+    let header = &stored.header;
+    let tags = || tags::of_header(header);
+    if !cache.keys.marks.purged(version, header.date, &header.key, tags) {
+        return opened;
+    }
+    if cache.keys.purge(hash) == Purged::Out {
+        let one = Evicted { hash: *hash, file: true };
+        cache.discard(vec![one], r.pool().ok().flatten().as_ref());
+    }
+    Opened::Missing
+}
+
+async fn open_any(
     r: &mut Request,
     cache: &Rc<Cache>,
     hash: &Hash,
@@ -510,14 +541,13 @@ fn make_parent(path: &Path) -> Result<(), FileError> {
     made.map_err(|error| FileError::new("mkdir()", parent, error))
 }
 
-/// Deletes the file of a hash; that there is none is as well. For threads.
-pub(crate) fn delete(layout: &Layout, hash: &Hash) -> Result<(), FileError> {
+/// Deletes the file of a hash; that there is none is as well. Whether there was one. For threads.
+pub(crate) fn delete(layout: &Layout, hash: &Hash) -> Result<bool, FileError> {
     let path = layout.path(hash);
     match std::fs::remove_file(as_path(&path)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(FileError::new("unlink()", as_path(&path), e))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(FileError::new("unlink()", as_path(&path), e)),
     }
 }
 
@@ -573,22 +603,40 @@ fn copy_behind(
 }
 
 /// What is kept is found to be still good: its file gets a new header, and other workers are told
-/// that there is something new.
+/// that there is something new. `since`: what had been purged when that was asked.
 pub(crate) async fn renew(
     cache: &Cache,
     hash: Hash,
+    since: Since,
     stored: &Stored,
     header: Header,
     pool: Option<Pool>,
 ) {
     let path = cache.settings.layout.path(&hash);
     let (meta, body_start) = (*stored.meta(), stored.body_start());
+    let (tags, date) = (tags::of_header(&header), header.date);
     let task = move || rewrite_header(&path, &meta, header, body_start);
     match elsewhere(pool.as_ref(), task).await {
         Ok(Ok(None)) => {}
         Ok(Ok(Some(meta))) => {
             cache.keys.found(&hash, blocks(&meta, cache.block()));
             cache.memory.borrow_mut().forget(&hash);
+            if tags != tags::of_header(&stored.header) {
+                cache.tell_index(&Record::Put(Entry {
+                    hash,
+                    blocks: blocks(&meta, cache.block()),
+                    expire: u32::try_from(date).unwrap_or(0),
+                    date: u32::try_from(date).unwrap_or(0),
+                    uses: 1,
+                    is_variant: super::key::hash(&stored.header.key) != hash,
+                    key: &stored.header.key,
+                    tags: &tags,
+                }));
+            }
+            if purge::meanwhile(cache, since, &stored.header.key, &tags) {
+                // Its file may not be deleted yet, and looks young now.
+                invalidate(cache, vec![hash], pool).await;
+            }
         }
         Ok(Err(e)) => cache.tell(Cause::Write, format_args!("{e}")),
         Err(e) => cache.tell(Cause::Write, format_args!("{e}")),

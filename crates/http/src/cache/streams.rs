@@ -149,6 +149,13 @@ impl Streams {
         }
     }
 
+    /// Nobody is to find the response of a hash any more; who reads it goes on.
+    pub fn hide(&self, hash: &Hash) {
+        if let Some(found) = self.find(hash) {
+            self.words(found.id.slot)[OWNER].store(0, Ordering::SeqCst);
+        }
+    }
+
     /// Somebody waits for it.
     pub fn want(&self, id: Id) {
         self.words(id.slot)[WANTED].store(1, Ordering::SeqCst);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::conf::CacheConf;
 use super::key::{Hash, variant};
 use super::keys::Hold;
+use super::marks::Since;
 use super::rfc9111::Asked;
 use super::store::Stored;
 use super::zone::Cache;
@@ -75,6 +76,8 @@ pub(crate) struct Ticket {
     pub main: Hash,
     /// The hash of what was looked up last: the key's, or that of a variant of it.
     pub hash: Hash,
+    /// What had been purged when it was looked up.
+    pub since: Since,
     /// The response may be kept, as far as is known.
     pub cacheable: bool,
     /// The right to fetch it.

@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use base::log::{Level, os_error};
+use base::time::now_ms;
 use bytes::Bytes;
 use conf::{ConfError, Word};
-use event::Pool;
+use event::{Notify, Pool};
+use proto::cache_index::Record;
 
 use super::faults::{Cause, Faults};
 use super::fill::Fill;
@@ -46,6 +48,8 @@ pub(crate) struct Settings {
     /// `None`: as fast as may be.
     pub loader: Option<Pace>,
     pub manager: Pace,
+    /// How files of purged entries are deleted; `None`: as fast as may be.
+    pub purger: Option<Pace>,
 }
 
 /// See the module's documentation.
@@ -63,6 +67,12 @@ pub struct Cache {
     is_low: Cell<bool>,
     /// Size of a block of its file system; 0 before it was asked for.
     block: Cell<u64>,
+    /// Something was purged, or told to the index, or another process rang.
+    pub(crate) stirred: Notify,
+    /// When this process began.
+    started_ms: Cell<u64>,
+    /// This process hears its bell.
+    is_heard: Cell<bool>,
     /// Wakes this worker's waiters; given to whoever fetches.
     pub(crate) told: Rc<dyn Fn(&Hash)>,
 }
@@ -72,6 +82,9 @@ pub struct Cache {
 const SLACK: u64 = 32;
 const SLACK_MIN: u64 = 1 << 20;
 const SLACK_MAX: u64 = 64 << 20;
+
+/// How long after its start a process waits for the loader, milliseconds.
+const MARKS_MS: u64 = 2000;
 
 /// How many entries a worker takes out at once to make room.
 const EVICT_AT_ONCE: usize = 16;
@@ -101,6 +114,12 @@ pub struct Report {
     pub faults: u64,
     /// The same by what was wrong.
     pub faults_by: Vec<(&'static str, u64)>,
+    /// Entries that were purged.
+    pub purged: u64,
+    /// Entries that the index told of at the start.
+    pub indexed: u64,
+    /// Entries whose keys the index does not know yet.
+    pub unindexed: u64,
     /// Files that the loader has met.
     pub loaded: u64,
     /// All files are known.
@@ -128,6 +147,9 @@ impl Cache {
             expired: counted(Count::Expired),
             faults: counted(Count::Faults),
             faults_by: Cause::ALL.iter().map(|(c, name)| (*name, keys.faults(*c))).collect(),
+            purged: counted(Count::Purged),
+            indexed: keys.indexed(),
+            unindexed: keys.unknown(),
             loaded: keys.loaded(),
             is_loaded: keys.is_warm(),
         }
@@ -185,6 +207,9 @@ impl Cache {
             fills: RefCell::default(),
             is_low: Cell::new(false),
             block: Cell::new(0),
+            stirred: Notify::new(),
+            started_ms: Cell::new(0),
+            is_heard: Cell::new(false),
             told: Rc::new(move |hash| of_told.wake(hash)),
         })
     }
@@ -192,6 +217,7 @@ impl Cache {
     /// In a process that was forked, before it serves: its slot.
     pub(crate) fn use_slot(&self, slot: usize) {
         self.keys.use_slot(slot);
+        self.started_ms.set(now_ms());
         // Asked of the file system once, where nobody waits for it yet.
         self.block();
     }
@@ -205,6 +231,27 @@ impl Cache {
     pub(crate) fn rung(&self) {
         self.waiters.look(&self.keys);
         self.fills.borrow().values().for_each(|fill| fill.asked_for());
+        self.stirred.notify_all();
+    }
+
+    /// Whether this process hears its bell already; from now on it does.
+    pub(crate) fn hears(&self) -> bool {
+        self.is_heard.replace(true)
+    }
+
+    /// At a start, waits until it is known what was purged before, which the loader reads at first.
+    pub(crate) async fn marks_are_known(&self) {
+        let until = self.started_ms.get() + MARKS_MS;
+        while !self.keys.is_marked() && now_ms() < until {
+            event::sleep(2).await;
+        }
+    }
+
+    /// Tells whoever keeps the index. False where there is no room for it.
+    pub(crate) fn tell_index(&self, record: &Record<'_>) -> bool {
+        let told = self.keys.tell_index(record);
+        self.stirred.notify_all();
+        told
     }
 
     /// Counts a request by what came of it.
@@ -255,6 +302,10 @@ impl Cache {
         let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
         if files.is_empty() {
             return;
+        }
+        for hash in &files {
+            // Without the word it is found out when the file is.
+            self.tell_index(&Record::Gone(*hash));
         }
         let layout = self.settings.layout.clone();
         let task = move || {

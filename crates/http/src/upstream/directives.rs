@@ -242,6 +242,8 @@ macro_rules! upstream_directives {
                "Values of which one, if it is not empty or 0, asks the server anyway."),
             d!(@cache $prefix, $conf, "_no_cache", Args::ONE_MORE, "", set_no_cache,
                "Values of which one, if it is not empty or 0, keeps the response from being kept."),
+            d!(@cache $prefix, $conf, "_cache_purge", Args::ONE_MORE, "", set_purge,
+               "Values of which one, if it is not empty or 0, makes the request one that purges."),
             d!(@kept $prefix, $conf, "_cache_lock", Args::FLAG, "off", lock = set_flag,
                "Whether one request at a time fetches what is not there, and others wait for it."),
             d!(@kept $prefix, $conf, "_cache_lock_timeout", Args::T1, "5s",

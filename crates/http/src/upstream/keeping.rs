@@ -110,7 +110,8 @@ impl Keeping {
             rfc9111: reply.is_some(),
             room: if reply.is_some() { cache::ROOM } else { 0 },
         };
-        let pool = r.pool().ok().filter(|_| header.fits())?;
+        let fits = header.fits() && cache::can_be_found(&header);
+        let pool = r.pool().ok().filter(|_| fits)?;
         let temp = match ticket.cache.uses_temp_path() {
             true => Temp::Folder(conf.temp_path.clone()),
             false => Temp::Beside,
@@ -119,6 +120,7 @@ impl Keeping {
             cache: ticket.cache.clone(),
             hash: ticket.hash,
             header,
+            since: ticket.since,
             hold: ticket.hold.take(),
             temp,
             pool,
@@ -220,7 +222,7 @@ pub(super) async fn revalidated(
         ..stored.header.clone()
     };
     if let Ok(pool) = r.pool() {
-        cache::renew(&ticket.cache, ticket.hash, &stored, header, pool).await;
+        cache::renew(&ticket.cache, ticket.hash, ticket.since, &stored, header, pool).await;
     }
     verdict
 }
@@ -248,7 +250,7 @@ async fn revalidated_by_rfc(
     let Some((ticket, _, verdict)) = served else { return Verdict::Status(500) };
     let (Some((old, header, keeps)), Ok(pool)) = (renewed, r.pool()) else { return verdict };
     match keeps {
-        true => cache::renew(&ticket.cache, ticket.hash, &old, header, pool).await,
+        true => cache::renew(&ticket.cache, ticket.hash, ticket.since, &old, header, pool).await,
         false => cache::invalidate(&ticket.cache, vec![ticket.hash], pool).await,
     }
     verdict
@@ -308,10 +310,10 @@ fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead
         true => freshened(t, kept, head, &text, delay).filter(|(_, keeps)| *keeps),
         false => None,
     };
-    let (cache, hash, kept) = (t.cache.clone(), t.hash, kept.clone());
+    let (cache, hash, since, kept) = (t.cache.clone(), t.hash, t.since, kept.clone());
     event::spawn(async move {
         match new {
-            Some((new, _)) => cache::renew(&cache, hash, &kept, new.header, pool).await,
+            Some((new, _)) => cache::renew(&cache, hash, since, &kept, new.header, pool).await,
             None => cache::invalidate(&cache, vec![hash], pool).await,
         }
     });

@@ -1,7 +1,7 @@
 //! What is wrong with a zone's keys, or is not to be used any more.
 
 use super::super::faults::Cause;
-use super::{Count, Hash, Keys, Node, THERE};
+use super::{Count, Hash, Keys, Node};
 
 /// Where the counters of faults begin, one for each cause.
 const FAULTS: usize = 16;
@@ -12,9 +12,7 @@ impl Keys {
         let mut t = self.lock();
         let Some(entry) = t.find(self.table.key(hash)) else { return };
         let Some(node) = t.value(entry) else { return };
-        self.resize(node.blocks, 0);
-        let flags = node.flags & !THERE;
-        t.set(entry, Node { blocks: 0, version: 0, error: 0, flags, ..node });
+        self.change(&mut t, entry, &node, Node { error: 0, ..node.without_file() });
     }
 
     /// A number that no other variants of any key have.

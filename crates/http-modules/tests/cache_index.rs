@@ -1,0 +1,381 @@
+//! The index of a cache: warm restarts, and purges by key, prefix and tag.
+
+#![allow(clippy::unwrap_used)]
+
+mod origin;
+
+use std::time::Duration;
+
+use origin::{Answer, Asked, Origin};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
+
+/// Two workers, and two caches in front of an origin.
+fn site(driver: Driver, origin: &Origin, path: &str, main: &str) -> Site {
+    Site::new(built_binary(), driver).config(&text(origin, path, main, "1m"))
+}
+
+fn text(origin: &Origin, path: &str, main: &str, size: &str) -> String {
+    format!(
+        "{main} error_log logs/error.log info; events {{}}
+         http {{
+         proxy_cache_path cache levels=1:2 keys_zone=one:{size} inactive=10m {path};
+         proxy_cache_path second keys_zone=two:1m inactive=10m use_temp_path=off;
+         map $request_method $purges {{ PURGE 1; default 0; }}
+         proxy_cache_key $uri;
+         proxy_cache_purge $purges;
+         add_header X-Cache $upstream_cache_status;
+         server {{ listen 127.0.0.1:%PORT0%;
+             location / {{ proxy_pass http://127.0.0.1:{0}; proxy_cache one; }}
+             location /two/ {{ proxy_pass http://127.0.0.1:{0}; proxy_cache two; }}
+             location = /status {{ stub_status json; }} }} }}",
+        origin.port
+    )
+}
+
+const TWO: &str = "worker_processes 2;";
+
+/// Tags are the letters of the last part of the path.
+fn answer(asked: &Asked) -> Answer {
+    let mut answer = Answer::of(format!("{} {}", asked.target, asked.count));
+    let tags: Vec<String> =
+        asked.target.rsplit('/').next().unwrap_or("").chars().map(String::from).collect();
+    if let Some(accept) = asked.field("Accept-Language") {
+        answer.fields += "Vary: Accept-Language\r\n";
+        answer.body = format!("{accept} {}", asked.count).into();
+    }
+    answer.fields += &format!("Cache-Tag: {}\r\n", tags.join(", "));
+    answer
+}
+
+fn ask(weir: &Weir, path: &str) -> (String, String) {
+    let response = weir.get(path);
+    (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
+}
+
+fn pair(status: &str, body: &str) -> (String, String) {
+    (status.to_owned(), body.to_owned())
+}
+
+/// Asks until the other worker knows, too, that there is a response, which has to be this one.
+fn is_kept(weir: &Weir, path: &str, fields: &str, body: &str) {
+    wait_for(path, || {
+        let response = weir.request("GET", path, fields);
+        assert_eq!(response.text(), body, "{path}");
+        (response.header("X-Cache") == Some("HIT")).then_some(())
+    });
+}
+
+fn purge(weir: &Weir, path: &str, fields: &str) -> String {
+    let response = weir.request("PURGE", path, fields);
+    assert_eq!(response.status, 200, "{path}");
+    assert_eq!(response.header("Content-Type"), Some("application/json"));
+    response.text()
+}
+
+fn purged(n: usize) -> String {
+    format!("{{\"purged\":{n},\"complete\":true}}\n")
+}
+
+/// Files of responses.
+fn kept(weir: &Weir, folder: &str) -> Vec<String> {
+    let mut files = weir.files_below(folder);
+    files.retain(|f| f.rsplit('/').next().is_some_and(|name| name.len() == 32));
+    files
+}
+
+/// Files of the index.
+fn index(weir: &Weir) -> Vec<String> {
+    let mut files = weir.files_below("cache/weir.index");
+    files.retain(|f| std::fs::metadata(f).is_ok_and(|m| m.len() > 32));
+    files
+}
+
+/// Asks for so many paths until they are kept, and waits until the index knows them.
+fn fill(weir: &Weir, n: usize) {
+    (0..n).for_each(|i| drop(ask(weir, &format!("/{i}"))));
+    wait_for("the files", || (kept(weir, "cache").len() == n).then_some(()));
+    wait_for("the journal", || (!index(weir).is_empty()).then_some(()));
+}
+
+fn all_hit(weir: &Weir, n: usize) {
+    for i in 0..n {
+        assert_eq!(ask(weir, &format!("/{i}")), pair("HIT", &format!("/{i} 1")));
+    }
+}
+
+/// What kill -9 of all processes leaves, started again.
+fn kill_and_start(weir: &mut Weir) {
+    let mut all = weir.children_of(weir.pid());
+    all.insert(0, weir.pid());
+    all.into_iter().for_each(|pid| weir.signal_to(pid, "KILL"));
+    weir.restart();
+}
+
+/// The loader of this start has seen all files.
+fn wait_for_loader(weir: &Weir) {
+    wait_for("the loader", || weir.get("/status").text().contains("\"loaded\":true").then_some(()));
+}
+
+#[test]
+fn warm_after_a_restart() {
+    each_driver(|driver| {
+        let origin = Origin::start(answer);
+        let mut weir = site(driver, &origin, "", TWO).start();
+        fill(&weir, 30);
+        weir.restart();
+        all_hit(&weir, 30);
+        weir.wait_for_log("error.log", "30 entries of the index");
+        wait_for_loader(&weir);
+        all_hit(&weir, 30);
+        let status = weir.get("/status").text();
+        assert!(status.contains("\"indexed\":30,\"unindexed\":0"), "{status}");
+        // What went behind the server's back is noticed, and what is there stays.
+        std::fs::remove_file(&kept(&weir, "cache")[0]).unwrap();
+        weir.restart();
+        weir.wait_for_log("error.log", "1 files in");
+        let hits = (0..30).filter(|i| ask(&weir, &format!("/{i}")).0 == "HIT").count();
+        assert_eq!(hits, 29);
+    });
+}
+
+#[test]
+fn killed_in_the_midst() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", TWO).allow("signal 9").start();
+    for round in 0..4 {
+        let paths: Vec<String> = (0..40).map(|i| format!("/{round}-{i}")).collect();
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                for path in &paths {
+                    // Killed under its client, or not up.
+                    let _ = std::panic::catch_unwind(|| weir.get(path));
+                }
+            });
+            std::thread::sleep(Duration::from_millis(10 * round));
+            let children = weir.children_of(weir.pid());
+            for pid in std::iter::once(weir.pid()).chain(children) {
+                weir.signal_to(pid, "KILL");
+            }
+            asking.join().unwrap();
+        });
+        weir.restart();
+        for path in &paths {
+            let (status, body) = ask(&weir, path);
+            let count = origin.count(path);
+            assert!((1..=count).any(|n| body == format!("{path} {n}")), "{path}: {body}");
+            assert!(status == "HIT" || body == format!("{path} {count}"), "{status} {body}");
+            wait_for("the file", || (ask(&weir, path).0 == "HIT").then_some(()));
+        }
+        // What the index says is what there is.
+        assert_eq!(kept(&weir, "cache").len(), 40 * (round as usize + 1));
+        wait_for("the index", || {
+            let status = weir.get("/status").text();
+            let entries = format!("\"entries\":{},", 40 * (round + 1));
+            (status.contains(&entries) && status.contains("\"unindexed\":0")).then_some(())
+        });
+    }
+    assert_eq!(purge(&weir, "/*", ""), purged(160));
+}
+
+#[test]
+fn a_damaged_index_is_not_believed() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", "").start();
+    fill(&weir, 30);
+    // A byte in the middle, the end cut off, another version, not ours, and none at all.
+    let damages: [fn(&mut Vec<u8>); 5] = [
+        |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        },
+        |bytes| bytes.truncate(bytes.len() - 5),
+        |bytes| bytes[8] = 9,
+        |bytes| *bytes = vec![b'x'; 5000],
+        Vec::clear,
+    ];
+    for (round, damage) in damages.into_iter().enumerate() {
+        weir.signal("TERM");
+        weir.wait_for_end();
+        let files = index(&weir);
+        assert!(!files.is_empty(), "{round}");
+        for file in files {
+            let mut bytes = std::fs::read(&file).unwrap();
+            damage(&mut bytes);
+            std::fs::write(&file, bytes).unwrap();
+        }
+        weir.write("logs/error.log", "");
+        weir.restart();
+        all_hit(&weir, 30);
+        weir.wait_for_log("error.log", if round == 2 { "is of version 9" } else { "damaged" });
+        wait_for_loader(&weir);
+        wait_for("the keys", || {
+            weir.get("/status").text().contains("\"unindexed\":0").then_some(())
+        });
+        all_hit(&weir, 30);
+    }
+    assert_eq!(purge(&weir, "/1*", ""), purged(11));
+    assert_eq!(ask(&weir, "/1"), pair("MISS", "/1 2"));
+    assert_eq!(ask(&weir, "/2"), pair("HIT", "/2 1"));
+}
+
+#[test]
+fn warm_after_a_reload_with_another_size() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", TWO).start();
+    fill(&weir, 30);
+    for size in ["2m", "512k", "512k"] {
+        weir.set_config(&text(&origin, "", TWO, size));
+        weir.reload();
+        wait_for_loader(&weir);
+        all_hit(&weir, 30);
+    }
+    // The processes of the first configuration are gone, and what is kept now is known.
+    wait_for("the old processes", || {
+        (weir.log("error.log").matches(": exiting\n").count() >= 9).then_some(())
+    });
+    ask(&weir, "/more/x");
+    assert_eq!(purge(&weir, "/more/*", ""), purged(1));
+    assert_eq!(purge(&weir, "/*", ""), purged(30));
+}
+
+#[test]
+fn purged_by_key_prefix_and_tag() {
+    each_driver(|driver| {
+        let origin = Origin::start(answer);
+        let weir = site(driver, &origin, "memory=1m", TWO).start();
+        wait_for_loader(&weir);
+        let paths = ["/a/rg", "/a/rb", "/b/gb", "/b/x", "/two/rg", "/two/x"];
+        // Both workers have them in memory.
+        let stays = |path: &str, n: usize| {
+            for _ in 0..8 {
+                assert_eq!(ask(&weir, path), pair("HIT", &format!("{path} {n}")), "{path}");
+            }
+        };
+        let gone = |path: &str, n: usize| {
+            assert_eq!(ask(&weir, path), pair("MISS", &format!("{path} {n}")), "{path}");
+            is_kept(&weir, path, "", &format!("{path} {n}"));
+            stays(path, n);
+        };
+        paths.iter().for_each(|path| gone(path, 1));
+        assert_eq!(purge(&weir, "/none", ""), purged(0));
+        assert_eq!(purge(&weir, "/b/x", ""), purged(1));
+        assert_eq!(kept(&weir, "cache").len(), 3);
+        gone("/b/x", 2);
+        assert_eq!(purge(&weir, "/a/*", ""), purged(2));
+        gone("/a/rg", 2);
+        gone("/a/rb", 2);
+        stays("/b/gb", 1);
+        // By tag, in the cache of that place alone.
+        assert_eq!(purge(&weir, "/", "Cache-Tag: b, x\r\n"), purged(3));
+        gone("/a/rb", 3);
+        gone("/b/gb", 2);
+        gone("/b/x", 3);
+        stays("/a/rg", 2);
+        stays("/two/x", 1);
+        assert_eq!(purge(&weir, "/two/", "Surrogate-Key: r nobody\r\n"), purged(1));
+        gone("/two/rg", 2);
+        stays("/a/rg", 2);
+        assert_eq!(purge(&weir, "/two/*", ""), purged(2));
+        // Nobody else may: it is passed on as any request is.
+        let status = weir.request("GET", "/a/rg", "").header("X-Cache").map(str::to_owned);
+        assert_eq!(status.as_deref(), Some("HIT"));
+        wait_for("the files to go", || kept(&weir, "second").is_empty().then_some(()));
+        let status = weir.get("/status").text();
+        assert!(status.contains("\"purged\":6,") && status.contains("\"purged\":3,"), "{status}");
+    });
+}
+
+#[test]
+fn variants_go_with_their_key() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", TWO).start();
+    let ask = |weir: &Weir, language: &str| {
+        let response = weir.request("GET", "/v", &format!("Accept-Language: {language}\r\n"));
+        (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
+    };
+    let is_kept = |weir: &Weir, language: &str, n: usize| {
+        let fields = format!("Accept-Language: {language}\r\n");
+        is_kept(weir, "/v", &fields, &format!("{language} {n}"));
+    };
+    for (language, n) in [("de", 1), ("fr", 2), ("it", 3)] {
+        assert_eq!(ask(&weir, language), pair("MISS", &format!("{language} {n}")));
+        is_kept(&weir, language, n);
+    }
+    wait_for("the files", || (kept(&weir, "cache").len() == 3).then_some(()));
+    assert_eq!(purge(&weir, "/v", ""), purged(3));
+    for (language, n) in [("it", 4), ("de", 5), ("fr", 6)] {
+        assert_eq!(ask(&weir, language), pair("MISS", &format!("{language} {n}")));
+        is_kept(&weir, language, n);
+    }
+    weir.restart();
+    assert!(purge(&weir, "/v", "").starts_with("{\"purged\":3,"));
+    assert_eq!(ask(&weir, "fr"), pair("MISS", "fr 7"));
+}
+
+#[test]
+fn what_is_being_fetched_is_not_kept() {
+    let origin = Origin::start(|asked| {
+        let mut answer = answer(asked);
+        if asked.count == 1 {
+            answer.body = vec![b'x'; 200_000];
+            (answer.pieces, answer.pause) = (10, Duration::from_millis(100));
+        }
+        answer
+    });
+    let weir = site(Driver::usual(), &origin, "", TWO).start();
+    wait_for_loader(&weir);
+    let purges =
+        [("/a/x", "/a/x", ""), ("/b/y", "/b/*", ""), ("/c/z", "/", "Surrogate-Key: z\r\n")];
+    for (path, by, fields) in purges {
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| weir.get(path));
+            wait_for("the fetch", || (origin.count(path) == 1).then_some(()));
+            std::thread::sleep(Duration::from_millis(150));
+            assert_eq!(purge(&weir, by, fields), purged(0), "{path}");
+            // Nobody gets it who asks now, and it does not take the new one's place.
+            assert_eq!(ask(&weir, path).1, format!("{path} 2"));
+            assert_eq!(first.join().unwrap().body.len(), 200_000);
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(ask(&weir, path).1.len(), path.len() + 2, "{path}");
+    }
+}
+
+#[test]
+fn a_purge_outlives_the_server() {
+    let origin = Origin::start(answer);
+    let slow = "purger=on purger_files=1 purger_sleep=20s";
+    let mut weir = site(Driver::usual(), &origin, slow, "").allow("signal 9").start();
+    fill(&weir, 10);
+    wait_for_loader(&weir);
+    assert_eq!(purge(&weir, "/*", ""), purged(10));
+    assert!(kept(&weir, "cache").len() >= 8, "the purger deletes them in its own time");
+    kill_and_start(&mut weir);
+    // The files are there, and nobody gets them.
+    for i in 0..10 {
+        let body = format!("/{i} 2");
+        assert_eq!(ask(&weir, &format!("/{i}")).1, body);
+    }
+    assert!(weir.log("error.log").contains("entries of the index"));
+}
+
+#[test]
+fn purged_before_anybody_knows_the_keys() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "loader_files=1 loader_sleep=50ms", "").start();
+    fill(&weir, 30);
+    weir.signal("TERM");
+    weir.wait_for_end();
+    std::fs::remove_dir_all(weir.prefix().join("cache/weir.index")).unwrap();
+    // Marks tell seconds where they meet files of a start before.
+    std::thread::sleep(Duration::from_millis(1100));
+    weir.restart();
+    let said = purge(&weir, "/1*", "");
+    assert!(said.contains("\"complete\":false"), "{said}");
+    assert_eq!(ask(&weir, "/17"), pair("MISS", "/17 2"));
+    assert_eq!(ask(&weir, "/2"), pair("HIT", "/2 1"));
+    wait_for_loader(&weir);
+    wait_for("the others to go", || (kept(&weir, "cache").len() == 20).then_some(()));
+    assert_eq!(ask(&weir, "/19"), pair("MISS", "/19 2"));
+    assert_eq!(ask(&weir, "/29"), pair("HIT", "/29 1"));
+}

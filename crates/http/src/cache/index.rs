@@ -1,0 +1,519 @@
+//! The files of the index: which there are, and how they are read and written. For threads.
+//!
+//! They lie in a folder of their own in the cache's: `index`, all that was known when it was
+//! written, and journals with what came since. A process that keeps the index has its journal
+//! locked, so that others of a server that takes over leave it alone.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use proto::cache_index::{
+    BadFile, Entry, FILE_HEADER, FileHeader, Kind, Of, Purge, Record, Step, read,
+};
+
+use super::key::Hash;
+use super::keys::{Known, Meta};
+
+/// The folder's name.
+pub(crate) const FOLDER: &str = "weir.index";
+const INDEX: &str = "index";
+const NEW: &str = "index.new";
+const JOURNAL: &str = "journal.";
+
+/// How much of a file is read at once.
+const PIECE: usize = 256 << 10;
+
+/// A purge that owns its text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Marked {
+    pub id: u64,
+    pub time: u32,
+    pub of: Of,
+    pub text: Vec<u8>,
+}
+
+impl Marked {
+    /// As it stands in files.
+    pub fn purge(&self) -> Purge<'_> {
+        Purge { id: self.id, time: self.time, of: self.of, text: &self.text }
+    }
+}
+
+/// A file that is there.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub path: PathBuf,
+    pub header: Result<FileHeader, BadFile>,
+}
+
+impl Listed {
+    /// Whether a process keeps it.
+    pub fn is_kept(&self) -> bool {
+        os::file::open(&self.path).is_ok_and(|fd| os::file::try_lock(fd).is_err())
+    }
+
+    fn order(&self) -> (bool, u64) {
+        let header = self.header.as_ref().ok();
+        (header.is_none_or(|h| h.kind == Kind::Journal), header.map_or(0, |h| h.order))
+    }
+}
+
+/// The files of the index in a cache's folder, in the order in which they count: the index first.
+pub(crate) fn list(folder: &Path) -> io::Result<Vec<Listed>> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(folder.join(FOLDER)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name != INDEX && !name.starts_with(JOURNAL) {
+            continue;
+        }
+        let path = entry.path();
+        let header = match Source::open(&path) {
+            Ok(source) => source.header,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        found.push(Listed { path, header });
+    }
+    found.sort_by_key(Listed::order);
+    Ok(found)
+}
+
+/// A file that is being read.
+pub(crate) struct Source {
+    fd: OwnedFd,
+    /// What its beginning says.
+    pub header: Result<FileHeader, BadFile>,
+    pos: u64,
+    buf: Vec<u8>,
+    ended: bool,
+    /// Bytes that were no records.
+    pub bad: u64,
+}
+
+impl Source {
+    /// Opens a file.
+    pub fn open(path: &Path) -> io::Result<Source> {
+        let fd = os::file::open(path)?;
+        let mut start = [0; FILE_HEADER];
+        let mut len = 0;
+        while len < FILE_HEADER {
+            match os::file::read_at(&fd, &mut start[len..], len as u64) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let header = FileHeader::decode(&start[..len]);
+        let (pos, ended) = (FILE_HEADER as u64, header.is_err());
+        Ok(Source { fd, header, pos, buf: Vec::new(), ended, bad: 0 })
+    }
+
+    /// Reads another piece; `each` gets the records in it, decoded and as they stand. False at the
+    /// end.
+    pub fn piece(&mut self, mut each: impl FnMut(&Record<'_>, &[u8])) -> io::Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let had = self.buf.len();
+        self.buf.resize(had + PIECE, 0);
+        let n = loop {
+            match os::file::read_at(&self.fd, &mut self.buf[had..], self.pos) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                n => break n?,
+            }
+        };
+        self.buf.truncate(had + n);
+        self.pos += n as u64;
+        self.ended = n == 0;
+        let mut at = 0;
+        loop {
+            match read(&self.buf[at..], self.ended) {
+                Step::Record(record, len) => {
+                    each(&record, &self.buf[at..at + len]);
+                    at += len;
+                }
+                Step::Bad(len) => {
+                    self.bad += len as u64;
+                    at += len;
+                }
+                Step::More => break,
+            }
+        }
+        self.buf.drain(..at);
+        if self.ended {
+            self.bad += self.buf.len() as u64;
+        }
+        Ok(!self.ended)
+    }
+
+    /// Reads all that is left.
+    pub fn rest(&mut self, mut each: impl FnMut(&Record<'_>, &[u8])) -> io::Result<()> {
+        while self.piece(&mut each)? {}
+        Ok(())
+    }
+}
+
+/// What the files of the index say at a start.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    /// Entries, the oldest first.
+    pub known: Vec<Known>,
+    /// Purges that are not done.
+    pub marks: Vec<Marked>,
+    /// There are variants of keys beside their first.
+    pub has_variants: bool,
+    /// Which index it was: [`FileHeader::order`]; 0 is none, or one that is damaged.
+    pub order: u64,
+    /// What is wrong with it, for the log.
+    pub complaints: Vec<String>,
+    /// What the journals say of a hash: that is newer than the index.
+    newer: HashMap<Hash, Option<Known>>,
+    index: Option<Source>,
+}
+
+fn known(e: &Entry<'_>) -> Known {
+    Known { hash: e.hash, blocks: e.blocks, expire: e.expire, uses: e.uses }
+}
+
+fn add_mark(marks: &mut Vec<Marked>, p: &Purge<'_>) {
+    if marks.iter().all(|m| m.id != p.id) {
+        marks.push(Marked { id: p.id, time: p.time, of: p.of, text: p.text.to_vec() });
+    }
+}
+
+impl Loaded {
+    /// Reads the journals, in which purges stand, too.
+    pub fn begin(folder: &Path) -> io::Result<Loaded> {
+        let mut l = Loaded::default();
+        let mut cleared = HashSet::new();
+        for file in list(folder)? {
+            let shown = file.path.display().to_string();
+            let header = match file.header {
+                Ok(header) => header,
+                // Begun, and nothing more.
+                Err(BadFile::Damaged) if file.is_kept() => continue,
+                Err(BadFile::Version(version)) => {
+                    l.complaints.push(format!("\"{shown}\" is of version {version}, not read"));
+                    continue;
+                }
+                Err(BadFile::Foreign | BadFile::Damaged) => {
+                    l.complaints.push(format!("\"{shown}\" is damaged, not read"));
+                    continue;
+                }
+            };
+            let mut source = Source::open(&file.path)?;
+            let Loaded { newer, marks, has_variants, .. } = &mut l;
+            let each = |record: &Record<'_>, _: &[u8]| match record {
+                Record::Put(e) => {
+                    *has_variants |= e.is_variant;
+                    newer.insert(e.hash, Some(known(e)));
+                }
+                Record::Gone(hash) => {
+                    newer.insert(*hash, None);
+                }
+                Record::Mark(p) => add_mark(marks, p),
+                Record::Cleared(id) => {
+                    cleared.insert(*id);
+                }
+                Record::End(_) => {}
+            };
+            if header.kind == Kind::Index {
+                l.index = Some(source);
+                l.order = header.order;
+                continue;
+            }
+            source.rest(each)?;
+            if source.bad > 0 {
+                let bad = source.bad;
+                l.complaints.push(format!("{bad} bytes of \"{shown}\" are damaged, passed over"));
+            }
+        }
+        l.marks.retain(|mark| !cleared.contains(&mark.id));
+        Ok(l)
+    }
+
+    /// Reads the index, and puts all entries in order. No more than `most`: the youngest.
+    pub fn finish(mut self, most: usize) -> io::Result<Loaded> {
+        let mut known_now = Vec::new();
+        if let Some(mut source) = self.index.take() {
+            let (mut count, mut says) = (0, None);
+            let (newer, has_variants) = (&self.newer, &mut self.has_variants);
+            source.rest(|record, _| match record {
+                Record::Put(e) => {
+                    count += 1;
+                    *has_variants |= e.is_variant;
+                    if newer.is_empty() || !newer.contains_key(&e.hash) {
+                        known_now.push(known(e));
+                    }
+                }
+                Record::End(n) => says = Some(*n),
+                _ => {}
+            })?;
+            if says != Some(count) || source.bad > 0 {
+                let m = format!("the index is damaged, {count} entries of it are used");
+                self.complaints.push(m);
+                self.order = 0;
+            }
+        }
+        known_now.extend(std::mem::take(&mut self.newer).into_values().flatten());
+        known_now.sort_unstable_by_key(|one| one.expire);
+        let surplus = known_now.len().saturating_sub(most);
+        known_now.drain(..surplus);
+        self.known = known_now;
+        Ok(self)
+    }
+}
+
+/// A journal that is being written.
+pub(crate) struct Journal {
+    fd: OwnedFd,
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+impl Journal {
+    /// Begins a journal.
+    pub fn create(folder: &Path, order: u64, part: u32) -> io::Result<Journal> {
+        let folder = folder.join(FOLDER);
+        let path = folder.join(format!("{JOURNAL}{order:016x}.{part:08x}"));
+        let fd = match os::file::create_new(&path, 0o600) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+                os::file::create_new(&path, 0o600)?
+            }
+            made => made?,
+        };
+        os::file::try_lock(&fd)?;
+        let mut journal = Journal { fd, path, bytes: 0 };
+        let header = FileHeader { kind: Kind::Journal, order, part };
+        journal.append(&header.encode(), false)?;
+        Ok(journal)
+    }
+
+    /// Appends records; `sure`: they are on the disk then. What was written of them where that
+    /// fails is written over.
+    pub fn append(&mut self, bytes: &[u8], sure: bool) -> io::Result<()> {
+        write_all(&self.fd, bytes, self.bytes)?;
+        self.bytes += bytes.len() as u64;
+        if sure {
+            os::file::sync_data(&self.fd)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match os::file::write_at(fd, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                at += n as u64;
+                bytes = &bytes[n..];
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Entries of a piece of a file, as they stand there.
+#[derive(Default)]
+pub(crate) struct Batch {
+    raw: Vec<u8>,
+    pub hashes: Vec<Hash>,
+    ends: Vec<usize>,
+}
+
+impl Batch {
+    fn push(&mut self, hash: Hash, raw: &[u8]) {
+        self.raw.extend_from_slice(raw);
+        self.hashes.push(hash);
+        self.ends.push(self.raw.len());
+    }
+}
+
+/// A new index in the making, of what older files say and the zone still has.
+pub(crate) struct Merge {
+    folder: PathBuf,
+    /// What the journals say last of each hash.
+    newest: HashMap<Hash, Vec<u8>>,
+    /// The old index.
+    index: Option<Source>,
+    /// Files that the new index takes the place of.
+    old: Vec<PathBuf>,
+    fd: OwnedFd,
+    header: FileHeader,
+    at: u64,
+    count: u64,
+    ended: bool,
+}
+
+impl Merge {
+    /// Begins. `except` is the journal that goes on. Journals that other processes keep stay; they
+    /// are not read.
+    pub fn begin(folder: &Path, header: FileHeader, except: &Path) -> io::Result<Merge> {
+        let (mut newest, mut index, mut old) = (HashMap::new(), None, Vec::new());
+        for file in list(folder)? {
+            let is_journal = file.header.is_ok_and(|h| h.kind == Kind::Journal);
+            if file.path == except || is_journal && file.is_kept() {
+                continue;
+            }
+            let mut source = Source::open(&file.path)?;
+            match is_journal {
+                true => source.rest(|record, raw| {
+                    if let Record::Put(e) = record {
+                        newest.insert(e.hash, raw.to_vec());
+                    }
+                })?,
+                false if file.header.is_ok() => index = Some(source),
+                false => {}
+            }
+            // The index itself is replaced; one that cannot be read is as good as none.
+            if file.path.file_name().is_some_and(|name| name != INDEX) {
+                old.push(file.path);
+            }
+        }
+        let path = folder.join(FOLDER).join(NEW);
+        let _ = fs::remove_file(&path);
+        let fd = os::file::create_new(&path, 0o600)?;
+        let folder = folder.to_owned();
+        let (at, count, ended) = (0, 0, false);
+        let mut merge = Merge { folder, newest, index, old, fd, header, at, count, ended };
+        merge.write(&header.encode())?;
+        Ok(merge)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        write_all(&self.fd, bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Reads on. The zone is asked for the metas of what it gives; `None` is the end.
+    pub fn next(&mut self) -> io::Result<Option<Batch>> {
+        let mut batch = Batch::default();
+        if let Some(index) = &mut self.index {
+            let newest = &self.newest;
+            let more = index.piece(|record, raw| {
+                if let Record::Put(e) = record
+                    && !newest.contains_key(&e.hash)
+                {
+                    batch.push(e.hash, raw);
+                }
+            })?;
+            if !more {
+                self.index = None;
+            }
+            return Ok(Some(batch));
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(None);
+        }
+        let newest = std::mem::take(&mut self.newest);
+        newest.iter().for_each(|(hash, raw)| batch.push(*hash, raw));
+        Ok(Some(batch))
+    }
+
+    /// Writes the entries of a batch that the zone still has, with what it says of them.
+    pub fn put(&mut self, batch: &Batch, metas: &[Option<Meta>]) -> io::Result<()> {
+        let mut out = Vec::with_capacity(batch.raw.len());
+        let mut start = 0;
+        for (end, meta) in batch.ends.iter().zip(metas) {
+            let raw = &batch.raw[start..*end];
+            start = *end;
+            if let (Some(meta), Step::Record(Record::Put(e), _)) = (meta, read(raw, true)) {
+                let Meta { blocks, expire, uses } = *meta;
+                Record::Put(Entry { blocks, expire, uses, ..e }).encode(&mut out);
+                self.count += 1;
+            }
+        }
+        self.write(&out)
+    }
+
+    /// Ends: the new index takes the place of all that it was made of. Gives how large it is.
+    pub fn finish(mut self) -> io::Result<u64> {
+        let mut end = Vec::new();
+        Record::End(self.count).encode(&mut end);
+        self.write(&end)?;
+        let folder = self.folder.join(FOLDER);
+        // Of what a rename leaves when the machine stops, one of the two is whole.
+        os::file::sync_data(&self.fd)?;
+        fs::rename(folder.join(NEW), folder.join(INDEX))?;
+        for path in &self.old {
+            match fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(self.at)
+    }
+
+    /// The order of the new index.
+    pub fn order(&self) -> u64 {
+        self.header.order
+    }
+}
+
+/// Entries with the dates of their responses.
+type Matches = Vec<(Hash, u32)>;
+
+/// Entries that purges are of, for each of these; and whether
+/// the index that has that order (0: none) was there, and whole.
+pub(crate) fn search(
+    folder: &Path,
+    order: u64,
+    purges: &[Marked],
+) -> io::Result<(Vec<Matches>, bool)> {
+    let mut found = vec![Vec::new(); purges.len()];
+    let mut whole = order == 0;
+    for file in list(folder)? {
+        let Ok(header) = file.header else { continue };
+        let mut source = match Source::open(&file.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            source => source?,
+        };
+        let (mut count, mut says) = (0, None);
+        source.rest(|record, _| match record {
+            Record::Put(e) => {
+                count += 1;
+                for (purge, found) in purges.iter().zip(&mut found) {
+                    if purge.purge().is_of(e.key, e.tags) {
+                        found.push((e.hash, e.date));
+                    }
+                }
+            }
+            Record::End(n) => says = Some(*n),
+            _ => {}
+        })?;
+        if header.kind == Kind::Index && header.order == order {
+            whole = says == Some(count) && source.bad == 0;
+        }
+    }
+    Ok((found, whole))
+}
+
+/// Whether a server that began later keeps an index here: it writes it from now on.
+pub(crate) fn is_taken_over(folder: &Path, part: u32) -> io::Result<bool> {
+    let is_later =
+        |h: FileHeader| h.kind == Kind::Journal && h.part.wrapping_sub(part).cast_signed() > 0;
+    Ok(list(folder)?.iter().any(|file| file.header.is_ok_and(is_later) && file.is_kept()))
+}
+
+/// The order of the index that is there; 0 is none.
+pub(crate) fn order_of(folder: &Path) -> u64 {
+    let path = folder.join(FOLDER).join(INDEX);
+    let header = Source::open(&path).ok().and_then(|source| source.header.ok());
+    header.map_or(0, |h| h.order)
+}

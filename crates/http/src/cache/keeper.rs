@@ -1,0 +1,447 @@
+//! Who keeps the index of a cache: a part of what the cache manager does.
+//!
+//! ```text
+//!  workers ─rings─▶ news ─▶ journal ─now and then, with the zone─▶ index
+//!                    ▲ │
+//!   files of entries │ └─marks─▶ search ─▶ zone ─▶ files to delete ─▶ purger
+//!   with unknown keys┘
+//! ```
+//!
+//! Three things are done side by side: news are written and marks are looked for; files of purged
+//! entries are deleted; and files are read whose keys the index does not know.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::rc::Rc;
+
+use base::log::{Level, os_error};
+use base::time::{now_ms, unix_ms};
+use event::{Gate, Notify};
+use proto::cache_index::{FileHeader, Kind, Record, Step, read};
+
+use super::faults::Cause;
+use super::index::{self, Journal, Marked, Merge};
+use super::key::Hash;
+use super::keys::Purged;
+use super::marks::{Mark, State};
+use super::store;
+use super::unknown;
+use super::zone::Cache;
+
+/// How long news are gathered before they are written, milliseconds.
+const GATHER_MS: u64 = 100;
+
+/// How often the keeper looks without being rung for, milliseconds.
+const REST_MS: u64 = 10_000;
+
+/// How long it leaves a disk alone that did not take what it wrote, milliseconds.
+const FAULT_MS: u64 = 5_000;
+
+/// How large a journal becomes before it is merged into the index, beside half of that, bytes.
+const JOURNAL_MAX: u64 = 4 << 20;
+
+/// How old it becomes: the index tells the order of use, which no journal does. Milliseconds.
+const JOURNAL_AGE_MS: u64 = 600_000;
+
+/// How long a server that takes over is believed in, milliseconds.
+const TAKEN_OVER_MS: u64 = 60_000;
+
+/// Entries that are purged without a pause.
+const PURGED_AT_ONCE: usize = 128;
+
+/// Files that are deleted without a pause, where the configuration sets no pace.
+const DELETED_AT_ONCE: usize = 128;
+
+/// Files of entries that were purged.
+struct Deletion {
+    mark: u64,
+    id: u64,
+    files: Vec<Hash>,
+}
+
+/// See the module's documentation.
+pub(super) struct Keeper {
+    pub(super) cache: Rc<Cache>,
+    /// Records that go to the journal with the next news.
+    outbox: RefCell<Vec<u8>>,
+    journal: RefCell<Option<Journal>>,
+    deletions: RefCell<VecDeque<Deletion>>,
+    /// There is a deletion.
+    deleting: Notify,
+    /// When writing failed last.
+    failed: Cell<Option<u64>>,
+    /// The last order given: [`FileHeader::order`].
+    order: Cell<u64>,
+    /// When the index was written last, and how large it was.
+    merged: Cell<(u64, u64)>,
+    /// Marks that a keeper before this one had begun with are to be looked for again.
+    again: Cell<bool>,
+    /// When it was seen that another server writes the index.
+    taken_over: Cell<Option<u64>>,
+}
+
+/// The right to keep the index, given back when dropped.
+struct Right<'a>(&'a Cache);
+
+impl Drop for Right<'_> {
+    fn drop(&mut self) {
+        self.0.keys.end_keeping();
+    }
+}
+
+/// Keeps the index of a cache until `leave`.
+pub(super) async fn keep(cache: Rc<Cache>, leave: Gate) {
+    // The one before may have something to write yet.
+    while !cache.keys.begin_keeping(std::process::id()) {
+        if event::race(leave.closed(), event::sleep(GATHER_MS)).await == event::Either::First(()) {
+            return;
+        }
+    }
+    let right = Right(&cache);
+    let keeper = Keeper {
+        cache: cache.clone(),
+        outbox: RefCell::default(),
+        journal: RefCell::default(),
+        deletions: RefCell::default(),
+        deleting: Notify::new(),
+        failed: Cell::new(None),
+        order: Cell::new(0),
+        merged: Cell::new((now_ms(), 0)),
+        again: Cell::new(true),
+        taken_over: Cell::new(None),
+    };
+    let mut news = pin!(keeper.news(&leave));
+    let mut purger = pin!(keeper.delete());
+    let mut reader = pin!(unknown::read(&keeper));
+    std::future::poll_fn(|cx| {
+        let _ = (purger.as_mut().poll(cx), reader.as_mut().poll(cx));
+        news.as_mut().poll(cx)
+    })
+    .await;
+    drop(right);
+}
+
+impl Keeper {
+    /// Writes what is new, looks for marks, and merges, until `leave`.
+    async fn news(&self, leave: &Gate) {
+        loop {
+            self.write_news(false).await;
+            if leave.is_closed() {
+                return;
+            }
+            self.look_for_marks().await;
+            self.settle();
+            if self.is_to_merge() {
+                self.merge(leave).await;
+            }
+            if !self.has_new_marks() && !self.has_news() {
+                let stirred = event::race(self.cache.stirred.notified(), leave.closed());
+                let _ = event::race(stirred, event::sleep(REST_MS)).await;
+            }
+            // What comes one by one is written together.
+            let until = now_ms() + GATHER_MS;
+            while !self.has_new_marks() && !leave.is_closed() && now_ms() < until {
+                let stirred = event::race(self.cache.stirred.notified(), leave.closed());
+                let _ = event::race(stirred, event::sleep(until - now_ms())).await;
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        !self.outbox.borrow().is_empty() || self.cache.keys.has_news()
+    }
+
+    fn has_new_marks(&self) -> bool {
+        let is_new = |mark: &Mark| mark.state == State::New;
+        self.again.get() || self.cache.keys.marks.uncleared().iter().any(is_new)
+    }
+
+    /// A record that goes to the journal.
+    pub(super) fn note(&self, record: &Record<'_>) {
+        record.encode(&mut self.outbox.borrow_mut());
+    }
+
+    /// Whether the disk took what was written last, or had time since.
+    pub(super) fn may_write(&self) -> bool {
+        self.failed.get().is_none_or(|at| now_ms() >= at + FAULT_MS)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.cache.settings.layout.folder.clone()
+    }
+
+    fn next_order(&self) -> u64 {
+        let order = unix_ms().max(self.order.get() + 1);
+        self.order.set(order);
+        order
+    }
+
+    /// Writes what the processes told, and what stands in the outbox, to the journal.
+    async fn write_news(&self, sure: bool) {
+        let keys = &self.cache.keys;
+        let mut bytes = self.outbox.take();
+        let taken = keys.for_index(&mut bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        if !self.may_write() {
+            lost(&self.cache, &bytes);
+            keys.index_has(&taken);
+            return;
+        }
+        let journal = self.journal.take();
+        let (folder, order, part) = (self.folder(), self.next_order(), keys.id);
+        let pool = event::pool::default();
+        let task = move || {
+            let mut written = journal.map_or_else(|| Journal::create(&folder, order, part), Ok);
+            if let Ok(journal) = &mut written
+                && let Err(e) = journal.append(&bytes, sure)
+            {
+                written = Err(e);
+            }
+            (written, bytes)
+        };
+        let Ok((written, bytes)) = store::elsewhere(Some(&pool), task).await else { return };
+        match written {
+            Ok(journal) => self.journal.replace(Some(journal)),
+            Err(e) => {
+                self.failed.set(Some(now_ms()));
+                self.fault("writing", &e);
+                lost(&self.cache, &bytes);
+                None
+            }
+        };
+        keys.index_has(&taken);
+    }
+
+    fn fault(&self, what: &str, e: &std::io::Error) {
+        let folder = self.folder().join(index::FOLDER);
+        let (folder, e) = (folder.display(), os_error(e));
+        self.cache.tell(Cause::Index, format_args!("{what} the index in \"{folder}\" failed {e}"));
+    }
+
+    /// Looks for the entries of marks that are new, and takes them out of the zone.
+    async fn look_for_marks(&self) {
+        let (cache, keys) = (&self.cache, &self.cache.keys);
+        let again = self.again.replace(false);
+        let mut marks = keys.marks.uncleared();
+        marks.retain(|mark| again || mark.state == State::New);
+        if marks.is_empty() {
+            return;
+        }
+        let purges: Vec<Marked> = marks.iter().map(marked).collect();
+        purges.iter().for_each(|p| self.note(&Record::Mark(p.purge())));
+        // After this the journal has all that was kept before the marks could be seen.
+        self.write_news(true).await;
+        let (folder, order) = (self.folder(), keys.index_order());
+        let pool = event::pool::default();
+        let task = move || index::search(&folder, order, &purges);
+        let found = match store::elsewhere(Some(&pool), task).await {
+            Ok(Ok((found, whole))) => {
+                if !whole {
+                    self.is_lost().await;
+                }
+                found
+            }
+            Ok(Err(e)) => {
+                self.fault("reading", &e);
+                self.is_lost().await;
+                vec![Vec::new(); marks.len()]
+            }
+            Err(_) => return self.again.set(true),
+        };
+        for (mark, found) in marks.iter().zip(found) {
+            let redo = mark.state != State::New;
+            let (mut out, mut files) = (0, Vec::new());
+            for some in found.chunks(PURGED_AT_ONCE) {
+                for (hash, date) in some {
+                    match keys.purge_for(hash, mark, *date) {
+                        Purged::Out => {
+                            out += 1;
+                            files.push(*hash);
+                        }
+                        // It may be left from an entry that was taken out.
+                        Purged::Nothing if redo && keys.is_warm() => files.push(*hash),
+                        Purged::Nothing | Purged::Younger => {}
+                    }
+                }
+                event::task::yield_now().await;
+            }
+            let count = (!redo).then_some(out);
+            keys.marks.set(mark.seq, State::Done, count);
+            let deletion = Deletion { mark: mark.seq, id: mark.id, files };
+            self.deletions.borrow_mut().push_back(deletion);
+        }
+        keys.ring();
+        cache.stirred.notify_all();
+        self.deleting.notify_all();
+    }
+
+    /// The index does not tell of the entries that it should: their files are read again.
+    async fn is_lost(&self) {
+        let keys = &self.cache.keys;
+        keys.set_index_order(0);
+        let mut from = Some(0);
+        while from.is_some() {
+            keys.some_are_unknown(&mut from);
+            event::task::yield_now().await;
+        }
+    }
+
+    /// Marks are settled once there is no entry of which nobody knows whether they are of it.
+    fn settle(&self) {
+        let keys = &self.cache.keys;
+        let newest = keys.marks.newest();
+        if keys.marks.settled() < newest
+            && keys.is_warm()
+            && keys.unknown() == 0
+            && keys.marks.uncleared().iter().all(|mark| mark.state >= State::Done)
+            && keys.marks.newest() == newest
+        {
+            keys.marks.settle(newest);
+        }
+    }
+
+    /// Deletes the files of purged entries, for ever.
+    async fn delete(&self) {
+        loop {
+            let deletion = self.deletions.borrow_mut().pop_front();
+            let Some(deletion) = deletion else {
+                self.deleting.notified().await;
+                continue;
+            };
+            self.delete_some(&deletion.files).await;
+            let keys = &self.cache.keys;
+            keys.marks.set(deletion.mark, State::Cleared, None);
+            self.note(&Record::Cleared(deletion.id));
+            self.cache.stirred.notify_all();
+        }
+    }
+
+    async fn delete_some(&self, files: &[Hash]) {
+        let (cache, keys) = (&self.cache, &self.cache.keys);
+        let pace = cache.settings.purger;
+        let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
+        let mut began = now_ms();
+        for some in files.chunks(at_once) {
+            // What was fetched anew meanwhile has the same name.
+            let metas = keys.metas(some);
+            let old = some.iter().zip(metas).filter(|(_, meta)| meta.is_none());
+            let old: Vec<Hash> = old.map(|(hash, _)| *hash).collect();
+            super::manager::delete_files(cache, old).await;
+            match pace {
+                None => event::sleep(1).await,
+                Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {
+                    event::sleep(pace.sleep_ms).await;
+                    began = now_ms();
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whether it is time to make a new index.
+    fn is_to_merge(&self) -> bool {
+        let keys = &self.cache.keys;
+        let (when, size) = self.merged.get();
+        let journal = self.journal.borrow().as_ref().map_or(0, |journal| journal.bytes);
+        let now = now_ms();
+        let old = journal > 0 && now >= when + JOURNAL_AGE_MS;
+        (journal > JOURNAL_MAX + size / 2 || old || keys.is_merge_wanted())
+            && keys.is_warm()
+            && self.may_write()
+            && self.taken_over.get().is_none_or(|at| now >= at + TAKEN_OVER_MS)
+            && keys.marks.uncleared().is_empty()
+    }
+
+    /// Makes a new index of the old one, the journals and the zone.
+    async fn merge(&self, leave: &Gate) {
+        let keys = &self.cache.keys;
+        let began = now_ms();
+        let merged = self.try_to_merge(leave).await;
+        match merged {
+            Ok(Some((size, order))) => {
+                keys.set_index_order(order);
+                self.merged.set((now_ms(), size));
+                let (log, folder) = (base::log::default(), self.folder());
+                let (folder, ms) = (folder.display(), now_ms() - began);
+                base::log!(
+                    log,
+                    Level::Info,
+                    None,
+                    "http file cache: index of {folder} written, {size} bytes in {ms} ms"
+                );
+            }
+            Ok(None) => {}
+            Err(e) => {
+                self.failed.set(Some(now_ms()));
+                self.fault("writing", &e);
+            }
+        }
+    }
+
+    async fn try_to_merge(&self, leave: &Gate) -> std::io::Result<Option<(u64, u64)>> {
+        let keys = &self.cache.keys;
+        let pool = event::pool::default();
+        let (folder, order, part) = (self.folder(), self.next_order(), keys.id);
+        let (known, last) = (keys.index_order(), self.journal.take());
+        // News go to another journal from now on: the new index has all of the one before.
+        let task = move || {
+            if index::is_taken_over(&folder, part)? {
+                return Ok(None);
+            }
+            let is_lost = known != 0 && index::order_of(&folder) != known;
+            drop(last);
+            let journal = Journal::create(&folder, order, part)?;
+            let header = FileHeader { kind: Kind::Index, order, part };
+            let merge = Merge::begin(&folder, header, &journal.path)?;
+            Ok(Some((journal, merge, is_lost)))
+        };
+        let begun: std::io::Result<_> = store::elsewhere(Some(&pool), task).await?;
+        let Some((journal, mut merge, is_lost)) = begun? else {
+            self.taken_over.set(Some(now_ms()));
+            return Ok(None);
+        };
+        self.journal.replace(Some(journal));
+        if is_lost {
+            self.is_lost().await;
+        }
+        loop {
+            let step = move || merge.next().map(|batch| (merge, batch));
+            let (of_step, batch) = store::elsewhere(Some(&pool), step).await??;
+            merge = of_step;
+            let Some(batch) = batch else { break };
+            let mut metas = Vec::with_capacity(batch.hashes.len());
+            for some in batch.hashes.chunks(PURGED_AT_ONCE) {
+                metas.extend(keys.metas(some));
+            }
+            if leave.is_closed() {
+                return Ok(None);
+            }
+            let step = move || merge.put(&batch, &metas).map(|()| merge);
+            merge = store::elsewhere(Some(&pool), step).await??;
+            self.write_news(false).await;
+        }
+        let order = merge.order();
+        let size = store::elsewhere(Some(&pool), move || merge.finish()).await??;
+        Ok(Some((size, order)))
+    }
+}
+
+fn marked(mark: &Mark) -> Marked {
+    Marked { id: mark.id, time: mark.time, of: mark.of, text: mark.text.clone() }
+}
+
+/// Records could not be written: the index does not know their keys.
+fn lost(cache: &Cache, mut bytes: &[u8]) {
+    let mut hashes = Vec::new();
+    while let Step::Record(record, len) = read(bytes, true) {
+        if let Record::Put(entry) = record {
+            hashes.push(entry.hash);
+        }
+        bytes = &bytes[len..];
+    }
+    cache.keys.are_unknown(&hashes);
+}

@@ -1,0 +1,87 @@
+//! Responses on their way that processes show one another: see [`crate::cache::streams`].
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::{AWAITED, Keys};
+use crate::cache::key::Hash;
+use crate::cache::streams;
+
+impl Keys {
+    /// Whether somebody of another process waits for a key.
+    pub fn is_awaited(&self, hash: &Hash) -> bool {
+        let t = self.lock();
+        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
+        node.is_some_and(|node| node.has(AWAITED))
+    }
+
+    /// A response of that key that another process fetches, and shows or could show.
+    pub fn on_its_way(&self, hash: &Hash) -> Option<streams::Found> {
+        self.streams.find(hash).filter(|found| found.owner != self.slot.get())
+    }
+
+    /// Asks the process that fetches a response to show it.
+    pub fn want(&self, found: &streams::Found) {
+        self.streams.want(found.id);
+        self.bells.ring_one(found.owner);
+    }
+}
+
+/// A response that this process fetches, as others see it.
+pub(crate) struct Showing {
+    keys: Rc<Keys>,
+    id: streams::Id,
+    pid: u32,
+    /// Others may read it.
+    shown: Cell<bool>,
+    over: Cell<bool>,
+}
+
+impl Showing {
+    /// Makes it known that a response is on its way; `None` where there is no room to do so.
+    pub fn new(keys: &Rc<Keys>, hash: &Hash) -> Option<Showing> {
+        let pid = std::process::id();
+        let id = keys.streams.claim(hash, pid, keys.slot.get())?;
+        // Who comes after this finds the response; who came before left a mark with the key.
+        if keys.is_awaited(hash) {
+            keys.streams.want(id);
+        }
+        let (shown, over) = (Cell::new(false), Cell::new(false));
+        Some(Showing { keys: keys.clone(), id, pid, shown, over })
+    }
+
+    /// Whether somebody of another process waits for it.
+    pub fn is_wanted(&self) -> bool {
+        !self.over.get() && self.keys.streams.is_wanted(self.id)
+    }
+
+    /// Whether others may read it.
+    pub fn is_shown(&self) -> bool {
+        self.shown.get()
+    }
+
+    /// So much of the body is in the file of that number.
+    pub fn progress(&self, number: u32, written: u64) {
+        match self.shown.replace(true) {
+            false => self.keys.streams.show(self.id, self.pid, number, written),
+            true => self.keys.streams.progress(self.id, written),
+        }
+        self.keys.bells.ring(self.keys.slot.get());
+    }
+
+    /// It is over.
+    pub fn end(&self) {
+        if !self.over.replace(true) {
+            self.keys.streams.end(self.id, self.pid);
+            if self.shown.get() {
+                self.keys.bells.ring(self.keys.slot.get());
+            }
+        }
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

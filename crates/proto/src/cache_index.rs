@@ -1,0 +1,466 @@
+//! The index of a cache: what a file with it, or its journal, says. docs/CACHE.md describes both
+//! for other programs; what changes here changes [`VERSION`] and that page.
+//!
+//! ```text
+//!  file:    0 magic "weir\r\nci"   8 version   12 kind   16 order   24 part   28 CRC-32 of 0..28
+//!  record:  0 sync  2 kind  3 zero  4 length of what follows  8 CRC-32 of 2..8 and of that
+//! ```
+//!
+//! Numbers are little-endian. Each record stands for itself: a file may end in the middle of one,
+//! and where one is damaged, reading goes on at the next.
+
+use self::Record::{Cleared, End, Gone, Mark, Put};
+use base::crc::Crc32;
+use memchr::memmem;
+
+const MAGIC: &[u8; 8] = b"weir\r\nci";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// Bytes of a file's header.
+pub const FILE_HEADER: usize = 32;
+/// Bytes before what a record says.
+const RECORD_HEADER: usize = 12;
+const SYNC: [u8; 2] = [0xC5, 0x1D];
+/// Bytes of an entry's record before its key.
+const ENTRY: usize = 38;
+/// Longest key that a record can have.
+pub const KEY_MAX: usize = 32 << 10;
+/// Most bytes that the tags of an entry may take.
+pub const TAGS_MAX: usize = 16 << 10;
+/// Longest record.
+pub const RECORD_MAX: usize = 64 << 10;
+
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// All that was known at a moment.
+    Index,
+    /// What changed since.
+    Journal,
+}
+
+/// How a file begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileHeader {
+    /// What it is.
+    pub kind: Kind,
+    /// When the server began to write it, milliseconds since 1970: journals are read in this order.
+    pub order: u64,
+    /// Which of the files of that order it is.
+    pub part: u32,
+}
+
+/// Why a file is not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadFile {
+    /// It is shorter than a header, or its header is damaged.
+    Damaged,
+    /// It is another program's.
+    Foreign,
+    /// Another version wrote it.
+    Version(u32),
+}
+
+impl FileHeader {
+    /// The header as it stands in a file.
+    pub fn encode(&self) -> [u8; FILE_HEADER] {
+        let mut out = [0; FILE_HEADER];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let kind: u32 = match self.kind {
+            Kind::Index => 1,
+            Kind::Journal => 2,
+        };
+        out[12..16].copy_from_slice(&kind.to_le_bytes());
+        out[16..24].copy_from_slice(&self.order.to_le_bytes());
+        out[24..28].copy_from_slice(&self.part.to_le_bytes());
+        let sum = checksum(&[&out[..28]]);
+        out[28..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads the header of a file, of which `bytes` is the beginning.
+    ///
+    /// # Errors
+    /// See [`BadFile`].
+    pub fn decode(bytes: &[u8]) -> Result<FileHeader, BadFile> {
+        let Some(bytes) = bytes.get(..FILE_HEADER) else { return Err(BadFile::Damaged) };
+        if &bytes[..8] != MAGIC {
+            return Err(BadFile::Foreign);
+        }
+        if u32_at(bytes, 8) != VERSION {
+            return Err(BadFile::Version(u32_at(bytes, 8)));
+        }
+        let kind = match u32_at(bytes, 12) {
+            1 => Kind::Index,
+            2 => Kind::Journal,
+            _ => return Err(BadFile::Damaged),
+        };
+        if checksum(&[&bytes[..28]]) != u32_at(bytes, 28) {
+            return Err(BadFile::Damaged);
+        }
+        Ok(FileHeader { kind, order: u64_at(bytes, 16), part: u32_at(bytes, 24) })
+    }
+}
+
+/// A file of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub hash: [u8; 16],
+    /// Its size in blocks of the file system.
+    pub blocks: u32,
+    /// When the entry was to go if nobody asked for it, seconds since 1970: tells the order of use.
+    pub expire: u32,
+    /// When the response was fetched, seconds since 1970.
+    pub date: u32,
+    /// How often it was asked for.
+    pub uses: u16,
+    /// It is a variant of its key (`Vary`), and not the first.
+    pub is_variant: bool,
+    /// The key.
+    pub key: &'a [u8],
+    /// Its tags, with a space between two.
+    pub tags: &'a [u8],
+}
+
+/// What a purge is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    /// A key, with all variants.
+    Key,
+    /// Keys that begin so.
+    Prefix,
+    /// A tag.
+    Tag,
+}
+
+/// A purge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Purge<'a> {
+    /// Its name.
+    pub id: u64,
+    /// When it was asked for, seconds since 1970: what was fetched later stays.
+    pub time: u32,
+    /// What is to go.
+    pub of: Of,
+    /// The key, the prefix or the tag.
+    pub text: &'a [u8],
+}
+
+impl Purge<'_> {
+    /// Whether it is of an entry with that key and those tags, as far as these are concerned.
+    pub fn is_of(&self, key: &[u8], tags: &[u8]) -> bool {
+        match self.of {
+            Of::Key => key == self.text,
+            Of::Prefix => key.starts_with(self.text),
+            Of::Tag => tags.split(|b| *b == b' ').any(|tag| tag == self.text),
+        }
+    }
+}
+
+/// What a record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// There is such a file.
+    Put(Entry<'a>),
+    /// There is none of that name any more.
+    Gone([u8; 16]),
+    /// Entries are to go.
+    Mark(Purge<'a>),
+    /// The purge of that name is done, files and all.
+    Cleared(u64),
+    /// So many entries stand before: the last record of an index.
+    End(u64),
+}
+
+impl Record<'_> {
+    /// Appends the record to `out`. Of a key or a text that is too long nothing is appended.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&SYNC);
+        out.extend_from_slice(&[0; RECORD_HEADER - SYNC.len()]);
+        let kind = match self {
+            Put(e) => {
+                out.extend_from_slice(&e.hash);
+                for n in [e.blocks, e.expire, e.date] {
+                    out.extend_from_slice(&n.to_le_bytes());
+                }
+                out.extend_from_slice(&e.uses.to_le_bytes());
+                out.extend_from_slice(&[u8::from(e.is_variant), 0]);
+                out.extend_from_slice(&(e.tags.len() as u16).to_le_bytes());
+                out.extend_from_slice(&(e.key.len() as u32).to_le_bytes());
+                out.extend_from_slice(e.key);
+                out.extend_from_slice(e.tags);
+                1
+            }
+            Gone(hash) => {
+                out.extend_from_slice(hash);
+                2
+            }
+            Mark(p) => {
+                out.extend_from_slice(&p.id.to_le_bytes());
+                out.extend_from_slice(&p.time.to_le_bytes());
+                let of = match p.of {
+                    Of::Key => 0,
+                    Of::Prefix => 1,
+                    Of::Tag => 2,
+                };
+                out.push(of);
+                out.extend_from_slice(p.text);
+                3
+            }
+            Cleared(n) => {
+                out.extend_from_slice(&n.to_le_bytes());
+                4
+            }
+            End(n) => {
+                out.extend_from_slice(&n.to_le_bytes());
+                5
+            }
+        };
+        let len = out.len() - start - RECORD_HEADER;
+        let too_long = match self {
+            Put(e) => e.key.len() > KEY_MAX || e.tags.len() > TAGS_MAX,
+            _ => len > RECORD_MAX,
+        };
+        if too_long {
+            out.truncate(start);
+            return;
+        }
+        let record = &mut out[start..];
+        record[2] = kind;
+        record[4..8].copy_from_slice(&(len as u32).to_le_bytes());
+        let sum = checksum(&[&record[2..8], &record[RECORD_HEADER..]]);
+        record[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// What reading at a place came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step<'a> {
+    /// A record of so many bytes.
+    Record(Record<'a>, usize),
+    /// So many bytes are no record.
+    Bad(usize),
+    /// More bytes are needed to tell; at the end of a file, it was cut off here.
+    More,
+}
+
+/// Reads what stands at the beginning of `bytes`. `last`: nothing follows them in the file.
+pub fn read(bytes: &[u8], last: bool) -> Step<'_> {
+    if bytes.is_empty() {
+        return Step::More;
+    }
+    if !bytes.starts_with(&SYNC[..bytes.len().min(SYNC.len())]) {
+        return Step::Bad(to_next(bytes));
+    }
+    let whole = bytes.get(4..8).map(|_| u32_at(bytes, 4) as usize);
+    if whole.is_some_and(|len| len > RECORD_MAX) {
+        return Step::Bad(to_next(bytes));
+    }
+    let Some(record) = whole.and_then(|len| bytes.get(..RECORD_HEADER + len)) else {
+        // Its length may be what is damaged: others may stand within what it says.
+        return if last && bytes.len() > SYNC.len() {
+            Step::Bad(to_next(bytes))
+        } else {
+            Step::More
+        };
+    };
+    let says = &record[RECORD_HEADER..];
+    if checksum(&[&record[2..8], says]) != u32_at(record, 8) {
+        return Step::Bad(to_next(bytes));
+    }
+    match decode(record[2], says) {
+        Some(decoded) => Step::Record(decoded, record.len()),
+        None => Step::Bad(record.len()),
+    }
+}
+
+/// How far it is to where another record may begin.
+fn to_next(bytes: &[u8]) -> usize {
+    match memmem::find(&bytes[1..], &SYNC) {
+        Some(at) => 1 + at,
+        // The last byte may be the first of the next one.
+        None if bytes.len() > 1 && bytes.ends_with(&SYNC[..1]) => bytes.len() - 1,
+        None => bytes.len(),
+    }
+}
+
+fn decode(kind: u8, says: &[u8]) -> Option<Record<'_>> {
+    Some(match kind {
+        1 => {
+            let fixed = says.get(..ENTRY)?;
+            let tags_len = usize::from(u16::from_le_bytes([fixed[32], fixed[33]]));
+            let key_len = u32_at(fixed, 34) as usize;
+            let (key, tags) = says[ENTRY..].split_at_checked(key_len)?;
+            if tags.len() != tags_len || key_len > KEY_MAX || tags_len > TAGS_MAX {
+                return None;
+            }
+            Put(Entry {
+                hash: fixed[..16].try_into().ok()?,
+                blocks: u32_at(fixed, 16),
+                expire: u32_at(fixed, 20),
+                date: u32_at(fixed, 24),
+                uses: u16::from_le_bytes([fixed[28], fixed[29]]),
+                is_variant: fixed[30] != 0,
+                key,
+                tags,
+            })
+        }
+        2 => Gone(says.try_into().ok()?),
+        3 => {
+            let (fixed, text) = says.split_at_checked(13)?;
+            let of = match fixed[12] {
+                0 => Of::Key,
+                1 => Of::Prefix,
+                2 => Of::Tag,
+                _ => return None,
+            };
+            Mark(Purge { id: u64_at(fixed, 0), time: u32_at(fixed, 8), of, text })
+        }
+        4 if says.len() == 8 => Cleared(u64_at(says, 0)),
+        5 if says.len() == 8 => End(u64_at(says, 0)),
+        _ => return None,
+    })
+}
+
+fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut sum = Crc32::new();
+    parts.iter().for_each(|part| sum.update(part));
+    sum.finish()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut out = [0; 4];
+    out.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(out)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry<'a>(n: u8, key: &'a [u8], tags: &'a [u8]) -> Entry<'a> {
+        let (blocks, expire, date, uses) = (7, 1_800_000_000, 1_790_000_000, 3);
+        Entry { hash: [n; 16], blocks, expire, date, uses, is_variant: n == 2, key, tags }
+    }
+
+    fn some() -> Vec<Record<'static>> {
+        vec![
+            Mark(Purge { id: 9, time: 5, of: Of::Prefix, text: b"http://a/" }),
+            Put(entry(1, b"http://a/1", b"red green")),
+            Put(entry(2, b"", b"")),
+            Gone([1; 16]),
+            Put(entry(3, b"http://a/3", b"blue")),
+            Cleared(9),
+            End(3),
+        ]
+    }
+
+    /// All records in some bytes, and how many of these were no records.
+    fn all(mut bytes: &[u8]) -> (Vec<Record<'_>>, usize) {
+        let (mut found, mut bad) = (Vec::new(), 0);
+        loop {
+            match read(bytes, true) {
+                Step::Record(record, len) => {
+                    found.push(record);
+                    bytes = &bytes[len..];
+                }
+                Step::Bad(len) => {
+                    bad += len;
+                    bytes = &bytes[len..];
+                }
+                Step::More => return (found, bad + bytes.len()),
+            }
+        }
+    }
+
+    fn written(records: &[Record<'_>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        records.iter().for_each(|r| r.encode(&mut out));
+        out
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = written(&some());
+        assert_eq!(all(&bytes), (some(), 0));
+        // In pieces: nothing is made of half a record.
+        for end in 0..bytes.len() {
+            match read(&bytes[..end], false) {
+                Step::More => {}
+                Step::Record(record, len) => {
+                    assert!(record == some()[0] && len <= end);
+                    break;
+                }
+                Step::Bad(_) => panic!("bad at {end}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_end_costs_the_last_record_alone() {
+        let bytes = written(&some());
+        let last = written(&some()[6..]).len();
+        for cut in 1..last {
+            let (found, bad) = all(&bytes[..bytes.len() - cut]);
+            assert_eq!((found, bad), (some()[..6].to_vec(), last - cut));
+        }
+        // What a later process appended behind a torn one is read.
+        let mut torn = bytes[..bytes.len() - 3].to_vec();
+        torn.extend_from_slice(&bytes);
+        let (found, bad) = all(&torn);
+        assert_eq!((found.len(), bad), (13, last - 3));
+    }
+
+    #[test]
+    fn damage_costs_the_record_it_is_in() {
+        let bytes = written(&some());
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x41;
+            let (found, bad) = all(&bytes);
+            assert_eq!(found.len(), 6, "byte {at}");
+            assert!(bad > 0 && found.iter().all(|r| some().contains(r)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn files_of_others() {
+        let header = FileHeader { kind: Kind::Journal, order: 1_790_000_000_123, part: 4 };
+        let bytes = header.encode();
+        assert_eq!(FileHeader::decode(&bytes), Ok(header));
+        assert_eq!(FileHeader::decode(&bytes[..31]), Err(BadFile::Damaged));
+        assert_eq!(FileHeader::decode(&[b'x'; 64]), Err(BadFile::Foreign));
+        let mut newer = bytes;
+        newer[8] = 2;
+        assert_eq!(FileHeader::decode(&newer), Err(BadFile::Version(2)));
+        for at in 12..FILE_HEADER {
+            let mut bad = bytes;
+            bad[at] ^= 1;
+            assert_eq!(FileHeader::decode(&bad), Err(BadFile::Damaged), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_purges_are_of() {
+        let is_of =
+            |of, text: &[u8]| Purge { id: 0, time: 0, of, text }.is_of(b"/a/b", b"red rose");
+        assert!(is_of(Of::Key, b"/a/b") && !is_of(Of::Key, b"/a/") && !is_of(Of::Key, b"/a/bc"));
+        assert!(is_of(Of::Prefix, b"/a/") && is_of(Of::Prefix, b"") && !is_of(Of::Prefix, b"/b"));
+        assert!(is_of(Of::Tag, b"rose") && !is_of(Of::Tag, b"ros") && !is_of(Of::Tag, b"RED"));
+    }
+
+    #[test]
+    fn too_long_is_not_written() {
+        let long = vec![b'x'; KEY_MAX + 1];
+        assert_eq!(written(&[Put(entry(1, &long, b"")), End(1)]), written(&[End(1)]));
+        let longest = vec![b'x'; KEY_MAX];
+        assert_eq!(all(&written(&[Put(entry(1, &longest, &longest[..TAGS_MAX]))])).1, 0);
+    }
+}

@@ -1,0 +1,37 @@
+//! The index of a cache and its journal: whatever is in the file, reading comes to its end, and
+//! what is read can be written and is the same then.
+
+use proto::cache_index::{FileHeader, Step, read};
+
+/// Reads all there is; `last`: nothing comes behind it.
+fn read_all(mut bytes: &[u8], last: bool) {
+    loop {
+        let taken = match read(bytes, last) {
+            Step::More => {
+                assert!(!last || bytes.len() < 4);
+                return;
+            }
+            Step::Bad(len) => len,
+            Step::Record(record, len) => {
+                let mut again = Vec::new();
+                record.encode(&mut again);
+                let Step::Record(same, whole) = read(&again, true) else {
+                    panic!("{record:?} cannot be read")
+                };
+                assert_eq!((same, whole), (record, again.len()));
+                len
+            }
+        };
+        assert!((1..=bytes.len()).contains(&taken));
+        bytes = &bytes[taken..];
+    }
+}
+
+/// See the module's documentation.
+pub fn run(data: &[u8]) {
+    if let Ok(header) = FileHeader::decode(data) {
+        assert_eq!(FileHeader::decode(&header.encode()), Ok(header));
+    }
+    read_all(data, true);
+    read_all(data, false);
+}
