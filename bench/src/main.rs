@@ -75,6 +75,13 @@ const LOADS: &[Load] = &[
     load("cache-lock", "1,000 clients on one missing key: who waits how long", false, cache::lock),
     load("cache-disk-full", "100 clients, unique objects, a disk that fills", false, cache::full),
     load("cache-zone-full", "the same with a zone of keys that fills", false, cache::full),
+    load(
+        "cache-restart",
+        "a million files: starts with and without an index",
+        false,
+        cache::restart,
+    ),
+    load("cache-purge", "a tenth of a million purged, and what others notice", false, cache::purge),
     load("cache-kills", "200 kills during fills: what is served then", false, cache::kills),
     load("three-disks", "a cache over three disks, one of them slow", false, cache::disks),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),

@@ -10,6 +10,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
   --seconds S       length of a round (4), of mixed (60), of tunnels-reload (20)
+  --cache-files N   of the loads that begin with a full cache (1000000)
   --kills N         of the load with kills of a cache (200)
   --storm-seconds S length of a storm (60)
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
@@ -38,6 +39,8 @@ pub struct Options {
     pub rounds: usize,
     /// Length of a round.
     pub seconds: u32,
+    /// Files of the loads that begin with a full cache.
+    pub cache_files: usize,
     /// Kills of a cache's processes.
     pub kills: u32,
     /// Length of a storm.
@@ -83,6 +86,7 @@ impl Options {
             loads: Vec::new(),
             rounds: 5,
             seconds: 4,
+            cache_files: 1_000_000,
             kills: 200,
             storm_seconds: 60,
             servers: Vec::new(),
@@ -122,6 +126,7 @@ impl Options {
                     options.seconds = number(name, &value)?;
                     options.seconds_given = true;
                 }
+                "cache-files" => options.cache_files = number(name, &value)?,
                 "kills" => options.kills = number(name, &value)?,
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,

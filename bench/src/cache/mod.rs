@@ -5,6 +5,7 @@ mod disks;
 mod full;
 mod kills;
 mod lock;
+mod million;
 mod origin;
 
 use std::io::{Read, Write};
@@ -18,6 +19,7 @@ pub use disks::run as disks;
 pub use full::run as full;
 pub use kills::run as kills;
 pub use lock::run as lock;
+pub use million::{purge, restart};
 
 const CONFIG: &str = include_str!("../../configs/cache.conf");
 

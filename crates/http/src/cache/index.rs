@@ -1,6 +1,6 @@
 //! The files of the index: which there are, and how they are read and written. For threads.
 //!
-//! They lie in a folder of their own in the cache's: `index`, all that was known when it was
+//! They lie in a folder of their own in the cache's: `entries`, all that was known when it was
 //! written, and journals with what came since. A process that keeps the index has its journal
 //! locked, so that others of a server that takes over leave it alone.
 
@@ -20,8 +20,8 @@ use super::keys::{Known, Meta};
 
 /// The folder's name.
 pub(crate) const FOLDER: &str = "weir.index";
-const INDEX: &str = "index";
-const NEW: &str = "index.new";
+const INDEX: &str = "entries";
+const NEW: &str = "entries.new";
 const JOURNAL: &str = "journal.";
 
 /// How much of a file is read at once.

@@ -1,8 +1,8 @@
 //! The cache loader: a process that reads a cache's folder into its zone after a start, and exits.
 //!
 //! The index tells at once what there was ([`super::index`]), and the folders are read behind it to
-//! see what there is. Unless `loader_files` and its companions ask for small steps, they are read by
-//! several threads at once: names first, then the facts about files, some hundreds at a time.
+//! see what there is. Unless `loader_files` and its companions ask for small steps, they are read
+//! by several threads at once: names first, then the facts about files, some hundreds at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

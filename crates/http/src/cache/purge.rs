@@ -1,5 +1,5 @@
-//! Requests that purge (`*_cache_purge`): by their key, by all keys that begin like it where it ends
-//! with an asterisk, or by tags where they name some (`Cache-Tag`, `Surrogate-Key`).
+//! Requests that purge (`*_cache_purge`): by their key, by all keys that begin like it where it
+//! ends with an asterisk, or by tags where they name some (`Cache-Tag`, `Surrogate-Key`).
 //!
 //! A key alone is gone from the zone, and its file from the disk, before the answer. For everything
 //! else the manager looks in the index ([`super::marks`]); the answer waits until it has taken out

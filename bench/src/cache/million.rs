@@ -1,0 +1,308 @@
+//! A million cached files: how long a start takes with the index and without it, how much memory a
+//! key takes, and what a purge of a tenth of them is to others.
+//!
+//! The files are made here, by docs/CACHE.md and not by the server's own code. nginx takes them for
+//! its own as far as its loader looks: at names.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use base::crc::crc32;
+use md5::{Digest, Md5};
+
+use super::{Client, setup};
+use crate::options::Options;
+use crate::report::{row, table};
+use crate::server::{Kind, Server, Setup, get, new_folder};
+use crate::{Outcome, proc};
+
+/// Keys are of ten kinds, by their path and by their tag.
+const KINDS: usize = 10;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What weir answers beside the cache, and who may purge.
+const BESIDE: &str = "proxy_cache_purge $http_x_purge; } location = /status { stub_status json;";
+
+fn path(n: usize) -> String {
+    format!("/kept/{}/object-{n:07}.html", n % KINDS)
+}
+
+/// A cached response as it stands in a file.
+fn file(key: &str, tag: usize, now: i64) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Tag: tag{tag}\r\n\r\n");
+    let rest = format!("\nKEY: {key}\n{head}");
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(b"weir\r\ncf");
+    for n in [2, 0, (108 + rest.len()) as u32, 0] {
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    for n in [64, now + 1_000_000, 0, 0, -1, now] {
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    out.extend_from_slice(&[0; 20]);
+    out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(head.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(rest.as_bytes());
+    let sum = crc32(&out[16..]);
+    out[12..16].copy_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&[b'x'; 64]);
+    out
+}
+
+/// A folder with files, deleted when dropped.
+struct Files {
+    folder: PathBuf,
+    count: usize,
+}
+
+impl Files {
+    fn make(count: usize) -> Outcome<Files> {
+        let files = Files { folder: new_folder()?, count };
+        let began = Instant::now();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |d| d.as_secs()) as i64;
+        let fail = |p: &Path, e: std::io::Error| format!("{}: {e}", p.display());
+        for one in 0..16 {
+            for two in 0..256 {
+                let folder = files.folder.join(format!("kept/{one:x}/{two:02x}"));
+                fs::create_dir_all(&folder).map_err(|e| fail(&folder, e))?;
+            }
+        }
+        for n in 0..count {
+            let key = path(n);
+            let hash: String =
+                Md5::digest(key.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+            let at = files.cache().join(&hash[31..]).join(&hash[29..31]).join(&hash);
+            let made = fs::File::create(&at);
+            made.and_then(|mut f| f.write_all(&file(&key, n / KINDS % KINDS, now)))
+                .map_err(|e| fail(&at, e))?;
+        }
+        println!("{count} files made in {:.1} s", began.elapsed().as_secs_f64());
+        Ok(files)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.join("kept")
+    }
+
+    fn setup(&self, kind: Kind) -> Setup {
+        let paced = "loader_files=1000000000 loader_threshold=1h";
+        let (more, beside) = match kind {
+            Kind::Nginx => (paced, ""),
+            _ => ("", BESIDE),
+        };
+        let path = format!("512m inactive=10h max_size=100g use_temp_path=off {more}");
+        setup(2, 1, &self.cache(), &path, beside)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A number in a server's status.
+fn number(server: &Server, name: &str) -> Option<u64> {
+    let status = get(server.port, "localhost", "/status").ok()?;
+    let rest = status.split_once(&format!("\"{name}\":"))?.1;
+    rest.split([',', '}']).next()?.parse().ok()
+}
+
+fn wait(what: &str, mut is_done: impl FnMut() -> bool) -> Outcome<Duration> {
+    let began = Instant::now();
+    while !is_done() {
+        if began.elapsed() > PATIENCE {
+            return Err(format!("waited too long for {what}"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(began.elapsed())
+}
+
+fn is_loaded(server: &Server) -> bool {
+    let status = get(server.port, "localhost", "/status").unwrap_or_default();
+    status.contains("\"loaded\":true")
+}
+
+/// All keys are known to the index, and the index is written.
+fn settled(server: &Server, files: &Files) -> Outcome<Duration> {
+    let index = files.cache().join("weir.index/entries");
+    wait("the index", || number(server, "unindexed") == Some(0) && index.exists())
+}
+
+fn shared_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("Shmem:"));
+    let number = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
+}
+
+/// How many of a thousand keys are answered from the cache.
+fn hits(port: u16, count: usize) -> usize {
+    let mut client = Client::new(port);
+    let step = (count / 1000).max(1);
+    let is_hit = |n: usize| {
+        let answer = client.get(&path(n * step + n % step));
+        answer.is_ok_and(|a| a.field("X-Cache") == Some("HIT"))
+    };
+    (0..1000.min(count)).map(is_hit).filter(|hit| *hit).count()
+}
+
+/// See the module's documentation.
+pub fn restart(options: &Options, _: &str) -> Outcome {
+    let files = Files::make(options.cache_files)?;
+    let count = files.count as u64;
+    let rate = |took: Duration| format!("{:.0}", count as f64 / took.as_secs_f64());
+    let mut rows = vec![row(["", "seconds", "files/s", "bytes/key", "hits of 1000"])];
+    let setup = files.setup(Kind::Weir);
+    let before = shared_memory();
+    let began = Instant::now();
+    let (server, _) = Server::start(options, Kind::Weir, &setup)?;
+    wait("the loader", || is_loaded(&server))?;
+    let took = began.elapsed();
+    let per_key = (shared_memory().saturating_sub(before) / count).to_string();
+    let of = format!("{}", hits(server.port, files.count));
+    let secs = |took: Duration| format!("{:.2}", took.as_secs_f64());
+    rows.push(row(["weir, walk", &secs(took), &rate(took), &per_key, &of]));
+    let reading = settled(&server, &files)?;
+    rows.push(row(["weir, keys read", &secs(reading), &rate(reading), "", ""]));
+    drop(server);
+    for name in ["weir, index", "weir, index again"] {
+        let before = shared_memory();
+        let began = Instant::now();
+        let (server, _) = Server::start(options, Kind::Weir, &setup)?;
+        wait("all entries", || number(&server, "entries").is_some_and(|n| n >= count))?;
+        let took = began.elapsed();
+        let per_key = (shared_memory().saturating_sub(before) / count).to_string();
+        let of = format!("{}", hits(server.port, files.count));
+        rows.push(row([name, &secs(took), &rate(took), &per_key, &of]));
+        wait("the loader", || is_loaded(&server))?;
+        rows.push(row(["  verified behind it", &secs(began.elapsed()), "", "", ""]));
+    }
+    if options.servers.contains(&Kind::Nginx) {
+        rows.push(nginx(options, &files)?);
+    }
+    table(&rows);
+    Ok(())
+}
+
+/// nginx's loader begins a minute after the start.
+fn nginx(options: &Options, files: &Files) -> Outcome<Vec<String>> {
+    let before = shared_memory();
+    let (server, _) = Server::start(options, Kind::Nginx, &files.setup(Kind::Nginx))?;
+    let loader = |pid: &u32| proc::title(*pid).contains("cache loader");
+    let pid = server.pids().into_iter().find(loader).ok_or("nginx has no cache loader")?;
+    wait("nginx's loader to begin", || proc::cpu_ns(&[pid]) > 20_000_000)?;
+    let took = wait("nginx's loader", || !proc::is_running(pid))?;
+    let per_key = shared_memory().saturating_sub(before) / files.count as u64;
+    let rate = files.count as f64 / took.as_secs_f64();
+    let cells = [format!("{:.2}", took.as_secs_f64()), format!("{rate:.0}"), per_key.to_string()];
+    Ok(row(["nginx, walk", &cells[0], &cells[1], &cells[2], ""]))
+}
+
+/// Clients that ask now and then, and how long each answer takes, milliseconds.
+fn clients(port: u16, count: usize, stop: &AtomicBool) -> Vec<(Instant, f64)> {
+    /// How many there are.
+    const CLIENTS: usize = 8;
+    let one = |id: usize| {
+        let (mut client, mut seen) = (Client::new(port), Vec::new());
+        let mut n = id;
+        while !stop.load(Ordering::Relaxed) {
+            // Keys of the kinds that stay, by path and by tag.
+            n = (n + 7919 * KINDS) % count;
+            let n = n - n % (KINDS * KINDS);
+            let began = Instant::now();
+            let hit = client.get(&path(n));
+            if hit.is_ok_and(|a| a.field("X-Cache") == Some("HIT")) {
+                seen.push((began, began.elapsed().as_secs_f64() * 1000.0));
+            }
+            std::thread::sleep(Duration::from_millis(4));
+        }
+        seen
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..CLIENTS).map(|id| scope.spawn(move || one(id))).collect();
+        all.into_iter().filter_map(|one| one.join().ok()).flatten().collect()
+    })
+}
+
+fn percentile(seen: &[(Instant, f64)], from: Instant, to: Instant, part: f64) -> String {
+    let within = seen.iter().filter(|(at, _)| *at >= from && *at < to);
+    let mut all: Vec<f64> = within.map(|(_, ms)| *ms).collect();
+    all.sort_by(f64::total_cmp);
+    let at = (all.len() as f64 * part) as usize;
+    all.get(at.min(all.len().saturating_sub(1))).map_or("-".to_owned(), |ms| format!("{ms:.2}"))
+}
+
+/// See the module's documentation.
+pub fn purge(options: &Options, _: &str) -> Outcome {
+    let files = Files::make(options.cache_files)?;
+    let (server, _) = Server::start(options, Kind::Weir, &files.setup(Kind::Weir))?;
+    wait("the loader", || is_loaded(&server))?;
+    settled(&server, &files)?;
+    let left = || count_files(&files.cache());
+    let stop = AtomicBool::new(false);
+    let (port, count) = (server.port, files.count);
+    let mut rows =
+        vec![row(["", "purged", "seconds", "files gone after", "p50 ms", "p99 ms", "p99.9 ms"])];
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| clients(port, count, &stop));
+        std::thread::sleep(Duration::from_secs(options.seconds.into()));
+        let mut spans = Vec::new();
+        spans.push(("before".to_owned(), Instant::now() - Duration::from_secs(3), Instant::now()));
+        let purges = [("prefix", "/kept/3/*", ""), ("tag", "/", "Cache-Tag: tag7\r\n")];
+        let mut said = Vec::new();
+        for (name, path, fields) in purges {
+            let began = Instant::now();
+            let answer = Client::new(port).exchange(
+                format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{fields}\r\n").as_bytes(),
+            );
+            let took = began.elapsed();
+            let body = answer.map(|a| String::from_utf8_lossy(&a.body).trim().to_owned());
+            said.push((body.unwrap_or_default(), took));
+            std::thread::sleep(Duration::from_secs(3));
+            spans.push((name.to_owned(), began, Instant::now()));
+        }
+        let gone = wait("the files to go", || left() <= count - count / 10 - count / 11);
+        stop.store(true, Ordering::Relaxed);
+        let seen = asking.join().map_err(|_| "a client panicked")?;
+        for (i, (name, from, to)) in spans.iter().enumerate() {
+            let (body, took) = match i {
+                0 => ("", String::new()),
+                i => (&said[i - 1].0[..], format!("{:.2}", said[i - 1].1.as_secs_f64())),
+            };
+            let gone = if i + 1 == spans.len() {
+                gone.as_ref().map_or("never".to_owned(), |d| format!("+{:.1} s", d.as_secs_f64()))
+            } else {
+                String::new()
+            };
+            let p = |part| percentile(&seen, *from, *to, part);
+            rows.push(row([name, body, &took, &gone, &p(0.5), &p(0.99), &p(0.999)]));
+        }
+        Ok::<(), String>(())
+    })?;
+    table(&rows);
+    Ok(())
+}
+
+/// Files of responses below a folder.
+fn count_files(folder: &Path) -> usize {
+    let mut count = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                _ => count += usize::from(entry.file_name().len() == 32),
+            }
+        }
+    }
+    count
+}
