@@ -305,9 +305,12 @@ fn variants_go_with_their_key() {
     [("de", 1), ("fr", 2), ("it", 3)].iter().for_each(|(language, n)| fetch_and_hit(language, *n));
     assert_eq!(kept(&weir, "cache").len(), 3);
     assert_eq!(purge(&weir, "/v", ""), purged(3));
+    // A purge that is not finished at a restart is of what was fetched in its second, too.
+    std::thread::sleep(Duration::from_millis(1100));
     [("it", 4), ("de", 5), ("fr", 6)].iter().for_each(|(language, n)| fetch_and_hit(language, *n));
     weir.restart();
-    assert!(purge(&weir, "/v", "").starts_with("{\"purged\":3,"));
+    let said = purge(&weir, "/v", "");
+    assert!(said.starts_with("{\"purged\":3,"), "{said}");
     fetch(&weir, "/v", &fields("fr"), "fr 7");
 }
 

@@ -187,7 +187,7 @@ fn a_304_updates_what_is_kept() {
         });
         let weir = start(driver, &origin, "");
         assert_eq!(ask(&weir, "/", "").header("X-Cache"), Some("MISS"));
-        wait_for("the file", || (weir.files_below("cache").len() == 1).then_some(()));
+        wait_for("the file", || (weir.cached_files("cache").len() == 1).then_some(()));
         wait_for("the first update", || {
             let response = ask(&weir, "/", "");
             assert!(response.body == body);
@@ -289,7 +289,7 @@ fn stale_ones_by_rfc_5861() {
         for path in paths {
             assert_eq!(seen(&ask(&weir, path, "")).1, "GET 1");
         }
-        wait_for("the files", || (weir.files_below("cache").len() == 4).then_some(()));
+        wait_for("the files", || (weir.cached_files("cache").len() == 4).then_some(()));
         std::thread::sleep(Duration::from_millis(2100));
         // Fetched behind the client's back, though that is not configured.
         assert_eq!(seen(&ask(&weir, "/while", "")), ("STALE", "GET 1".to_owned()));
@@ -328,7 +328,7 @@ fn a_head_updates_or_ends_what_is_kept() {
         for path in ["/same", "/changed"] {
             assert_eq!(seen(&ask(&weir, path, "")).1, "GET 1");
         }
-        wait_for("the files", || (weir.files_below("cache").len() == 2).then_some(()));
+        wait_for("the files", || (weir.cached_files("cache").len() == 2).then_some(()));
         // A HEAD is answered by what is kept of a GET.
         assert_eq!(weir.request("HEAD", "/none", "").header("X-Cache"), Some("MISS"));
         assert_eq!(weir.request("HEAD", "/none", "").header("X-Cache"), Some("MISS"));
@@ -343,7 +343,7 @@ fn a_head_updates_or_ends_what_is_kept() {
         });
         assert_eq!(kept, "GET 1");
         assert_eq!(weir.request("HEAD", "/same", "").header("X-Cache"), Some("HIT"));
-        wait_for("its file to go", || (weir.files_below("cache").len() == 1).then_some(()));
+        wait_for("its file to go", || (weir.cached_files("cache").len() == 1).then_some(()));
         assert_eq!(seen(&ask(&weir, "/changed", "")).0, "MISS");
     });
 }

@@ -217,7 +217,7 @@ fn an_answer_that_breaks_off_does_so_for_all() {
             ask(conn);
             assert!(conn.response().body == body(2));
         }
-        wait_for("files", || (weir.files_below("cache").len() == 1).then_some(()));
+        wait_for("files", || (weir.cached_files("cache").len() == 1).then_some(()));
     });
 }
 

@@ -191,6 +191,13 @@ impl Weir {
         files
     }
 
+    /// The same of a cache's folder, without the files of its index.
+    pub fn cached_files(&self, folder: &str) -> Vec<String> {
+        let mut files = self.files_below(folder);
+        files.retain(|path| !path.contains("/weir.index/"));
+        files
+    }
+
     /// A log's text; empty while it does not exist.
     pub fn log(&self, name: &str) -> String {
         let bytes = fs::read(self.prefix().join("logs").join(name)).unwrap_or_default();

@@ -64,6 +64,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "take_from",
             "make_parent",
             "delete",
+            "delete_older",
             "rewrite_header",
         ],
         "in a thread, or `aio` is off",

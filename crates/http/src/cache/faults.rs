@@ -39,7 +39,7 @@ impl Cause {
         (Cause::Rename, "rename"),
         (Cause::Delete, "delete"),
         (Cause::Damaged, "damaged"),
-        (Cause::Index, "index"),
+        (Cause::Index, "keys_on_disk"),
     ];
 }
 

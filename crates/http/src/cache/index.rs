@@ -275,9 +275,12 @@ impl Loaded {
     }
 }
 
-/// A journal that is being written.
+/// A journal that is being written. It is opened for writing when something is written alone, so
+/// that a file system can be made read-only, and a journal that somebody deleted is noticed.
 pub(crate) struct Journal {
-    fd: OwnedFd,
+    /// Holds the lock.
+    #[expect(dead_code, reason = "kept for its lock")]
+    lock: OwnedFd,
     pub path: PathBuf,
     pub bytes: u64,
 }
@@ -294,8 +297,10 @@ impl Journal {
             }
             made => made?,
         };
-        os::file::try_lock(&fd)?;
-        let mut journal = Journal { fd, path, bytes: 0 };
+        drop(fd);
+        let lock = os::file::open(&path)?;
+        os::file::try_lock(&lock)?;
+        let mut journal = Journal { lock, path, bytes: 0 };
         let header = FileHeader { kind: Kind::Journal, order, part };
         journal.append(&header.encode(), false)?;
         Ok(journal)
@@ -304,10 +309,11 @@ impl Journal {
     /// Appends records; `sure`: they are on the disk then. What was written of them where that
     /// fails is written over.
     pub fn append(&mut self, bytes: &[u8], sure: bool) -> io::Result<()> {
-        write_all(&self.fd, bytes, self.bytes)?;
+        let fd = os::file::open_to_change(&self.path)?;
+        write_all(&fd, bytes, self.bytes)?;
         self.bytes += bytes.len() as u64;
         if sure {
-            os::file::sync_data(&self.fd)?;
+            os::file::sync_data(&fd)?;
         }
         Ok(())
     }

@@ -51,6 +51,12 @@ const TAKEN_OVER_MS: u64 = 60_000;
 /// Entries that are purged without a pause.
 const PURGED_AT_ONCE: usize = 128;
 
+/// How far the times of files may be behind the clock, milliseconds.
+const CLOCK_MS: u64 = 20;
+
+/// How long after it was written a file has its place for sure, milliseconds.
+const PLACED_MS: u64 = 1000;
+
 /// Files that are deleted without a pause, where the configuration sets no pace.
 const DELETED_AT_ONCE: usize = 128;
 
@@ -58,6 +64,8 @@ const DELETED_AT_ONCE: usize = 128;
 struct Deletion {
     mark: u64,
     id: u64,
+    /// Files written from then on are others, milliseconds since 1970.
+    before_ms: u64,
     files: Vec<Hash>,
 }
 
@@ -155,7 +163,8 @@ impl Keeper {
 
     fn has_new_marks(&self) -> bool {
         let is_new = |mark: &Mark| mark.state == State::New;
-        self.again.get() || self.cache.keys.marks.uncleared().iter().any(is_new)
+        let keys = &self.cache.keys;
+        keys.is_read() && (self.again.get() || keys.marks.uncleared().iter().any(is_new))
     }
 
     /// A record that goes to the journal.
@@ -225,7 +234,11 @@ impl Keeper {
     /// Looks for the entries of marks that are new, and takes them out of the zone.
     async fn look_for_marks(&self) {
         let (cache, keys) = (&self.cache, &self.cache.keys);
+        if !keys.is_read() {
+            return;
+        }
         let again = self.again.replace(false);
+        let before_ms = unix_ms().saturating_sub(CLOCK_MS);
         let mut marks = keys.marks.uncleared();
         marks.retain(|mark| again || mark.state == State::New);
         if marks.is_empty() {
@@ -271,7 +284,7 @@ impl Keeper {
             }
             let count = (!redo).then_some(out);
             keys.marks.set(mark.seq, State::Done, count);
-            let deletion = Deletion { mark: mark.seq, id: mark.id, files };
+            let deletion = Deletion { mark: mark.seq, id: mark.id, before_ms, files };
             self.deletions.borrow_mut().push_back(deletion);
         }
         keys.ring();
@@ -312,7 +325,12 @@ impl Keeper {
                 self.deleting.notified().await;
                 continue;
             };
-            self.delete_some(&deletion.files).await;
+            let young = self.delete_some(&deletion.files, Some(deletion.before_ms)).await;
+            if !young.is_empty() {
+                // Whether they were fetched anew is known when they have got their places.
+                event::sleep(PLACED_MS).await;
+                self.delete_some(&young, None).await;
+            }
             let keys = &self.cache.keys;
             keys.marks.set(deletion.mark, State::Cleared, None);
             self.note(&Record::Cleared(deletion.id));
@@ -320,7 +338,9 @@ impl Keeper {
         }
     }
 
-    async fn delete_some(&self, files: &[Hash]) {
+    /// Deletes files; gives those that may have been written since.
+    async fn delete_some(&self, files: &[Hash], before_ms: Option<u64>) -> Vec<Hash> {
+        let mut young = Vec::new();
         let (cache, keys) = (&self.cache, &self.cache.keys);
         let pace = cache.settings.purger;
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
@@ -330,7 +350,7 @@ impl Keeper {
             let metas = keys.metas(some);
             let old = some.iter().zip(metas).filter(|(_, meta)| meta.is_none());
             let old: Vec<Hash> = old.map(|(hash, _)| *hash).collect();
-            super::manager::delete_files(cache, old).await;
+            young.extend(super::manager::delete_files(cache, old, before_ms).await);
             match pace {
                 None => event::sleep(1).await,
                 Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {
@@ -340,6 +360,7 @@ impl Keeper {
                 Some(_) => {}
             }
         }
+        young
     }
 
     /// Whether it is time to make a new index.

@@ -159,6 +159,8 @@ enum Word {
     Indexed,
     /// Which index it is that tells of the known entries; 0 if none is to.
     Index,
+    /// 1 when what the index told of is in the zone.
+    Read,
 }
 
 /// See the module's documentation.

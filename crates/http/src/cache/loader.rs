@@ -74,6 +74,8 @@ pub(crate) async fn load(cache: Rc<Cache>) {
     }
     load_index(&cache).await;
     cache.keys.marked();
+    cache.keys.read();
+    cache.stirred.notify_all();
     let at_once = match cache.settings.loader {
         Some(_) => 1,
         None if cache.keys.indexed() > 0 => AT_LEISURE,

@@ -12,7 +12,7 @@ use super::faults::Cause;
 use super::keeper;
 use super::key::Hash;
 use super::keys::Evicted;
-use super::store;
+use super::store::{self, Deleted};
 use super::zone::Cache;
 
 /// How long the manager rests when nothing is due, milliseconds.
@@ -101,22 +101,42 @@ async fn delete(cache: &Rc<Cache>, evicted: Vec<Evicted>) {
         // Without the word it is found out when the file is.
         cache.keys.tell_index(&Record::Gone(*hash));
     }
-    delete_files(cache, files).await;
+    delete_files(cache, files, None).await;
 }
 
-/// Deletes files, in a thread.
-pub(super) async fn delete_files(cache: &Rc<Cache>, files: Vec<Hash>) {
+/// Deletes files, in a thread; with a time, those that were written before. Gives the others.
+pub(super) async fn delete_files(
+    cache: &Rc<Cache>,
+    files: Vec<Hash>,
+    before_ms: Option<u64>,
+) -> Vec<Hash> {
     if files.is_empty() {
-        return;
+        return files;
     }
     let layout = cache.settings.layout.clone();
     let task = move || {
-        files.iter().filter_map(|hash| store::delete(&layout, hash).err()).reduce(|first, _| first)
+        let (mut young, mut failed) = (Vec::new(), None);
+        for hash in files {
+            let before = before_ms.unwrap_or(u64::MAX);
+            match store::delete_older(&layout, &hash, before) {
+                Ok(Deleted::Young) => young.push(hash),
+                Ok(Deleted::Yes | Deleted::Missing) => {}
+                Err(e) => failed = Some(e),
+            }
+        }
+        (young, failed)
     };
     let pool = event::pool::default();
     match store::elsewhere(Some(&pool), task).await {
-        Ok(None) => {}
-        Ok(Some(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Ok((young, failed)) => {
+            if let Some(e) = failed {
+                cache.tell(Cause::Delete, format_args!("{e}"));
+            }
+            young
+        }
+        Err(e) => {
+            cache.tell(Cause::Delete, format_args!("{e}"));
+            Vec::new()
+        }
     }
 }

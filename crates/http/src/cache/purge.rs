@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use base::ascii::eq_ignore_case;
 use base::log::Level;
-use base::time::{now_ms, unix_secs};
+use base::time::{now_ms, unix_ms, unix_secs};
 use bytes::Bytes;
 use proto::cache_index::{KEY_MAX, Of, Purge, Record};
 
@@ -19,7 +19,7 @@ use super::format::Header;
 use super::key::{self, Hash};
 use super::keys::Purged;
 use super::marks::{Since, TEXT_MAX};
-use super::store;
+use super::store::{self, Deleted};
 use super::tags;
 use super::ticket::Ticket;
 use crate::module::Verdict;
@@ -30,6 +30,9 @@ const PATIENCE_MS: u64 = 60_000;
 
 /// How often it looks by itself, milliseconds.
 const LOOK_MS: u64 = 50;
+
+/// The same while the index is being read at a start.
+const READ_MS: u64 = 5;
 
 /// Most tags that one request may name.
 const TAGS_MAX: usize = 64;
@@ -42,6 +45,11 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
         if tags::FIELDS.iter().any(|field| eq_ignore_case(name, field)) {
             tags::add(value, &mut named);
         }
+    }
+    // At a start, what the index tells is in the zone soon.
+    let until = now_ms() + PATIENCE_MS;
+    while !cache.keys.is_read() && now_ms() < until {
+        event::sleep(READ_MS).await;
     }
     let mut out = 0;
     let mut marks = Vec::new();
@@ -79,25 +87,40 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
 
 /// Purges a key alone: whether there was something.
 async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> bool {
-    cache.keys.marks.purge_key(main);
-    let was_there = cache.keys.purge(main) == Purged::Out;
+    let keys = &cache.keys;
+    let before_ms = unix_ms().saturating_sub(CLOCK_MS);
+    keys.marks.purge_key(main);
+    let was_there = keys.purge(main) == Purged::Out;
     cache.memory.borrow_mut().forget(main);
     cache.tell_index(&Record::Gone(*main));
-    let pool = r.pool().ok().flatten();
-    let (layout, hash) = (cache.settings.layout.clone(), *main);
-    // It may be there without being known yet.
-    let deleted = store::elsewhere(pool.as_ref(), move || store::delete(&layout, &hash)).await;
-    match deleted {
-        Ok(Ok(there)) => was_there || there,
-        Ok(Err(e)) => {
-            cache.tell(Cause::Delete, format_args!("{e}"));
-            was_there
-        }
-        Err(e) => {
-            cache.tell(Cause::Delete, format_args!("{e}"));
-            was_there
-        }
+    // There may be a file that is not known yet.
+    let deleted = delete(r, cache, main, before_ms).await;
+    let is_young = deleted == Some(Deleted::Young);
+    if is_young && keys.metas(&[*main]) == [None] {
+        // It is not one that was fetched since.
+        return delete(r, cache, main, u64::MAX).await == Some(Deleted::Yes) || was_there;
     }
+    was_there || deleted == Some(Deleted::Yes)
+}
+
+/// How far the times of files may be behind the clock, milliseconds.
+const CLOCK_MS: u64 = 20;
+
+async fn delete(
+    r: &mut Request,
+    cache: &Rc<Cache>,
+    hash: &Hash,
+    before_ms: u64,
+) -> Option<Deleted> {
+    let pool = r.pool().ok().flatten();
+    let (layout, hash) = (cache.settings.layout.clone(), *hash);
+    let task = move || store::delete_older(&layout, &hash, before_ms);
+    match store::elsewhere(pool.as_ref(), task).await {
+        Ok(Ok(deleted)) => return Some(deleted),
+        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+    }
+    None
 }
 
 /// Waits until the manager has looked for some marks: how many entries it took out. `None` where

@@ -300,6 +300,18 @@ impl Keys {
         self.bells.ring(self.slot.get());
     }
 
+    /// Whether what the index told of is in the zone: before, nobody can look for a purge's
+    /// entries.
+    pub fn is_read(&self) -> bool {
+        self.is_warm() || self.word(Word::Read).load(Ordering::SeqCst) != 0
+    }
+
+    /// It is from now on.
+    pub fn read(&self) {
+        self.word(Word::Read).store(1, Ordering::SeqCst);
+        self.bells.ring(self.slot.get());
+    }
+
     /// Wakes other processes that listen.
     pub fn ring(&self) {
         self.bells.ring(self.slot.get());
