@@ -292,9 +292,10 @@ pub async fn play(scenario: Rc<Scenario>) {
     assert_eq!(passed.get(), CLIENTS, "clients that got to their end");
     scenario.leaving.set(true);
     server.borrow().engine.quit();
-    for server in old.iter().chain([&*server.borrow()]) {
-        ended(server).await;
+    for server in &old {
+        until(|| server.engine.idle()).await;
     }
+    until(|| server.borrow().engine.idle()).await;
     event::task::cancel(answering);
     let servers = 1 + old.len();
     drop((old, server));
@@ -316,9 +317,9 @@ pub async fn play(scenario: Rc<Scenario>) {
 }
 
 /// Until nothing is left of what a server had to do.
-async fn ended(server: &Server) {
+async fn until(idle: impl Fn() -> bool) {
     let mut waited = 0;
-    while !server.engine.idle() {
+    while !idle() {
         event::sleep(100).await;
         waited += 100;
         assert!(waited < 10_000_000, "a request is stuck");
