@@ -217,7 +217,7 @@ fn a_fast_stop_does_not_wait_for_requests() {
                     weir.wait_for_log("error.log", "gracefully shutting down");
                 }
             }
-            weir.wait_for_log("error.log", ": exit");
+            weir.wait_for_log("error.log", ": exit\n");
             // A thread that the kernel holds goes when the disk lets it.
             disk.go_on();
             assert!(weir.wait_for_end().success());
