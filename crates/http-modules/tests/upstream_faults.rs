@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -332,21 +333,19 @@ fn a_full_disk_under_temporary_files() {
             }
         }
     });
+    let (mounted, cut) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for ext4 in [false, true] {
-        let folder = std::env::temp_dir().join(format!("weir-full-{}-{ext4}", std::process::id()));
-        let small = match Small::mount(folder.clone(), ext4) {
-            Ok(small) => small,
-            Err(e) => {
-                eprintln!("SKIPPED: no file system can be mounted here: {e}");
-                continue;
-            }
-        };
         each_driver(|driver| {
-            let own = folder.join(driver.name());
-            std::fs::create_dir(&own).expect("there is room for a folder");
-            // Workers may run as another user.
-            let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-            std::fs::set_permissions(&own, open).expect("it is ours");
+            // One each: what another gives back would be room again.
+            let (id, name) = (std::process::id(), driver.name());
+            let own = std::env::temp_dir().join(format!("weir-full-{id}-{ext4}-{name}"));
+            let small = match Small::mount(own.clone(), ext4) {
+                Ok(small) => small,
+                Err(e) => {
+                    eprintln!("SKIPPED: no file system can be mounted here: {e}");
+                    return;
+                }
+            };
             let weir = Site::new(built_binary(), driver)
                 .http(&format!(
                     "client_body_temp_path {0}/body; proxy_temp_path {0}/proxy;
@@ -369,18 +368,30 @@ fn a_full_disk_under_temporary_files() {
             let mut c: Conn = weir.connect();
             c.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
             assert_eq!(weir.get("/small").text(), "small", "others go on");
-            let got = c.read_to_end();
-            weir.wait_for_log("error.log", &format!("{full} while reading upstream"));
-            assert!(got.starts_with(b"HTTP/1.1 200 ") && got.len() < BIG, "{}", got.len());
+            let mut got = Vec::new();
+            while got.len() < BIG {
+                match c.read_some().expect("the rest, or the end") {
+                    more if more.is_empty() => break,
+                    more => got.extend_from_slice(&more),
+                }
+            }
+            assert!(got.starts_with(b"HTTP/1.1 200 "));
+            // A client that reads fast enough has it all, with little of it in the file.
+            if got.len() < BIG {
+                weir.wait_for_log("error.log", &format!("{full} while reading upstream"));
+                cut.fetch_add(1, Ordering::Relaxed);
+            }
             // What fits no buffer and no file goes no further; what is taken at once needs none.
             assert_eq!(weir.get("/small").text(), "small");
             let left = weir.files_below(&own.to_string_lossy());
-            assert!(left.is_empty(), "{left:?}");
+            assert!(left.iter().all(|name| !name.contains("/body/") && !name.contains("/proxy/")));
+            drop(small);
+            let _ = std::fs::remove_dir(&own);
+            let _ = std::fs::remove_file(own.with_extension("img"));
+            mounted.fetch_add(1, Ordering::Relaxed);
         });
-        drop(small);
-        let _ = std::fs::remove_dir(&folder);
-        let _ = std::fs::remove_file(folder.with_extension("img"));
     }
+    assert!(mounted.into_inner() == 0 || cut.into_inner() > 0, "no client was too slow");
 }
 
 /// Pages of many parts, each from the server behind: few clients make many connections there.
