@@ -456,3 +456,37 @@ fn ten_thousand_connections_to_servers() {
         });
     }
 }
+
+/// A server is done with a response when that is in a file, however slow the client is.
+#[test]
+fn a_client_that_does_not_read_keeps_no_server() {
+    const LONG: usize = 24_000_000;
+    each_driver(|driver| {
+        let (sent, all_sent) = channel();
+        let sent = Mutex::new(sent);
+        let b = Scripted::start(move |mut s, _| {
+            while read_until(&mut s, head_ends).is_some() {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n");
+                if s.write_all((head + &"x".repeat(LONG)).as_bytes()).is_err() {
+                    return;
+                }
+                let _ = sent.lock().expect("no panic").send(());
+            }
+        });
+        let weir = Site::new(built_binary(), driver)
+            .http(&format!(
+                "server {{ listen 127.0.0.1:%PORT0% sndbuf=16k;
+                     location / {{ proxy_pass http://127.0.0.1:{0}; }}
+                     location /gzip {{ proxy_pass http://127.0.0.1:{0}; gzip on; gzip_types *; }} }}",
+                b.port
+            ))
+            .start();
+        for (path, fields) in [("/", ""), ("/gzip", "Accept-Encoding: gzip\r\n")] {
+            let mut c: Conn = weir.connect();
+            c.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"));
+            all_sent.recv_timeout(PATIENCE).expect("the server gets rid of all of it");
+            let all = c.read_to_end();
+            assert!(all.starts_with(b"HTTP/1.1 200 ") && (path != "/" || all.len() > LONG));
+        }
+    });
+}

@@ -84,11 +84,12 @@ pub(crate) async fn stream(
         match source.next(r).await {
             Ok(Some(mut piece)) => {
                 let last = source.is_over();
-                filtered(r, &mut piece, last, framing).await?;
+                // A long piece waits for the client here already.
+                meanwhile(filtered(r, &mut piece, last, framing), source).await?;
                 if last {
                     return Ok(());
                 }
-                flush_meanwhile(r, source).await?;
+                meanwhile(flush(r), source).await?;
             }
             Ok(None) => return filtered(r, &mut Chain::new(), true, framing).await,
             Err(_) => return Err(SendFailed),
@@ -113,13 +114,16 @@ pub(crate) async fn what_is_left(r: &mut Request) {
     let _ = flush(r).await;
 }
 
-/// Sends all that is in the wire chain, and lets the source work while the client keeps us waiting.
-async fn flush_meanwhile(r: &mut Request, source: &mut dyn BodySource) -> Result<(), SendFailed> {
-    let mut flushing = pin!(flush(r));
+/// Sends, and lets the source work while the client keeps us waiting.
+async fn meanwhile(
+    sending: impl Future<Output = Result<(), SendFailed>>,
+    source: &mut dyn BodySource,
+) -> Result<(), SendFailed> {
+    let mut sending = pin!(sending);
     let mut source = Some(source);
     let mut ahead = None;
     std::future::poll_fn(move |cx| {
-        if let Poll::Ready(done) = flushing.as_mut().poll(cx) {
+        if let Poll::Ready(done) = sending.as_mut().poll(cx) {
             return Poll::Ready(done);
         }
         if let Some(source) = source.take() {
