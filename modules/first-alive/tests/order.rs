@@ -14,7 +14,8 @@ fn backend(name: &'static str) -> u16 {
         for conn in listener.incoming() {
             let mut conn = conn.unwrap();
             let _ = conn.read(&mut [0; 4096]);
-            let _ = write!(conn, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+            let _ = write!(conn, "{head} {}\r\n\r\n{name}", name.len());
         }
     });
     port
