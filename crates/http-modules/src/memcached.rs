@@ -1,6 +1,5 @@
 //! `memcached`: responses that are values of a memcached server.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -16,7 +15,7 @@ use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scop
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::Shared;
-use http::upstream::{self, HeadStep, Job, Progress, Protocol, Sink};
+use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
 use http::{join_directives, upstream_directives};
 use mem::{Buf, Chain};
 use proto::h1::{Field, FieldId, Method, ResponseHead, Span};
@@ -270,7 +269,7 @@ impl Protocol for Memcached {
         if self.whole { Progress::Done } else { Progress::More }
     }
 
-    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Fault> {
         let (Some(value), Some(bytes)) = (&mut self.value, input.memory()) else {
             self.whole = false;
             return Ok(Progress::Done);

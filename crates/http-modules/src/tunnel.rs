@@ -1,6 +1,5 @@
 //! `tunnel`: CONNECT requests, whose connections are carried to another server as they are.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scop
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::Shared;
-use http::upstream::{self, HeadStep, Job, Progress, Protocol, Sink};
+use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
 use http::{join_directives, upstream_directives};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead};
@@ -148,7 +147,7 @@ impl Protocol for Tunnel {
         Progress::More
     }
 
-    fn body(&mut self, _: Buf, _: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+    fn body(&mut self, _: Buf, _: &mut Sink) -> Result<Progress, Fault> {
         Ok(Progress::More)
     }
 

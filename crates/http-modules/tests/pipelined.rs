@@ -52,19 +52,16 @@ fn answers_before_a_connection_that_is_closed_are_sent() {
     });
 }
 
-/// As in nginx, what came of an upstream's response is sent, and no end that it did not have.
 #[test]
-fn a_body_that_breaks_off_at_once_leaves_its_head_without_an_end() {
+fn a_head_without_a_body_that_should_follow_is_not_sent() {
     each_driver(|driver| {
         let (weir, port) = site(driver);
         let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n";
         breaking(port, answer);
-        let alone = text(&weir, "GET /broken HTTP/1.0\r\n\r\n");
-        assert!(alone.starts_with("HTTP/1.1 200") && alone.ends_with("\r\n\r\n"), "{alone}");
+        // Of HTTP/1.0 it would pass for a whole answer.
+        assert_eq!(text(&weir, "GET /broken HTTP/1.0\r\n\r\n"), "");
         let answers = text(&weir, &format!("{FIRST}GET /broken HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let (_, broken) = answers.split_once("first\n").expect("the first answer");
-        assert!(broken.contains("Transfer-Encoding: chunked"), "{answers}");
-        assert!(broken.ends_with("\r\n\r\n") && !broken.ends_with("0\r\n\r\n"), "{answers}");
+        assert!(answers.ends_with("first\n") && answers.matches("HTTP/").count() == 1, "{answers}");
         weir.wait_for_log("error.log", "upstream sent invalid chunked response");
     });
 }

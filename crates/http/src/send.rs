@@ -98,11 +98,12 @@ pub(crate) async fn stream(
 }
 
 /// Sends what there is of a response that broke off, and the answers before it. Where nothing but
-/// the head was made, that is not sent: it might pass for an answer with an empty body. An
-/// upstream's head is sent all the same, as nginx does: what broke is the body that it announces.
+/// the head was made, that is not sent: it might pass for an answer with an empty body. That of an
+/// upstream whose body ended too early is sent all the same, as nginx does; that of one whose body
+/// is malformed from the start is not.
 pub(crate) async fn what_is_left(r: &mut Request) {
-    let of_upstream = r.upstream().is_some_and(|u| u.broken);
-    if !of_upstream
+    let cut_short = r.upstream().is_some_and(|u| u.cut_short);
+    if !cut_short
         && r.bytes_sent == r.header_bytes
         && let Some(before) = r.wire.len().checked_sub(r.header_bytes)
     {

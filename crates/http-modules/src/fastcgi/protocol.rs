@@ -1,13 +1,12 @@
 //! FastCGI with responders, without input or output.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
 use http::request::Request;
-use http::upstream::{HeadStep, Progress, Protocol, Sink};
+use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::fastcgi::{self, Event, Reader, STDIN_MAX, Stream};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
@@ -210,12 +209,16 @@ impl Protocol for FastCgi {
         Progress::More
     }
 
-    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Fault> {
         let Some(bytes) = input.into_bytes() else { return Ok(Progress::More) };
         let keep_conn = self.shape.keep_conn;
         let mut pos = 0;
         loop {
-            match self.reader.next(&bytes, &mut pos).map_err(|e| Cow::Owned(e.to_string()))? {
+            match self
+                .reader
+                .next(&bytes, &mut pos)
+                .map_err(|e| Fault::Malformed(e.to_string().into()))?
+            {
                 Event::More => return Ok(Progress::More),
                 Event::Data(Stream::Err, said) => {
                     self.complain(&bytes[said]);
@@ -226,10 +229,10 @@ impl Protocol for FastCgi {
                     }
                 }
                 Event::OutEnd if self.lacks() => {
-                    return Err("upstream prematurely closed FastCGI stdout".into());
+                    return Err(Fault::CutShort("upstream prematurely closed FastCGI stdout"));
                 }
                 Event::Ending if self.lacks() => {
-                    return Err("upstream prematurely closed FastCGI request".into());
+                    return Err(Fault::CutShort("upstream prematurely closed FastCGI request"));
                 }
                 Event::OutEnd | Event::Ending if keep_conn => {}
                 Event::OutEnd | Event::Ending => return Ok(Progress::Done),

@@ -1,7 +1,6 @@
 //! uwsgi and SCGI with their servers, without input or output: parameters in one packet, then the
 //! body as it is; the response is one of CGI, which may begin with a status line.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use base::ascii::write_u64;
@@ -9,7 +8,7 @@ use bytes::Bytes;
 use http::module::{PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::{self, HeadStep, Job, Progress, Protocol, Sink};
+use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use proto::params::{Notation, UWSGI_MAX, uwsgi_header};
@@ -149,7 +148,7 @@ impl Protocol for Plain {
         if self.left == Some(0) { Progress::Done } else { Progress::More }
     }
 
-    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Fault> {
         let Some(left) = &mut self.left else {
             // More than was announced leaves what no length fits.
             self.announced = self.announced.map(|n| n.checked_sub(input.len()).unwrap_or(u64::MAX));

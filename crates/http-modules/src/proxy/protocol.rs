@@ -1,12 +1,11 @@
 //! HTTP/1 with servers, without input or output: the framing of responses.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::{HeadStep, Progress, Protocol, Sink};
+use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::chunked::{Decoder, Event, Trailers};
 use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep};
@@ -115,7 +114,7 @@ impl Protocol for Http {
         if self.done { Progress::Done } else { Progress::More }
     }
 
-    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>> {
+    fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Fault> {
         let progress = match &mut self.framing {
             Framing::Close => {
                 sink.out.push(input);
@@ -137,7 +136,7 @@ impl Protocol for Http {
                 if done { Progress::Done } else { Progress::More }
             }
             Framing::Chunked(decoder) => {
-                match chunks(decoder, input, sink).map_err(Cow::Borrowed)? {
+                match chunks(decoder, input, sink).map_err(|m| Fault::Malformed(m.into()))? {
                     (progress, false) => progress,
                     (progress, true) => {
                         self.keeps = false;

@@ -82,6 +82,15 @@ pub struct Sink {
     pub warning: Option<&'static str>,
 }
 
+/// What is wrong with a body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not what the protocol allows.
+    Malformed(Cow<'static, str>),
+    /// It ends too early; what came of it is good.
+    CutShort(&'static str),
+}
+
 /// The wire format of exchanges with a kind of upstream; one value an exchange, no input or output.
 pub trait Protocol {
     /// How addresses begin in logs: `http://`.
@@ -142,8 +151,8 @@ pub trait Protocol {
     /// Takes bytes that followed the head.
     ///
     /// # Errors
-    /// What to log at level error where the body is broken.
-    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Cow<'static, str>>;
+    /// What is wrong where the body is broken, to be logged at level error.
+    fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Fault>;
 
     /// Whether the end of the connection is the end of the body here.
     fn ends_with_connection(&self) -> bool;

@@ -1,7 +1,6 @@
 //! The body of an upstream's response as a source for the client's: read ahead while the client is
 //! slow, as far as the buffers allow.
 
-use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
 use super::request_body::RequestBody;
 use super::wire::{Either, client_end, either, either_if};
-use super::{Progress, Protocol, Sink};
+use super::{Fault, Progress, Protocol, Sink};
 use crate::aio::NoPool;
 use crate::core_conf::TempPath;
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
@@ -28,7 +27,7 @@ use crate::temp_file::{Keep, TempFile};
 
 /// Why a body ends before its end.
 pub(crate) enum Fail {
-    Text(Cow<'static, str>),
+    Body(Fault),
     Io(io::Error),
     TimedOut,
     Premature,
@@ -193,7 +192,7 @@ impl Source {
                 self.ended = true;
                 self.release(true);
             }
-            Err(m) => self.failed = Some(Fail::Text(m)),
+            Err(fault) => self.failed = Some(Fail::Body(fault)),
         }
     }
 
@@ -474,7 +473,6 @@ impl Source {
     #[cold]
     fn fail(&mut self, r: &mut Request, fail: Fail) {
         fail.tell(r);
-        r.upstream_mut().broken = true;
         self.finish(r);
     }
 }
@@ -563,9 +561,15 @@ pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes
 impl Fail {
     /// Tells of it.
     #[cold]
-    pub(crate) fn tell(self, r: &Request) {
+    pub(crate) fn tell(self, r: &mut Request) {
+        r.upstream_mut().cut_short = !matches!(self, Fail::Body(Fault::Malformed(_)));
         match self {
-            Fail::Text(m) => r.log(Level::Error, format_args!("{m} while reading upstream")),
+            Fail::Body(Fault::Malformed(m)) => {
+                r.log(Level::Error, format_args!("{m} while reading upstream"));
+            }
+            Fail::Body(Fault::CutShort(m)) => {
+                r.log(Level::Error, format_args!("{m} while reading upstream"));
+            }
             Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
             Fail::File(e) => r.log(Level::Crit, format_args!("{e} while reading upstream")),
             Fail::TimedOut => drop(timed_out(r, "reading upstream")),

@@ -54,8 +54,8 @@ pub struct State {
     pub text: Bytes,
     /// The trailers of the last response.
     pub trailers: Vec<(Bytes, Bytes)>,
-    /// The response broke off after its head had been accepted.
-    pub broken: bool,
+    /// The response ended too early after its head had been accepted.
+    pub cut_short: bool,
     /// What `Content-Length` the request to the upstream has.
     pub body_length: Option<u64>,
     /// The request's body goes to the upstream in the chunked coding.
@@ -92,7 +92,7 @@ impl State {
         self.uri.clear();
         self.asking = false;
         self.forget_response();
-        self.broken = false;
+        self.cut_short = false;
         self.body_length = None;
         self.body_chunked = false;
     }

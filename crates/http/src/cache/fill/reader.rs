@@ -101,12 +101,12 @@ impl Reader {
                 let fail = self.fill.state.borrow_mut().fail.take();
                 match (fail, self.first.is_some()) {
                     (Some(fail), true) => fail.tell(r),
-                    _ => r.log(
-                        Level::Error,
-                        format_args!("the response could not be read to its end"),
-                    ),
+                    _ => {
+                        let m = "the response could not be read to its end";
+                        r.log(Level::Error, format_args!("{m}"));
+                        r.upstream_mut().cut_short = true;
+                    }
                 }
-                r.upstream_mut().broken = true;
                 self.finish(r);
                 return Err(Broken);
             }
