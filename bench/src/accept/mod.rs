@@ -4,6 +4,8 @@
 //! A worker is stuck because it is stopped by a signal, which works for every server alike. The
 //! requests that it had accepted at that moment wait for it whatever the policy is.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use crate::report::{self, median, row};
 use crate::server::{Kind, Server, Setup, get};
 use crate::{Outcome, proc, wrk};
 
-const CONFIG: &str = include_str!("../configs/accept.conf");
+const CONFIG: &str = include_str!("../../configs/accept.conf");
 
 /// Clients, each of which makes a connection for a request, one after the other.
 const CLIENTS: usize = 64;
@@ -57,6 +59,7 @@ struct Series {
     asked: usize,
     long: usize,
     longest: Duration,
+    kept: kept::Series,
 }
 
 /// Measures every policy of every server.
@@ -79,12 +82,33 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             pace(server, options.seconds, None, series)?;
         }
     }
+    dear(options, &mut servers);
     for (server, _, series) in &mut servers {
         let worker = server.worker();
         pace(server, 10, Some(worker), series)?;
     }
     print(&servers);
     Ok(())
+}
+
+/// Kept connections with dear requests.
+fn dear(options: &Options, servers: &mut [(Server, &Policy, Series)]) {
+    for _ in 0..options.rounds {
+        for (server, _, series) in &mut *servers {
+            kept::saturate(server, options.seconds, &mut series.kept);
+        }
+    }
+    let paces: Vec<f64> = servers
+        .iter()
+        .map(|(server, ..)| {
+            kept::steady(servers.iter().map(|(s, _, x)| (s.kind, &x.kept)), server.kind)
+        })
+        .collect();
+    for _ in 0..options.rounds {
+        for ((server, _, series), pace) in servers.iter_mut().zip(&paces) {
+            kept::pace(server, options.seconds, *pace, &mut series.kept);
+        }
+    }
 }
 
 /// As many connections as the server takes, and which worker got how many of some others meanwhile.
@@ -156,11 +180,18 @@ fn pace(server: &Server, seconds: u32, stuck: Option<u32>, series: &mut Series) 
         return Ok(());
     }
     let us: Vec<f64> = waits.iter().map(|wait| wait.as_secs_f64() * 1e6).collect();
-    let mean = us.iter().sum::<f64>() / us.len().max(1) as f64;
-    let variance = us.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / us.len().max(1) as f64;
+    let (mean, deviation) = spread(&us);
     series.mean.push(mean);
-    series.deviation.push(variance.sqrt());
+    series.deviation.push(deviation);
     Ok(())
+}
+
+/// The mean, and the deviation from it.
+fn spread(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
 }
 
 /// What each request took, and how many failed.
@@ -203,6 +234,7 @@ fn print(servers: &[(Server, &Policy, Series)]) {
         ]));
     }
     report::table(&rows);
+    kept::print(servers);
     println!("\none worker stopped for 1 s of every 5, over 10 s:");
     let mut rows = vec![row(["server", "policy", "requests", "over 100 ms", "longest ms"])];
     for (server, policy, s) in servers {
