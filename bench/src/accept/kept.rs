@@ -1,8 +1,8 @@
 //! Kept connections that come one after the other to idle workers, and then ask for what is dear:
 //! the worker that accepted a connection has to do all that it asks for.
 //!
-//! The answers are compressed, so that the workers, not the clients on the same processors, are what
-//! ends the rate.
+//! The answers are compressed, so that the workers, not the clients on the same processors, are
+//! what ends the rate.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
