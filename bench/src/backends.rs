@@ -328,7 +328,7 @@ fn trouble(backends: &[Backend], over: &AtomicBool) {
 /// Runs the load `backends`.
 pub fn run(options: &Options, _: &str) -> Outcome {
     println!("server  keepalive      answered  GET lost  POST lost  POST twice  mixed up");
-    let mut wrong = 0;
+    let (mut wrong, mut of_nginx, mut lost) = (0, 0, 0);
     for kind in kinds(options) {
         for keepalive in ["16", "16 shared"] {
             if kind == Kind::Nginx && keepalive != "16" {
@@ -350,12 +350,19 @@ pub fn run(options: &Options, _: &str) -> Outcome {
                 of(&counts.post_lost),
                 of(&counts.mixed)
             );
-            if kind != Kind::Nginx {
+            if kind == Kind::Nginx {
+                of_nginx = of(&counts.get_lost);
+            } else {
                 wrong += twice as u64 + of(&counts.mixed);
+                lost = lost.max(of(&counts.get_lost));
             }
         }
     }
-    if wrong > 0 { Err(format!("{wrong} answers mixed up or requests repeated")) } else { Ok(()) }
+    match (wrong, lost > of_nginx) {
+        (0, false) => Ok(()),
+        (0, true) => Err(format!("{lost} GETs lost, and {of_nginx} by nginx")),
+        _ => Err(format!("{wrong} answers mixed up or requests repeated")),
+    }
 }
 
 /// Runs the load `reuse`.
