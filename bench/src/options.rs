@@ -19,7 +19,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
   --soak-requests N of the soak (10000000)
-  --leak-requests N of each path of the leaks load (1000000)
+  --leak-requests N of each path of the leaks load (1000000), of heavy ones a tenth
   --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone; of the leaks load, one path by its number

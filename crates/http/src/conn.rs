@@ -29,8 +29,8 @@ use proto::h1::{HeadParser, Limits, Method, Step, Version};
 
 use crate::core_conf::{CoreSrv, Lingering};
 use crate::phases::{self, Outcome};
-use crate::request::{MAX_URI_CHANGES, Request};
-use crate::send;
+use crate::request::Request;
+use crate::send::{self, Filtered};
 use crate::server::{Address, HttpMain};
 use crate::stats::Field;
 
@@ -451,14 +451,10 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     {
         outcome = phases::refuse(r, 400).await;
     }
-    // What a header filter refuses is answered as if a handler had; an end to it all the same.
-    for _ in 0..=MAX_URI_CHANGES {
-        match outcome {
-            Outcome::Respond => match send::filters(r).await {
-                Some(status) => outcome = phases::refuse(r, status).await,
-                None => break,
-            },
-            _ => break,
+    if outcome == Outcome::Respond {
+        match send::filters(r) {
+            Filtered::Whole => {}
+            now => outcome = Box::pin(send::settle_filtered(r, now)).await,
         }
     }
     if outcome == Outcome::Close {

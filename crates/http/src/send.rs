@@ -12,9 +12,10 @@ use mem::{Buf, Chain};
 use crate::filter::filtered;
 use crate::head::{self, Framing};
 use crate::module::Verdict;
-use crate::output::{Body, BodySource};
+use crate::output::{Body, BodySource, WholeBody};
+use crate::phases::{self, Outcome};
 use crate::reading;
-use crate::request::Request;
+use crate::request::{MAX_URI_CHANGES, Request};
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
 pub(crate) const GATHER_MAX: u64 = 64 << 10;
@@ -150,47 +151,91 @@ async fn upgraded(r: &mut Request) -> Result<(), SendFailed> {
     Ok(())
 }
 
-/// Runs the location's header filters. The status where one refuses: it answers instead of the
-/// response, without the fields that other filters added to that.
-pub(crate) async fn filters(r: &mut Request) -> Option<u16> {
-    if r.loc.pipeline.header_filters.is_empty() {
-        return None;
-    }
-    let prepared = r.out.headers.len();
-    let mut next = 0;
-    loop {
-        let refused = filters_from(r, &mut next, prepared);
-        let whole = match r.out.whole.take() {
-            Some(whole) if refused.is_none() => whole,
-            _ => return refused,
-        };
-        let before = r.out.headers.len();
-        if let Verdict::Status(status) = Box::pin(crate::whole::work(r, whole)).await {
-            r.out.headers.drain(prepared.min(before)..before.min(r.out.headers.len()));
-            return Some(status);
-        }
+/// What the header filters made of a response.
+pub(crate) enum Filtered {
+    /// All of them have seen it.
+    Whole,
+    /// One refuses it, and this status is to be answered instead.
+    Refused(u16),
+    /// One wants the whole body before the others go on.
+    Waits(Waiting),
+}
+
+/// Header filters that wait for work on the whole body.
+pub(crate) struct Waiting {
+    work: Box<dyn WholeBody>,
+    /// The filter that is next.
+    next: usize,
+    /// How many fields the response had before any filter.
+    prepared: usize,
+}
+
+/// Runs the location's header filters, which seldom is all but a call of each: what is left where
+/// it is not, [`settle_filtered`] does.
+#[inline]
+pub(crate) fn filters(r: &mut Request) -> Filtered {
+    match r.loc.pipeline.header_filters.is_empty() {
+        true => Filtered::Whole,
+        false => filters_from(r, 0, r.out.headers.len()),
     }
 }
 
-/// The filters from number `next` on, as far as none waits.
-fn filters_from(r: &mut Request, next: &mut usize, prepared: usize) -> Option<u16> {
+/// Waits for the work that filters asked for, and answers what one refuses as if a handler had:
+/// with a response that goes through the filters, too. An end to it all the same.
+#[cold]
+pub(crate) async fn settle_filtered(r: &mut Request, mut now: Filtered) -> Outcome {
+    let mut left = MAX_URI_CHANGES;
+    loop {
+        now = match now {
+            Filtered::Whole => return Outcome::Respond,
+            Filtered::Waits(at) => behind_work(r, at).await,
+            Filtered::Refused(status) => {
+                let outcome = phases::refuse(r, status).await;
+                if outcome != Outcome::Respond || left == 0 {
+                    return outcome;
+                }
+                left -= 1;
+                filters(r)
+            }
+        };
+    }
+}
+
+/// Has the work on the whole body done, and goes on behind the filter that asked for it.
+async fn behind_work(r: &mut Request, at: Waiting) -> Filtered {
+    let before = r.out.headers.len();
+    match crate::whole::work(r, at.work).await {
+        Verdict::Status(status) => refused(r, status, at.prepared, before),
+        _ => filters_from(r, at.next, at.prepared),
+    }
+}
+
+/// The filters from number `next` on.
+fn filters_from(r: &mut Request, next: usize, prepared: usize) -> Filtered {
     let loc = r.loc.clone();
-    for f in loc.pipeline.header_filters.get(*next..)? {
-        *next += 1;
+    let all = &loc.pipeline.header_filters;
+    for (n, f) in all.iter().enumerate().skip(next) {
         if r.is_subrequest() && !f.in_subrequests() {
             continue;
         }
         let before = r.out.headers.len();
         if let Verdict::Status(status) = f.run(r) {
-            let len = r.out.headers.len();
-            r.out.headers.drain(prepared.min(len)..before.min(len));
-            return Some(status);
+            return refused(r, status, prepared, before);
         }
-        if r.out.whole.is_some() {
-            break;
+        if let Some(work) = r.out.whole.take() {
+            return Filtered::Waits(Waiting { work, next: n + 1, prepared });
         }
     }
-    None
+    Filtered::Whole
+}
+
+/// A filter refused the response: the fields that others added to that before are forgotten.
+#[cold]
+fn refused(r: &mut Request, status: u16, prepared: usize, before: usize) -> Filtered {
+    r.out.whole = None;
+    let len = r.out.headers.len();
+    r.out.headers.drain(prepared.min(len)..before.min(len));
+    Filtered::Refused(status)
 }
 
 async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {

@@ -10,8 +10,8 @@ use super::{Pipe, Use};
 use crate::head::Framing;
 use crate::output::{Body, Broken};
 use crate::phases::{self, Outcome};
-use crate::request::{MAX_URI_CHANGES, Request};
-use crate::send::{self, SendFailed};
+use crate::request::Request;
+use crate::send::{self, Filtered, SendFailed};
 
 /// Tells the parent that this is the end, whatever way it comes.
 struct End(Rc<Pipe>);
@@ -49,13 +49,10 @@ async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
     if outcome == Outcome::Respond && r.out.body.is_empty() {
         r.stands_in();
     }
-    for _ in 0..=MAX_URI_CHANGES {
-        match outcome {
-            Outcome::Respond => match send::filters(r).await {
-                Some(status) => outcome = phases::refuse(r, status).await,
-                None => break,
-            },
-            Outcome::Close => break,
+    if outcome == Outcome::Respond {
+        match send::filters(r) {
+            Filtered::Whole => {}
+            now => outcome = Box::pin(send::settle_filtered(r, now)).await,
         }
     }
     if outcome == Outcome::Close {
