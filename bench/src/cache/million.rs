@@ -1,5 +1,5 @@
-//! A million cached files: how long a start takes with the index and without it, how much memory a
-//! key takes, and what a purge of a tenth of them is to others.
+//! A million cached files: how long a start takes with the index and without it, and how much
+//! memory a key takes. What a purge of a tenth of them is to others is in [`super::purges`].
 //!
 //! The files are made here, by docs/CACHE.md and not by the server's own code. nginx takes them for
 //! its own as far as its loader looks: at names.
@@ -7,7 +7,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use base::crc::crc32;
@@ -19,8 +18,8 @@ use crate::report::{row, table};
 use crate::server::{Kind, Server, Setup, get, new_folder};
 use crate::{Outcome, proc};
 
-/// Keys are of ten kinds, by their path and by their tag.
-const KINDS: usize = 10;
+/// Keys are of ten kinds, by their path and by their tag alike.
+pub(super) const KINDS: usize = 10;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -28,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What weir answers beside the cache, and who may purge.
 const BESIDE: &str = "proxy_cache_purge $http_x_purge; } location = /status { stub_status json;";
 
-fn path(n: usize) -> String {
+/// The key number `n`, which is the path that is asked for.
+pub(super) fn path(n: usize) -> String {
     format!("/kept/{}/object-{n:07}.html", n % KINDS)
 }
 
@@ -56,13 +56,13 @@ fn file(key: &str, tag: usize, now: i64) -> Vec<u8> {
 }
 
 /// A folder with files, deleted when dropped.
-struct Files {
+pub(super) struct Files {
     folder: PathBuf,
-    count: usize,
+    pub count: usize,
 }
 
 impl Files {
-    fn make(count: usize) -> Outcome<Files> {
+    pub fn make(count: usize) -> Outcome<Files> {
         let files = Files { folder: new_folder()?, count };
         let began = Instant::now();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -76,22 +76,26 @@ impl Files {
         }
         for n in 0..count {
             let key = path(n);
-            let hash: String =
-                Md5::digest(key.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
-            let at = files.cache().join(&hash[31..]).join(&hash[29..31]).join(&hash);
+            let at = files.place(n);
             let made = fs::File::create(&at);
-            made.and_then(|mut f| f.write_all(&file(&key, n / KINDS % KINDS, now)))
+            made.and_then(|mut f| f.write_all(&file(&key, n % KINDS, now)))
                 .map_err(|e| fail(&at, e))?;
         }
         println!("{count} files made in {:.1} s", began.elapsed().as_secs_f64());
         Ok(files)
     }
 
-    fn cache(&self) -> PathBuf {
+    pub fn cache(&self) -> PathBuf {
         self.folder.join("kept")
     }
 
-    fn setup(&self, kind: Kind) -> Setup {
+    /// Where the file of that key is.
+    pub fn place(&self, n: usize) -> PathBuf {
+        let hash: String = Md5::digest(path(n)).iter().map(|b| format!("{b:02x}")).collect();
+        self.cache().join(&hash[31..]).join(&hash[29..31]).join(&hash)
+    }
+
+    pub fn setup(&self, kind: Kind) -> Setup {
         let paced = "loader_files=1000000000 loader_threshold=1h";
         let (more, beside) = match kind {
             Kind::Nginx => (paced, ""),
@@ -109,13 +113,14 @@ impl Drop for Files {
 }
 
 /// A number in a server's status.
-fn number(server: &Server, name: &str) -> Option<u64> {
+pub(super) fn number(server: &Server, name: &str) -> Option<u64> {
     let status = get(server.port, "localhost", "/status").ok()?;
     let rest = status.split_once(&format!("\"{name}\":"))?.1;
     rest.split([',', '}']).next()?.parse().ok()
 }
 
-fn wait(what: &str, mut is_done: impl FnMut() -> bool) -> Outcome<Duration> {
+/// Looks until that is done: how long it took.
+pub(super) fn wait(what: &str, mut is_done: impl FnMut() -> bool) -> Outcome<Duration> {
     let began = Instant::now();
     while !is_done() {
         if began.elapsed() > PATIENCE {
@@ -126,15 +131,17 @@ fn wait(what: &str, mut is_done: impl FnMut() -> bool) -> Outcome<Duration> {
     Ok(began.elapsed())
 }
 
-fn is_loaded(server: &Server) -> bool {
+/// All files are known to the zone.
+pub(super) fn is_loaded(server: &Server) -> bool {
     let status = get(server.port, "localhost", "/status").unwrap_or_default();
     status.contains("\"loaded\":true")
 }
 
-/// All keys are known to the index, and the index is written.
-fn settled(server: &Server, files: &Files) -> Outcome<Duration> {
+/// All keys are known to the index, and the index is written: of a few keys all is in the journal.
+pub(super) fn settled(server: &Server, files: &Files) -> Outcome<Duration> {
     let index = files.cache().join("weir.index/entries");
-    wait("the index", || number(server, "unindexed") == Some(0) && index.exists())
+    let is_written = || files.count < 100_000 || index.exists();
+    wait("the index", || number(server, "unindexed") == Some(0) && is_written())
 }
 
 fn shared_memory() -> u64 {
@@ -207,93 +214,8 @@ fn nginx(options: &Options, files: &Files) -> Outcome<Vec<String>> {
     Ok(row(["nginx, walk", &cells[0], &cells[1], &cells[2], ""]))
 }
 
-/// Clients that ask now and then, and how long each answer takes, milliseconds.
-fn clients(port: u16, count: usize, stop: &AtomicBool) -> Vec<(Instant, f64)> {
-    /// How many there are.
-    const CLIENTS: usize = 8;
-    let one = |id: usize| {
-        let (mut client, mut seen) = (Client::new(port), Vec::new());
-        let mut n = id;
-        while !stop.load(Ordering::Relaxed) {
-            // Keys of the kinds that stay, by path and by tag.
-            n = (n + 7919 * KINDS) % count;
-            let n = n - n % (KINDS * KINDS);
-            let began = Instant::now();
-            let hit = client.get(&path(n));
-            if hit.is_ok_and(|a| a.field("X-Cache") == Some("HIT")) {
-                seen.push((began, began.elapsed().as_secs_f64() * 1000.0));
-            }
-            std::thread::sleep(Duration::from_millis(4));
-        }
-        seen
-    };
-    std::thread::scope(|scope| {
-        let all: Vec<_> = (0..CLIENTS).map(|id| scope.spawn(move || one(id))).collect();
-        all.into_iter().filter_map(|one| one.join().ok()).flatten().collect()
-    })
-}
-
-fn percentile(seen: &[(Instant, f64)], from: Instant, to: Instant, part: f64) -> String {
-    let within = seen.iter().filter(|(at, _)| *at >= from && *at < to);
-    let mut all: Vec<f64> = within.map(|(_, ms)| *ms).collect();
-    all.sort_by(f64::total_cmp);
-    let at = (all.len() as f64 * part) as usize;
-    all.get(at.min(all.len().saturating_sub(1))).map_or("-".to_owned(), |ms| format!("{ms:.2}"))
-}
-
-/// See the module's documentation.
-pub fn purge(options: &Options, _: &str) -> Outcome {
-    let files = Files::make(options.cache_files)?;
-    let (server, _) = Server::start(options, Kind::Weir, &files.setup(Kind::Weir))?;
-    wait("the loader", || is_loaded(&server))?;
-    settled(&server, &files)?;
-    let left = || count_files(&files.cache());
-    let stop = AtomicBool::new(false);
-    let (port, count) = (server.port, files.count);
-    let mut rows =
-        vec![row(["", "purged", "seconds", "files gone after", "p50 ms", "p99 ms", "p99.9 ms"])];
-    std::thread::scope(|scope| {
-        let asking = scope.spawn(|| clients(port, count, &stop));
-        std::thread::sleep(Duration::from_secs(options.seconds.into()));
-        let mut spans = Vec::new();
-        spans.push(("before".to_owned(), Instant::now() - Duration::from_secs(3), Instant::now()));
-        let purges = [("prefix", "/kept/3/*", ""), ("tag", "/", "Cache-Tag: tag7\r\n")];
-        let mut said = Vec::new();
-        for (name, path, fields) in purges {
-            let began = Instant::now();
-            let answer = Client::new(port).exchange(
-                format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{fields}\r\n").as_bytes(),
-            );
-            let took = began.elapsed();
-            let body = answer.map(|a| String::from_utf8_lossy(&a.body).trim().to_owned());
-            said.push((body.unwrap_or_default(), took));
-            std::thread::sleep(Duration::from_secs(3));
-            spans.push((name.to_owned(), began, Instant::now()));
-        }
-        let gone = wait("the files to go", || left() <= count - count / 10 - count / 11);
-        stop.store(true, Ordering::Relaxed);
-        let seen = asking.join().map_err(|_| "a client panicked")?;
-        for (i, (name, from, to)) in spans.iter().enumerate() {
-            let (body, took) = match i {
-                0 => ("", String::new()),
-                i => (&said[i - 1].0[..], format!("{:.2}", said[i - 1].1.as_secs_f64())),
-            };
-            let gone = if i + 1 == spans.len() {
-                gone.as_ref().map_or("never".to_owned(), |d| format!("+{:.1} s", d.as_secs_f64()))
-            } else {
-                String::new()
-            };
-            let p = |part| percentile(&seen, *from, *to, part);
-            rows.push(row([name, body, &took, &gone, &p(0.5), &p(0.99), &p(0.999)]));
-        }
-        Ok::<(), String>(())
-    })?;
-    table(&rows);
-    Ok(())
-}
-
 /// Files of responses below a folder.
-fn count_files(folder: &Path) -> usize {
+pub(super) fn count_files(folder: &Path) -> usize {
     let mut count = 0;
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -7,6 +7,7 @@ mod kills;
 mod lock;
 mod million;
 mod origin;
+mod purges;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,7 +20,8 @@ pub use disks::run as disks;
 pub use full::run as full;
 pub use kills::run as kills;
 pub use lock::run as lock;
-pub use million::{purge, restart};
+pub use million::restart;
+pub use purges::run as purge;
 
 const CONFIG: &str = include_str!("../../configs/cache.conf");
 

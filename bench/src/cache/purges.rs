@@ -1,0 +1,266 @@
+//! `cache-purge`: a tenth of a million cached responses is purged, by prefix and by tag in turn,
+//! while clients ask for others.
+//!
+//! Each purge has a quiet stretch before it, as long as what is measured from the purge on, so that
+//! what the machine does at that time is in both. The run fails when a purge takes too long, when
+//! it tells another count than there are, when anything of it is served afterwards or anything else
+//! is not, when its files stay, or when the others' answers become slower.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::million::{Files, KINDS, count_files, is_loaded, path, settled, wait};
+use super::{Answer, Client};
+use crate::Outcome;
+use crate::options::Options;
+use crate::report::{median, row, table};
+use crate::server::{Kind, Server};
+
+/// Clients that ask for what stays.
+const CLIENTS: usize = 8;
+
+/// How long each of them rests between two requests.
+const REST: Duration = Duration::from_millis(4);
+
+/// How long a purge may take.
+const MOST: Duration = Duration::from_secs(2);
+
+/// How much slower the slowest in a hundred answers may be: a part of that before, and
+/// milliseconds, since within that two quiet stretches differ, too.
+const SLOWER: (f64, f64) = (1.25, 0.3);
+
+/// Keys that are looked at after each purge, of those purged and of those that stay.
+const LOOKED_AT: usize = 1000;
+
+/// When it was asked, and how long the answer took, milliseconds.
+type Seen = (Instant, f64);
+
+/// Clients that ask now and then for keys of the first kind, which is not purged.
+fn clients(port: u16, count: usize, stop: &AtomicBool) -> (Vec<Seen>, usize) {
+    let one = |id: usize| {
+        let (mut client, mut seen, mut bad) = (Client::new(port), Vec::new(), 0);
+        let mut n = id * KINDS;
+        while !stop.load(Ordering::Relaxed) {
+            n = (n + 7919 * KINDS) % (count / KINDS * KINDS);
+            let began = Instant::now();
+            if client.get(&path(n)).is_ok_and(|a| is_hit(&a)) {
+                seen.push((began, began.elapsed().as_secs_f64() * 1000.0));
+            } else {
+                bad += 1;
+            }
+            std::thread::sleep(REST);
+        }
+        (seen, bad)
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..CLIENTS).map(|id| scope.spawn(move || one(id))).collect();
+        let mut sum = (Vec::new(), 0);
+        for one in all {
+            let (seen, bad) = one.join().unwrap_or((Vec::new(), 1));
+            sum.0.extend(seen);
+            sum.1 += bad;
+        }
+        sum
+    })
+}
+
+fn is_hit(answer: &Answer) -> bool {
+    answer.field("X-Cache") == Some("HIT")
+}
+
+/// A stretch of time.
+type Span = (Instant, Instant);
+
+/// A purge, and the quiet time before it.
+struct Round {
+    name: &'static str,
+    took: Duration,
+    /// From its beginning until its files were gone.
+    gone: Duration,
+    quiet: Span,
+    during: Span,
+}
+
+/// What was seen within some spans, the quickest answer first.
+fn within<'a>(seen: &[Seen], spans: impl Iterator<Item = &'a Span>) -> Vec<f64> {
+    let spans: Vec<&Span> = spans.collect();
+    let inside = |at: &Instant| spans.iter().any(|(from, to)| at >= from && at < to);
+    let mut all: Vec<f64> = seen.iter().filter(|(at, _)| inside(at)).map(|(_, ms)| *ms).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// The value that a part of the answers is below.
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let at = (sorted.len() as f64 * part) as usize;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+/// Purges a kind of keys, and looks at what is served then.
+fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<Duration> {
+    let (path_of, fields) = match by_tag {
+        false => (format!("/kept/{kind}/*"), String::new()),
+        true => ("/".to_owned(), format!("Cache-Tag: tag{kind}\r\n")),
+    };
+    let request = format!("GET {path_of} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{fields}\r\n");
+    let mut client = Client::new(server.port);
+    let began = Instant::now();
+    let answer = client.exchange(request.as_bytes()).map_err(|_| "a purge was not answered")?;
+    let took = began.elapsed();
+    let said = String::from_utf8_lossy(&answer.body).trim().to_owned();
+    let expected = format!("{{\"purged\":{},\"complete\":true}}", files.count / KINDS);
+    if !answer.is_ok() || said != expected {
+        return Err(format!("a purge said {said} instead of {expected}: {}", answer.head));
+    }
+    let step = (files.count / KINDS / LOOKED_AT).max(1) * KINDS;
+    for n in (kind..files.count).step_by(step) {
+        // The origin is not there: what is not in the cache is an error.
+        if client.get(&path(n)).is_ok_and(|a| is_hit(&a) || a.is_ok()) {
+            return Err(format!("{} was served after it was purged", path(n)));
+        }
+    }
+    Ok(took)
+}
+
+/// Whether the files are gone, as far as some of them tell.
+fn are_gone(files: &Files, kind: usize) -> bool {
+    let step = (files.count / KINDS / LOOKED_AT).max(1) * KINDS;
+    (kind..files.count).step_by(step).all(|n| !files.place(n).exists())
+}
+
+fn rounds(options: &Options, server: &Server, files: &Files) -> Outcome<Vec<Round>> {
+    let long = Duration::from_secs(options.seconds.into());
+    let mut rounds = Vec::new();
+    // The first kind stays.
+    for kind in 1..=(2 * options.rounds).min(KINDS - 2) {
+        let by_tag = kind % 2 == 0;
+        let before = Instant::now();
+        std::thread::sleep(long);
+        let began = Instant::now();
+        let took = purge(server, files, kind, by_tag)?;
+        wait("the files to go", || are_gone(files, kind))?;
+        let gone = began.elapsed();
+        std::thread::sleep(long.saturating_sub(gone));
+        rounds.push(Round {
+            name: if by_tag { "tag" } else { "prefix" },
+            took,
+            gone,
+            quiet: (before, began),
+            during: (began, Instant::now()),
+        });
+    }
+    Ok(rounds)
+}
+
+/// See the module's documentation.
+pub fn run(options: &Options, _: &str) -> Outcome {
+    let files = Files::make(options.cache_files / KINDS * KINDS)?;
+    let (server, _) = Server::start(options, Kind::Weir, &files.setup(Kind::Weir))?;
+    let loaded = wait("the loader", || is_loaded(&server))?;
+    let known = settled(&server, &files)?;
+    println!("loaded in {:.1} s, all keys known {:.1} s later", secs(loaded), secs(known));
+    let stop = AtomicBool::new(false);
+    let (done, (seen, bad)) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| clients(server.port, files.count, &stop));
+        let done = rounds(options, &server, &files);
+        stop.store(true, Ordering::Relaxed);
+        (done, asking.join().unwrap_or_default())
+    });
+    let done = done?;
+    let problems = show(&done, &seen);
+    let expected = files.count - done.len() * files.count / KINDS;
+    let left = || count_files(&files.cache());
+    let all_gone = wait("the last files to go", || left() <= expected);
+    let left = left();
+    if bad > 0 {
+        return Err(format!("{bad} answers to others were no hits"));
+    }
+    all_gone?;
+    if left != expected {
+        return Err(format!("{left} files are left instead of {expected}"));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+fn secs(d: Duration) -> f64 {
+    d.as_secs_f64()
+}
+
+/// Prints the figures. Gives what is wrong with them.
+fn show(done: &[Round], seen: &[Seen]) -> Vec<String> {
+    let mut rows = vec![row([
+        "purge by",
+        "seconds",
+        "files gone",
+        "answers",
+        "p50 ms",
+        "p99",
+        "p99.9",
+        "quiet",
+        "p99",
+        "p99.9",
+        "p99 x",
+    ])];
+    let mut problems = Vec::new();
+    let mut add = |name: &str, took: &str, gone: &str, rounds: &[&Round]| {
+        let during = within(seen, rounds.iter().map(|r| &r.during));
+        let quiet = within(seen, rounds.iter().map(|r| &r.quiet));
+        let ms = |of: &[f64], part| format!("{:.2}", percentile(of, part));
+        let (d, q) = (percentile(&during, 0.99), percentile(&quiet, 0.99));
+        rows.push(row([
+            name,
+            took,
+            gone,
+            &format!("{}, {}", during.len(), quiet.len()),
+            &ms(&during, 0.5),
+            &ms(&during, 0.99),
+            &ms(&during, 0.999),
+            &ms(&quiet, 0.5),
+            &ms(&quiet, 0.99),
+            &ms(&quiet, 0.999),
+            &format!("{:.2}", d / q),
+        ]));
+        (d, q)
+    };
+    for one in done {
+        let (took, gone) = (format!("{:.2}", secs(one.took)), format!("{:.1}", secs(one.gone)));
+        add(one.name, &took, &gone, &[one]);
+        if one.took > MOST {
+            problems.push(format!("a purge by {} took {took} s", one.name));
+        }
+    }
+    let took: Vec<f64> = done.iter().map(|one| secs(one.took)).collect();
+    let all: Vec<&Round> = done.iter().collect();
+    let (during, quiet) = add("all", &format!("{:.2}", median(&took)), "", &all);
+    // A figure that is none is wrong as well.
+    if !(during <= quiet * SLOWER.0 || during <= quiet + SLOWER.1) {
+        problems.push(format!("others' p99 is {during:.2} ms instead of {quiet:.2} ms"));
+    }
+    table(&rows);
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(took_ms: u64, quiet: Span, during: Span) -> Round {
+        let took = Duration::from_millis(took_ms);
+        Round { name: "tag", took, gone: took, quiet, during }
+    }
+
+    #[test]
+    fn slow_purges_and_slow_answers_fail() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let spans = ((at(0), at(1000)), (at(1000), at(2000)));
+        let seen = |ms: f64| -> Vec<Seen> {
+            let quick = (0..1000).map(|n| (at(n), 1.0));
+            quick.chain((1000..2000).map(|n| (at(n), ms))).collect()
+        };
+        let problems = |took_ms, ms| show(&[round(took_ms, spans.0, spans.1)], &seen(ms)).len();
+        assert_eq!([problems(1999, 1.2), problems(2001, 1.2)], [0, 1]);
+        assert_eq!([problems(100, 1.29), problems(100, 1.31)], [0, 1]);
+        assert_eq!(show(&[round(1, spans.0, spans.1)], &[]).len(), 1, "no answers at all");
+    }
+}
