@@ -72,7 +72,7 @@ pub(super) static DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "",
-        "The file that keeps the servers of the group as the API changed them.",
+        "The file that keeps the servers of the group as the API changed them, for the next start.",
         super::saved::directive,
     ),
     directive(

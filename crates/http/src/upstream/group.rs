@@ -87,10 +87,15 @@ impl Explicit {
         (1..).zip(self.block.lines.iter().filter_map(|l| l.template.as_ref()))
     }
 
-    /// What the configuration says of its servers.
+    /// What the configuration says of its servers. Where the API says it, in the zone and behind
+    /// that in a file, the file's name.
     pub fn print(&self) -> String {
         let templates: Vec<_> = self.templates().collect();
-        format!("{:?} {:?} {templates:?}\n", self.name.text, self.specs())
+        let name = &self.name.text;
+        match &self.block.state {
+            Some(file) => format!("{name:?} {file:?} {templates:?}\n"),
+            None => format!("{name:?} {:?} {templates:?}\n", self.specs()),
+        }
     }
 
     /// A server that a name led to before, with the settings that its line has now.
