@@ -4,8 +4,8 @@
 //! on in the same memory, beside those that leave. Where it says something else, the zone is made
 //! anew, and servers that are in both keep what is known of them.
 //!
-//! A file of servers (`state`) is read for a zone that is made. Of one that is kept, the file is the
-//! copy: a worker that leaves may be answering a change at the very moment.
+//! A file of servers (`state`) is read for a zone that is made. Of one that is kept, the file is
+//! the copy: a worker that leaves may be answering a change at the very moment.
 
 use std::collections::HashMap;
 use std::rc::Rc;
