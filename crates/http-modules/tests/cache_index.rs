@@ -4,9 +4,11 @@
 
 mod origin;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use origin::{Answer, Asked, Origin};
+use proto::cache_index::{FILE_HEADER, Record, Step, read};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
 
 /// Two workers, and two caches in front of an origin.
@@ -182,6 +184,67 @@ fn killed_in_the_midst() {
         });
     }
     assert_eq!(purge(&weir, "/*", ""), purged(160));
+}
+
+/// The names of the files that the index tells of, in order.
+fn indexed(weir: &Weir) -> Vec<String> {
+    let mut all = BTreeSet::new();
+    let mut files = index(weir);
+    // The index before the journals, and these by their age.
+    files.sort();
+    for file in files {
+        let bytes = std::fs::read(file).unwrap();
+        let mut rest = &bytes[FILE_HEADER..];
+        while let Step::Record(record, len) = read(rest, true) {
+            let name = |hash: &[u8]| hash.iter().map(|b| format!("{b:02x}")).collect::<String>();
+            match record {
+                Record::Put(entry) => drop(all.insert(name(&entry.hash))),
+                Record::Gone(hash) => drop(all.remove(&name(&hash))),
+                _ => {}
+            }
+            rest = &rest[len..];
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// What the index tells of is what is there.
+fn wait_for_index(weir: &Weir) {
+    wait_for("the index", || {
+        let names = kept(weir, "cache").into_iter();
+        let mut names: Vec<_> = names.map(|f| f.rsplit('/').next().unwrap().to_owned()).collect();
+        names.sort();
+        (!names.is_empty() && names == indexed(weir)).then_some(())
+    });
+}
+
+#[test]
+fn what_is_gone_is_gone_from_the_index() {
+    each_driver(|driver| {
+        let origin = Origin::start(|asked| {
+            let mut answer = answer(asked);
+            answer.body = vec![b'x'; 100_000];
+            answer
+        });
+        let mut weir = site(driver, &origin, "max_size=1m", TWO).start();
+        wait_for_loader(&weir);
+        // Workers make room themselves: the manager looks every ten seconds.
+        for n in 0..60 {
+            assert_eq!(weir.get(&format!("/{n}")).body.len(), 100_000);
+        }
+        wait_for("the files", || (fills(&weir) == 60).then_some(()));
+        assert!(kept(&weir, "cache").len() < 40);
+        wait_for_index(&weir);
+        // One that was cut behind the server's back, and one that is not there.
+        let files = kept(&weir, "cache");
+        let (cut, gone) = (files.first().unwrap(), files.last().unwrap());
+        std::fs::write(cut, b"weir").unwrap();
+        std::fs::remove_file(gone).unwrap();
+        weir.restart();
+        weir.wait_for_log("error.log", &format!("{} entries of the index", files.len()));
+        wait_for_loader(&weir);
+        wait_for_index(&weir);
+    });
 }
 
 #[test]

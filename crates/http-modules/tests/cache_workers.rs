@@ -62,7 +62,9 @@ impl Origin {
         let of_server = gate.clone();
         let server = Scripted::start(move |mut stream, fetch| {
             let whole = |all: &[u8]| all.windows(4).any(|w| w == b"\r\n\r\n");
-            if read_until(&mut stream, whole).is_none() {
+            let Some(asked) = read_until(&mut stream, whole) else { return };
+            if asked.starts_with(b"POST ") {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
                 return;
             }
             let body = body(fetch);
@@ -103,12 +105,18 @@ fn start(driver: Driver, origin: &Origin, path: &str) -> Weir {
                  listen 127.0.0.1:%PORT0%;
                  location = /pid {{ return 200 $pid; }}
                  location / {{
-                     proxy_pass http://127.0.0.1:{};
+                     proxy_pass http://127.0.0.1:{0};
                      proxy_http_version 1.1;
                      proxy_cache one;
                      proxy_cache_lock on;
                      proxy_cache_lock_timeout 60s;
                      proxy_cache_lock_age 60s;
+                 }}
+                 location /rfc {{
+                     proxy_pass http://127.0.0.1:{0};
+                     proxy_cache one;
+                     proxy_cache_lock on;
+                     proxy_cache_rfc9111 on;
                  }}
              }}
          }}",
@@ -173,6 +181,40 @@ fn waiters_of_all_workers_read_along() {
                 assert!(again.body == body(1) && again.header("X-Cache") == Some("HIT"));
             }
             assert_eq!(origin.server.connections(), 1);
+        }
+    });
+}
+
+#[test]
+fn what_is_changed_meanwhile_is_not_kept() {
+    each_driver(|driver| {
+        let origin = Origin::start(false, false);
+        let weir = start(driver, &origin, "use_temp_path=off");
+        let ([mut here, mut there], _) = of_both(&weir);
+        let get = |conn: &mut Conn| conn.send(b"GET /rfc HTTP/1.1\r\nHost: a\r\n\r\n");
+        get(&mut here[0]);
+        origin.gate.reached(1);
+        get(&mut here[1]);
+        origin.gate.open(1);
+        first_half(&mut here[0], 1);
+        first_half(&mut here[1], 1);
+        let post = b"POST /rfc HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        there[0].send(post);
+        assert_eq!(there[0].response().status, 200);
+        // Who asks now does not get what was begun before, and who asked before has all of it.
+        get(&mut there[1]);
+        origin.gate.open(2);
+        for conn in here.iter_mut().take(2) {
+            assert!(conn.read_exact(LEN - HALF) == body(1)[HALF..], "the rest");
+        }
+        assert!(there[1].response().body == body(3));
+        for conn in [&mut here[0], &mut there[0]] {
+            wait_for("what is new to be kept", || {
+                get(conn);
+                let again = conn.response();
+                assert!(again.body == body(3));
+                (again.header("X-Cache") == Some("HIT")).then_some(())
+            });
         }
     });
 }

@@ -275,9 +275,12 @@ impl Fill {
         &self.header
     }
 
-    /// Its key was made invalid: nobody joins it any more, and it is not kept for long.
+    /// Its key was made invalid: nobody joins it any more, and it is not kept.
     pub fn spoil(&self) {
         self.spoilt.set(true);
+        if let Some(showing) = &self.showing {
+            showing.hide();
+        }
     }
 
     /// The head of the response for those who read along.
@@ -295,7 +298,7 @@ impl Fill {
 
     /// Whether it was purged since it was asked for: it is not for those who ask now.
     pub fn is_purged(&self, cache: &Cache) -> bool {
-        purge::meanwhile(cache, self.since, &self.header.key, &self.tags)
+        self.spoilt.get() || purge::meanwhile(cache, self.since, &self.header.key, &self.tags)
     }
 
     /// Waits until it is over: kept, or not.
@@ -403,11 +406,6 @@ impl Work {
                 self.written_once().await;
             }
             self.commit().await;
-            if self.fill.spoilt.get() {
-                // Those who read along needed it to its end.
-                let Plan { cache, hash, pool, .. } = &self.plan;
-                store::invalidate(cache, vec![*hash], pool.clone()).await;
-            }
         }
         self.done();
     }
@@ -556,8 +554,14 @@ impl Work {
         self.plan.cache.tell(cause, message);
     }
 
-    /// All was received: writes what is left, and the header, and gives the file its place.
+    /// All was received: writes what is left, and the header, and gives the file its place. One
+    /// that was purged meanwhile gets none, since there may be a newer one already; it is written
+    /// to its end for those who read it.
     async fn commit(&mut self) {
+        let is_purged = self.fill.is_purged(&self.plan.cache);
+        if is_purged && !self.fill.showing.as_ref().is_some_and(Showing::is_shown) {
+            return;
+        }
         let (pieces, at, total) = {
             let state = self.fill.state.borrow();
             (state.unwritten(), state.written, state.total)
@@ -570,8 +574,9 @@ impl Work {
         let settings = &self.plan.cache.settings;
         let folder = (settings.min_free > 0).then(|| settings.layout.folder.clone());
         let pool = self.plan.pool.clone();
-        let (layout, going) = (settings.layout.clone(), self.plan.cache.make_room());
-        let task = move || -> Result<Placed, FileError> {
+        let going = if is_purged { Vec::new() } else { self.plan.cache.make_room() };
+        let layout = settings.layout.clone();
+        let task = move || -> Result<Option<Placed>, FileError> {
             let failed = going.iter().filter_map(|hash| store::delete(&layout, hash).err());
             let deleted = failed.reduce(|first, _| first);
             let mut making = match making {
@@ -590,12 +595,15 @@ impl Work {
                     making.write(&[Bytes::from(header.encode())], 0)?;
                 }
             }
+            if is_purged {
+                return Ok(None);
+            }
             let meta = making.place(&path)?;
             let free = folder.and_then(|f| os::file::space(&f).ok()).map(|s| s.available);
-            Ok(Placed { meta, free, deleted })
+            Ok(Some(Placed { meta, free, deleted }))
         };
         match store::elsewhere(pool.as_ref(), task).await {
-            Ok(Ok(placed)) => self.placed(placed),
+            Ok(Ok(placed)) => placed.into_iter().for_each(|placed| self.placed(placed)),
             Ok(Err(e)) => self.failed(Cause::Rename, format_args!("{e}")),
             Err(e) => self.failed(Cause::Rename, format_args!("{e}")),
         }

@@ -380,7 +380,8 @@ impl Merge {
             match is_journal {
                 true => source.rest(|record, raw| {
                     if let Record::Put(e) = record {
-                        newest.insert(e.hash, raw.to_vec());
+                        let before = newest.remove(&e.hash);
+                        newest.insert(e.hash, later(before, e, raw));
                     }
                 })?,
                 false if file.header.is_ok() => index = Some(source),
@@ -472,6 +473,34 @@ impl Merge {
     }
 }
 
+/// Of two records of a name the later one, when `raw` came behind the other: workers tell of their
+/// files side by side. Where both are of the same second nobody knows which of them is there: one
+/// with the tags of both is found for each.
+fn later(before: Option<Vec<u8>>, e: &Entry<'_>, raw: &[u8]) -> Vec<u8> {
+    if let Some(before) = before
+        && let Step::Record(Record::Put(old), _) = read(&before, true)
+        && (old.date > e.date || old.date == e.date && old.tags != e.tags)
+    {
+        if old.date > e.date {
+            return before;
+        }
+        let mut tags = e.tags.to_vec();
+        for tag in old.tags.split(|b| *b == b' ').filter(|tag| !tag.is_empty()) {
+            if !e.tags.split(|b| *b == b' ').any(|other| other == tag) {
+                tags.push(b' ');
+                tags.extend_from_slice(tag);
+            }
+        }
+        let mut both = Vec::new();
+        Record::Put(Entry { tags: tags.trim_ascii_start(), ..*e }).encode(&mut both);
+        // Too many for one record: the last that came.
+        if !both.is_empty() {
+            return both;
+        }
+    }
+    raw.to_vec()
+}
+
 /// Entries with the dates of their responses.
 type Matches = Vec<(Hash, u32)>;
 
@@ -522,4 +551,33 @@ pub(crate) fn order_of(folder: &Path) -> u64 {
     let path = folder.join(FOLDER).join(INDEX);
     let header = Source::open(&path).ok().and_then(|source| source.header.ok());
     header.map_or(0, |h| h.order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(date: u32, tags: &[u8]) -> Vec<u8> {
+        let key = b"/a";
+        let (hash, blocks, expire, uses, is_variant) = ([1; 16], 1, 0, 1, false);
+        let mut out = Vec::new();
+        let e = Entry { hash, blocks, expire, date, uses, is_variant, key, tags };
+        Record::Put(e).encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn the_later_of_two_records() {
+        let both = |one: &[u8], other: &[u8]| match read(other, true) {
+            Step::Record(Record::Put(e), _) => later(Some(one.to_vec()), &e, other),
+            step => panic!("{step:?}"),
+        };
+        assert_eq!(both(&raw(5, b"a"), &raw(6, b"b")), raw(6, b"b"));
+        assert_eq!(both(&raw(6, b"b"), &raw(5, b"a")), raw(6, b"b"));
+        assert_eq!(both(&raw(6, b"a b"), &raw(6, b"c b")), raw(6, b"c b a"));
+        assert_eq!(both(&raw(6, b"a"), &raw(6, b"")), raw(6, b"a"));
+        assert_eq!(both(&raw(6, b""), &raw(6, b"a")), raw(6, b"a"));
+        let long = |b: u8| vec![b; 10_000];
+        assert_eq!(both(&raw(6, &long(b'a')), &raw(6, &long(b'b'))), raw(6, &long(b'b')));
+    }
 }

@@ -74,6 +74,8 @@ pub(super) struct Keeper {
     pub(super) cache: Rc<Cache>,
     /// Records that go to the journal with the next news.
     outbox: RefCell<Vec<u8>>,
+    /// Entries that are gone, as the last news said: they go to the journal with the next.
+    gone: RefCell<Vec<Hash>>,
     journal: RefCell<Option<Journal>>,
     deletions: RefCell<VecDeque<Deletion>>,
     /// There is a deletion.
@@ -111,6 +113,7 @@ pub(super) async fn keep(cache: Rc<Cache>, leave: Gate) {
     let keeper = Keeper {
         cache: cache.clone(),
         outbox: RefCell::default(),
+        gone: RefCell::default(),
         journal: RefCell::default(),
         deletions: RefCell::default(),
         deleting: Notify::new(),
@@ -137,7 +140,7 @@ impl Keeper {
         loop {
             self.write_news(false).await;
             if leave.is_closed() {
-                return;
+                return self.write_news(false).await;
             }
             self.look_for_marks().await;
             self.settle();
@@ -158,7 +161,9 @@ impl Keeper {
     }
 
     fn has_news(&self) -> bool {
-        !self.outbox.borrow().is_empty() || self.cache.keys.has_news()
+        !self.outbox.borrow().is_empty()
+            || !self.gone.borrow().is_empty()
+            || self.cache.keys.has_news()
     }
 
     fn has_new_marks(&self) -> bool {
@@ -187,13 +192,42 @@ impl Keeper {
         order
     }
 
+    /// Takes what the processes told; with the second value [`Keys::index_has`] is to be told.
+    ///
+    /// One tells that there is a file, another that it is gone: the rings are not read at the same
+    /// moment, and the second may come first. It is kept back until the next time therefore, when
+    /// the first has come for sure, and dropped if there is a file again.
+    fn take_news(&self) -> (Vec<u8>, Vec<(usize, u64)>) {
+        let keys = &self.cache.keys;
+        let mut told = Vec::new();
+        let taken = keys.for_index(&mut told);
+        let mut bytes = self.outbox.take();
+        let mut gone = Vec::new();
+        let mut rest = &told[..];
+        while let Step::Record(record, len) = read(rest, true) {
+            match record {
+                Record::Gone(hash) => gone.push(hash),
+                _ => bytes.extend_from_slice(&rest[..len]),
+            }
+            rest = &rest[len..];
+        }
+        let before = self.gone.replace(gone);
+        for some in before.chunks(PURGED_AT_ONCE) {
+            for (hash, meta) in some.iter().zip(keys.metas(some)) {
+                if meta.is_none() {
+                    Record::Gone(*hash).encode(&mut bytes);
+                }
+            }
+        }
+        (bytes, taken)
+    }
+
     /// Writes what the processes told, and what stands in the outbox, to the journal.
     async fn write_news(&self, sure: bool) {
         let keys = &self.cache.keys;
-        let mut bytes = self.outbox.take();
-        let taken = keys.for_index(&mut bytes);
+        let (bytes, taken) = self.take_news();
         if bytes.is_empty() {
-            return;
+            return keys.index_has(&taken);
         }
         if !self.may_write() {
             lost(&self.cache, &bytes);

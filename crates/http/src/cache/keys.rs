@@ -638,14 +638,17 @@ impl Keys {
         version
     }
 
-    /// There is no file although the zone said so, when it was of that version.
-    pub fn gone(&self, hash: &Hash, version: u32) {
+    /// There is no file although the zone said so, when it was of that version. Whether that is
+    /// news.
+    pub fn gone(&self, hash: &Hash, version: u32) -> bool {
         let mut t = self.lock();
-        let Some(entry) = t.find(self.table.key(hash)) else { return };
-        let Some(node) = t.value(entry) else { return };
-        if node.has(THERE) && node.version == version {
-            self.change(&mut t, entry, &node, node.without_file());
-        }
+        let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
+        let Some((entry, node)) = found.filter(|(_, n)| n.has(THERE) && n.version == version)
+        else {
+            return false;
+        };
+        self.change(&mut t, entry, &node, node.without_file());
+        true
     }
 
     /// The loader met a file. False where there is no room for it.

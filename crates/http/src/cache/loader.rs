@@ -218,13 +218,15 @@ impl Walk {
             let shown = path.display();
             cache
                 .tell(Cause::Damaged, format_args!("cache file \"{shown}\" is damaged, discarded"));
-            event::pool::elsewhere(move || drop(std::fs::remove_file(path)));
+            // The process ends when all is done, and waits for nothing that was left to a thread.
+            let pool = event::pool::default();
+            let task = move || drop(std::fs::remove_file(path));
+            let _ = store::elsewhere(Some(&pool), task).await;
         }
         for (hash, blocks) in found.files {
             if !cache.keys.add(&hash, blocks, cache.settings.inactive) {
                 // There is no room to know of it: it would take its place on the disk for ever.
-                let one = super::keys::Evicted { hash, file: true };
-                cache.discard(vec![one], Some(&event::pool::default()));
+                super::manager::delete_files(cache, vec![hash], None).await;
             }
             self.pace().await;
         }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use base::time::now_ms;
 use event::Gate;
-use proto::cache_index::Record;
 
 use super::faults::Cause;
 use super::keeper;
@@ -97,10 +96,7 @@ async fn is_above_limits(cache: &Rc<Cache>) -> bool {
 
 async fn delete(cache: &Rc<Cache>, evicted: Vec<Evicted>) {
     let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
-    for hash in &files {
-        // Without the word it is found out when the file is.
-        cache.keys.tell_index(&Record::Gone(*hash));
-    }
+    files.iter().for_each(|hash| cache.tell_gone(hash));
     delete_files(cache, files, None).await;
 }
 

@@ -93,7 +93,7 @@ pub(crate) use lookup::{Begin, begin};
 pub(crate) use purge::can_be_found;
 pub(crate) use rules::Rules;
 pub(crate) use serve::{head_text, stored as serve_stored};
-pub(crate) use store::{ROOM, Stored, Temp, invalidate, renew};
+pub(crate) use store::{ROOM, Stored, Temp, invalidate, outdate, renew};
 pub(crate) use ticket::{Status, Ticket};
 
 /// In a worker, before it serves: it may be woken by others from now on.

@@ -11,7 +11,7 @@ use base::ascii::eq_ignore_case;
 use base::log::Level;
 use base::time::{now_ms, unix_ms, unix_secs};
 use bytes::Bytes;
-use proto::cache_index::{KEY_MAX, Of, Purge, Record};
+use proto::cache_index::{KEY_MAX, Of, Purge};
 
 use super::Cache;
 use super::faults::Cause;
@@ -92,7 +92,7 @@ async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> bool {
     keys.marks.purge_key(main);
     let was_there = keys.purge(main) == Purged::Out;
     cache.memory.borrow_mut().forget(main);
-    cache.tell_index(&Record::Gone(*main));
+    cache.tell_gone(main);
     // There may be a file that is not known yet.
     let deleted = delete(r, cache, main, before_ms).await;
     let is_young = deleted == Some(Deleted::Young);

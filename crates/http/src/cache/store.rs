@@ -236,7 +236,9 @@ async fn open_any(
         let file = match files::open_kept(r, &path).await {
             Ok(file) => file,
             Err(e) if matches!(e.errno(), Some(ENOENT | ENOTDIR)) => {
-                cache.keys.gone(hash, version);
+                if cache.keys.gone(hash, version) {
+                    cache.tell_gone(hash);
+                }
                 return Opened::Missing;
             }
             Err(e) => {
@@ -290,7 +292,9 @@ async fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, 
         let path = base::log::lossy(&path);
         r.log(Level::Crit, format_args!("cache file \"{path}\" {why}, discarded"));
     }
-    cache.keys.gone(hash, version);
+    if cache.keys.gone(hash, version) {
+        cache.tell_gone(hash);
+    }
     cache.memory.borrow_mut().forget(hash);
     let pool = r.pool().ok().flatten();
     let (layout, hash) = (cache.settings.layout.clone(), *hash);
@@ -676,11 +680,20 @@ pub(crate) async fn renew(
     }
 }
 
+/// What some keys stand for has changed: what is kept of them is not to be used any more, nor is
+/// kept what anybody fetches of them now.
+pub(crate) async fn outdate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Pool>) {
+    hashes.iter().for_each(|hash| cache.keys.marks.purge_key(hash));
+    invalidate(cache, hashes, pool).await;
+}
+
 /// What is kept of some keys is not to be used any more. When this has ended nobody does.
 pub(crate) async fn invalidate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Pool>) {
     let forget = || {
         for hash in &hashes {
-            cache.keys.invalidate(hash);
+            if cache.keys.invalidate(hash) {
+                cache.tell_gone(hash);
+            }
             cache.memory.borrow_mut().forget(hash);
             if let Some(fill) = cache.fills.borrow_mut().remove(hash) {
                 fill.spoil();

@@ -149,10 +149,21 @@ impl Streams {
         }
     }
 
-    /// Nobody is to find the response of a hash any more; who reads it goes on.
+    /// Nobody is to find a response of a hash any more; who reads it goes on.
     pub fn hide(&self, hash: &Hash) {
-        if let Some(found) = self.find(hash) {
+        // One that was asked for before the last purge may be under way beside the next.
+        for _ in 0..WAYS {
+            let Some(found) = self.find(hash) else { return };
             self.words(found.id.slot)[OWNER].store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// The same of a response that the process `pid` fetches.
+    pub fn hide_one(&self, id: Id, pid: u32) {
+        let words = self.words(id.slot);
+        let now = words[STATE].load(Ordering::Acquire);
+        if generation(now) == id.generation && (now >> PID_AT) as u32 == pid {
+            words[OWNER].store(0, Ordering::SeqCst);
         }
     }
 
@@ -239,6 +250,15 @@ mod tests {
         assert_eq!(streams.written(id), Some(10));
         streams.progress(id, 20);
         assert_eq!(streams.written(id), Some(20));
+        // Of several none is found any more, and who reads one goes on.
+        let other = streams.claim(&hash, 8, 4).unwrap();
+        streams.hide_one(id, 8);
+        assert_eq!(streams.find(&hash).unwrap().id, id, "another process's");
+        streams.hide_one(id, 7);
+        assert_eq!(streams.find(&hash).unwrap().id, other);
+        streams.hide(&hash);
+        assert_eq!((streams.find(&hash), streams.written(id)), (None, Some(20)));
+        streams.end(other, 8);
         streams.end(id, 7);
         assert_eq!((streams.written(id), streams.find(&hash)), (None, None));
         // What comes into the slot then is another one.

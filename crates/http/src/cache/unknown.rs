@@ -69,7 +69,8 @@ async fn read_some(keeper: &Keeper, list: Vec<(Hash, u32)>) {
     for (hash, version, said) in found {
         match said {
             Said::Header(header) => learn(keeper, &hash, version, &header),
-            Said::Missing => keeper.cache.keys.gone(&hash, version),
+            // The index does not know of it anyway.
+            Said::Missing => drop(keeper.cache.keys.gone(&hash, version)),
             Said::Bad => {
                 let path = store::as_path(&keeper.cache.settings.layout.path(&hash)).to_owned();
                 let path = path.display();

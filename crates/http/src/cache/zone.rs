@@ -254,6 +254,12 @@ impl Cache {
         told
     }
 
+    /// The same of an entry that is gone. Where there is no room for it, it is found out when the
+    /// file is.
+    pub(crate) fn tell_gone(&self, hash: &Hash) {
+        self.tell_index(&Record::Gone(*hash));
+    }
+
     /// Counts a request by what came of it.
     pub(crate) fn keys_count(&self, status: Status) {
         self.keys.count(status as usize);
@@ -303,10 +309,7 @@ impl Cache {
         if files.is_empty() {
             return;
         }
-        for hash in &files {
-            // Without the word it is found out when the file is.
-            self.tell_index(&Record::Gone(*hash));
-        }
+        files.iter().for_each(|hash| self.tell_gone(hash));
         let layout = self.settings.layout.clone();
         let task = move || {
             let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
@@ -350,6 +353,9 @@ impl Cache {
         self.keys.evict(count, more, &mut evicted);
         let mut memory = self.memory.borrow_mut();
         evicted.iter().for_each(|one| memory.forget(&one.hash));
-        evicted.iter().filter(|e| e.file).map(|e| e.hash).collect()
+        drop(memory);
+        let files: Vec<Hash> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
+        files.iter().for_each(|hash| self.tell_gone(hash));
+        files
     }
 }

@@ -348,7 +348,7 @@ pub(super) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     keys.extend(of_others);
     let hashes = keys.iter().map(|key| cache::hash_of(key)).collect();
     if let Ok(pool) = r.pool() {
-        cache::invalidate(&t.cache, hashes, pool).await;
+        cache::outdate(&t.cache, hashes, pool).await;
     }
 }
 

@@ -1,18 +1,21 @@
 //! What is wrong with a zone's keys, or is not to be used any more.
 
 use super::super::faults::Cause;
-use super::{Count, Hash, Keys, Node};
+use super::{Count, Hash, Keys, Node, THERE};
 
 /// Where the counters of faults begin, one for each cause.
 const FAULTS: usize = 16;
 
 impl Keys {
-    /// The response of a key is not to be used any more: its file is to be deleted.
-    pub fn invalidate(&self, hash: &Hash) {
+    /// The response of a key is not to be used any more, nor one that is on its way to be joined:
+    /// its file is to be deleted. Whether there was one.
+    pub fn invalidate(&self, hash: &Hash) -> bool {
+        self.streams.hide(hash);
         let mut t = self.lock();
-        let Some(entry) = t.find(self.table.key(hash)) else { return };
-        let Some(node) = t.value(entry) else { return };
+        let Some(entry) = t.find(self.table.key(hash)) else { return false };
+        let Some(node) = t.value(entry) else { return false };
         self.change(&mut t, entry, &node, Node { error: 0, ..node.without_file() });
+        node.has(THERE)
     }
 
     /// A number that no other variants of any key have.

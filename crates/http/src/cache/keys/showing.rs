@@ -69,6 +69,11 @@ impl Showing {
         self.keys.bells.ring(self.keys.slot.get());
     }
 
+    /// Nobody is to begin to read it any more.
+    pub fn hide(&self) {
+        self.keys.streams.hide_one(self.id, self.pid);
+    }
+
     /// It is over.
     pub fn end(&self) {
         if !self.over.replace(true) {
