@@ -29,7 +29,7 @@ pub use fd::Fd;
 pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
 pub use notify::Notify;
-pub use op::{Wake, read_file, reads_files};
+pub use op::{Side, Wake, read_file, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, race};
 pub use sock::Sock;

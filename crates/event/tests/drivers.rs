@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use event::testing::{connect, each_driver, listen, pair};
-use event::{Deadline, Either, Gate, Sock, Wake};
+use event::{Deadline, Either, Gate, Side, Sock, Wake};
 use mem::Chain;
 
 async fn read_to_end(sock: &Sock) -> Vec<u8> {
@@ -195,6 +195,61 @@ fn the_peers_end_is_told() {
         assert!(ours.peer_closed());
         assert_eq!(read_to_end(&ours).await, b"bye");
     });
+}
+
+/// Waits past what sockets that were never tried, and strays of the simulation, take for readable.
+async fn side(sock: &Sock, other: &Sock, ms: u64) -> Result<(Side, Vec<u8>), ErrorKind> {
+    let until = Deadline::in_ms(ms);
+    loop {
+        let side = sock.readable_while(Some(other), until).await.map_err(|e| e.kind())?;
+        match (side, sock.try_recv().expect("no error")) {
+            (Side::This, None) => {}
+            (side, page) => return Ok((side, page.unwrap_or_default().to_vec())),
+        }
+    }
+}
+
+#[test]
+fn one_wait_looks_at_two_sockets() {
+    each_driver(|| async {
+        let ((near, upstream), (ours, client)) = (pair().expect("a pair"), pair().expect("a pair"));
+        assert_eq!(side(&near, &ours, 5).await, Err(ErrorKind::TimedOut));
+        let mut chain = Chain::new();
+        chain.write(b"request");
+        // What the other one's peer sends is not what is waited for.
+        client.send(&mut chain, Deadline::NEVER).await.expect("sent");
+        assert!(event::timeout(200, side(&near, &ours, 60_000)).await.is_err());
+        assert_eq!(read_some(&ours, 7).await, b"request");
+        chain.write(b"a");
+        upstream.send(&mut chain, Deadline::NEVER).await.expect("sent");
+        assert_eq!(side(&near, &ours, 60_000).await, Ok((Side::This, b"a".to_vec())));
+        // Who watches first is told; others wait for their own alone.
+        let told = Rc::new(Cell::new(false));
+        let (ours, told_here) = (Rc::new(ours), told.clone());
+        let also = ours.clone();
+        event::spawn(async move {
+            assert_eq!(side(&near, &also, 60_000).await, Ok((Side::Other, Vec::new())));
+            // Known from now on.
+            assert_eq!(side(&near, &also, 60_000).await, Ok((Side::Other, Vec::new())));
+            told_here.set(true);
+            drop(upstream);
+        });
+        event::sleep(1).await;
+        let (own, _peer) = pair().expect("a pair");
+        assert_eq!(side(&own, &ours, 5).await, Err(ErrorKind::TimedOut));
+        drop(client);
+        while !told.get() {
+            event::sleep(10).await;
+        }
+    });
+}
+
+async fn read_some(sock: &Sock, len: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < len {
+        all.extend_from_slice(&sock.recv(1, Deadline::in_ms(60_000)).await.expect("received"));
+    }
+    all
 }
 
 #[test]

@@ -315,11 +315,11 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
                 if r.buf.filled().is_empty() {
                     return After::Keep(r.loc.core.keepalive_timeout);
                 }
-                if !receive(c, r, &mut deadline).await {
+                if !Box::pin(receive(c, r, &mut deadline)).await {
                     return After::Close;
                 }
             }
-            Step::Bad(e) => return refuse_head(c, r, e).await,
+            Step::Bad(e) => return Box::pin(refuse_head(c, r, e)).await,
         }
     }
 }
@@ -436,7 +436,7 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
         Ok(()) => phases::run(r).await,
         Err(status) => {
             without_uri(r);
-            phases::refuse(r, status).await
+            Box::pin(phases::refuse(r, status)).await
         }
     };
     end(c, r, outcome).await
@@ -449,7 +449,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         && r.body.is_untouched()
         && !r.skip_buffered_body()
     {
-        outcome = phases::refuse(r, 400).await;
+        outcome = Box::pin(phases::refuse(r, 400)).await;
     }
     if outcome == Outcome::Respond {
         match send::filters(r) {
@@ -476,7 +476,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     };
     r.flags.complete = sent.is_ok();
     if sent.is_err() {
-        send::what_is_left(r).await;
+        Box::pin(send::what_is_left(r)).await;
     }
     if !r.loc.core.post_action.is_empty() {
         Box::pin(post_action(r)).await;
@@ -485,7 +485,7 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     if sent.is_err() {
         return Some(After::Close);
     }
-    if !r.body.is_finished() && r.flags.keepalive && r.discard_rest().await.is_err() {
+    if !r.body.is_finished() && r.flags.keepalive && Box::pin(r.discard_rest()).await.is_err() {
         return Some(After::Close);
     }
     if !r.flags.keepalive {

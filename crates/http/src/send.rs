@@ -29,6 +29,9 @@ pub(crate) struct SendFailed;
 
 /// Sends the prepared response, which header filters have seen. With `more` (another request waits
 /// in the buffer) small output stays in the wire chain, to go with the next.
+///
+/// This is part of the future of every request. What small whole responses do without is boxed
+/// apart, which is little beside what it does.
 pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     let framing = head::framing(r);
     if r.head.version >= proto::h1::Version::HTTP_10 {
@@ -38,7 +41,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         r.flags.keepalive = false;
     }
     if let Body::Upgraded(_) = r.out.body {
-        return upgraded(r).await;
+        return Box::pin(upgraded(r)).await;
     }
     if r.flags.header_only || framing == Framing::None {
         if let Body::Stream(mut unwanted) = std::mem::take(&mut r.out.body) {
@@ -48,7 +51,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
     }
     match std::mem::take(&mut r.out.body) {
         Body::Empty if !r.body_filters.is_empty() => {
-            filtered(r, &mut Chain::new(), true, framing).await?;
+            Box::pin(filtered(r, &mut Chain::new(), true, framing)).await?;
         }
         Body::Empty => {
             if framing == Framing::Chunked {
@@ -58,10 +61,10 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         Body::Chain(chain) if r.body_filters.is_empty() => whole(r, chain, framing).await?,
         Body::Chain(chain) => {
             let mut chain = chain;
-            filtered(r, &mut chain, true, framing).await?;
+            Box::pin(filtered(r, &mut chain, true, framing)).await?;
         }
         Body::Stream(mut source) => {
-            let done = stream(r, source.as_mut(), framing).await;
+            let done = Box::pin(stream(r, source.as_mut(), framing)).await;
             if done.is_err() {
                 source.abandoned(r);
                 return done;
@@ -248,10 +251,10 @@ async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
 /// A body that is wholly known.
 async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<(), SendFailed> {
     if framing == Framing::Chunked {
-        return filtered(r, &mut chain, true, framing).await;
+        return Box::pin(filtered(r, &mut chain, true, framing)).await;
     }
     if needs_memory(r, &chain) {
-        return through_memory(r, chain).await;
+        return Box::pin(through_memory(r, chain)).await;
     }
     r.bytes_sent += chain.len();
     match small(&chain) {
@@ -333,7 +336,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     let timeout = r.loc.core.send_timeout;
     let has_file = r.wire.iter().any(|b| matches!(b, Buf::File { .. }));
     let done = if rate > 0 {
-        paced(r, rate).await
+        Box::pin(paced(r, rate)).await
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock.set_cork(r.loc.core.tcp_nopush);
@@ -366,7 +369,7 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         // While the client does not read, what was in memory may go from there, and what is read
         // takes memory: it is looked for when there is room for it, and before each send.
         c.sock.writable(Deadline::in_ms(timeout)).await?;
-        let ready = reading::ready(r, limit).await?;
+        let ready = Box::pin(reading::ready(r, limit)).await?;
         let n = c.sock.try_send(&mut r.wire, Some(ready))?;
         if n > 0 || r.wire.is_empty() {
             return Ok(n);

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 
 pub(crate) use read::Reading;
 pub use read::{read_file, reads_files};
-pub use ready::Wake;
 pub(crate) use ready::{Direction, Ready};
+pub use ready::{Side, Wake};
 pub(crate) use send::simulate;
 
 use crate::slot::{NONE, SlotKey, State, Terms};

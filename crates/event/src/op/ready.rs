@@ -10,7 +10,7 @@ use crate::deadline::Deadline;
 use crate::gate::Gate;
 use crate::slot::{NONE, State, Terms};
 use crate::sock::{Registered, Sock, bits};
-use crate::turn::{Inner, with};
+use crate::turn::{Core, Inner, try_with, with};
 
 /// What a socket is waited on for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +141,116 @@ impl Future for Ready<'_> {
     }
 }
 
+/// Which of two sockets a wait ended for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// There may be something to read from the one that is waited for.
+    This,
+    /// The other one's peer sends no more.
+    Other,
+}
+
+/// The future of [`Sock::readable_while`]: one slot, and one timer, for two sockets.
+struct ReadyWhile<'a> {
+    sock: &'a Registered,
+    other: Option<&'a Registered>,
+    wait: Wait,
+    /// The slot is the other socket's reader, too.
+    watching: bool,
+    deadline: Deadline,
+}
+
+impl ReadyWhile<'_> {
+    fn poll_both(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Poll<io::Result<Side>> {
+        let slot = self.wait.key().index;
+        match self.wait.poll(inner, cx) {
+            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Ready(state)) => {
+                self.forget_other(inner, slot);
+                if state == State::TimedOut {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+            }
+            None => (),
+        }
+        let Inner { core, driver } = inner;
+        let Some(entry) = core.socks.get(self.sock.key) else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        if entry.bits & bits::READ != 0 {
+            return Poll::Ready(Ok(Side::This));
+        }
+        if entry.reader != NONE {
+            return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
+        }
+        driver.arm(core, self.sock.key, self.sock.fd(), Direction::Read)?;
+        // Where somebody else watches the other one, they are told.
+        let other = self.other.filter(|other| {
+            core.socks.get(other.key).is_some_and(|entry| entry.reader == NONE)
+                && driver.arm(core, other.key, other.fd(), Direction::PeerClosed).is_ok()
+        });
+        let closed = |core: &mut Core, key| {
+            core.socks.get(key).is_some_and(|entry| entry.bits & bits::PEER_CLOSED != 0)
+        };
+        if other.is_some_and(|other| closed(core, other.key)) {
+            return Poll::Ready(Ok(Side::Other));
+        }
+        let terms = Terms {
+            sock: self.sock.key.index,
+            gate: 0,
+            park: false,
+            deadline_ms: self.deadline.at_ms(),
+        };
+        self.wait.begin(inner, cx, terms);
+        let slot = self.wait.key().index;
+        inner.core.set_waiter(self.sock.key, Direction::Read, slot);
+        if let Some(other) = other {
+            inner.core.set_waiter(other.key, Direction::PeerClosed, slot);
+            self.watching = true;
+        }
+        Poll::Pending
+    }
+
+    fn forget_other(&mut self, inner: &mut Inner, slot: u32) {
+        if std::mem::take(&mut self.watching)
+            && let Some(other) = self.other
+        {
+            inner.core.socks.forget_waiter(other.key.index, slot);
+        }
+    }
+}
+
+impl Future for ReadyWhile<'_> {
+    type Output = io::Result<Side>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Side>> {
+        with(|inner| self.poll_both(inner, cx))
+    }
+}
+
+impl Drop for ReadyWhile<'_> {
+    fn drop(&mut self) {
+        if self.watching {
+            // Before the slot itself is released.
+            let slot = self.wait.key().index;
+            let _ = try_with(|inner| self.forget_other(inner, slot));
+        }
+    }
+}
+
 impl Sock {
+    /// Waits until there may be something to read, or the end of it, or until the peer of `other`
+    /// is known to send no more. Takes the reader's place of both; where another wait has that of
+    /// `other`, only `self` is waited for. The error is `TimedOut` at the deadline.
+    pub fn readable_while<'a>(
+        &'a self,
+        other: Option<&'a Sock>,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Side>> + use<'a> {
+        let other = other.map(|other| &other.0);
+        ReadyWhile { sock: &self.0, other, wait: Wait::new(), watching: false, deadline }
+    }
+
     /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile.
     /// The error is `TimedOut` at the deadline.
     pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::Deadline;
+use event::{Deadline, Side, Sock};
 use mem::{Buf, Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
@@ -23,7 +23,7 @@ use super::request_body::RequestBody;
 use super::source::{Remainder, Source};
 use super::state::{Attempt, State};
 use super::store::{InFile, Storing};
-use super::wire::{Either, client_end, either_if};
+use super::wire::{Either, client_end, either, either_if};
 use super::{HeadStep, Progress, Protocol, Sink};
 use crate::cache::{self, Begin, Fill, Plan, Reader, Status};
 use crate::module::Verdict;
@@ -121,6 +121,10 @@ struct Answer {
 }
 
 /// Passes a request on and prepares the response in `r.out`.
+///
+/// There is one such future for each request that waits for a server: what few of them need
+/// (caches, names, queues, new connections) is boxed apart, so that the rest stays in the
+/// processor's caches.
 pub async fn run(r: &mut Request, job: Job) -> Verdict {
     let Job { conf, target, mut protocol } = job;
     let body = match RequestBody::read(r, &conf, protocol.as_mut()).await {
@@ -132,7 +136,7 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     u.scheme = scheme;
     u.forget_cache();
     if let Some(cache) = &conf.cache
-        && let Begin::Verdict(v) = cache::begin(r, cache, &conf, protocol.as_mut()).await
+        && let Begin::Verdict(v) = Box::pin(cache::begin(r, cache, &conf, protocol.as_mut())).await
     {
         return v;
     }
@@ -152,7 +156,7 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
     let lease = Some(Lease::new(picker, session));
     let start_ms = now_ms();
-    let x = Exchange {
+    let mut x = Exchange {
         conf,
         protocol,
         pool,
@@ -167,7 +171,26 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
         hints: false,
         body,
     };
-    x.drive(r).await
+    loop {
+        let attempt = x.attempt(r).await;
+        if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
+            Box::pin(keeping::invalidate(r, x.protocol.as_ref())).await;
+        }
+        let stop = match attempt {
+            Ok(answer) => match x.judge(r) {
+                None => return x.accept(r, answer),
+                Some(Stop::Kept(status)) => return Box::pin(x.kept(r, answer, status)).await,
+                Some(stop) => {
+                    x.keep(r, answer);
+                    stop
+                }
+            },
+            Err(stop) => stop,
+        };
+        if let Some(verdict) = x.ended(r, stop) {
+            return verdict;
+        }
+    }
 }
 
 /// What an exchange begins with: its group, the way through its servers, and, without a group, what
@@ -182,7 +205,7 @@ async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Ve
         }
         Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
         Target::Name(host, port) => {
-            let specs = super::resolving::addresses(r, conf, &host, port).await?;
+            let specs = Box::pin(super::resolving::addresses(r, conf, &host, port)).await?;
             (host, specs)
         }
     };
@@ -191,36 +214,13 @@ async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Ve
 }
 
 impl Exchange {
-    async fn drive(mut self, r: &mut Request) -> Verdict {
-        loop {
-            let attempt = self.attempt(r).await;
-            if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
-                Box::pin(keeping::invalidate(r, self.protocol.as_ref())).await;
-            }
-            let stop = match attempt {
-                Ok(answer) => match self.judge(r) {
-                    None => return self.accept(r, answer),
-                    Some(Stop::Kept(status)) => return self.kept(r, answer, status).await,
-                    Some(stop) => {
-                        self.keep(r, answer);
-                        stop
-                    }
-                },
-                Err(stop) => stop,
-            };
-            if let Some(verdict) = self.ended(r, stop) {
-                return verdict;
-            }
-        }
-    }
-
     /// One server: connect, send, read the head.
     async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
         let mut out = Chain::new();
         self.protocol.request(r, &mut out).map_err(Stop::Status)?;
         let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
         if peer.is_none() && r.upstream_mut().is_first() {
-            peer = self.queue(r).await?;
+            peer = Box::pin(self.queue(r)).await?;
         }
         let u = r.upstream_mut();
         u.forget_response();
@@ -234,7 +234,10 @@ impl Exchange {
             return Err(Stop::Next(next::NO_LIVE));
         };
         self.cached = false;
-        let mut conn = self.connect(r, &peer).await?;
+        let mut conn = match self.kept_connection(&peer) {
+            Some(conn) => conn,
+            None => Box::pin(self.connect(r, &peer)).await?,
+        };
         let a = r.upstream_mut().now();
         a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
         conn.requests += 1;
@@ -279,13 +282,12 @@ impl Exchange {
         Page::new()
     }
 
-    /// A kept connection, or a new one.
+    fn kept_connection(&self, peer: &Peer) -> Option<UpConn> {
+        self.pool.as_ref()?.take(&peer.spec.addr, self.tag())
+    }
+
+    /// A new connection.
     async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<UpConn, Stop> {
-        if let Some(pool) = &self.pool
-            && let Some(conn) = pool.take(&peer.spec.addr, self.tag())
-        {
-            return Ok(conn);
-        }
         let sock = super::socket::open(r, &self.conf, &peer.spec.addr)?;
         let watch = self.client(r);
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
@@ -351,8 +353,9 @@ impl Exchange {
                 Ok(Some(n)) if n > 0 => {
                     r.upstream_mut().now().received += n as u64;
                     let head = self.parse_head(r, &mut page)?;
-                    if std::mem::take(&mut self.hints) && crate::send::flush(r).await.is_err() {
-                        return Err(Stop::ClientGone);
+                    if std::mem::take(&mut self.hints) {
+                        let sent = Box::pin(crate::send::flush(r)).await;
+                        sent.map_err(|_| Stop::ClientGone)?;
                     }
                     match head {
                         Some(len) => return Ok((page, len, broken.is_none())),
@@ -378,32 +381,23 @@ impl Exchange {
     ) -> Result<(), Stop> {
         let sock = &conn.sock;
         if out.is_empty() && !self.body.is_sent() {
-            return self.body.more(r, sock, self.protocol.as_mut(), out).await;
+            return Box::pin(self.body.more(r, sock, self.protocol.as_mut(), out)).await;
         }
-        let done = if out.is_empty() {
-            let ready = sock.readable(Deadline::in_ms(self.conf.read_timeout));
-            either_if(ready, watch.map(client_end)).await
+        let (done, doing) = if out.is_empty() {
+            let until = Deadline::in_ms(self.conf.read_timeout);
+            let client = watch.map(|client| &client.sock);
+            let done = sock.readable_while(client, until).await;
+            (done, "reading response header from upstream")
         } else {
-            let readable = sock.readable(Deadline::NEVER);
-            let writable = sock.writable(Deadline::in_ms(self.conf.send_timeout));
-            let ready = async {
-                match super::wire::either(writable, readable).await {
-                    Either::First(v) | Either::Second(v) => v,
-                }
-            };
-            either_if(ready, watch.map(client_end)).await
-        };
-        let doing = match out.is_empty() {
-            true => "reading response header from upstream",
-            false => "sending request to upstream",
+            let until = Deadline::in_ms(self.conf.send_timeout);
+            let done = Box::pin(readable_or_writable(sock, watch, until)).await;
+            (done, "sending request to upstream")
         };
         match done {
-            Either::First(Ok(())) => Ok(()),
-            Either::Second(_) => Err(client_gone(r, doing)),
-            Either::First(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
-                Err(timed_out(r, doing))
-            }
-            Either::First(Err(e)) => {
+            Ok(Side::This) => Ok(()),
+            Ok(Side::Other) => Err(client_gone(r, doing)),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(timed_out(r, doing)),
+            Err(e) => {
                 log_io(r, "recv()", &e, "reading response header from upstream");
                 Err(Stop::Next(next::ERROR))
             }
@@ -698,6 +692,20 @@ impl Exchange {
 /// like.
 fn by_network(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
+}
+
+/// Waits until the server takes or sends something, or until the client is gone.
+async fn readable_or_writable(
+    sock: &Sock,
+    client: Option<&crate::conn::Conn>,
+    until: Deadline,
+) -> io::Result<Side> {
+    let readable = sock.readable(Deadline::NEVER);
+    let ready = either(sock.writable(until), readable);
+    match either_if(ready, client.map(client_end)).await {
+        Either::First(Either::First(done) | Either::Second(done)) => done.map(|()| Side::This),
+        Either::Second(_) => Ok(Side::Other),
+    }
 }
 
 #[cold]

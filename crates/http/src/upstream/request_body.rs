@@ -46,7 +46,7 @@ impl RequestBody {
             return Ok(RequestBody::None);
         }
         if stream && r.head.has_body() {
-            return RequestBody::stream(r).await;
+            return Box::pin(RequestBody::stream(r)).await;
         }
         r.read_body().await?;
         let length = match r.head.chunked {
