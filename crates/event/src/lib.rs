@@ -36,5 +36,5 @@ pub use sock::Sock;
 pub use task::{TaskId, spawn};
 pub use turn::{
     Loop, Options, Presence, Stats, connections_in_use, connections_max, descriptor_closed,
-    driver_name, posted, presence, stats,
+    driver_name, looks_only_for_waiters, posted, presence, stats,
 };

@@ -304,6 +304,13 @@ impl Sock {
         })
     }
 
+    /// Whether the driver has reported nothing that was not received yet: neither bytes nor an end.
+    /// What drivers that look at sockets only while somebody waits do not know, they cannot say.
+    pub fn is_silent(&self) -> bool {
+        let told = bits::READ | bits::PEER_CLOSED;
+        with(|inner| inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & told == 0))
+    }
+
     /// Says that no more will be sent, once what was posted is sent.
     pub fn shutdown_write(&self) -> io::Result<()> {
         with(|inner| match inner.core.socks.get(self.0.key) {

@@ -4,6 +4,7 @@
 //! which wins at once if it is `^~`; else regular expressions in order of appearance, innermost
 //! prefix first; else that prefix.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::rc::Rc;
 
@@ -47,6 +48,13 @@ pub struct LocationInfo {
     pub auto_redirect: bool,
 }
 
+impl LocationInfo {
+    /// The URI that is redirected here by adding a slash, if there is one.
+    fn name_to_slash(&self) -> Option<&[u8]> {
+        if self.auto_redirect { self.name.strip_suffix(b"/") } else { None }
+    }
+}
+
 impl fmt::Display for LocationInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = match self.kind {
@@ -83,8 +91,9 @@ pub(crate) struct Tree {
     /// Prefixes, sorted by name; the longest match is found by walking down shared prefixes.
     prefixes: Vec<Prefix>,
     regexes: Vec<Rc<Location>>,
-    /// Whether any name here is one that a request may be redirected to by adding its slash.
-    slashes: bool,
+    /// Those that a request may be redirected to by adding the slash at the end of their name,
+    /// sorted.
+    slashed: Vec<Rc<Location>>,
 }
 
 struct Prefix {
@@ -119,7 +128,6 @@ impl Tree {
         let mut tree = Tree::default();
         let mut prefixes: Vec<Rc<Location>> = Vec::new();
         for l in locations {
-            tree.slashes |= l.info.auto_redirect;
             match l.info.kind {
                 LocKind::Exact => tree.exact.push(l),
                 LocKind::Prefix | LocKind::PrefixNoRegex => prefixes.push(l),
@@ -129,6 +137,10 @@ impl Tree {
         }
         tree.exact.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         prefixes.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        // Of a prefix and an exact name, the prefix comes first.
+        let slashed = prefixes.iter().chain(&tree.exact);
+        tree.slashed = slashed.filter(|l| l.info.name_to_slash().is_some()).cloned().collect();
+        tree.slashed.sort_by(|a, b| a.info.name_to_slash().cmp(&b.info.name_to_slash()));
         let mut stack: Vec<u32> = Vec::new();
         for (i, l) in prefixes.iter().enumerate() {
             while let Some(&top) = stack.last() {
@@ -172,19 +184,9 @@ impl Tree {
 
     /// A location that redirects `uri` to itself with a slash added.
     fn with_slash(&self, uri: &[u8]) -> Option<&Rc<Location>> {
-        if !self.slashes {
-            return None;
-        }
-        let takes = |l: &&Rc<Location>| {
-            l.info.auto_redirect
-                && l.info.name.len() == uri.len() + 1
-                && l.info.name.last() == Some(&b'/')
-                && l.info.name.starts_with(uri)
-        };
-        let from = self.prefixes.partition_point(|p| p.location.info.name.as_ref() < uri);
-        let prefixes = self.prefixes[from..].iter().map(|p| &p.location);
-        let near = prefixes.take_while(|l| l.info.name.starts_with(uri));
-        near.chain(&self.exact).find(takes)
+        let name = |l: &Rc<Location>| l.info.name_to_slash().map(|name| name.cmp(uri));
+        let at = self.slashed.partition_point(|l| name(l) == Some(Ordering::Less));
+        self.slashed.get(at).filter(|l| name(l) == Some(Ordering::Equal))
     }
 }
 
@@ -317,8 +319,12 @@ mod tests {
             location(LocKind::Prefix, "/a-b", true),
             location(LocKind::Prefix, "/a-c/", false),
             location(LocKind::Exact, "/e/", true),
+            location(LocKind::Exact, "/a/", true),
+            location(LocKind::Prefix, "/a-d/", true),
         ]);
         assert_eq!(name(tree.with_slash(b"/a")), Some("/a/"));
+        assert_eq!(tree.with_slash(b"/a").map(|l| l.info.kind), Some(LocKind::Prefix));
+        assert_eq!(name(tree.with_slash(b"/a-d")), Some("/a-d/"));
         assert_eq!(name(tree.with_slash(b"/e")), Some("/e/"));
         for uri in ["/a/", "/a-b", "/a-", "/a-c", "/", "", "/e/", "/f"] {
             assert_eq!(name(tree.with_slash(uri.as_bytes())), None, "{uri}");

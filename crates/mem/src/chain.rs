@@ -113,8 +113,10 @@ impl Chain {
     }
 
     /// Whether there is nothing to send.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.iter().all(Buf::is_empty)
+        // Only the last piece can be empty.
+        self.queue.is_none() || self.front().is_none_or(Buf::is_empty)
     }
 
     /// The pieces, first to last.

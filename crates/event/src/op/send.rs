@@ -330,6 +330,9 @@ impl Sock {
     /// and receiving and sending fail.
     pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
         with(|inner| {
+            if !inner.driver.takes_posts(chain) {
+                return false;
+            }
             let len = chain.len();
             // Once the peer sends no more, the kernel waits for room with a thread, if at all.
             let free = inner
@@ -338,10 +341,7 @@ impl Sock {
                 .get(self.0.key)
                 .is_some_and(|entry| entry.out == 0 && entry.bits & bits::PEER_CLOSED == 0);
             let fits = 1..=POST_MAX as u64;
-            let posts = free
-                && fits.contains(&len)
-                && !chain.leading_memory().1
-                && inner.driver.takes_posts(chain);
+            let posts = free && fits.contains(&len) && !chain.leading_memory().1;
             if posts {
                 inner.post(&self.0, chain.take(), len as u32, deadline);
             }

@@ -11,7 +11,7 @@ use mem::{Buf, Chain, Page};
 use os::SockAddr;
 use proto::h1::Method;
 
-use super::balance::{Balancer, Outcome, Picker, RoundRobin};
+use super::balance::{Outcome, RoundRobin, Way};
 use super::conf::{Conf, next};
 use super::group::Group;
 use super::headers::{self, Accepted};
@@ -20,7 +20,7 @@ use super::lease::Lease;
 use super::peer::{Peer, Spec};
 use super::pool::{Pool, UpConn};
 use super::request_body::RequestBody;
-use super::source::{Remainder, Source};
+use super::source::{First, Remainder, Source};
 use super::state::{Attempt, State};
 use super::store::{InFile, Storing};
 use super::wire::{Either, client_end, either, either_if};
@@ -195,12 +195,12 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
 
 /// What an exchange begins with: its group, the way through its servers, and, without a group, what
 /// stands for them in logs while none is chosen.
-type Begun = (Option<Rc<Group>>, Box<dyn Picker>, Bytes);
+type Begun = (Option<Rc<Group>>, Way, Bytes);
 
 async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Verdict> {
     let (name, specs) = match target {
         Target::Group(g) => {
-            let picker = g.balancer.picker(r);
+            let picker = Way::begin(g.balancer.as_ref(), r);
             return Ok((Some(g), picker, Bytes::new()));
         }
         Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
@@ -210,7 +210,7 @@ async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Ve
         }
     };
     let servers = super::servers::Servers::own(name.clone(), &specs);
-    Ok((None, RoundRobin(servers).picker(r), name))
+    Ok((None, Way::begin(&RoundRobin(servers), r), name))
 }
 
 impl Exchange {
@@ -665,10 +665,19 @@ impl Exchange {
             Accepted::Response { buffering } => buffering,
         };
         r.out.flush = !buffering;
+        let first = First::of(r, self.protocol.as_mut(), rest, progress);
+        let in_file = match &plan {
+            None => InFile::of(r, &self.conf, buffering),
+            Some(_) => None,
+        };
+        if first.is_whole() && plan.is_none() && in_file.is_none() {
+            let protocol = self.protocol.as_mut();
+            r.out.body = Body::Chain(first.whole(r, &self.conf, protocol, &mut link, sent_all));
+            return Verdict::Done;
+        }
         let conf = self.conf.clone();
         let left = Remainder { takes, out, body: self.body };
-        let mut source = Source::new(r, self.conf, self.protocol, link, buffering, left);
-        source.first(r, rest, progress);
+        let source = Source::new(r, self.conf, self.protocol, link, buffering, left, first);
         if let Some(plan) = plan {
             let mut reader = Reader::first(Fill::start(plan, source), conf);
             r.out.body = match reader.whole(r) {
@@ -677,13 +686,10 @@ impl Exchange {
             };
             return Verdict::Done;
         }
-        r.out.body = match InFile::of(r, &conf, buffering) {
-            Some(file) => Body::Stream(Box::new(Storing::new(r, file, source))),
-            None => match source.whole(r) {
-                Some(chain) => Body::Chain(chain),
-                None => Body::Stream(Box::new(source)),
-            },
-        };
+        r.out.body = Body::Stream(match in_file {
+            Some(file) => Box::new(Storing::new(r, file, source)),
+            None => Box::new(source),
+        });
         Verdict::Done
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::time::now_ms;
 use bytes::Bytes;
 
-use super::balance::{Outcome, Picker, Times};
+use super::balance::{Outcome, Times, Way};
 use super::peer::Peer;
 use crate::request::Request;
 
@@ -29,7 +29,7 @@ pub trait Session {
 
 /// Given back at the latest when it is dropped.
 pub struct Lease {
-    picker: Box<dyn Picker>,
+    picker: Way,
     session: Option<Box<dyn Session>>,
     peer: Option<Rc<Peer>>,
     start_ms: u64,
@@ -37,12 +37,12 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(picker: Box<dyn Picker>, session: Option<Box<dyn Session>>) -> Lease {
+    pub(super) fn new(picker: Way, session: Option<Box<dyn Session>>) -> Lease {
         Lease { picker, session, peer: None, start_ms: 0, header_ms: None }
     }
 
     /// Chooses anew, as if nothing had been tried.
-    pub(super) fn begin_again(&mut self, picker: Box<dyn Picker>) {
+    pub(super) fn begin_again(&mut self, picker: Way) {
         self.picker = picker;
     }
 

@@ -146,12 +146,13 @@ impl Pool {
 /// An idle connection on which something arrived was closed by its peer, or breaks the protocol.
 /// Costs no system call while the driver saw nothing.
 fn is_quiet(sock: &Sock) -> bool {
-    !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)) && !hides_something(sock)
+    (sock.is_silent() || !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)))
+        && !hides_something(sock)
 }
 
 /// These drivers look at sockets only while somebody waits for them: the kernel must be asked.
 fn hides_something(sock: &Sock) -> bool {
-    matches!(event::driver_name(), "poll" | "select") && {
+    event::looks_only_for_waiters() && {
         let nothing = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
         !os::socket::peek(sock.fd(), &mut [0]).is_err_and(|e| nothing(&e))
     }

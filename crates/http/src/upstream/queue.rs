@@ -6,6 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 
+use super::balance::Way;
 use super::group::Group;
 use super::lease::Lease;
 use super::peer::Peer;
@@ -61,7 +62,7 @@ impl Queue {
                 return None;
             }
             either(servers.freed.notified(), event::sleep(left.min(LOOK_MS))).await;
-            lease.begin_again(group.balancer.picker(r));
+            lease.begin_again(Way::begin(group.balancer.as_ref(), r));
             if let Some(peer) = lease.take_next(r) {
                 return Some(peer);
             }

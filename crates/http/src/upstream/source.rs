@@ -132,57 +132,36 @@ impl Source {
         link: Link,
         buffering: bool,
         left: Remainder,
+        first: First,
     ) -> Source {
         let rate = match &conf.limit_rate {
             Some(t) if buffering => conf::value::parse_size(&t.eval(r)).unwrap_or(0) as u64,
             _ => 0,
         };
-        Source {
+        let mut source = Source {
             conf,
             protocol,
             link,
             main: r.main.clone(),
-            sink: Sink::default(),
+            sink: first.sink,
             buffering,
             left,
-            ended: false,
-            failed: None,
+            ended: first.ended.is_some(),
+            failed: first.failed,
             spill: None,
             writing: None,
             // Where the pool that a variable names is not there, that was logged.
             pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
             made_file: false,
             fresh: 0,
-            total: 0,
+            total: first.len,
             rate,
             start_secs: unix_secs(),
+        };
+        if let Some(clean) = first.ended {
+            source.release(clean);
         }
-    }
-
-    /// Takes what was read together with the head.
-    pub fn first(&mut self, r: &mut Request, rest: Bytes, progress: Progress) {
-        r.upstream_mut().now().response_length += rest.len() as u64;
-        self.total = rest.len() as u64;
-        let extra = progress == Progress::Done && !rest.is_empty();
-        if !rest.is_empty() {
-            self.feed(Buf::Mem(rest));
-        }
-        if progress == Progress::Done {
-            self.sink.out.clear();
-            self.failed = None;
-            self.ended = true;
-            self.release(!extra);
-        }
-    }
-
-    /// The body, where all of it is here.
-    pub fn whole(&mut self, r: &mut Request) -> Option<Chain> {
-        if !self.ended || self.failed.is_some() {
-            return None;
-        }
-        self.sync(r);
-        self.finish(r);
-        Some(self.sink.out.take())
+        source
     }
 
     fn feed(&mut self, input: Buf) {
@@ -447,12 +426,7 @@ impl Source {
         a.received += self.fresh;
         a.response_length += self.fresh;
         self.fresh = 0;
-        while let Some((level, m)) = self.protocol.complaint() {
-            r.log(level, format_args!("{m} while reading upstream"));
-        }
-        if let Some(m) = self.sink.warning.take() {
-            r.log(Level::Warn, format_args!("{m} while reading upstream"));
-        }
+        tell(r, self.protocol.as_mut(), &mut self.sink);
         if let Some(s) = &self.spill {
             if std::mem::take(&mut self.made_file) {
                 let m = "an upstream response is buffered to a temporary file";
@@ -526,6 +500,74 @@ impl Source {
         }
         messages.extend(self.sink.warning.take().map(|m| (Level::Warn, m.to_owned())));
         Ending { messages, trailers: self.protocol.trailers() }
+    }
+}
+
+/// What was read together with a response's head.
+pub(super) struct First {
+    sink: Sink,
+    len: u64,
+    /// The body is over; true where nothing came behind it.
+    ended: Option<bool>,
+    failed: Option<Fail>,
+}
+
+impl First {
+    /// Gives it to the protocol, for which the head began the body with `progress`.
+    pub fn of(
+        r: &mut Request,
+        protocol: &mut dyn Protocol,
+        rest: Bytes,
+        progress: Progress,
+    ) -> First {
+        let len = rest.len() as u64;
+        r.upstream_mut().now().response_length += len;
+        let mut first = First { sink: Sink::default(), len, ended: None, failed: None };
+        if len > 0 {
+            match protocol.body(Buf::Mem(rest), &mut first.sink) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => first.ended = Some(true),
+                Err(fault) => first.failed = Some(Fail::Body(fault)),
+            }
+        }
+        if progress == Progress::Done {
+            first.sink.out.clear();
+            first.failed = None;
+            first.ended = first.ended.or(Some(len == 0));
+        }
+        first
+    }
+
+    /// Whether that was all of the body: then no source is needed.
+    pub fn is_whole(&self) -> bool {
+        self.ended.is_some() && self.failed.is_none()
+    }
+
+    /// The body, where that is all of it. Gives server and connection back, which is of use for
+    /// others if all of the request was sent over it.
+    pub fn whole(
+        mut self,
+        r: &mut Request,
+        conf: &Conf,
+        protocol: &mut dyn Protocol,
+        link: &mut Link,
+        sent_all: bool,
+    ) -> Chain {
+        let clean = self.ended == Some(true);
+        link.finish(clean && sent_all && protocol.reusable(), &r.main.gate);
+        tell(r, protocol, &mut self.sink);
+        finished(r, conf, protocol.trailers());
+        self.sink.out
+    }
+}
+
+/// Logs what was wrong with bytes that are passed on nevertheless.
+fn tell(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
+    while let Some((level, m)) = protocol.complaint() {
+        r.log(level, format_args!("{m} while reading upstream"));
+    }
+    if let Some(m) = sink.warning.take() {
+        r.log(Level::Warn, format_args!("{m} while reading upstream"));
     }
 }
 

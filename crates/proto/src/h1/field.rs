@@ -197,15 +197,17 @@ fn eq_lower(name: &[u8], lower: &[u8]) -> bool {
     if name.len() != lower.len() {
         return false;
     }
-    let (a, tail_a) = name.as_chunks::<8>();
-    let (b, tail_b) = lower.as_chunks::<8>();
-    for (x, y) in a.iter().zip(b) {
+    let same = |x: &[u8; 8], y: &[u8; 8]| {
         let (x, y) = (u64::from_ne_bytes(*x), u64::from_ne_bytes(*y));
-        if x | FOLD != y || (x | x << 1) & PRINT != PRINT {
-            return false;
-        }
+        x | FOLD == y && (x | x << 1) & PRINT == PRINT
+    };
+    // The last eight bytes overlap those before, where the length is no multiple.
+    if let (Some(x), Some(y)) = (name.last_chunk::<8>(), lower.last_chunk::<8>()) {
+        let (a, _) = name.as_chunks::<8>();
+        let (b, _) = lower.as_chunks::<8>();
+        return same(x, y) && a.iter().zip(b).all(|(x, y)| same(x, y));
     }
-    tail_a.iter().zip(tail_b).all(|(x, y)| x | 0x20 == *y && *x >= 0x20)
+    name.iter().zip(lower).all(|(x, y)| x | 0x20 == *y && *x >= 0x20)
 }
 
 #[cfg(test)]

@@ -164,6 +164,12 @@ impl Connection {
     /// Adds the tokens of one value.
     #[inline]
     pub(super) fn add(&mut self, value: &[u8]) {
+        // What nearly all send.
+        match value {
+            b"keep-alive" => return self.keep_alive = true,
+            b"close" => return self.close = true,
+            _ => {}
+        }
         for token in value.split(|byte| *byte == b',') {
             let token = token.trim_ascii();
             if token.eq_ignore_ascii_case(b"close") {

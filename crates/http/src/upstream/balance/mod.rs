@@ -2,6 +2,7 @@
 
 mod round_robin;
 
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use base::time;
@@ -36,6 +37,43 @@ pub struct Times {
 pub trait Balancer {
     /// Begins choosing for a request.
     fn picker(&self, r: &mut Request) -> Box<dyn Picker>;
+
+    /// The same for a method that needs nothing beyond a [`Round`], and no box for it.
+    fn round(&self) -> Option<Round> {
+        None
+    }
+}
+
+/// A method at work for one request.
+pub(crate) enum Way {
+    Round(Round),
+    Other(Box<dyn Picker>),
+}
+
+impl Way {
+    pub fn begin(balancer: &dyn Balancer, r: &mut Request) -> Way {
+        balancer.round().map_or_else(|| Way::Other(balancer.picker(r)), Way::Round)
+    }
+}
+
+impl Deref for Way {
+    type Target = dyn Picker;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Way::Round(round) => round,
+            Way::Other(picker) => picker.as_ref(),
+        }
+    }
+}
+
+impl DerefMut for Way {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Way::Round(round) => round,
+            Way::Other(picker) => picker.as_mut(),
+        }
+    }
 }
 
 /// Chooses servers for one request: each at most once.

@@ -14,6 +14,10 @@ impl Balancer for RoundRobin {
     fn picker(&self, _: &mut Request) -> Box<dyn Picker> {
         Box::new(Round::new(&self.0))
     }
+
+    fn round(&self) -> Option<Round> {
+        Some(Round::new(&self.0))
+    }
 }
 
 impl Picker for Round {
