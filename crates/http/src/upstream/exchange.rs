@@ -666,31 +666,43 @@ impl Exchange {
         };
         r.out.flush = !buffering;
         let first = First::of(r, self.protocol.as_mut(), rest, progress);
-        let in_file = match &plan {
-            None => InFile::of(r, &self.conf, buffering),
-            Some(_) => None,
+        let also = match plan {
+            Some(plan) => Also::Cache(plan),
+            None => InFile::of(r, &self.conf, buffering).map_or(Also::Nowhere, Also::File),
         };
-        if first.is_whole() && plan.is_none() && in_file.is_none() {
+        if first.is_whole() && matches!(also, Also::Nowhere) {
             let protocol = self.protocol.as_mut();
             r.out.body = Body::Chain(first.whole(r, &self.conf, protocol, &mut link, sent_all));
             return Verdict::Done;
         }
-        let conf = self.conf.clone();
         let left = Remainder { takes, out, body: self.body };
+        let conf = self.conf.clone();
         let source = Source::new(r, self.conf, self.protocol, link, buffering, left, first);
-        if let Some(plan) = plan {
-            let mut reader = Reader::first(Fill::start(plan, source), conf);
-            r.out.body = match reader.whole(r) {
-                Some(chain) => Body::Chain(chain),
-                None => Body::Stream(Box::new(reader)),
-            };
-            return Verdict::Done;
-        }
-        r.out.body = Body::Stream(match in_file {
-            Some(file) => Box::new(Storing::new(r, file, source)),
-            None => Box::new(source),
-        });
+        r.out.body = also.body(r, source, conf);
         Verdict::Done
+    }
+}
+
+/// Where a response goes besides the client.
+enum Also {
+    Cache(Plan),
+    File(InFile),
+    Nowhere,
+}
+
+impl Also {
+    fn body(self, r: &mut Request, source: Source, conf: Rc<Conf>) -> Body {
+        match self {
+            Also::Cache(plan) => {
+                let mut reader = Reader::first(Fill::start(plan, source), conf);
+                match reader.whole(r) {
+                    Some(chain) => Body::Chain(chain),
+                    None => Body::Stream(Box::new(reader)),
+                }
+            }
+            Also::File(file) => Body::Stream(Box::new(Storing::new(r, file, source))),
+            Also::Nowhere => Body::Stream(Box::new(source)),
+        }
     }
 }
 

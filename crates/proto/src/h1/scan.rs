@@ -59,7 +59,7 @@ fn not_plain(word: u64) -> u64 {
     // Seven bits of each byte, so that no sum below carries into the next one.
     let low = word & !HIGH;
     let at_least = |bytes: u64, least: u8| bytes + ONES * u64::from(0x80 - least);
-    let folded = low | ONES * 0x20;
+    let folded = low | (ONES * 0x20);
     let letter = at_least(folded, b'a') & !at_least(folded, b'z' + 1);
     let digit = at_least(low, b'0') & !at_least(low, b'9' + 1);
     let other_than_dash = at_least(low ^ (ONES * u64::from(b'-')), 1);
