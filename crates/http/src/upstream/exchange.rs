@@ -667,7 +667,7 @@ impl Exchange {
         r.out.flush = !buffering;
         let first = First::of(r, self.protocol.as_mut(), rest, progress);
         let also = match plan {
-            Some(plan) => Also::Cache(plan),
+            Some(plan) => Also::Cache(Box::new(plan)),
             None => InFile::of(r, &self.conf, buffering).map_or(Also::Nowhere, Also::File),
         };
         if first.is_whole() && matches!(also, Also::Nowhere) {
@@ -685,7 +685,7 @@ impl Exchange {
 
 /// Where a response goes besides the client.
 enum Also {
-    Cache(Plan),
+    Cache(Box<Plan>),
     File(InFile),
     Nowhere,
 }
@@ -694,7 +694,7 @@ impl Also {
     fn body(self, r: &mut Request, source: Source, conf: Rc<Conf>) -> Body {
         match self {
             Also::Cache(plan) => {
-                let mut reader = Reader::first(Fill::start(plan, source), conf);
+                let mut reader = Reader::first(Fill::start(*plan, source), conf);
                 match reader.whole(r) {
                     Some(chain) => Body::Chain(chain),
                     None => Body::Stream(Box::new(reader)),
