@@ -1,0 +1,209 @@
+//! A new binary takes over a cache: warm at once, with an index that one manager writes at a time.
+
+#![allow(clippy::unwrap_used)]
+
+mod origin;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use origin::{Answer, Origin};
+use testkit::{Conn, Driver, Response, Site, built_binary, each_driver, signal, wait_for};
+
+/// A server in the background, as one has it where binaries are changed.
+struct Daemon {
+    site: Site,
+    port: u16,
+}
+
+impl Daemon {
+    fn start(driver: Driver, origin: &Origin) -> Daemon {
+        let text = format!(
+            "worker_processes 2; pid logs/weir.pid; error_log logs/error.log info; events {{}}
+             http {{
+             proxy_cache_path cache levels=1:2 keys_zone=one:1m inactive=10m use_temp_path=off;
+             map $request_method $purges {{ PURGE 1; default 0; }}
+             proxy_cache_key $uri;
+             proxy_cache_purge $purges;
+             add_header X-Cache $upstream_cache_status;
+             server {{ listen 127.0.0.1:%PORT0%;
+                 location / {{ proxy_pass http://127.0.0.1:{}; proxy_cache one; }}
+                 location = /status {{ stub_status json; }} }} }}",
+            origin.port
+        );
+        let mut site = Site::new(built_binary(), driver).config(&text);
+        let port = site.port(0);
+        assert!(site.run(&[]).status.success());
+        Daemon { site, port }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.site.prefix().join(name)
+    }
+
+    fn read_pid(&self, name: &str) -> Option<u32> {
+        std::fs::read_to_string(self.file(name)).ok()?.trim().parse().ok()
+    }
+
+    fn pid(&self) -> u32 {
+        wait_for("the pid file", || self.read_pid("logs/weir.pid"))
+    }
+
+    /// Asks for a new binary, and gives the old master and the new one.
+    fn upgrade(&self) -> (u32, u32) {
+        let old = self.pid();
+        signal(old, "USR2");
+        let new = wait_for("the new binary", || {
+            let new = self.read_pid("logs/weir.pid").filter(|pid| *pid != old);
+            new.filter(|_| self.file("logs/weir.pid.oldbin").exists())
+        });
+        (old, new)
+    }
+
+    fn request(&self, method: &str, path: &str) -> Response {
+        let mut conn = Conn::tcp(self.port);
+        conn.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        conn.response()
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        let response = self.request("GET", path);
+        (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
+    }
+
+    fn status_says(&self, text: &str) -> bool {
+        self.request("GET", "/status").text().contains(text)
+    }
+
+    /// Files of responses.
+    fn kept(&self) -> usize {
+        let mut count = 0;
+        let mut folders = vec![self.file("cache")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.path() {
+                    path if path.is_dir() => folders.push(path),
+                    path => count += usize::from(path.file_name().unwrap().len() == 32),
+                }
+            }
+        }
+        count
+    }
+
+    /// Journals of the index, and who keeps them.
+    fn keepers(&self) -> BTreeMap<PathBuf, u32> {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let mut found = BTreeMap::new();
+        let entries = std::fs::read_dir(self.file("cache/weir.index"));
+        for entry in entries.into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            let inode = format!(":{}", meta.ino());
+            let line = locks.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+            let mut ours = line.filter(|l| l.get(5).is_some_and(|file| file.ends_with(&inode)));
+            if let Some(line) = ours.find(|l| l.get(1) == Some(&"FLOCK")) {
+                found.insert(entry.path(), line[4].parse().unwrap());
+            }
+        }
+        found
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.file("logs/error.log")).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for name in ["logs/weir.pid", "logs/weir.pid.oldbin"] {
+            let Some(pid) = self.read_pid(name).filter(|pid| is_alive(*pid)) else { continue };
+            signal(pid, "TERM");
+            wait_for("the server's end", || (!is_alive(pid)).then_some(()));
+        }
+        if !std::thread::panicking() {
+            let log = self.log();
+            assert!(!log.contains("[alert]") && !log.contains("[emerg]"), "{log}");
+            assert!(!log.contains("[crit]"), "{log}");
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+/// The process whose child that one is.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit(") ").next().unwrap_or_default();
+    rest.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn len(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+#[test]
+fn a_new_binary_is_warm_at_once() {
+    each_driver(|driver| {
+        let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
+        let daemon = Daemon::start(driver, &origin);
+        let loaded = |what: &str| {
+            wait_for(what, || daemon.status_says("\"loaded\":true").then_some(()));
+        };
+        loaded("the first loader");
+        let all: Vec<String> = (0..30).map(|n| format!("/{n}")).collect();
+        all.iter().for_each(|path| drop(daemon.get(path)));
+        wait_for("the files", || (daemon.kept() == 30).then_some(()));
+        let all_hit = |count: usize| {
+            for path in &all {
+                assert_eq!(daemon.get(path), ("HIT".to_owned(), format!("{path} {count}")));
+            }
+        };
+        let journal = wait_for("the journal", || {
+            daemon.keepers().into_iter().find(|(path, _)| len(path) > 30 * 45)
+        });
+        for round in 1..=2 {
+            let (old, new) = daemon.upgrade();
+            if round == 1 {
+                // There was no index: the new one makes it, and leaves the old one's journal alone.
+                wait_for("two journals", || (daemon.keepers().len() == 2).then_some(()));
+                assert_eq!(daemon.keepers().get(&journal.0), Some(&journal.1));
+            }
+            // Whoever answers does so from the cache; what is new is kept by whoever fetched it.
+            all_hit(1);
+            let fresh = |n: usize| format!("/new-{round}-{n}");
+            for n in 0..10 {
+                assert_eq!(daemon.get(&fresh(n)).1, format!("{} 1", fresh(n)));
+            }
+            // Each of the two has a journal of its own as long as both run.
+            let keepers = daemon.keepers();
+            let masters: BTreeSet<u32> = keepers.values().map(|pid| parent(*pid)).collect();
+            assert_eq!(masters.len(), keepers.len(), "{keepers:?}");
+            assert!(masters.iter().all(|pid| [old, new].contains(pid)), "{keepers:?}");
+            signal(old, "QUIT");
+            wait_for("the old server's end", || (!is_alive(old)).then_some(()));
+            loaded("the loader");
+            all_hit(1);
+            for n in 0..10 {
+                let path = fresh(n);
+                wait_for("it to be kept", || (daemon.get(&path).0 == "HIT").then_some(()));
+                assert!(origin.count(&path) <= 2, "what the old one fetched at the end");
+            }
+            // Nothing is lost, and nothing is there twice.
+            let there = 30 + 10 * round;
+            assert_eq!(daemon.kept(), there);
+            assert!(daemon.status_says(&format!("\"entries\":{there},")));
+            wait_for("the keys", || daemon.status_says("\"unindexed\":0,").then_some(()));
+            let mine = daemon.keepers().into_values().all(|pid| parent(pid) == new);
+            assert!(mine, "{:?}", daemon.keepers());
+        }
+        let log = daemon.log();
+        assert!(log.contains("30 entries of the index"), "{log}");
+        let said = daemon.request("PURGE", "/*").text();
+        assert_eq!(said, "{\"purged\":50,\"complete\":true}\n");
+        wait_for("the files to go", || (daemon.kept() == 0).then_some(()));
+        assert_eq!(daemon.get("/1"), ("MISS".to_owned(), "/1 2".to_owned()));
+    });
+}
