@@ -20,6 +20,23 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     done.expect("memory takes what is written to it")
 }
 
+/// Makes a folder that holds what another one does, and nothing else.
+pub fn copy_tree(from: &Path, to: &Path) -> Outcome {
+    let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
+    fs::remove_dir_all(to).and_then(|()| fs::create_dir(to)).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let new = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            fs::create_dir(&new).map_err(failed)?;
+            copy_tree(&path, &new)?;
+        } else {
+            fs::copy(&path, &new).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
 const FILES: &[(&str, &[u8])] = &[
     ("index.html", b"<html><head></head><body>index</body></html>\n"),
     ("plain.txt", b"plain text\n"),

@@ -376,11 +376,7 @@ fn replace(r: &mut Request, name: &'static str, value: Bytes) {
         return r.out.add(name, value);
     };
     r.out.headers[first].1 = value;
-    let mut i = 0;
-    r.out.headers.retain(|(n, _)| {
-        i += 1;
-        i - 1 <= first || !is(n)
-    });
+    r.out.remove_if(|at, n| at > first && base::ascii::eq_ignore_case(n, name.as_bytes()));
 }
 
 /// When the local clock next shows so many seconds of the day. On days of other lengths it is the

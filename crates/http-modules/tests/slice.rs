@@ -14,6 +14,12 @@ const HTTP: &str = "
             proxy_set_header Range $slice_range;
             proxy_pass http://127.0.0.1:%PORT1%;
         }
+        location /added/ {
+            slice 10;
+            add_header X-Added yes;
+            proxy_set_header Range $slice_range;
+            proxy_pass http://127.0.0.1:%PORT1%/;
+        }
         location /plain/ { slice 10; proxy_pass http://127.0.0.1:%PORT1%/; }
         location /page { ssi on; root html; }
         location /sub/ {
@@ -91,6 +97,13 @@ fn whole_responses_and_ranges() {
         }
         let r = weir.request("GET", "/t", "Range: bytes=100-\r\n");
         assert_eq!(r.status, 416);
+        // No number: the first slice is asked for, and of the whole there is no such part.
+        for path in ["/t", "/added/t"] {
+            let r = weir.request("GET", path, "Range: bytes=a-b\r\n");
+            assert_eq!((r.status, r.header("Content-Range")), (416, Some("bytes */45")), "{path}");
+            assert_eq!((r.header("X-Added"), r.header("ETag")), (None, None), "{path}");
+        }
+        assert_eq!(weir.get("/added/t").header("X-Added"), Some("yes"));
         let tag = weir.get("/t").header("ETag").map(str::to_owned).expect("a tag");
         let headers = format!("Range: bytes=25-26\r\nIf-Range: {tag}\r\n");
         let r = weir.request("GET", "/t", &headers);

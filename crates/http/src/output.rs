@@ -199,6 +199,10 @@ pub struct Response {
     pub body: Body,
     /// Who wants the whole of it before the head is written.
     pub whole: Option<Box<dyn WholeBody>>,
+    /// How many of the fields, which stand in front, were there before the header filters.
+    pub(crate) prepared: usize,
+    /// The same of the header filter that runs.
+    pub(crate) filtered: usize,
 }
 
 impl Response {
@@ -239,7 +243,28 @@ impl Response {
 
     /// Removes all fields of a name.
     pub fn remove(&mut self, name: &[u8]) {
-        self.headers.retain(|(n, _)| !base::ascii::eq_ignore_case(n, name));
+        self.remove_if(|_, n| base::ascii::eq_ignore_case(n, name));
+    }
+
+    /// Removes the fields of which it is true, by their places and names.
+    pub fn remove_if(&mut self, gone: impl Fn(usize, &[u8]) -> bool) {
+        let (prepared, filtered) = (self.prepared, self.filtered);
+        let mut at = 0;
+        self.headers.retain(|(name, _)| {
+            let gone = gone(at, name);
+            if gone {
+                self.prepared -= usize::from(at < prepared);
+                self.filtered -= usize::from(at < filtered);
+            }
+            at += 1;
+            !gone
+        });
+    }
+
+    /// Forgets the fields that header filters added before the one that runs.
+    pub(crate) fn drop_filtered(&mut self) {
+        let end = self.filtered.min(self.headers.len());
+        self.headers.drain(self.prepared.min(end)..end);
     }
 
     /// What a body that changes length or bytes on its way must no longer say.
@@ -281,5 +306,36 @@ impl Request {
             chain.push_bytes(body);
         }
         self.out.body = Body::Chain(chain);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_filters_added_is_told_from_what_was_there_whatever_they_remove() {
+        let mut out = Response::default();
+        let names = |out: &Response| out.headers.iter().map(|(n, _)| n.clone()).collect::<Vec<_>>();
+        for name in ["A", "B", "C"] {
+            out.add(name, Bytes::new());
+        }
+        out.prepared = 3;
+        // One filter takes two of three fields away, and adds two, of which another takes one.
+        out.filtered = 3;
+        out.remove(b"a");
+        out.remove(b"C");
+        out.add("D", Bytes::new());
+        out.add("E", Bytes::new());
+        out.filtered = out.headers.len();
+        out.remove_if(|at, name| at == 1 && name == b"D");
+        out.add("F", Bytes::new());
+        assert_eq!(names(&out), ["B", "E", "F"]);
+        out.drop_filtered();
+        assert_eq!(names(&out), ["B", "F"]);
+        // All of them may go.
+        out.headers.clear();
+        out.drop_filtered();
+        assert!(out.headers.is_empty());
     }
 }

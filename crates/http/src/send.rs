@@ -169,18 +169,17 @@ pub(crate) struct Waiting {
     work: Box<dyn WholeBody>,
     /// The filter that is next.
     next: usize,
-    /// How many fields the response had before any filter.
-    prepared: usize,
 }
 
 /// Runs the location's header filters, which seldom is all but a call of each: what is left where
 /// it is not, [`settle_filtered`] does.
 #[inline]
 pub(crate) fn filters(r: &mut Request) -> Filtered {
-    match r.loc.pipeline.header_filters.is_empty() {
-        true => Filtered::Whole,
-        false => filters_from(r, 0, r.out.headers.len()),
+    if r.loc.pipeline.header_filters.is_empty() {
+        return Filtered::Whole;
     }
+    r.out.prepared = r.out.headers.len();
+    filters_from(r, 0)
 }
 
 /// Waits for the work that filters asked for, and answers what one refuses as if a handler had:
@@ -206,27 +205,27 @@ pub(crate) async fn settle_filtered(r: &mut Request, mut now: Filtered) -> Outco
 
 /// Has the work on the whole body done, and goes on behind the filter that asked for it.
 async fn behind_work(r: &mut Request, at: Waiting) -> Filtered {
-    let before = r.out.headers.len();
+    r.out.filtered = r.out.headers.len();
     match crate::whole::work(r, at.work).await {
-        Verdict::Status(status) => refused(r, status, at.prepared, before),
-        _ => filters_from(r, at.next, at.prepared),
+        Verdict::Status(status) => refused(r, status),
+        _ => filters_from(r, at.next),
     }
 }
 
 /// The filters from number `next` on.
-fn filters_from(r: &mut Request, next: usize, prepared: usize) -> Filtered {
+fn filters_from(r: &mut Request, next: usize) -> Filtered {
     let loc = r.loc.clone();
     let all = &loc.pipeline.header_filters;
     for (n, f) in all.iter().enumerate().skip(next) {
         if r.is_subrequest() && !f.in_subrequests() {
             continue;
         }
-        let before = r.out.headers.len();
+        r.out.filtered = r.out.headers.len();
         if let Verdict::Status(status) = f.run(r) {
-            return refused(r, status, prepared, before);
+            return refused(r, status);
         }
         if let Some(work) = r.out.whole.take() {
-            return Filtered::Waits(Waiting { work, next: n + 1, prepared });
+            return Filtered::Waits(Waiting { work, next: n + 1 });
         }
     }
     Filtered::Whole
@@ -234,10 +233,9 @@ fn filters_from(r: &mut Request, next: usize, prepared: usize) -> Filtered {
 
 /// A filter refused the response: the fields that others added to that before are forgotten.
 #[cold]
-fn refused(r: &mut Request, status: u16, prepared: usize, before: usize) -> Filtered {
+fn refused(r: &mut Request, status: u16) -> Filtered {
     r.out.whole = None;
-    let len = r.out.headers.len();
-    r.out.headers.drain(prepared.min(len)..before.min(len));
+    r.out.drop_filtered();
     Filtered::Refused(status)
 }
 
