@@ -67,7 +67,11 @@ pub fn exchange(port: u16, case: &Case, names: &[(String, &str)]) -> Result<Outc
     // A server that refuses early closes before it has read all: what it said comes all the same.
     let _ = stream.write_all(&case.bytes);
     let (bytes, end) = read(&mut stream, case.cut);
-    Ok(parse(&bytes, &case.methods, end, names))
+    // A damaged method is no HEAD.
+    let head = case.bytes.windows(5).any(|w| w == b"HEAD ");
+    let methods: Vec<_> =
+        case.methods.iter().map(|m| if m == "HEAD" && !head { "GET" } else { m }).collect();
+    Ok(parse(&bytes, &methods, end, names))
 }
 
 /// Reads until the server closes. Where the request breaks off, the server is told so, but not
@@ -91,10 +95,10 @@ fn read(stream: &mut TcpStream, mut cut: bool) -> (Vec<u8>, End) {
     (bytes, End::Open)
 }
 
-fn parse(bytes: &[u8], methods: &[String], end: End, names: &[(String, &str)]) -> Outcome {
+fn parse(bytes: &[u8], methods: &[&str], end: End, names: &[(String, &str)]) -> Outcome {
     let mut rest = bytes;
     let mut answers = Vec::new();
-    let mut methods = methods.iter().map(String::as_str);
+    let mut methods = methods.iter().copied();
     let mut method = methods.next().unwrap_or("GET");
     while rest.starts_with(b"HTTP/") {
         let Some(head) = rest.windows(4).position(|w| w == b"\r\n\r\n") else { break };
@@ -140,7 +144,7 @@ fn body(answer: &mut Answer, method: &str, rest: &mut &[u8]) {
     if answer.field("Content-Encoding") == Some("gzip") && !answer.body.is_empty() {
         let mut text = Vec::new();
         // How well it is compressed is no difference.
-        if answer.status() == "200"
+        if answer.status() != "206"
             && GzDecoder::new(&answer.body[..]).read_to_end(&mut text).is_ok()
         {
             answer.body = text;
