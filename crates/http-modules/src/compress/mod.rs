@@ -8,6 +8,7 @@
 
 pub mod body;
 pub mod coder;
+pub mod idle;
 pub mod level;
 pub mod precompressed;
 pub mod settings;

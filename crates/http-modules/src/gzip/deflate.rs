@@ -1,12 +1,11 @@
-//! Compressors, which are large and dear to make, kept by each worker for the next response.
-
-use std::cell::RefCell;
+//! Deflate by the library, as gzip has it.
 
 use mem::{Buf, Chain};
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
 use super::small::Effort;
 use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::idle::{self, Idle};
 
 /// How a compressor is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,12 +58,12 @@ impl Settings {
     }
 }
 
-thread_local! {
-    static IDLE: RefCell<Vec<(Settings, Deflate)>> = const { RefCell::new(Vec::new()) };
-}
-
 /// How many idle compressors a worker keeps: a few hundred kilobytes each.
 const IDLE_MAX: usize = 8;
+
+thread_local! {
+    static IDLE: Idle<Settings, Deflate> = const { Idle::new(IDLE_MAX) };
+}
 
 /// The room that output is written into at least.
 const ROOM: usize = 1024;
@@ -82,11 +81,7 @@ pub struct Compressor {
 impl Compressor {
     /// One with these settings, used before or new.
     pub fn take(settings: Settings) -> Compressor {
-        let idle = IDLE.with_borrow_mut(|idle| {
-            let at = idle.iter().rposition(|(s, _)| *s == settings)?;
-            Some(idle.swap_remove(at).1)
-        });
-        let z = match idle {
+        let z = match idle::take(&IDLE, &settings) {
             Some(mut z) => {
                 z.reset();
                 z
@@ -174,15 +169,7 @@ impl Drop for Compressor {
         // One that was left in the middle of a stream is not used again: zlib-rs 0.6's reset
         // forgets that a block is open, and the next stream would begin inside of it.
         if let Some(z) = self.z.take().filter(|_| self.ended) {
-            // At the thread's end there is nobody to keep it for.
-            let _ = IDLE.try_with(|idle| {
-                let mut idle = idle.borrow_mut();
-                if idle.len() >= IDLE_MAX {
-                    // Others are wanted now: the one that waits longest goes.
-                    idle.remove(0);
-                }
-                idle.push((self.settings, z));
-            });
+            idle::keep(&IDLE, self.settings, z);
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Zstandard streams.
 
-use std::cell::RefCell;
-
 use mem::{Buf, Chain};
 use zstd_safe::zstd_sys::ZSTD_EndDirective as End;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::idle::{self, Idle};
 
 /// The largest window that browsers have to have: 8 MB (RFC 9659).
 const WINDOW_LOG_MAX: u32 = 23;
@@ -24,7 +23,7 @@ const IDLE_MAX: usize = 2;
 const KEEP_LEVEL_MAX: i32 = 9;
 
 thread_local! {
-    static IDLE: RefCell<Vec<(i32, CCtx<'static>)>> = const { RefCell::new(Vec::new()) };
+    static IDLE: Idle<i32, CCtx<'static>> = const { Idle::new(IDLE_MAX) };
 }
 
 /// A compressor at work on one response; when that is whole, it goes back to the others.
@@ -40,11 +39,7 @@ pub struct Zstd {
 impl Zstd {
     /// One of that level, used before or new, for so many bytes, where that is known.
     pub fn take(level: i32, len: Option<u64>) -> Result<Zstd, Broken> {
-        let idle = IDLE.with_borrow_mut(|idle| {
-            let at = idle.iter().rposition(|(l, _)| *l == level)?;
-            Some(idle.swap_remove(at).1)
-        });
-        let mut cx = match idle {
+        let mut cx = match idle::take(&IDLE, &level) {
             Some(cx) => cx,
             None => {
                 let mut cx = CCtx::try_create().ok_or(Broken)?;
@@ -126,17 +121,9 @@ impl Coder for Zstd {
 impl Drop for Zstd {
     fn drop(&mut self) {
         let Some(mut cx) = self.cx.take().filter(|_| self.level <= KEEP_LEVEL_MAX) else { return };
-        if cx.reset(ResetDirective::SessionOnly).is_err() {
-            return;
+        if cx.reset(ResetDirective::SessionOnly).is_ok() {
+            idle::keep(&IDLE, self.level, cx);
         }
-        // At the thread's end there is nobody to keep it for.
-        let _ = IDLE.try_with(|idle| {
-            let mut idle = idle.borrow_mut();
-            if idle.len() >= IDLE_MAX {
-                idle.remove(0);
-            }
-            idle.push((self.level, cx));
-        });
     }
 }
 
