@@ -361,48 +361,6 @@ fn limits_are_kept() {
     assert!(most < 3 << 20, "{most}");
 }
 
-#[test]
-fn a_fetch_that_dies_keeps_nobody_waiting() {
-    let origin = Origin::start(|asked| {
-        let mut answer = numbered(asked);
-        if asked.count == 1 {
-            answer.delay = Duration::from_secs(4);
-        }
-        answer
-    });
-    let weir = site(
-        Driver::usual(),
-        &origin,
-        "worker_processes 2;",
-        "use_temp_path=off",
-        "proxy_cache_lock on; proxy_cache_lock_age 60s; proxy_cache_lock_timeout 60s;",
-    )
-    .allow("exited on signal 9")
-    .start();
-    let mut first = weir.connect();
-    first.send(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_for("the first fetch", || (origin.count("/a") == 1).then_some(()));
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let began = Instant::now();
-            // The worker that is killed may be the one asked: then this is asked again.
-            loop {
-                let asked = std::panic::catch_unwind(|| ask(&weir, "/a"));
-                if let Ok(answer) = asked {
-                    return (answer, began.elapsed());
-                }
-            }
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        for worker in weir.workers() {
-            weir.signal_to(worker, "KILL");
-        }
-        let ((_, body), took) = waiting.join().unwrap();
-        assert_eq!(body, "GET 2");
-        assert!(took < Duration::from_secs(3), "{took:?}");
-    });
-}
-
 /// Waits until `n` responses are in files, and answers come from these and from nothing else.
 fn kept(weir: &Weir, folder: &str, n: usize) {
     wait_for("the files", || {

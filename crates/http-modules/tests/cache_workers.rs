@@ -104,6 +104,7 @@ fn start(driver: Driver, origin: &Origin, path: &str) -> Weir {
              server {{
                  listen 127.0.0.1:%PORT0%;
                  location = /pid {{ return 200 $pid; }}
+                 location = /json {{ stub_status json; }}
                  location / {{
                      proxy_pass http://127.0.0.1:{0};
                      proxy_http_version 1.1;
@@ -182,6 +183,57 @@ fn waiters_of_all_workers_read_along() {
             }
             assert_eq!(origin.server.connections(), 1);
         }
+    });
+}
+
+/// Waits until so many requests wait for another's fetch.
+fn waiting(weir: &Weir, count: usize) {
+    let text = format!("\"waits\":{count},");
+    wait_for("requests that wait", || weir.get("/json").text().contains(&text).then_some(()));
+}
+
+#[test]
+fn a_fetch_that_dies_keeps_nobody_waiting() {
+    each_driver(|driver| {
+        let origin = Origin::start(false, false);
+        let weir = start(driver, &origin, "use_temp_path=off");
+        let ([mut here, mut there], worker) = of_both(&weir);
+        ask(&mut here[0]);
+        origin.gate.reached(1);
+        there.iter_mut().take(2).for_each(ask);
+        waiting(&weir, 2);
+        weir.signal_to(worker, "KILL");
+        // One of them asks for both, while the first answer is still to come.
+        wait_for("another fetch", || (origin.server.connections() == 2).then_some(()));
+        origin.gate.open(2);
+        for conn in there.iter_mut().take(2) {
+            assert!(conn.response().body == body(2));
+        }
+        assert_eq!(origin.server.connections(), 2);
+    });
+}
+
+#[test]
+fn a_fetch_that_dies_with_all_who_wait_is_nobody_s() {
+    each_driver(|driver| {
+        let origin = Origin::start(false, false);
+        let weir = start(driver, &origin, "use_temp_path=off");
+        let ([mut here, mut there], worker) = of_both(&weir);
+        let all = weir.workers();
+        ask(&mut here[0]);
+        origin.gate.reached(1);
+        ask(&mut there[0]);
+        waiting(&weir, 1);
+        // None of them does anything between the end of the one and that of the other.
+        all.iter().for_each(|pid| weir.signal_to(*pid, "STOP"));
+        all.iter().for_each(|pid| weir.signal_to(*pid, "KILL"));
+        assert!(all.contains(&worker));
+        let mut conn = weir.connect();
+        ask(&mut conn);
+        wait_for("another fetch", || (origin.server.connections() == 2).then_some(()));
+        origin.gate.open(2);
+        assert!(conn.response().body == body(2));
+        assert_eq!(origin.server.connections(), 2);
     });
 }
 

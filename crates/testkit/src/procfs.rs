@@ -1,7 +1,7 @@
 //! What `/proc` tells about processes and listening sockets.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A process as `/proc/PID/stat` shows it.
 pub struct Process {
@@ -53,37 +53,46 @@ pub fn open_count(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Whether something listens on the TCP port, on any address: read, not tried, so that the server
-/// sees no connection of ours.
-pub fn listens(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|table| fs::read_to_string(table).ok())
-        .any(|table| table.lines().skip(1).any(|line| is_listener(line, port)))
+/// Sockets that the process holds, by their inodes.
+pub fn sockets(pid: u32) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let inode =
+        |to: PathBuf| to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    entries.flatten().filter_map(|e| inode(fs::read_link(e.path()).ok()?)).collect()
 }
 
-fn is_listener(line: &str, port: u16) -> bool {
+/// Sockets that listen on the TCP port, on any address, by their inodes: read, not tried, so that
+/// the server sees no connection of ours.
+pub fn listeners(port: u16) -> Vec<u64> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].iter();
+    let texts = tables.filter_map(|table| fs::read_to_string(table).ok());
+    let of_table = |text: String| -> Vec<u64> {
+        text.lines().skip(1).filter_map(|line| listener(line, port)).collect()
+    };
+    texts.flat_map(of_table).collect()
+}
+
+fn listener(line: &str, port: u16) -> Option<u64> {
     const LISTEN: &str = "0A";
-    let mut fields = line.split_whitespace().skip(1);
-    let (local, _remote, state) = (fields.next(), fields.next(), fields.next());
-    state == Some(LISTEN)
-        && local
-            .and_then(|l| l.rsplit_once(':'))
-            .and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok())
-            .is_some_and(|found| found == port)
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+    let found = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
+    (*state == LISTEN && found == port).then(|| inode.parse().ok()).flatten()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{listens, processes};
+    use super::{listeners, processes, sockets};
 
     #[test]
     fn a_listener_is_seen_without_connecting() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(listens(port));
+        let found = listeners(port);
+        assert_eq!(found.len(), 1);
+        assert!(sockets(std::process::id()).contains(&found[0]));
         drop(listener);
-        assert!(!listens(port));
+        assert!(listeners(port).is_empty());
     }
 
     #[test]

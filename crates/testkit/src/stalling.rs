@@ -216,13 +216,47 @@ impl StallingFolder {
 impl Drop for StallingFolder {
     fn drop(&mut self) {
         self.go_on();
-        // Whoever still has a file there keeps the server going; a test that failed does not wait.
-        let _ = unmount(&self.path, UnmountFlags::DETACH);
+        // Its end is forced: a mount lives on for whoever has a file there, and in each mount
+        // namespace that was made meanwhile (by any program, as a copy of ours), maybe for hours.
+        let _ = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::FORCE);
         if let Some(server) = self.server.take()
             && !std::thread::panicking()
         {
             let _ = server.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::StallingFolder;
+
+    #[test]
+    fn a_copy_of_the_mount_does_not_keep_it() {
+        let path = std::env::temp_dir().join(format!("weir-testkit-fuse-{}", std::process::id()));
+        let files = vec![("file".to_owned(), b"text".to_vec())];
+        let folder = match StallingFolder::mount(&path, files) {
+            Ok(folder) => folder,
+            Err(e) => return eprintln!("SKIPPED: no file system can be mounted here: {e}"),
+        };
+        assert_eq!(std::fs::read(path.join("file")).unwrap(), b"text");
+        // It says when it has its copy, and ends with its input.
+        let mut other = Command::new("unshare")
+            .args(["--mount", "sh", "-c", "echo; read x"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 1];
+        let mut output = other.stdout.take().unwrap();
+        std::io::Read::read_exact(&mut output, &mut line).unwrap();
+        drop(folder);
+        assert!(!path.join("file").exists());
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        std::fs::remove_dir(&path).unwrap();
     }
 }
 

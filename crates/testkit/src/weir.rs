@@ -58,13 +58,25 @@ impl Weir {
                 self.stopped = Some(status);
                 panic!("the server ended at once ({status}):\n{}", self.all_output());
             }
-            let listens = self.site.listening.iter().all(|&port| procfs::listens(port));
-            if listens && !self.workers().is_empty() {
+            if self.listens() && !self.workers().is_empty() {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "no listener yet:\n{}", self.all_output());
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Whether the server itself listens on all its ports. A listener of another process may be
+    /// there for a moment: that with which the port was found free lives on in what another thread
+    /// of the test has forked, until that is another program.
+    fn listens(&self) -> bool {
+        let ports = &self.site.listening;
+        let all: Vec<Vec<u64>> = ports.iter().map(|&port| procfs::listeners(port)).collect();
+        if all.iter().any(Vec::is_empty) {
+            return false;
+        }
+        let ours: Vec<u64> = self.group().into_iter().flat_map(procfs::sockets).collect();
+        all.iter().all(|found| found.iter().any(|inode| ours.contains(inode)))
     }
 
     /// The driver under test.
