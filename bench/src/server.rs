@@ -95,6 +95,8 @@ pub struct Setup {
     pub daemon: bool,
     /// The floor closes after each answer.
     pub close: bool,
+    /// The floor answers all requests that wait when one comes for `/go`.
+    pub holds: bool,
     /// The configuration, with names between percent signs.
     pub template: &'static str,
     /// What stands for names in it, besides the usual ones.
@@ -117,6 +119,7 @@ impl Default for Setup {
             generation: 1,
             daemon: false,
             close: false,
+            holds: false,
             template: CONFIG,
             fill: Vec::new(),
             cpus: "0",
@@ -300,6 +303,9 @@ fn spawn(options: &Options, kind: Kind, prefix: &Path, port: u16, setup: &Setup)
         command.arg(port.to_string());
         if setup.close {
             command.arg("close");
+        }
+        if setup.holds {
+            command.arg("hold");
         }
     }
     let output = fs::File::create(prefix.join("output.txt")).map_err(|e| e.to_string())?;

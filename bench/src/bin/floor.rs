@@ -2,8 +2,9 @@
 //! edge-triggered epoll, a fixed response of 1 KB for each request head that came in. It reads no
 //! HTTP beyond the empty line; it is no server, it is what a server is compared with.
 //!
-//! `floor PORT [close|echo]`: with `close`, each connection is closed after its first answer; with
-//! `echo`, a connection is upgraded by its first request, and gives back what comes then.
+//! `floor PORT [close|echo|hold]`: with `close`, each connection is closed after its first answer;
+//! with `echo`, a connection is upgraded by its first request, and gives back what comes then; with
+//! `hold`, requests wait for one with the path `/go`, and then are answered at once, all of them.
 
 #![forbid(unsafe_code)]
 
@@ -23,12 +24,13 @@ const LISTENER: u64 = u64::MAX;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(port) = args.next().and_then(|p| p.parse().ok()) else {
-        eprintln!("usage: floor PORT [close|echo]");
+        eprintln!("usage: floor PORT [close|echo|hold]");
         return ExitCode::from(2);
     };
     let mode = match args.next().as_deref() {
         Some("close") => Mode::Close,
         Some("echo") => Mode::Echo,
+        Some("hold") => Mode::Hold,
         _ => Mode::Keep,
     };
     match serve(port, mode) {
@@ -46,6 +48,7 @@ enum Mode {
     Keep,
     Close,
     Echo,
+    Hold,
 }
 
 /// A connection and what the kernel did not take at once.
@@ -64,6 +67,7 @@ fn serve(port: u16, mode: Mode) -> rustix::io::Result<()> {
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Vec::with_capacity(512);
     let mut received = Vec::with_capacity(16 * 1024);
+    let mut held = Vec::new();
     loop {
         events.clear();
         match epoll::wait(&queue, spare_capacity(&mut events), None) {
@@ -75,10 +79,19 @@ fn serve(port: u16, mode: Mode) -> rustix::io::Result<()> {
                 accept_all(&listener, &queue, &mut connections)?;
                 continue;
             }
-            let Some(slot) = connections.get_mut(event.data.u64() as usize) else { continue };
+            let index = event.data.u64() as usize;
+            let Some(slot) = connections.get_mut(index) else { continue };
             let Some(connection) = slot else { continue };
-            if !answer(connection, &response, &mut received, mode) {
-                *slot = None;
+            match answer(connection, &response, &mut received, mode) {
+                After::Keep => {}
+                After::Close => *slot = None,
+                After::Hold => held.push(index),
+                After::Go => {
+                    for index in held.drain(..) {
+                        let connection = connections.get_mut(index).and_then(Option::as_mut);
+                        connection.map(|c| send(c, &response));
+                    }
+                }
             }
         }
     }
@@ -134,19 +147,43 @@ fn accept_all(
     }
 }
 
-/// Answers what came in; false when the connection is over.
-fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> bool {
-    let close = mode == Mode::Close;
+/// What is next after something came in.
+enum After {
+    Keep,
+    Close,
+    /// The request waits.
+    Hold,
+    /// Those that wait are answered.
+    Go,
+}
+
+impl After {
+    fn keep(keeps: bool) -> After {
+        if keeps { After::Keep } else { After::Close }
+    }
+}
+
+/// Answers what came in.
+fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> After {
     received.clear();
     let requests = match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
-        Ok((_, 0)) => return false,
+        Ok((_, 0)) => return After::Close,
         Ok(_) => received.windows(4).filter(|w| w == b"\r\n\r\n").count(),
         Err(Errno::AGAIN | Errno::INTR) => 0,
-        Err(_) => return false,
+        Err(_) => return After::Close,
     };
-    if c.upgraded {
-        return send(c, received);
+    if mode == Mode::Hold && requests > 0 && !received.starts_with(b"GET /return ") {
+        return if received.starts_with(b"GET /go ") { After::Go } else { After::Hold };
     }
+    if c.upgraded {
+        return After::keep(send(c, received));
+    }
+    After::keep(respond(c, response, requests, mode))
+}
+
+/// Answers so many requests; false when the connection is over.
+fn respond(c: &mut Connection, response: &[u8], requests: usize, mode: Mode) -> bool {
+    let close = mode == Mode::Close;
     c.upgraded = mode == Mode::Echo && requests > 0;
     if c.unsent.is_empty() && requests == 1 {
         // The usual case: one request, one send, nothing copied.

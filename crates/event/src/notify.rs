@@ -42,6 +42,12 @@ impl Notify {
         while self.wake_one() {}
     }
 
+    /// Wakes so many at most, those that have waited longest; how many. Nothing is kept for those
+    /// that come later.
+    pub fn notify_some(&self, most: usize) -> usize {
+        (0..most).take_while(|_| self.wake_one()).count()
+    }
+
     fn wake_one(&self) -> bool {
         let waiters = &mut *self.state.borrow_mut();
         let woken = try_with(|inner| {

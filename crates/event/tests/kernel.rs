@@ -402,6 +402,31 @@ fn notify_passes_words_on() {
 }
 
 #[test]
+fn some_are_woken_and_nothing_is_kept() {
+    run(|| async {
+        let notify = Rc::new(Notify::new());
+        // Nobody waits: the next one does.
+        assert_eq!(notify.notify_some(2), 0);
+        let woken = Rc::new(RefCell::new(Vec::new()));
+        for i in 0..5 {
+            let (notify, woken) = (notify.clone(), woken.clone());
+            event::spawn(async move {
+                notify.notified().await;
+                woken.borrow_mut().push(i);
+            });
+        }
+        event::sleep(1).await;
+        assert!(woken.borrow().is_empty());
+        assert_eq!(notify.notify_some(2), 2);
+        event::sleep(1).await;
+        assert_eq!(*woken.borrow(), [0, 1]);
+        assert_eq!(notify.notify_some(9), 3);
+        event::sleep(1).await;
+        assert_eq!(*woken.borrow(), [0, 1, 2, 3, 4]);
+    });
+}
+
+#[test]
 fn timeout_drops_what_takes_too_long() {
     run(|| async {
         assert_eq!(event::timeout(1000, async { 5 }).await, Ok(5));

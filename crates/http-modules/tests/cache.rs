@@ -189,6 +189,44 @@ fn one_fetches_and_the_others_wait() {
 }
 
 #[test]
+fn a_crowd_is_answered_by_one_fetch() {
+    each_driver(|driver| {
+        // Many more than are woken at once, in each of the workers.
+        const CROWD: usize = 200;
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let gate = std::sync::Mutex::new(gate);
+        let origin = Origin::start(move |asked| {
+            let mut answer = numbered(asked);
+            answer.chunked = asked.target == "/chunked";
+            let _ = gate.lock().unwrap().recv();
+            answer
+        });
+        let locations = "proxy_cache_lock on; proxy_cache_lock_timeout 60s;
+                         proxy_cache_lock_age 60s; location = /json { stub_status json; }";
+        let weir = site(driver, &origin, "worker_processes 2;", "", locations).start();
+        for (path, waits) in [("/whole", CROWD - 1), ("/chunked", 2 * (CROWD - 1))] {
+            let mut crowd: Vec<_> = (0..CROWD).map(|_| weir.connect()).collect();
+            for conn in &mut crowd {
+                conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            }
+            let text = format!("\"waits\":{waits},");
+            wait_for("the crowd", || weir.get("/json").text().contains(&text).then_some(()));
+            // Some go, one of them maybe the one for whom it is fetched.
+            let mut place = 0;
+            crowd.retain(|_| {
+                place += 1;
+                place % 7 != 1
+            });
+            go.send(()).unwrap();
+            for conn in &mut crowd {
+                assert_eq!(conn.response().text(), "GET 1");
+            }
+            assert_eq!(origin.count(path), 1, "{path}");
+        }
+    });
+}
+
+#[test]
 fn faults_fail_no_request() {
     let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
     let locations = "location /small/ { proxy_pass http://%UP%; proxy_cache small; }";

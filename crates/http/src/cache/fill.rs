@@ -42,7 +42,7 @@ use super::format::{Header, UNFINISHED};
 use super::key::{self, Hash};
 use super::keys::{Hold, Showing};
 use super::marks::Since;
-use super::purge;
+use super::rules::Forbids;
 use super::store::{self, Making, Temp};
 use super::tags;
 use super::zone::Cache;
@@ -70,10 +70,13 @@ pub(crate) struct Fill {
     header: Header,
     /// Its head, parsed when somebody wants it.
     head: OnceCell<Option<ResponseHead>>,
+    forbids: Forbids,
     /// Where in the file the body begins.
     body_start: Cell<u64>,
     /// Its tags, with a space between two.
     tags: Vec<u8>,
+    /// The hash of its key, of which it may be a variant.
+    main: Hash,
     /// What had been purged when it was asked for.
     since: Since,
     state: RefCell<State>,
@@ -217,7 +220,9 @@ impl Fill {
         let fill = Rc::new(Fill {
             header: plan.header.clone(),
             head: OnceCell::new(),
+            forbids: Forbids::default(),
             tags: tags::of_header(&plan.header),
+            main: key::hash(&plan.header.key),
             since: plan.since,
             body_start,
             state: RefCell::default(),
@@ -245,9 +250,11 @@ impl Fill {
         if source.has_ended() {
             work.ended(&mut source);
         }
-        // Requests of this worker that waited for the head read along from here.
-        work.plan.cache.waiters.wake(&work.plan.hash);
+        // It begins before all who wait are served: see [`Work::let_waiters_go_first`].
+        let (cache, hash) = (work.plan.cache.clone(), work.plan.hash);
         event::spawn(work.run(source));
+        // Requests of this worker that waited for the head read along from here.
+        cache.waiters.wake_for(&hash, &fill);
         fill
     }
 
@@ -288,6 +295,11 @@ impl Fill {
         self.head.get_or_init(|| super::serve::parsed(&self.header)).as_ref()
     }
 
+    /// What its fields say against keeping it.
+    pub fn forbids(&self) -> &Forbids {
+        &self.forbids
+    }
+
     /// Whether others may read along. `ended` wants all of it to be there. Where only the
     /// connection's end will tell the body's, nobody is bound to it before: its time as the one
     /// who fetches may be over first (`*_cache_lock_age`).
@@ -298,7 +310,8 @@ impl Fill {
 
     /// Whether it was purged since it was asked for: it is not for those who ask now.
     pub fn is_purged(&self, cache: &Cache) -> bool {
-        self.spoilt.get() || purge::meanwhile(cache, self.since, &self.header.key, &self.tags)
+        let Fill { since, main, header, tags, .. } = self;
+        self.spoilt.get() || cache.keys.marks.purged_since(*since, main, &header.key, tags)
     }
 
     /// Waits until it is over: kept, or not.
@@ -400,6 +413,7 @@ impl Work {
             self.written_once().await;
         }
         if over && self.storing {
+            self.let_waiters_go_first().await;
             if self.fill.showing.as_ref().is_some_and(Showing::is_shown) {
                 // Who reads the file has the last bytes before it has its place.
                 self.write(1);
@@ -408,6 +422,19 @@ impl Work {
             self.commit().await;
         }
         self.done();
+    }
+
+    /// All is here, and to give it its place takes time, which those have to wait who were woken for
+    /// it and share a processor with that. It comes behind them, unless requests of other workers
+    /// wait for the file.
+    async fn let_waiters_go_first(&self) {
+        let Plan { cache, hash, .. } = &self.plan;
+        for _ in 0..cache.waiters.turns(hash) {
+            if cache.keys.is_awaited(hash) {
+                return;
+            }
+            event::task::yield_now().await;
+        }
     }
 
     fn received(&mut self, piece: Chain) {
@@ -625,7 +652,7 @@ impl Work {
         let mut evicted = Vec::new();
         let (blocks, inactive) = (store::blocks(&meta, cache.block()), cache.settings.inactive);
         let header = &self.fill.header;
-        let is_variant = key::hash(&header.key) != *hash;
+        let is_variant = self.fill.main != *hash;
         let now = unix_secs();
         // Told first: an entry is known when the manager may look for it.
         let known = cache.tell_index(&Record::Put(Entry {

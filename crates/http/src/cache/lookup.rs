@@ -421,9 +421,13 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
         found.is_some_and(|f| f.number.is_some() && Some(f.id) != declined)
     };
     let wait = cache.waiters.wait(&cache.keys, &hash, ms, is_shown);
-    if let event::Either::Second(()) = event::race(wait, r.client_gone()).await {
-        r.log(Level::Info, format_args!("client prematurely closed connection"));
-        return Locked::Gone;
+    match event::race(wait, r.client_gone()).await {
+        event::Either::First(Some(fill)) if suits(r, t, &fill) => return Locked::Join(fill),
+        event::Either::First(_) => {}
+        event::Either::Second(()) => {
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            return Locked::Gone;
+        }
     }
     if now_ms() >= until && cache.keys.is_fetched(&hash) {
         r.log(Level::Info, format_args!("cache lock timeout"));
@@ -469,9 +473,13 @@ fn ended(t: &Ticket) -> Option<Rc<fill::Fill>> {
 /// A response that this worker receives and that is what the request asks for.
 fn joinable(r: &Request, t: &Ticket) -> Option<Rc<fill::Fill>> {
     let fills = t.cache.fills.borrow();
-    let fill = fills.get(&t.hash).filter(|fill| fill.can_be_joined(false))?;
-    let fits = fits_fill(r, t, fill) && (!t.conf.rfc9111 || is_fresh(t, fill.header()));
-    fits.then(|| fill.clone())
+    fills.get(&t.hash).filter(|fill| suits(r, t, fill)).cloned()
+}
+
+/// Whether that is so of one. One that came some time ago may not be fresh any more.
+fn suits(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {
+    let is_new = || !t.conf.rfc9111 && fill.whole_len().is_none();
+    fill.can_be_joined(false) && fits_fill(r, t, fill) && (is_new() || is_fresh(t, fill.header()))
 }
 
 fn fits_fill(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {

@@ -4,6 +4,7 @@
 //! `X-Accel-Expires` says stands against a later `Cache-Control`, but not against an earlier one
 //! that forbade.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use base::ascii::parse_i63;
@@ -78,6 +79,34 @@ impl Rules {
         reader.rules.vary = Bytes::from(vary);
         reader.rules.forbidden |= reader.no_cache || reader.expired;
         reader.rules
+    }
+}
+
+/// Whether the fields of a response that is kept forbid that, found out once for many requests: a
+/// location that ignores less than the one that kept it may ask.
+#[derive(Debug, Default)]
+pub(crate) struct Forbids(Cell<Option<(u64, bool)>>);
+
+impl Forbids {
+    /// What [`Rules::read`] says of it.
+    pub fn ask(
+        &self,
+        head: &ResponseHead,
+        text: &[u8],
+        ignored: u64,
+        valid: i64,
+        now: i64,
+    ) -> bool {
+        match self.0.get() {
+            Some((of, forbidden)) if of == ignored && valid != 0 => return forbidden,
+            _ => {}
+        }
+        let forbidden = Rules::read(head, text, ignored, valid, now).forbidden;
+        // `Expires` counts where nothing else says how long it is fresh: then it depends on the time.
+        if valid != 0 && !head.has(FieldId::XAccelExpires) {
+            self.0.set(Some((ignored, forbidden)));
+        }
+        forbidden
     }
 }
 
@@ -194,6 +223,32 @@ mod tests {
         let step = ResponseParser::new().parse(text.as_bytes(), &mut head);
         assert!(matches!(step, ResponseStep::Done { .. }), "{fields}");
         Rules::read(&head, text.as_bytes(), ignored, valid, NOW)
+    }
+
+    #[test]
+    fn what_is_remembered_is_what_would_be_read() {
+        let ask = |forbids: &Forbids, fields: &str, ignored, valid, now| {
+            let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+            let mut head = ResponseHead::new();
+            ResponseParser::new().parse(text.as_bytes(), &mut head);
+            let asked = forbids.ask(&head, text.as_bytes(), ignored, valid, now);
+            let read = Rules::read(&head, text.as_bytes(), ignored, valid, now).forbidden;
+            assert_eq!(asked, read, "{fields} {ignored} {valid} {now}");
+        };
+        for fields in [
+            "Cache-Control: max-age=60\r\n",
+            "Cache-Control: no-store\r\n",
+            "Set-Cookie: a=b\r\n",
+            "Expires: Sun, 09 Sep 2001 01:46:45 GMT\r\n",
+            "X-Accel-Expires: @0\r\nExpires: Sun, 09 Sep 2001 01:46:45 GMT\r\n",
+        ] {
+            let forbids = Forbids::default();
+            for ignored in [0, ignore::CACHE_CONTROL, ignore::SET_COOKIE, 0] {
+                for (valid, now) in [(NOW + 9, NOW), (0, NOW), (0, NOW + 99), (NOW + 9, NOW + 99)] {
+                    ask(&forbids, fields, ignored, valid, now);
+                }
+            }
+        }
     }
 
     fn valid(fields: &str) -> Option<i64> {

@@ -10,7 +10,7 @@ use super::fill::{Fill, Reader};
 use super::follow::{Follower, Growing};
 use super::format::Header;
 use super::rfc9111;
-use super::rules::Rules;
+use super::rules::Forbids;
 use super::store::Stored;
 use super::ticket::{Status, Ticket};
 use crate::module::Verdict;
@@ -32,8 +32,9 @@ pub(crate) fn stored(
     let valid = if t.stale.is_some() { 0 } else { stored.header.valid };
     let len = Some(stored.header.body_len);
     let body = Body::Chain(stored.body());
+    let kept = (stored.header.head.clone(), stored.forbids(), valid);
     r.upstream_mut().head.clone_from(&stored.head);
-    let verdict = answer(r, stored.header.head.clone(), valid, len, body, up, protocol);
+    let verdict = answer(r, kept, len, body, up, protocol);
     as_kept(r, t, up, &stored.header, &stored.head);
     verdict
 }
@@ -75,12 +76,12 @@ pub(crate) fn joined(
     let Some(head) = fill.head() else { return Verdict::Status(500) };
     let len = fill.whole_len().or(head.content_length);
     r.upstream_mut().head.clone_from(head);
-    let (text, valid) = (header.head.clone(), header.valid);
+    let kept = (header.head.clone(), fill.forbids(), header.valid);
     let body = match fill.whole() {
         Some(chain) => Body::Chain(chain),
         None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
     };
-    let verdict = answer(r, text, valid, len, body, up, protocol);
+    let verdict = answer(r, kept, len, body, up, protocol);
     as_kept(r, t, up, header, head);
     verdict
 }
@@ -97,9 +98,10 @@ pub(crate) fn followed(
     let Some(head) = parsed(&growing.header) else { return Verdict::Status(500) };
     r.upstream_mut().head.clone_from(&head);
     let header = growing.header.clone();
-    let (text, valid) = (header.head.clone(), header.valid);
+    let forbids = Forbids::default();
+    let kept = (header.head.clone(), &forbids, header.valid);
     let body = Body::Stream(Box::new(Follower::new(growing, len)));
-    let verdict = answer(r, text, valid, Some(len), body, up, protocol);
+    let verdict = answer(r, kept, Some(len), body, up, protocol);
     as_kept(r, t, up, &header, &head);
     verdict
 }
@@ -117,16 +119,17 @@ pub(crate) fn length(header: &Header) -> Option<u64> {
     parsed(header)?.content_length
 }
 
-/// Prepares the response; its head is parsed already.
+/// Prepares the response; its head is parsed already. `kept`: its text, what it says against being
+/// kept, and until when it is fresh.
 fn answer(
     r: &mut Request,
-    text: Option<Bytes>,
-    valid: i64,
+    kept: (Option<Bytes>, &Forbids, i64),
     len: Option<u64>,
     body: Body,
     up: &Conf,
     protocol: &dyn Protocol,
 ) -> Verdict {
+    let (text, forbids, valid) = kept;
     let Some(text) = text else {
         // It had no head, and has none now.
         r.head.version = Version::HTTP_09;
@@ -138,7 +141,7 @@ fn answer(
     let u = r.upstream_mut();
     u.text = text.clone();
     let head = std::mem::take(&mut u.head);
-    let rules = Rules::read(&head, &text, up.ignore_headers, valid, unix_secs() as i64);
+    let forbidden = forbids.ask(&head, &text, up.ignore_headers, valid, unix_secs() as i64);
     let accepted = headers::copy(r, up, &head, protocol, true);
     let of_head = head.content_length;
     r.upstream_mut().head = head;
@@ -147,7 +150,7 @@ fn answer(
         Accepted::Upgrade => return Verdict::Status(502),
         Accepted::Response { .. } => {}
     }
-    r.out.unconditional = rules.forbidden;
+    r.out.unconditional = forbidden;
     // The response to a HEAD tells a length that its own body does not have.
     r.out.content_length = match r.method {
         Method::Head => of_head.or(len),

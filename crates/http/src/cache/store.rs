@@ -24,6 +24,7 @@ use super::key::{Hash, Layout};
 use super::keys::{Evicted, Purged};
 use super::marks::Since;
 use super::purge;
+use super::rules::Forbids;
 use super::tags;
 use super::zone::Cache;
 use crate::core_conf::TempPath;
@@ -45,6 +46,7 @@ pub(crate) struct Stored {
     /// The file, or its content.
     file: OpenFile,
     body_start: u64,
+    forbids: Forbids,
 }
 
 impl Stored {
@@ -65,7 +67,13 @@ impl Stored {
 
     /// The same body with a newer head.
     pub fn renewed(&self, header: Header, head: ResponseHead) -> Stored {
-        Stored { header, head, file: self.file.clone(), body_start: self.body_start }
+        let forbids = Forbids::default();
+        Stored { header, head, file: self.file.clone(), body_start: self.body_start, forbids }
+    }
+
+    /// What its fields say against keeping it.
+    pub fn forbids(&self) -> &Forbids {
+        &self.forbids
     }
 
     /// Where in the file the body begins.
@@ -345,7 +353,8 @@ async fn read(r: &mut Request, file: &OpenFile) -> Result<Stored, Unreadable> {
         }
     }
     // The page that was read is shared by what the header holds: it is small, and not all of it.
-    Ok(Stored { header, head, file: file.clone(), body_start })
+    let forbids = Forbids::default();
+    Ok(Stored { header, head, file: file.clone(), body_start, forbids })
 }
 
 /// The first `len` bytes of a file.
@@ -698,6 +707,7 @@ pub(crate) async fn invalidate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Po
             if let Some(fill) = cache.fills.borrow_mut().remove(hash) {
                 fill.spoil();
             }
+            cache.waiters.forget(hash);
         }
     };
     forget();

@@ -3,6 +3,11 @@
 //! Those of the worker that fetches are woken by it. Those of other workers hear its bell
 //! ([`shm::Bells`]), look which of their keys are not being fetched any more or can be read as they
 //! come, and wake the requests that wait for these.
+//!
+//! There may be thousands of them, and to answer them all takes longer than others should have to
+//! wait for the worker. So a few are woken, and each of them wakes another one when its turn comes:
+//! between two such batches the worker sees to everything else, be it the file of the very response
+//! that they wait for, which others wait for elsewhere.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,14 +16,42 @@ use std::rc::Rc;
 
 use event::Notify;
 
+use super::fill::Fill;
 use super::key::Hash;
 use super::keys::Keys;
 use super::streams::Id;
+
+/// How many are woken at once: to answer them takes a fraction of a millisecond.
+const AT_ONCE: usize = 32;
 
 #[derive(Default)]
 struct Waiting {
     end: Notify,
     count: Cell<usize>,
+    /// How many of those who waited at the last word are still to be woken, at most.
+    owed: Cell<usize>,
+    /// The response that came last for those who wait.
+    fill: RefCell<Option<Rc<Fill>>>,
+    /// How many came.
+    came: Cell<u64>,
+}
+
+impl Waiting {
+    /// Wakes all that wait, some of them at once.
+    fn wake(&self) {
+        let all = self.count.get();
+        let woken = self.end.notify_some(AT_ONCE);
+        self.owed.set(if woken < AT_ONCE { 0 } else { all.saturating_sub(woken) });
+    }
+
+    /// One that was woken goes on, and the next one is woken.
+    fn pass_on(&self) {
+        let owed = self.owed.get();
+        if owed > 0 {
+            let woken = self.end.notify_some(1);
+            self.owed.set(if woken == 0 { 0 } else { owed - 1 });
+        }
+    }
 }
 
 /// Those that wait, by what they wait for.
@@ -67,14 +100,29 @@ impl<K: Key + Eq> Drop for Place<'_, K> {
 
 impl Waiters {
     /// Waits until a key is not being fetched any more, or `ms` milliseconds, or until `is_there`.
-    pub async fn wait(&self, keys: &Keys, hash: &Hash, ms: u64, is_there: impl Fn() -> bool) {
+    /// Gives the response that came for it meanwhile, where this worker fetched it.
+    pub async fn wait(
+        &self,
+        keys: &Keys,
+        hash: &Hash,
+        ms: u64,
+        is_there: impl Fn() -> bool,
+    ) -> Option<Rc<Fill>> {
         let place = Place::new(&self.ends, *hash, keys);
         // It may have ended before we listened.
         if !keys.is_fetched(hash) || is_there() {
-            return;
+            return None;
         }
+        let waiting = &*place.waiting;
+        let before = waiting.came.get();
         let ms = if place.heard { ms } else { ms.min(LOOK_MS) };
-        let _ = event::race(place.waiting.end.notified(), event::sleep(ms)).await;
+        if let event::Either::First(()) =
+            event::race(waiting.end.notified(), event::sleep(ms)).await
+        {
+            waiting.pass_on();
+        }
+        // One that was there before is that of a fetch for which this request did not wait.
+        waiting.fill.borrow().clone().filter(|_| waiting.came.get() != before)
     }
 
     /// Waits until there is more of a response than `there`, or it is over.
@@ -88,13 +136,36 @@ impl Waiters {
             true => told.await,
             false => drop(event::race(told, event::sleep(LOOK_MS)).await),
         }
+        place.waiting.pass_on();
     }
 
     /// Wakes those that wait for a key.
     pub fn wake(&self, hash: &Hash) {
         let waiting = self.ends.borrow().get(hash).cloned();
         if let Some(waiting) = waiting {
-            waiting.end.notify_all();
+            waiting.wake();
+        }
+    }
+
+    /// The same, as there is a response for them.
+    pub fn wake_for(&self, hash: &Hash, fill: &Rc<Fill>) {
+        if let Some(waiting) = self.ends.borrow().get(hash) {
+            *waiting.fill.borrow_mut() = Some(fill.clone());
+            waiting.came.set(waiting.came.get() + 1);
+        }
+        self.wake(hash);
+    }
+
+    /// How many turns of the loop it takes at most until all who were to be woken for a key are.
+    pub fn turns(&self, hash: &Hash) -> usize {
+        let owed = self.ends.borrow().get(hash).map_or(0, |waiting| waiting.owed.get());
+        owed.div_ceil(AT_ONCE)
+    }
+
+    /// What came for a key is not for those any more who have not been woken yet.
+    pub fn forget(&self, hash: &Hash) {
+        if let Some(waiting) = self.ends.borrow().get(hash) {
+            *waiting.fill.borrow_mut() = None;
         }
     }
 
@@ -109,7 +180,7 @@ impl Waiters {
 fn wake_where<K: Key + Eq>(all: &All<K>, is_due: impl Fn(&K) -> bool) {
     let due: Vec<_> =
         all.borrow().iter().filter(|(key, _)| is_due(key)).map(|(_, w)| w.clone()).collect();
-    due.iter().for_each(|waiting| waiting.end.notify_all());
+    due.iter().for_each(|waiting| waiting.wake());
 }
 
 /// How often a process looks that has no bell, milliseconds.
