@@ -12,8 +12,8 @@
 //!
 //! Each client has had an answer on its connection a moment before, as clients of kept connections
 //! have. So its system acknowledges what comes some time later, and not at once, as on a new
-//! connection; over the loopback that is a third of all work for an answer, and done by the server's
-//! processor, in the middle of its sending.
+//! connection; over the loopback that is a third of all work for an answer, and done by the
+//! server's processor, in the middle of its sending.
 //!
 //! The *floor* has the thousand requests and their answer in memory, and sends it to one after the
 //! other when it is told to: what no server with one worker can fall below.

@@ -1,4 +1,4 @@
-//! Compressors, which are large and dear to make, kept by each thread from one response to the next.
+//! Compressors, which are large and dear to make, kept by each thread for the next response.
 //!
 //! Brotli's is made anew each time: the library has no way to begin another stream with one.
 

@@ -424,9 +424,9 @@ impl Work {
         self.done();
     }
 
-    /// All is here, and to give it its place takes time, which those have to wait who were woken for
-    /// it and share a processor with that. It comes behind them, unless requests of other workers
-    /// wait for the file.
+    /// All is here, and to give it its place takes time, which those have to wait who were woken
+    /// for it and share a processor with that. It comes behind them, unless requests of other
+    /// workers wait for the file.
     async fn let_waiters_go_first(&self) {
         let Plan { cache, hash, .. } = &self.plan;
         for _ in 0..cache.waiters.turns(hash) {
