@@ -222,6 +222,13 @@ impl Chain {
         }
     }
 
+    /// The bytes of the only piece, where that is in memory: most responses are one.
+    #[inline]
+    pub fn single(&self) -> Option<&[u8]> {
+        let queue = self.queue.as_ref().filter(|queue| queue.len() == 1)?;
+        queue.front()?.memory()
+    }
+
     /// Pieces in memory that stand before the first file range, and whether one follows them.
     pub fn leading_memory(&self) -> (usize, bool) {
         let mut count = 0;
@@ -305,10 +312,12 @@ mod tests {
             chain.write(b"body");
         }
         assert_eq!((chain.iter().count(), chain.len()), (1, 3 * 23));
+        assert_eq!(chain.single().map(<[u8]>::len), Some(3 * 23));
         chain.push_file(file(), 5, 9);
         chain.write(b"tail");
         assert_eq!((chain.iter().count(), chain.len()), (3, 3 * 23 + 8));
         assert_eq!(chain.leading_memory(), (1, true));
+        assert_eq!((chain.single(), Chain::new().single()), (None, None));
     }
 
     #[test]

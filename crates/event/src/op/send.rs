@@ -76,6 +76,9 @@ impl Calls {
 
 /// Makes one call for what stands at the front of `chain`, `limit` bytes at most.
 fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<Sent> {
+    if let Some(all) = chain.single() {
+        return pieces(driver, sock, &[IoSlice::new(&all[..all.len().min(limit)])], false);
+    }
     if let Some((file, pos, end)) = chain.front_file() {
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
         let sent = match driver {
@@ -137,10 +140,20 @@ fn memory<const N: usize>(
     let mut slices = [IoSlice::new(&[]); N];
     let (count, bytes) = chain.slices(&mut slices, limit);
     // What follows leaves with these bytes in one packet, unless the limit holds it back.
-    let more = more && bytes < limit;
+    pieces(driver, sock, &slices[..count], more && bytes < limit)
+}
+
+#[inline]
+fn pieces(
+    driver: &mut Driver,
+    sock: &Registered,
+    slices: &[IoSlice<'_>],
+    more: bool,
+) -> io::Result<Sent> {
+    let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
     let sent = match driver {
-        Driver::Sim(sim) => sim.net.send(sock.key, &slices[..count])?,
-        _ => Calls::memory(sock.fd(), &slices[..count], more)?,
+        Driver::Sim(sim) => sim.net.send(sock.key, slices)?,
+        _ => Calls::memory(sock.fd(), slices, more)?,
     };
     Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
 }

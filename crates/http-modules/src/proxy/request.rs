@@ -8,7 +8,7 @@ use conf::template::Template;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::state::State;
-use proto::h1::FieldId;
+use proto::h1::{FieldId, FieldSet};
 use proto::uri::{Escape, escape};
 
 use super::ProxyConf;
@@ -110,7 +110,7 @@ struct Field {
 struct Own {
     fields: Vec<Field>,
     /// Fields of the client's that are not passed on: by id, and others by name.
-    ids: u128,
+    ids: FieldSet,
     names: Vec<Bytes>,
 }
 
@@ -189,7 +189,7 @@ impl Own {
     fn add(&mut self, name: &[u8]) {
         match FieldId::lookup(name) {
             FieldId::Other => self.names.push(Bytes::copy_from_slice(name)),
-            id => self.ids |= 1 << (id as u8),
+            id => self.ids.insert(id),
         }
     }
 
@@ -204,7 +204,7 @@ impl Own {
             FieldId::Other => {
                 !self.names.is_empty() && self.names.iter().any(|o| eq_ignore_case(o, name))
             }
-            id => self.ids >> (id as u8) & 1 != 0,
+            id => self.ids.has(id),
         }
     }
 }

@@ -7,7 +7,7 @@ use conf::ConfError;
 use conf::template::Template;
 use conf::value::Bufs;
 use os::SockAddr;
-use proto::h1::FieldId;
+use proto::h1::{FieldId, FieldSet};
 
 use super::store::Store;
 use crate::cache::CacheConf;
@@ -234,7 +234,7 @@ draft! {
 /// Names of fields that a response's head is stripped of.
 #[derive(Default, Clone)]
 pub struct Hidden {
-    ids: u128,
+    ids: FieldSet,
     others: Vec<Bytes>,
 }
 
@@ -244,7 +244,7 @@ impl Hidden {
         for n in names {
             match FieldId::lookup(&n) {
                 FieldId::Other => h.others.push(n),
-                id => h.ids |= 1 << (id as u8),
+                id => h.ids.insert(id),
             }
         }
         h
@@ -258,7 +258,7 @@ impl Hidden {
                 !self.others.is_empty()
                     && self.others.iter().any(|o| base::ascii::eq_ignore_case(o, name))
             }
-            id => self.ids >> (id as u8) & 1 != 0,
+            id => self.ids.has(id),
         }
     }
 }

@@ -126,50 +126,9 @@ struct Answer {
 /// (caches, names, queues, new connections) is boxed apart, so that the rest stays in the
 /// processor's caches.
 pub async fn run(r: &mut Request, job: Job) -> Verdict {
-    let Job { conf, target, mut protocol } = job;
-    let body = match RequestBody::read(r, &conf, protocol.as_mut()).await {
-        Ok(b) => b,
-        Err(v) => return v,
-    };
-    let scheme = protocol.scheme();
-    let u = r.upstream_mut();
-    u.scheme = scheme;
-    u.forget_cache();
-    if let Some(cache) = &conf.cache
-        && let Begin::Verdict(v) = Box::pin(cache::begin(r, cache, &conf, protocol.as_mut())).await
-    {
-        return v;
-    }
-    let u = r.upstream_mut();
-    if !u.attempts.is_empty() {
-        u.attempts.push(Attempt::default());
-    }
-    let (group, picker, name) = match begin(r, &conf, target).await {
-        Ok(begun) => begun,
+    let mut x = match prepare(r, job).await {
+        Ok(x) => x,
         Err(verdict) => return verdict,
-    };
-    let pool = group.as_ref().and_then(|g| g.pool.clone());
-    let mut tries = picker.tries();
-    if conf.next_upstream_tries > 0 {
-        tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
-    }
-    let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
-    let lease = Some(Lease::new(picker, session));
-    let start_ms = now_ms();
-    let mut x = Exchange {
-        conf,
-        protocol,
-        pool,
-        lease,
-        group,
-        name,
-        tries,
-        start_ms,
-        sent: false,
-        cached: false,
-        interim: 0,
-        hints: false,
-        body,
     };
     loop {
         let attempt = x.attempt(r).await;
@@ -191,6 +150,49 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
             return verdict;
         }
     }
+}
+
+/// Reads the client's body as far as that comes first, looks into the cache, and begins choosing.
+async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
+    let Job { conf, target, mut protocol } = job;
+    let body = RequestBody::read(r, &conf, protocol.as_mut()).await?;
+    let scheme = protocol.scheme();
+    let u = r.upstream_mut();
+    u.scheme = scheme;
+    u.forget_cache();
+    if let Some(cache) = &conf.cache
+        && let Begin::Verdict(v) = Box::pin(cache::begin(r, cache, &conf, protocol.as_mut())).await
+    {
+        return Err(v);
+    }
+    let u = r.upstream_mut();
+    if !u.attempts.is_empty() {
+        u.attempts.push(Attempt::default());
+    }
+    let (group, picker, name) = begin(r, &conf, target).await?;
+    let pool = group.as_ref().and_then(|g| g.pool.clone());
+    let mut tries = picker.tries();
+    if conf.next_upstream_tries > 0 {
+        tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
+    }
+    let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
+    let lease = Some(Lease::new(picker, session));
+    let start_ms = now_ms();
+    Ok(Exchange {
+        conf,
+        protocol,
+        pool,
+        lease,
+        group,
+        name,
+        tries,
+        start_ms,
+        sent: false,
+        cached: false,
+        interim: 0,
+        hints: false,
+        body,
+    })
 }
 
 /// What an exchange begins with: its group, the way through its servers, and, without a group, what

@@ -100,6 +100,29 @@ fields! {
     XRequestedWith = "x-requested-with",
 }
 
+/// Ids, `Other` not among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FieldSet([u64; 2]);
+
+const _: () = assert!(FieldId::COUNT <= 128, "a bit for each id in FieldSet");
+
+impl FieldSet {
+    /// None.
+    pub const EMPTY: FieldSet = FieldSet([0; 2]);
+
+    /// Adds an id.
+    #[inline]
+    pub fn insert(&mut self, id: FieldId) {
+        self.0[usize::from(id as u8 >> 6) & 1] |= 1 << (id as u8 & 63);
+    }
+
+    /// Whether an id is among them.
+    #[inline]
+    pub fn has(&self, id: FieldId) -> bool {
+        self.0[usize::from(id as u8 >> 6) & 1] >> (id as u8 & 63) & 1 != 0
+    }
+}
+
 /// Slots of the look-up table; a power of two.
 const SLOTS: usize = 512;
 
@@ -207,6 +230,15 @@ fn eq_lower(name: &[u8], lower: &[u8]) -> bool {
         let (b, _) = lower.as_chunks::<8>();
         return same(x, y) && a.iter().zip(b).all(|(x, y)| same(x, y));
     }
+    let half = |x: &[u8; 4], y: &[u8; 4]| {
+        let (x, y) = (u32::from_ne_bytes(*x), u32::from_ne_bytes(*y));
+        x | FOLD as u32 == y && (x | x << 1) & PRINT as u32 == PRINT as u32
+    };
+    if let (Some(x), Some(y)) = (name.last_chunk::<4>(), lower.last_chunk::<4>())
+        && let (Some(a), Some(b)) = (name.first_chunk::<4>(), lower.first_chunk::<4>())
+    {
+        return half(x, y) && half(a, b);
+    }
     name.iter().zip(lower).all(|(x, y)| x | 0x20 == *y && *x >= 0x20)
 }
 
@@ -220,6 +252,15 @@ mod tests {
             assert_eq!(FieldId::lookup(name.as_bytes()) as usize, i, "{name}");
             assert_eq!(FieldId::lookup(name.to_uppercase().as_bytes()) as usize, i, "{name}");
             assert_eq!(FieldId::lookup(name.as_bytes()).name(), *name);
+        }
+    }
+
+    #[test]
+    fn sets_keep_ids_apart() {
+        for id in IDS {
+            let mut set = FieldSet::EMPTY;
+            set.insert(*id);
+            assert!(IDS.iter().all(|other| set.has(*other) == (other == id)));
         }
     }
 

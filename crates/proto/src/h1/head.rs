@@ -1,6 +1,6 @@
 //! A parsed head: spans into the caller's buffer, and what was learnt on the way.
 
-use super::field::FieldId;
+use super::field::{FieldId, FieldSet};
 use super::method::Method;
 
 /// A range of the caller's buffer.
@@ -105,33 +105,31 @@ impl Field {
 /// Finds fields by id: where the first of each stands in a list.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// Bit per `FieldId` that occurs.
-    seen: u128,
+    /// The ids that occur.
+    seen: FieldSet,
     /// Index of the first field of an id; valid where `seen` says so.
     first: [u16; FieldId::COUNT],
 }
 
-const _: () = assert!(FieldId::COUNT <= 128, "an id for each bit of Index::seen");
-
 impl Index {
     pub(super) fn new() -> Index {
-        Index { seen: 0, first: [0; FieldId::COUNT] }
+        Index { seen: FieldSet::EMPTY, first: [0; FieldId::COUNT] }
     }
 
     pub(super) fn clear(&mut self) {
-        self.seen = 0;
+        self.seen = FieldSet::EMPTY;
     }
 
     /// Enters that the first field of `id` is at `at`, which fits: lists are kept shorter.
     #[inline]
     pub(super) fn enter(&mut self, id: FieldId, at: usize) {
-        self.seen |= 1 << (id as u8);
+        self.seen.insert(id);
         self.first[id as usize] = at as u16;
     }
 
     #[inline]
     pub(super) fn has(&self, id: FieldId) -> bool {
-        self.seen >> (id as u8) & 1 != 0
+        self.seen.has(id)
     }
 
     #[inline]

@@ -17,7 +17,7 @@ mod response;
 mod scan;
 
 pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
-pub use field::FieldId;
+pub use field::{FieldId, FieldSet};
 pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
 pub use limits::Limits;
 pub(crate) use lines::{Line, Lines, RawField};
