@@ -7,7 +7,7 @@
 //! ```
 
 use super::head::Span;
-use super::scan::{name, plain_name_end, value_end};
+use super::scan::{name, value_end};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum State {
@@ -174,7 +174,7 @@ impl Lines {
 /// A line that lies complete in the buffer and has nothing wrong with it.
 #[inline]
 fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
-    let mut at = plain_name_end(buf, start);
+    let mut at = start;
     let mut seen = 0u8;
     loop {
         let class = name::CLASS[*buf.get(at)? as usize];

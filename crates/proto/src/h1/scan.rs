@@ -37,35 +37,6 @@ pub(super) mod name {
     }
 }
 
-/// Offset, at or behind `from`, of a byte that is no letter, digit or `-`, or an earlier one: near
-/// the buffer's end it stops short.
-#[inline]
-pub(super) fn plain_name_end(buf: &[u8], from: usize) -> usize {
-    let mut at = from;
-    while let Some(word) = buf.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        match not_plain(u64::from_le_bytes(*word)) {
-            0 => at += 8,
-            bits => return at + (bits.trailing_zeros() / 8) as usize,
-        }
-    }
-    at
-}
-
-/// The high bit of each byte that is no letter, digit or `-`.
-#[inline]
-fn not_plain(word: u64) -> u64 {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    // Seven bits of each byte, so that no sum below carries into the next one.
-    let low = word & !HIGH;
-    let at_least = |bytes: u64, least: u8| bytes + ONES * u64::from(0x80 - least);
-    let folded = low | (ONES * 0x20);
-    let letter = at_least(folded, b'a') & !at_least(folded, b'z' + 1);
-    let digit = at_least(low, b'0') & !at_least(low, b'9' + 1);
-    let other_than_dash = at_least(low ^ (ONES * u64::from(b'-')), 1);
-    (!(letter | digit) & other_than_dash | word) & HIGH
-}
-
 /// A field value longer than this is searched by memchr, whose start costs more than it saves
 /// below.
 const SHORT: usize = 64;
@@ -110,23 +81,7 @@ fn ends_value(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{name, plain_name_end, value_end};
-
-    #[test]
-    fn plain_names_end_where_classes_say() {
-        for byte in 0..=255u8 {
-            for at in 0..20 {
-                let mut buf = *b"aZ-09zA_Content-Leng";
-                buf[7] = b'-';
-                buf[at] = byte;
-                let plain = name::CLASS[byte as usize] == name::VALID;
-                // The last bytes are fewer than a word.
-                let want = if plain || at >= 16 { 16 } else { at };
-                assert_eq!(plain_name_end(&buf, 0), want, "{byte:#x} at {at}");
-            }
-        }
-        assert_eq!(plain_name_end(b"abc", 9), 9);
-    }
+    use super::value_end;
 
     #[test]
     fn value_end_agrees_with_a_plain_search() {
