@@ -35,7 +35,7 @@ pub(crate) use showing::Showing;
 const THERE: u8 = 1;
 /// Somebody fetches it.
 const UPDATING: u8 = 2;
-/// Somebody in another process than the one that fetches it may wait for the end of that.
+/// Somebody in another process than the one that fetches it waits for the end of that, or did.
 const AWAITED: u8 = 4;
 /// The index knows its key and its tags, or will in a moment.
 const KNOWN: u8 = 8;
@@ -183,6 +183,7 @@ pub(crate) struct Keys {
     pub layout: Layout,
     /// This process's slot.
     slot: Cell<usize>,
+    mine: showing::Mine,
     /// Requests of this process that wait.
     waiting: Cell<usize>,
 }
@@ -289,6 +290,7 @@ impl Keys {
             id: (unix_ms() / 100) as u32,
             layout,
             slot: Cell::new(0),
+            mine: showing::Mine::default(),
             waiting: Cell::new(0),
         })
     }
@@ -546,8 +548,10 @@ impl Keys {
         };
         let left = until(node.lock);
         if node.has(UPDATING) && left > 0 {
-            node.flags |= AWAITED;
-            t.set(entry, node);
+            if !self.mine.has(hash, node.lock) {
+                node.flags |= AWAITED;
+                t.set(entry, node);
+            }
             return Some(Lock::Theirs(left));
         }
         Some(Lock::Ours(self.take(&mut t, entry, node, hash, age_ms, told)))
@@ -582,6 +586,7 @@ impl Keys {
         // Half of what 32 bits count is 24 days.
         node.lock = (now_ms() as u32).wrapping_add(age_ms.min(i32::MAX as u64) as u32);
         t.set(entry, node);
+        self.mine.begin(hash, node.lock);
         Hold {
             keys: self.clone(),
             hash: *hash,
@@ -748,6 +753,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        self.keys.mine.end(&self.hash, self.name);
         self.keys.release(&self.hash, self.name, self.leave.take());
         if let Some(place) = self.place.take() {
             self.keys.journal.forget(place);

@@ -1,11 +1,33 @@
 //! Responses on their way that processes show one another: see [`crate::cache::streams`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::{AWAITED, Keys};
 use crate::cache::key::Hash;
 use crate::cache::streams;
+
+/// What this process itself fetches: keys, with the names of its rights to do so.
+#[derive(Default)]
+pub(super) struct Mine(RefCell<HashMap<Hash, u32>>);
+
+impl Mine {
+    pub fn begin(&self, hash: &Hash, name: u32) {
+        self.0.borrow_mut().insert(*hash, name);
+    }
+
+    pub fn has(&self, hash: &Hash, name: u32) -> bool {
+        self.0.borrow().get(hash) == Some(&name)
+    }
+
+    /// Its time may have been over, and a later one of this process have come.
+    pub fn end(&self, hash: &Hash, name: u32) {
+        if self.has(hash, name) {
+            self.0.borrow_mut().remove(hash);
+        }
+    }
+}
 
 impl Keys {
     /// Whether somebody of another process waits for a key.
@@ -88,5 +110,26 @@ impl Showing {
 impl Drop for Showing {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_fetches_itself() {
+        let (mine, hash) = (Mine::default(), crate::cache::key::hash(b"a"));
+        assert!(!mine.has(&hash, 1));
+        mine.begin(&hash, 1);
+        assert!(mine.has(&hash, 1));
+        // Another process has taken it since.
+        assert!(!mine.has(&hash, 2));
+        // So has this one.
+        mine.begin(&hash, 3);
+        mine.end(&hash, 1);
+        assert!(mine.has(&hash, 3));
+        mine.end(&hash, 3);
+        assert!(!mine.has(&hash, 3));
     }
 }
