@@ -1,6 +1,8 @@
 //! `cache-kills`: workers, manager and master are killed at random moments, while responses are on
-//! their way into the cache. Whatever is served then has to be one fetch of the object asked for,
-//! whole: each answer tells line by line what it is ([`super::origin`]).
+//! their way into the cache, and while some of them are purged. Whatever is served then has to be
+//! one fetch of the object asked for, whole: each answer tells line by line what it is
+//! ([`super::origin`]), and one that was asked for after a purge was answered has to be fetched
+//! after that purge was sent.
 //!
 //! Answers that break off with their connection are what a kill does, and are counted. An answer
 //! that ends as if it were whole, and is not, fails the run; so does any failure afterwards.
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::origin::{Manner, Origin, is_body};
+use super::origin::{Manner, Origin, TAGS, is_body};
 use super::{Answer, Client, Lost, setup};
 use crate::differential::rng::Rng;
 use crate::options::Options;
@@ -36,7 +38,7 @@ const MANNER: Manner = Manner {
 
 const DIRECTIVES: &str = "proxy_http_version 1.1; proxy_cache_lock on;
             proxy_cache_use_stale updating error; proxy_cache_background_update on;
-            proxy_cache_revalidate on;";
+            proxy_cache_revalidate on; proxy_cache_purge $http_x_purge;";
 
 #[derive(Default)]
 struct Counts {
@@ -47,6 +49,25 @@ struct Counts {
     refused: AtomicU64,
     stuck: AtomicU64,
     wrong: AtomicU64,
+    /// Purges that were answered, and those that were not.
+    purges: AtomicU64,
+    unsure: AtomicU64,
+    /// Answers that had been purged before they were asked for.
+    late: AtomicU64,
+    /// The last fetch of each object that was purged for sure.
+    purged: Vec<AtomicU64>,
+}
+
+impl Counts {
+    fn new() -> Counts {
+        let purged = (0..OBJECTS).map(|_| AtomicU64::new(0)).collect();
+        Counts { purged, ..Counts::default() }
+    }
+
+    /// What an answer that is asked for now has to be newer than.
+    fn floor(&self, object: u64) -> u64 {
+        self.purged[object as usize].load(Ordering::SeqCst)
+    }
 }
 
 fn one(counter: &AtomicU64) {
@@ -76,7 +97,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
         ("temp path, memory", "1m max_size=40m memory=4m"),
     ] {
         let setup = setup(2, origin.port, &folder.join("kept"), path, DIRECTIVES);
-        let ran = storm(options, &setup, name);
+        let ran = storm(options, &setup, &origin, name);
         let _ = std::fs::remove_dir_all(folder.join("kept"));
         if ran.is_err() {
             let _ = std::fs::remove_dir_all(&folder);
@@ -87,18 +108,20 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     Ok(())
 }
 
-fn storm(options: &Options, setup: &Setup, name: &str) -> Outcome {
+fn storm(options: &Options, setup: &Setup, origin: &Origin, name: &str) -> Outcome {
     let (mut server, _) = Server::start(options, Kind::Weir, setup)?;
-    let (counts, over) = (Counts::default(), AtomicBool::new(false));
+    let (counts, over) = (Counts::new(), AtomicBool::new(false));
     let port = server.port;
     let kills = std::thread::scope(|scope| {
         let (counts, over) = (&counts, &over);
         let clients: Vec<_> = (0..CLIENTS)
             .map(|n| scope.spawn(move || client(port, options.seed * 100 + n, over, counts)))
             .collect();
+        let purging = scope.spawn(|| purger(port, options.seed, origin, over, counts));
         let kills = kill(options, &mut server, setup);
         over.store(true, Ordering::Relaxed);
         clients.into_iter().for_each(|c| drop(c.join()));
+        let _ = purging.join();
         kills
     })?;
     let of = |c: &AtomicU64| c.load(Ordering::Relaxed);
@@ -116,10 +139,19 @@ fn storm(options: &Options, setup: &Setup, name: &str) -> Outcome {
         of(&counts.stuck),
         of(&counts.wrong)
     );
-    afterwards(&server)?;
-    match of(&counts.wrong) + of(&counts.stuck) + of(&counts.refused) {
+    println!(
+        "{} purges answered, {} not; {} answers of what had been purged",
+        of(&counts.purges),
+        of(&counts.unsure),
+        of(&counts.late)
+    );
+    afterwards(&server, &counts)?;
+    if of(&counts.purges) == 0 {
+        return Err("no purge was answered".to_string());
+    }
+    match of(&counts.wrong) + of(&counts.stuck) + of(&counts.refused) + of(&counts.late) {
         0 => Ok(()),
-        n => Err(format!("{n} answers wrong, stuck or refused: {}", server.complaints())),
+        n => Err(format!("{n} answers wrong, stuck, refused or purged: {}", server.complaints())),
     }
 }
 
@@ -130,6 +162,44 @@ fn is_right(object: u64, answer: &Answer) -> bool {
     is_body(object, fetch, &answer.body, len as usize)
 }
 
+/// The fetch that an answer is of.
+fn fetch_of(answer: &Answer) -> u64 {
+    answer.field("X-Fetch").and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Purges now and then: one object, those whose numbers begin alike, or those of a tag.
+fn purger(port: u16, seed: u64, origin: &Origin, over: &AtomicBool, counts: &Counts) {
+    let mut rng = Rng::new(seed ^ 0x70_75_72_67_65);
+    let mut client = Client::new(port);
+    while !over.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(rng.below(100) as u64));
+        let n = rng.below(OBJECTS) as u64;
+        let (start, tag) = ((n % 10).to_string(), n % TAGS);
+        let (path, field, is_of): (_, _, Box<dyn Fn(u64) -> bool>) = match rng.below(3) {
+            0 => (format!("/{n}"), String::new(), Box::new(move |o| o == n)),
+            1 => {
+                let path = format!("/{start}*");
+                (path, String::new(), Box::new(move |o| o.to_string().starts_with(&start)))
+            }
+            _ => {
+                let field = format!("Cache-Tag: tag{tag}\r\n");
+                ("/".to_string(), field, Box::new(move |o| o % TAGS == tag))
+            }
+        };
+        let before = origin.seen.fetches.load(Ordering::SeqCst);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{field}\r\n");
+        let answer = client.exchange(request.as_bytes());
+        if !answer.is_ok_and(|a| a.is_ok() && a.body.starts_with(b"{\"purged\":")) {
+            one(&counts.unsure);
+            continue;
+        }
+        one(&counts.purges);
+        for object in (0..OBJECTS as u64).filter(|o| is_of(*o)) {
+            counts.purged[object as usize].fetch_max(before, Ordering::SeqCst);
+        }
+    }
+}
+
 fn client(port: u16, seed: u64, over: &AtomicBool, counts: &Counts) {
     let mut rng = Rng::new(seed);
     let mut client = Client::new(port);
@@ -137,9 +207,13 @@ fn client(port: u16, seed: u64, over: &AtomicBool, counts: &Counts) {
         // Some are asked for often, and most now and then.
         let most = [3, 30, OBJECTS][rng.below(3)];
         let object = rng.below(most) as u64;
+        let floor = counts.floor(object);
         match client.get(&format!("/{object}")) {
             Ok(answer) if answer.is_ok() => {
-                if is_right(object, &answer) {
+                if is_right(object, &answer) && fetch_of(&answer) <= floor {
+                    println!("purged: {object}, up to fetch {floor}: {}", answer.head);
+                    one(&counts.late);
+                } else if is_right(object, &answer) {
                     one(&counts.whole);
                 } else {
                     println!("wrong: {object}, {} bytes: {}", answer.body.len(), answer.head);
@@ -197,7 +271,7 @@ fn kill(options: &Options, server: &mut Server, setup: &Setup) -> Outcome<Kills>
 }
 
 /// Nothing is killed any more: every object is asked for again and again, and each answer is right.
-fn afterwards(server: &Server) -> Outcome {
+fn afterwards(server: &Server, counts: &Counts) -> Outcome {
     // The last one that was killed has a successor by then, and takes no connection with it.
     std::thread::sleep(Duration::from_secs(1));
     let mut client = Client::new(server.port);
@@ -207,6 +281,9 @@ fn afterwards(server: &Server) -> Outcome {
         for object in (0..OBJECTS as u64).flat_map(|object| [object; 2]) {
             let lost = |what: &str| Err(format!("afterwards, round {round}, {object}: {what}"));
             match client.get(&format!("/{object}")) {
+                Ok(answer) if answer.is_ok() && fetch_of(&answer) <= counts.floor(object) => {
+                    return lost("it had been purged");
+                }
                 Ok(answer) if answer.is_ok() && is_right(object, &answer) => {
                     hits += u32::from(answer.field("X-Cache") == Some("HIT"));
                 }

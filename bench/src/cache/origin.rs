@@ -63,6 +63,9 @@ pub struct Origin {
 
 const LINE: usize = 32;
 
+/// How many tags there are: an object has the one of its rest.
+pub const TAGS: u64 = 7;
+
 /// The line at a place of a body: `OBJECT FETCH PLACE`, in hexadecimal.
 fn line(object: u64, fetch: u64, at: u64) -> [u8; LINE] {
     let mut out = [b' '; LINE];
@@ -197,7 +200,8 @@ fn answer(
     };
     let mut out = format!(
         "HTTP/1.1 200 OK\r\nX-Fetch: {fetch}\r\nX-Length: {len}\r\nETag: \"{fetch}\"\r\n\
-         Cache-Control: max-age={}\r\n{framing}\r\n\r\n",
+         Cache-Tag: tag{}\r\nCache-Control: max-age={}\r\n{framing}\r\n\r\n",
+        object % TAGS,
         manner.max_age
     )
     .into_bytes();

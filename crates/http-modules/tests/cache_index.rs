@@ -60,8 +60,14 @@ fn pair(status: &str, body: &str) -> (String, String) {
 
 /// How many responses all caches have kept so far.
 fn fills(weir: &Weir) -> usize {
+    counted(weir, "fills")
+}
+
+/// What all caches have counted so far.
+fn counted(weir: &Weir, name: &str) -> usize {
     let status = weir.get("/status").text();
-    let counts = status.split("\"fills\":").skip(1);
+    let before = format!("\"{name}\":");
+    let counts = status.split(&before).skip(1);
     counts.map(|rest| rest.split(',').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
@@ -236,7 +242,9 @@ fn what_is_gone_is_gone_from_the_index() {
         for n in 0..60 {
             assert_eq!(weir.get(&format!("/{n}")).body.len(), 100_000);
         }
-        wait_for("the files", || (fills(&weir) == 60).then_some(()));
+        // Where threads are slow there is no room for some.
+        let done = || fills(&weir) + counted(&weir, "no_room");
+        wait_for("the files", || (done() == 60).then_some(()));
         assert!(kept(&weir, "cache").len() < 40);
         wait_for_index(&weir);
         // One that was cut behind the server's back, and one that is not there.

@@ -79,7 +79,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/cache/manager.rs", &["is_above_limits"], "in a thread of the manager"),
     ("http/src/cache/index.rs", &[], "in a thread of the manager or the loader"),
     ("http/src/cache/unknown.rs", &["header_of"], "in a thread of the manager"),
-    ("http/src/cache/zone.rs", &["block"], "at the start of a process"),
+    ("http/src/cache/zone.rs", &["block", "settle"], "at the start of a process; in a thread"),
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
     ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),

@@ -47,6 +47,7 @@ fn status(main: &HttpMain, o: &mut Object<'_>) {
         o.number("waits", report.waits);
         o.number("evictions", report.evictions);
         o.number("expired", report.expired);
+        o.number("no_room", report.no_room);
         o.number("faults", report.faults);
         o.object("faults_by_cause", |o| {
             for (cause, count) in &report.faults_by {

@@ -40,12 +40,12 @@ pub(crate) use self::reader::Reader;
 use super::faults::Cause;
 use super::format::{Header, UNFINISHED};
 use super::key::{self, Hash};
-use super::keys::{Hold, Showing};
+use super::keys::{File, Hold, Room, Showing};
 use super::marks::Since;
 use super::rules::Forbids;
 use super::store::{self, Making, Temp};
 use super::tags;
-use super::zone::Cache;
+use super::zone::{Admitted, Cache};
 use crate::place::FileError;
 use crate::upstream::source::{Ending, Fail, Source};
 
@@ -237,6 +237,7 @@ impl Fill {
         let mut work = Work {
             fill: fill.clone(),
             path: plan.cache.settings.layout.path(&plan.hash),
+            room: Room::new(&plan.cache.keys),
             plan,
             making: None,
             storing: true,
@@ -345,15 +346,25 @@ struct Written {
 }
 
 /// A write in a thread.
-type Writing = Pin<Box<dyn Future<Output = io::Result<Result<Written, FileError>>>>>;
+type Writing = Pin<Box<dyn Future<Output = Wrote>>>;
+
+/// What came of it; nothing where there was no room on the disk.
+type Wrote = io::Result<Result<Option<Written>, FileError>>;
 
 /// A file that has its place.
 struct Placed {
     meta: FileMeta,
-    /// Bytes that its file system has left, where that matters.
-    free: Option<u64>,
     /// What made room for it and could not be deleted.
     deleted: Option<FileError>,
+}
+
+/// What came of giving a file its place.
+enum Ended {
+    Placed(Placed),
+    /// It was purged meanwhile.
+    Purged,
+    /// There is not enough room on the disk.
+    NoRoom,
 }
 
 /// The task that fills.
@@ -362,6 +373,8 @@ struct Work {
     plan: Plan,
     path: Vec<u8>,
     making: Option<Making>,
+    /// What it takes of the limits.
+    room: Room,
     /// The file is still wanted, and nothing is wrong with it.
     storing: bool,
     writing: Option<Writing>,
@@ -370,7 +383,7 @@ struct Work {
 /// What the task waits for.
 enum Came {
     Piece(Result<Option<Chain>, Fail>),
-    Written(io::Result<Result<Written, FileError>>),
+    Written(Wrote),
     /// Somebody of another process waits for it.
     Asked,
 }
@@ -526,6 +539,8 @@ impl Work {
         let total = state.total;
         drop(state);
         self.align(total);
+        let Some(admitted) = self.admit(total) else { return };
+        let layout = self.plan.cache.settings.layout.clone();
         let (temp, path) = (self.plan.temp.clone(), self.path.clone());
         let (making, start) = (self.making.take(), self.fill.body_start.get());
         let pool = self.plan.pool.clone();
@@ -537,6 +552,10 @@ impl Work {
         });
         self.writing = Some(Box::pin(async move {
             store::elsewhere(pool.as_ref(), move || {
+                // What could not be deleted is met by the next who makes room, or by the loader.
+                if !admitted.settle(&layout).0 {
+                    return Ok(None);
+                }
                 let making = match making {
                     Some(making) => making,
                     None => Making::create(&temp, &path)?,
@@ -549,15 +568,19 @@ impl Work {
                     is_shown = true;
                 }
                 making.write(&pieces, start + at)?;
-                Ok(Written { making, total, is_shown })
+                Ok(Some(Written { making, total, is_shown }))
             })
             .await
         }));
     }
 
-    fn written(&mut self, done: io::Result<Result<Written, FileError>>) {
+    fn written(&mut self, done: Wrote) {
         match done {
-            Ok(Ok(Written { making, total: written, is_shown })) => {
+            Ok(Ok(None)) => {
+                self.plan.cache.is_low(true);
+                self.no_room();
+            }
+            Ok(Ok(Some(Written { making, total: written, is_shown }))) => {
                 let mut state = self.fill.state.borrow_mut();
                 state.file = Some(making.handle().clone());
                 state.written = written;
@@ -573,10 +596,36 @@ impl Work {
         }
     }
 
+    /// Takes room for a file with so much of a body, or with all of it where its length is known;
+    /// without room the response goes on without a file.
+    fn admit(&mut self, total: u64) -> Option<Admitted> {
+        let body = total.max(self.plan.length.unwrap_or(0));
+        let bytes = (self.plan.header.body_start() as u64).saturating_add(body);
+        if self.room.covers(bytes.div_ceil(self.plan.cache.block())) {
+            // It has all its room since its file was begun.
+            return Some(Admitted::default());
+        }
+        let admitted = self.plan.cache.admit(&mut self.room, bytes);
+        if admitted.is_none() {
+            self.no_room();
+        }
+        admitted
+    }
+
+    /// The response goes on without a file, as there is no room for one.
+    fn no_room(&mut self) {
+        self.storing = false;
+        self.making = None;
+        self.room = Room::new(&self.plan.cache.keys);
+        self.not_shown();
+        self.plan.cache.no_room();
+    }
+
     /// The response goes on without a file.
     #[cold]
     fn failed(&mut self, cause: Cause, message: std::fmt::Arguments<'_>) {
         self.storing = false;
+        self.room = Room::new(&self.plan.cache.keys);
         self.not_shown();
         self.plan.cache.tell(cause, message);
     }
@@ -594,18 +643,18 @@ impl Work {
             (state.unwritten(), state.written, state.total)
         };
         self.align(total);
+        let Some(admitted) = self.admit(total) else { return };
         let header = Header { body_len: total, ..self.plan.header.clone() };
         let (temp, path) = (self.plan.temp.clone(), self.path.clone());
         let making = self.making.take();
         let start = self.fill.body_start.get();
-        let settings = &self.plan.cache.settings;
-        let folder = (settings.min_free > 0).then(|| settings.layout.folder.clone());
+        let layout = self.plan.cache.settings.layout.clone();
         let pool = self.plan.pool.clone();
-        let going = if is_purged { Vec::new() } else { self.plan.cache.make_room() };
-        let layout = settings.layout.clone();
-        let task = move || -> Result<Option<Placed>, FileError> {
-            let failed = going.iter().filter_map(|hash| store::delete(&layout, hash).err());
-            let deleted = failed.reduce(|first, _| first);
+        let task = move || -> Result<Ended, FileError> {
+            let (is_there, deleted) = admitted.settle(&layout);
+            if !is_there {
+                return Ok(Ended::NoRoom);
+            }
             let mut making = match making {
                 Some(making) => making,
                 None => Making::create(&temp, &path)?,
@@ -623,14 +672,18 @@ impl Work {
                 }
             }
             if is_purged {
-                return Ok(None);
+                return Ok(Ended::Purged);
             }
             let meta = making.place(&path)?;
-            let free = folder.and_then(|f| os::file::space(&f).ok()).map(|s| s.available);
-            Ok(Some(Placed { meta, free, deleted }))
+            Ok(Ended::Placed(Placed { meta, deleted }))
         };
         match store::elsewhere(pool.as_ref(), task).await {
-            Ok(Ok(placed)) => placed.into_iter().for_each(|placed| self.placed(placed)),
+            Ok(Ok(Ended::Placed(placed))) => self.placed(placed),
+            Ok(Ok(Ended::Purged)) => {}
+            Ok(Ok(Ended::NoRoom)) => {
+                self.plan.cache.is_low(true);
+                self.no_room();
+            }
             Ok(Err(e)) => self.failed(Cause::Rename, format_args!("{e}")),
             Err(e) => self.failed(Cause::Rename, format_args!("{e}")),
         }
@@ -644,7 +697,7 @@ impl Work {
     }
 
     fn placed(&mut self, placed: Placed) {
-        let Placed { meta, free, deleted } = placed;
+        let Placed { meta, deleted } = placed;
         if let Some(e) = deleted {
             self.plan.cache.tell(Cause::Delete, format_args!("{e}"));
         }
@@ -668,14 +721,17 @@ impl Work {
         if is_variant {
             cache.keys.has_variant();
         }
-        let version = cache.keys.stored(hash, blocks, inactive, known, &mut evicted);
+        let is_purged = || self.fill.is_purged(cache);
+        let file = File { blocks, known };
+        let version = cache.keys.stored(hash, &file, inactive, is_purged, &mut evicted);
         cache.memory.borrow_mut().forget(hash);
-        if version.is_none() || self.fill.is_purged(cache) {
+        if version.is_none() {
+            // One that came meanwhile has lost its file to this one.
             cache.keys.purge(hash);
             evicted.push(super::keys::Evicted { hash: *hash, file: true });
         }
         cache.discard(evicted, pool.as_ref());
-        cache.has_room(free);
+        cache.is_low(false);
     }
 
     /// The end, whatever it was.

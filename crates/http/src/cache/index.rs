@@ -286,16 +286,20 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Begins a journal.
-    pub fn create(folder: &Path, order: u64, part: u32) -> io::Result<Journal> {
+    /// Begins a journal; of a later order where there is one of that order: after a reload, who
+    /// kept the index before may have begun one in the same millisecond.
+    pub fn create(folder: &Path, mut order: u64, part: u32) -> io::Result<Journal> {
         let folder = folder.join(FOLDER);
-        let path = folder.join(format!("{JOURNAL}{order:016x}.{part:08x}"));
-        let fd = match os::file::create_new(&path, 0o600) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-                os::file::create_new(&path, 0o600)?
+        let (path, fd) = loop {
+            let path = folder.join(format!("{JOURNAL}{order:016x}.{part:08x}"));
+            match os::file::create_new(&path, 0o600) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => order += 1,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+                    break (path.clone(), os::file::create_new(&path, 0o600)?);
+                }
+                made => break (path, made?),
             }
-            made => made?,
         };
         drop(fd);
         let lock = os::file::open(&path)?;
@@ -564,6 +568,18 @@ mod tests {
         let e = Entry { hash, blocks, expire, date, uses, is_variant, key, tags };
         Record::Put(e).encode(&mut out);
         out
+    }
+
+    #[test]
+    fn journals_of_one_millisecond() {
+        let folder = std::env::temp_dir().join(format!("weir-index-{}", std::process::id()));
+        let journals: Vec<_> =
+            (0..3).map(|_| Journal::create(&folder, 7, 1).unwrap().path).collect();
+        let listed = list(&folder).unwrap();
+        let orders: Vec<u64> = listed.iter().map(|l| l.header.unwrap().order).collect();
+        assert_eq!(orders, [7, 8, 9]);
+        assert_eq!(listed.into_iter().map(|l| l.path).collect::<Vec<_>>(), journals);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -26,9 +26,11 @@ use super::marks::Marks;
 use super::streams::Streams;
 
 mod known;
+mod room;
 mod showing;
 
 pub(crate) use known::{Known, Meta, Purged};
+pub(crate) use room::{File, Room};
 pub(crate) use showing::Showing;
 
 /// There is a file.
@@ -127,6 +129,8 @@ pub(crate) enum Count {
     Faults,
     /// Entries that were purged.
     Purged,
+    /// Responses that were not kept, as there was no room for them within the limits.
+    NoRoom,
 }
 
 /// How many counters a zone has.
@@ -168,6 +172,8 @@ pub(crate) struct Keys {
     table: Table<Node>,
     words: Zone,
     counts: [Counters; COUNTS / 8],
+    /// Blocks that each process is about to write, by its slot.
+    writing: Zone,
     journal: Journal,
     bells: Rc<Bells>,
     /// Responses on their way that workers show one another.
@@ -281,6 +287,7 @@ impl Keys {
         Ok(Keys {
             table: Table::new(bytes)?,
             words: Zone::anonymous(128)?,
+            writing: Zone::anonymous(slots.max(1) * 8)?,
             counts: [Counters::new(slots)?, Counters::new(slots)?, Counters::new(slots)?],
             journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
             streams: Streams::new(connections)?,
@@ -298,6 +305,7 @@ impl Keys {
     /// In a process that was forked: which slot it has.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
+        self.writes_nothing(slot);
     }
 
     fn word(&self, word: Word) -> &AtomicU64 {
@@ -604,33 +612,6 @@ impl Keys {
         node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
-    /// The file of a key is in its place; `known`: the index was told of it. Gives its version;
-    /// `None` where the zone has no room for it, and the file is to be deleted.
-    pub fn stored(
-        &self,
-        hash: &Hash,
-        blocks: u32,
-        inactive: u32,
-        known: bool,
-        evicted: &mut Vec<Evicted>,
-    ) -> Option<u32> {
-        let version = self.next_version();
-        let mut t = self.lock();
-        let expire = now_secs().saturating_add(inactive);
-        let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
-        let (entry, old) = match found {
-            Some(found) => found,
-            None => {
-                let node = Node { expire, uses: 1, ..Node::default() };
-                (self.insert(&mut t, hash, node, evicted)?, node)
-            }
-        };
-        let flags = old.flags & !(KNOWN | UNSEEN) | THERE | if known { KNOWN } else { 0 };
-        self.change(&mut t, entry, &old, Node { blocks, version, flags, error: 0, ..old });
-        self.count(Count::Fills as usize);
-        Some(version)
-    }
-
     /// A file was opened that was not known (`version` 0), or its header was changed: gives the
     /// version that it has from now on.
     pub fn found(&self, hash: &Hash, blocks: u32) -> u32 {
@@ -776,6 +757,7 @@ impl Keys {
 impl ZoneState for Keys {
     fn died(&self, pid: u32, slot: usize) {
         self.table.free_of(pid);
+        self.writes_nothing(slot);
         let shown = self.streams.died(pid);
         let held = self.journal.take(slot);
         if shown && held.is_empty() {

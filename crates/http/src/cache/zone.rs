@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use base::log::{Level, os_error};
@@ -15,11 +16,12 @@ use proto::cache_index::Record;
 use super::faults::{Cause, Faults};
 use super::fill::Fill;
 use super::key::{Hash, Layout};
-use super::keys::{Count, Evicted, Keys, Totals};
+use super::keys::{Count, Evicted, Keys, Room};
 use super::store::{self, Memory};
 use super::ticket::Status;
 use super::waiters::Waiters;
 use crate::cx::Cx;
+use crate::place::FileError;
 
 /// How fast loader and manager work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,17 +79,40 @@ pub struct Cache {
     pub(crate) told: Rc<dyn Fn(&Hash)>,
 }
 
-/// How far a cache may be above `max_size` before a worker makes room itself, as a part of that,
-/// and at least and at most.
-const SLACK: u64 = 32;
-const SLACK_MIN: u64 = 1 << 20;
-const SLACK_MAX: u64 = 64 << 20;
+/// What a cache may take in any case before workers keep it within `max_size`, bytes: below that
+/// it is the manager's, at its pace.
+const LEAST: u64 = 1 << 20;
 
 /// How long after its start a process waits for the loader, milliseconds.
 const MARKS_MS: u64 = 2000;
 
-/// How many entries a worker takes out at once to make room.
-const EVICT_AT_ONCE: usize = 16;
+/// How many entries a worker takes out at once to make room within `max_size`: those in the place
+/// of which one large one comes may be many.
+const EVICT_AT_ONCE: usize = 1024;
+
+/// The same where the disk is too full.
+const EVICT_WHERE_LOW: usize = 4;
+
+/// What has to be there and to be done before a file may be written.
+#[derive(Default)]
+pub(crate) struct Admitted {
+    /// Files to delete first.
+    pub going: Vec<Hash>,
+    /// Where so many bytes of a file system have to be free then, if that matters.
+    pub free: Option<(PathBuf, u64)>,
+}
+
+impl Admitted {
+    /// Deletes what is to go, and looks at the disk: whether there is room. For threads.
+    pub fn settle(&self, layout: &Layout) -> (bool, Option<FileError>) {
+        let failed = self.going.iter().filter_map(|hash| store::delete(layout, hash).err());
+        let failed = failed.reduce(|first, _| first);
+        let space = |(folder, least): &(PathBuf, u64)| {
+            os::file::space(folder).is_ok_and(|space| space.available < *least)
+        };
+        (!self.free.as_ref().is_some_and(space), failed)
+    }
+}
 
 /// What a cache is like at a moment, and what it did so far, over all processes.
 #[derive(Clone, Debug)]
@@ -110,6 +135,8 @@ pub struct Report {
     pub evictions: u64,
     /// Entries that nobody asked for in time.
     pub expired: u64,
+    /// Responses that were not kept, as there was no room for them within the limits.
+    pub no_room: u64,
     /// Requests that passed the cache by, or responses that were not kept, as something was wrong.
     pub faults: u64,
     /// The same by what was wrong.
@@ -145,6 +172,7 @@ impl Cache {
             waits: counted(Count::Waits),
             evictions: counted(Count::Evictions),
             expired: counted(Count::Expired),
+            no_room: counted(Count::NoRoom),
             faults: counted(Count::Faults),
             faults_by: Cause::ALL.iter().map(|(c, name)| (*name, keys.faults(*c))).collect(),
             purged: counted(Count::Purged),
@@ -306,10 +334,15 @@ impl Cache {
         evicted.iter().for_each(|one| memory.forget(&one.hash));
         drop(memory);
         let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
+        files.iter().for_each(|hash| self.tell_gone(hash));
+        self.delete(files, pool);
+    }
+
+    /// Deletes files, in a thread.
+    fn delete(self: &Rc<Cache>, files: Vec<Hash>, pool: Option<&Pool>) {
         if files.is_empty() {
             return;
         }
-        files.iter().for_each(|hash| self.tell_gone(hash));
         let layout = self.settings.layout.clone();
         let task = move || {
             let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
@@ -329,33 +362,48 @@ impl Cache {
         });
     }
 
-    /// A file was added, and `free` bytes are left on its file system (where that matters).
-    pub(crate) fn has_room(&self, free: Option<u64>) {
-        self.is_low.set(free.is_some_and(|free| free < self.settings.min_free));
+    /// The disk has less room than it is to keep, or not any more.
+    pub(crate) fn is_low(&self, low: bool) {
+        self.is_low.set(low);
     }
 
-    /// A file is about to be added: takes entries out if the cache is too far above its limits for
-    /// the manager to do it. Who adds the file deletes theirs first, and so never faster than that.
-    pub(crate) fn make_room(&self) -> Vec<Hash> {
+    /// There was no room for a response within the limits.
+    pub(crate) fn no_room(&self) {
+        self.keys.count(Count::NoRoom as usize);
+    }
+
+    /// A file is about to take `bytes` in all: takes entries out until it fits into `max_size`
+    /// together with all others that are being written. Who adds it deletes theirs first, and so
+    /// never faster than that. `None`: it does not fit.
+    pub(crate) fn admit(self: &Rc<Cache>, room: &mut Room, bytes: u64) -> Option<Admitted> {
         let low = self.is_low.get();
-        let over = self.max_blocks().map(|max| {
-            let bytes = max.saturating_mul(self.block());
-            let slack = (bytes / SLACK).clamp(SLACK_MIN, SLACK_MAX) / self.block();
-            max + slack
-        });
-        let too_many = |blocks: u64| over.is_some_and(|most| blocks > most);
-        if !low && !too_many(self.keys.blocks()) {
-            return Vec::new();
-        }
+        room.grow(bytes.div_ceil(self.block()));
+        let writing = self.keys.writing();
+        let most = self.settings.max_size.map(|max| max.max(LEAST) / self.block());
+        let too_many = |blocks: u64| most.is_some_and(|most| blocks + writing > most);
         let mut evicted = Vec::new();
-        let more = |t: &Totals| low || too_many(t.blocks);
-        let count = if low { EVICT_AT_ONCE / 4 } else { EVICT_AT_ONCE };
-        self.keys.evict(count, more, &mut evicted);
+        if low {
+            self.keys.evict(EVICT_WHERE_LOW, |_| true, &mut evicted);
+        }
+        // What is too large alone takes nobody's place.
+        let fits = most.is_none_or(|most| bytes.div_ceil(self.block()) <= most);
+        if fits && too_many(self.keys.blocks()) {
+            self.keys.evict(EVICT_AT_ONCE, |t| too_many(t.blocks), &mut evicted);
+        }
         let mut memory = self.memory.borrow_mut();
         evicted.iter().for_each(|one| memory.forget(&one.hash));
         drop(memory);
-        let files: Vec<Hash> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
-        files.iter().for_each(|hash| self.tell_gone(hash));
-        files
+        let going: Vec<Hash> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
+        going.iter().for_each(|hash| self.tell_gone(hash));
+        let least = self.settings.min_free;
+        let free = (least > 0).then(|| {
+            let least = least.saturating_add(writing.saturating_mul(self.block()));
+            (self.settings.layout.folder.clone(), least)
+        });
+        if !fits || too_many(self.keys.blocks()) {
+            self.delete(going, Some(&event::pool::default()));
+            return None;
+        }
+        Some(Admitted { going, free })
     }
 }
