@@ -109,7 +109,7 @@ fn fill(weir: &Weir, n: usize) {
     (0..n).for_each(|i| drop(ask(weir, &format!("/{i}"))));
     wait_for("the files", || (fills(weir) == n).then_some(()));
     assert_eq!(kept(weir, "cache").len(), n);
-    wait_for("the journal", || (!index(weir).is_empty()).then_some(()));
+    wait_for("the journal", || (indexed(weir).len() == n).then_some(()));
 }
 
 fn all_hit(weir: &Weir, n: usize) {

@@ -78,6 +78,9 @@ pub(super) struct Keeper {
     gone: RefCell<Vec<Hash>>,
     journal: RefCell<Option<Journal>>,
     deletions: RefCell<VecDeque<Deletion>>,
+    /// Marks whose files are deleted: the journal is told when they are settled. Before, there may
+    /// be files of theirs whose keys nobody knows, also after the next start.
+    cleared: RefCell<Vec<(u64, u64)>>,
     /// There is a deletion.
     deleting: Notify,
     /// When writing failed last.
@@ -116,6 +119,7 @@ pub(super) async fn keep(cache: Rc<Cache>, leave: Gate) {
         gone: RefCell::default(),
         journal: RefCell::default(),
         deletions: RefCell::default(),
+        cleared: RefCell::default(),
         deleting: Notify::new(),
         failed: Cell::new(None),
         order: Cell::new(0),
@@ -349,6 +353,13 @@ impl Keeper {
         {
             keys.marks.settle(newest);
         }
+        let settled = keys.marks.settled();
+        self.cleared.borrow_mut().retain(|(seq, id)| {
+            if *seq <= settled {
+                self.note(&Record::Cleared(*id));
+            }
+            *seq > settled
+        });
     }
 
     /// Deletes the files of purged entries, for ever.
@@ -367,7 +378,7 @@ impl Keeper {
             }
             let keys = &self.cache.keys;
             keys.marks.set(deletion.mark, State::Cleared, None);
-            self.note(&Record::Cleared(deletion.id));
+            self.cleared.borrow_mut().push((deletion.mark, deletion.id));
             self.cache.stirred.notify_all();
         }
     }
@@ -409,6 +420,8 @@ impl Keeper {
             && self.may_write()
             && self.taken_over.get().is_none_or(|at| now >= at + TAKEN_OVER_MS)
             && keys.marks.uncleared().is_empty()
+            // The new index has no marks.
+            && keys.marks.settled() >= keys.marks.newest()
     }
 
     /// Makes a new index of the old one, the journals and the zone.
