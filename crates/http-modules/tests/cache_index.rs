@@ -436,6 +436,66 @@ fn a_purge_outlives_the_server() {
     assert!(weir.log("error.log").contains("entries of the index"));
 }
 
+/// All records of the index's files that are purges, or tell that one is done.
+fn purges_told(weir: &Weir) -> (usize, usize) {
+    let (mut begun, mut done) = (0, 0);
+    for file in index(weir) {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        let mut rest = bytes.get(FILE_HEADER..).unwrap_or_default();
+        while let Step::Record(record, len) = read(rest, true) {
+            begun += usize::from(matches!(record, Record::Mark(_)));
+            done += usize::from(matches!(record, Record::Cleared(_)));
+            rest = &rest[len..];
+        }
+    }
+    (begun, done)
+}
+
+/// A process that is killed between giving a file its place and telling of it, or between taking
+/// an entry out and deleting its file, leaves files in their places of which no zone knows.
+#[test]
+fn purges_are_of_files_that_nobody_knew_of() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", TWO).allow("signal 9").start();
+    wait_for_loader(&weir);
+    let mut files = Vec::new();
+    for path in ["/a/x", "/b/y", "/c/z"] {
+        fetch(&weir, path, "", &format!("{path} 1"));
+        let file = kept(&weir, "cache").remove(0);
+        files.push((file.clone(), std::fs::read(&file).unwrap()));
+        assert_eq!(purge(&weir, path, ""), purged(1));
+        assert_eq!(kept(&weir, "cache").len(), 0);
+    }
+    let leave = |n: usize| std::fs::write(&files[n].0, &files[n].1).unwrap();
+    // The index told of it once: a purge finds it.
+    (0..2).for_each(leave);
+    assert_eq!(purge(&weir, "/a/*", ""), purged(0));
+    assert_eq!(purge(&weir, "/", "Cache-Tag: y\r\n"), purged(0));
+    wait_for("the files to go", || kept(&weir, "cache").is_empty().then_some(()));
+    fetch(&weir, "/stays", "", "/stays 1");
+    wait_for("the journal", || {
+        let (begun, done) = purges_told(&weir);
+        (begun >= 3 && begun == done && indexed(&weir).len() == 1).then_some(())
+    });
+    // What comes even later is not believed at the next start.
+    (0..3).for_each(leave);
+    kill_and_start(&mut weir);
+    assert_eq!(ask(&weir, "/a/x"), pair("MISS", "/a/x 2"));
+    assert_eq!(ask(&weir, "/stays"), pair("HIT", "/stays 1"));
+    wait_for("the others to go", || (kept(&weir, "cache").len() == 2).then_some(()));
+    // Nor where the journals of these purges have become an index.
+    wait_for("a new index", || {
+        let has = |name: &str| index(&weir).iter().any(|file| file.ends_with(name));
+        (has("/entries") && purges_told(&weir) == (1, 1)).then_some(())
+    });
+    (1..3).for_each(leave);
+    kill_and_start(&mut weir);
+    for path in ["/b/y", "/c/z"] {
+        assert_eq!(ask(&weir, path), pair("MISS", &format!("{path} 2")));
+    }
+    assert_eq!(ask(&weir, "/stays"), pair("HIT", "/stays 1"));
+}
+
 #[test]
 fn purged_before_anybody_knows_the_keys() {
     let origin = Origin::start(answer);

@@ -171,6 +171,8 @@ pub(crate) struct Loaded {
     pub known: Vec<Known>,
     /// Purges that are not done.
     pub marks: Vec<Marked>,
+    /// When the last purge was of which they tell, done or not; 0: there was none.
+    pub purged: u32,
     /// There are variants of keys beside their first.
     pub has_variants: bool,
     /// Which index it was: [`FileHeader::order`]; 0 is none, or one that is damaged.
@@ -213,7 +215,7 @@ impl Loaded {
                 }
             };
             let mut source = Source::open(&file.path)?;
-            let Loaded { newer, marks, has_variants, .. } = &mut l;
+            let Loaded { newer, marks, has_variants, purged, .. } = &mut l;
             let each = |record: &Record<'_>, _: &[u8]| match record {
                 Record::Put(e) => {
                     *has_variants |= e.is_variant;
@@ -222,7 +224,10 @@ impl Loaded {
                 Record::Gone(hash) => {
                     newer.insert(*hash, None);
                 }
-                Record::Mark(p) => add_mark(marks, p),
+                Record::Mark(p) => {
+                    *purged = p.time.max(*purged);
+                    add_mark(marks, p);
+                }
                 Record::Cleared(id) => {
                     cleared.insert(*id);
                 }

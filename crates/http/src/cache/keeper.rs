@@ -28,7 +28,7 @@ use super::keys::Purged;
 use super::marks::{Mark, State};
 use super::store;
 use super::unknown;
-use super::zone::Cache;
+use super::zone::{Cache, Pace};
 
 /// How long news are gathered before they are written, milliseconds.
 const GATHER_MS: u64 = 100;
@@ -67,6 +67,9 @@ struct Deletion {
     /// Files written from then on are others, milliseconds since 1970.
     before_ms: u64,
     files: Vec<Hash>,
+    /// The same of entries that the zone does not have: files of these may be left where who took
+    /// them out, or was about to take them in, was killed. There are hardly any.
+    left: Vec<Hash>,
 }
 
 /// See the module's documentation.
@@ -305,7 +308,7 @@ impl Keeper {
         };
         for (mark, found) in marks.iter().zip(found) {
             let redo = mark.state != State::New;
-            let (mut out, mut files) = (0, Vec::new());
+            let (mut out, mut files, mut left) = (0, Vec::new(), Vec::new());
             for some in found.chunks(PURGED_AT_ONCE) {
                 for (hash, date) in some {
                     match keys.purge_for(hash, mark, *date) {
@@ -313,16 +316,20 @@ impl Keeper {
                             out += 1;
                             files.push(*hash);
                         }
-                        // It may be left from an entry that was taken out.
-                        Purged::Nothing if redo && keys.is_warm() => files.push(*hash),
-                        Purged::Nothing | Purged::Younger => {}
+                        Purged::Nothing => left.push(*hash),
+                        Purged::Younger => {}
                     }
                 }
                 event::task::yield_now().await;
             }
             let count = (!redo).then_some(out);
             keys.marks.set(mark.seq, State::Done, count);
-            let deletion = Deletion { mark: mark.seq, id: mark.id, before_ms, files };
+            // The journals may tell of one several times.
+            files.sort_unstable();
+            left.sort_unstable();
+            left.dedup();
+            left.retain(|hash| files.binary_search(hash).is_err());
+            let deletion = Deletion { mark: mark.seq, id: mark.id, before_ms, files, left };
             self.deletions.borrow_mut().push_back(deletion);
         }
         keys.ring();
@@ -370,12 +377,17 @@ impl Keeper {
                 self.deleting.notified().await;
                 continue;
             };
-            let young = self.delete_some(&deletion.files, Some(deletion.before_ms)).await;
+            let (pace, before) = (self.cache.settings.purger, Some(deletion.before_ms));
+            let mut young = self.delete_some(&deletion.left, before, None).await;
+            young.extend(self.delete_some(&deletion.files, before, pace).await);
             if !young.is_empty() {
                 // Whether they were fetched anew is known when they have got their places.
                 event::sleep(PLACED_MS).await;
-                self.delete_some(&young, None).await;
+                self.delete_some(&young, None, pace).await;
             }
+            // The index is not to tell of them any more: one that gets its place yet, of a process
+            // that is killed then, is not believed at the next start.
+            self.gone.borrow_mut().extend(deletion.files.iter().chain(&deletion.left));
             let keys = &self.cache.keys;
             keys.marks.set(deletion.mark, State::Cleared, None);
             self.cleared.borrow_mut().push((deletion.mark, deletion.id));
@@ -384,10 +396,14 @@ impl Keeper {
     }
 
     /// Deletes files; gives those that may have been written since.
-    async fn delete_some(&self, files: &[Hash], before_ms: Option<u64>) -> Vec<Hash> {
+    async fn delete_some(
+        &self,
+        files: &[Hash],
+        before_ms: Option<u64>,
+        pace: Option<Pace>,
+    ) -> Vec<Hash> {
         let mut young = Vec::new();
         let (cache, keys) = (&self.cache, &self.cache.keys);
-        let pace = cache.settings.purger;
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
         let mut began = now_ms();
         for some in files.chunks(at_once) {
@@ -473,6 +489,15 @@ impl Keeper {
             return Ok(None);
         };
         self.journal.replace(Some(journal));
+        // The marks of old journals go with them.
+        let purged = keys.marks.last_time();
+        if purged > 0 {
+            keys.purge_records(purged).iter().for_each(|record| self.note(record));
+            self.write_news(true).await;
+            if !self.may_write() {
+                return Ok(None);
+            }
+        }
         if is_lost {
             self.is_lost().await;
         }

@@ -43,6 +43,8 @@ const AWAITED: u8 = 4;
 const KNOWN: u8 = 8;
 /// The index says that there is a file; nobody has seen it yet.
 const UNSEEN: u8 = 16;
+/// The index told of the file at the start.
+const TOLD: u8 = 32;
 
 /// How often an entry was asked for is counted up to here.
 const USES_MAX: u16 = 1023;
@@ -103,7 +105,7 @@ impl Node {
 
     /// The same without its file.
     fn without_file(self) -> Node {
-        let flags = self.flags & !(THERE | KNOWN | UNSEEN);
+        let flags = self.flags & !(THERE | KNOWN | UNSEEN | TOLD);
         Node { blocks: 0, version: 0, flags, ..self }
     }
 
@@ -613,10 +615,13 @@ impl Keys {
     }
 
     /// A file was opened that was not known (`version` 0), or its header was changed: gives the
-    /// version that it has from now on.
-    pub fn found(&self, hash: &Hash, blocks: u32) -> u32 {
+    /// version that it has from now on; 0 where it was purged, which is asked under the lock.
+    pub fn found(&self, hash: &Hash, blocks: u32, is_purged: impl FnOnce() -> bool) -> u32 {
         let version = self.next_version();
         let mut t = self.lock();
+        if is_purged() {
+            return 0;
+        }
         let Some(entry) = t.find(self.table.key(hash)) else { return 0 };
         let Some(old) = t.value(entry) else { return 0 };
         let flags = old.flags & !UNSEEN | THERE;

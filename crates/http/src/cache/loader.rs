@@ -137,6 +137,7 @@ async fn load_index(cache: &Rc<Cache>) {
         Ok(begun) => begun,
         Err(e) => return unreadable(cache, &e),
     };
+    keys.marks.distrust(begun.purged);
     for mark in &begun.marks {
         // Of what has no version yet: all that was there before this start.
         keys.marks.publish(&mark.purge(), 0, || 0);

@@ -212,10 +212,12 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             }
             Visit::Error(status) => return Found::Error(status),
             Visit::There(version) => (Some(version), false),
-            Visit::Absent { maybe: true, scarce } => {
-                cache.marks_are_known().await;
-                (Some(0), scarce)
-            }
+            // A file of which nobody knows whether it was purged is none.
+            Visit::Absent { maybe: true, scarce } => match cache.marks_are_known().await {
+                true => (Some(0), scarce),
+                false if scarce => return pass_by(t),
+                false => (None, false),
+            },
             Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
             Visit::Absent { maybe: false, scarce: false } => (None, false),
         };

@@ -153,6 +153,30 @@ impl Marks {
         self.settled_word().fetch_max(seq, Ordering::SeqCst);
     }
 
+    /// When anything was purged last, seconds since 1970; 0: never, as far as is known.
+    pub fn last_time(&self) -> u32 {
+        self.words.words()[2].load(Ordering::SeqCst) as u32
+    }
+
+    /// Something is purged at that time. Whether that is the first in this second.
+    pub fn purge_at(&self, time: u32) -> bool {
+        self.words.words()[2].fetch_max(time.into(), Ordering::SeqCst) < time.into()
+    }
+
+    /// Up to when files that the index does not tell of are not believed, seconds since 1970; 0:
+    /// all are.
+    pub fn distrusted(&self) -> u32 {
+        self.words.words()[3].load(Ordering::SeqCst) as u32
+    }
+
+    /// At a start: the last purge that the index tells of was then. A file that it does not tell
+    /// of may have been in its place behind the back of that: a process was killed between giving
+    /// a file its place and telling of it, or between taking an entry out and deleting its file.
+    pub fn distrust(&self, time: u32) {
+        self.words.words()[3].fetch_max(time.into(), Ordering::SeqCst);
+        self.purge_at(time);
+    }
+
     /// What had been purged up to now, of a key among others.
     pub fn now(&self, main: &Hash) -> Since {
         let generation = self.generation(main).load(Ordering::SeqCst);
@@ -177,6 +201,7 @@ impl Marks {
         if oldest != 0 && oldest & 0xff < State::Cleared as u64 || purge.text.len() > TEXT_MAX {
             return None;
         }
+        self.purge_at(purge.time);
         let seq = self.last().fetch_add(1, Ordering::SeqCst) + 1;
         let row = self.row(seq);
         let set = |word: Word, value: u64| row[word as usize].store(value, Ordering::SeqCst);

@@ -90,6 +90,7 @@ async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> bool {
     let keys = &cache.keys;
     let before_ms = unix_ms().saturating_sub(CLOCK_MS);
     keys.marks.purge_key(main);
+    keys.tell_purge();
     let was_there = keys.purge(main) == Purged::Out;
     cache.memory.borrow_mut().forget(main);
     cache.tell_gone(main);

@@ -261,6 +261,11 @@ async fn open_any(
             return Opened::Found(stored);
         }
         match read(r, &file).await {
+            Ok(stored) if version == 0 && cache.keys.is_distrusted(hash, stored.header.date) => {
+                cache.keys.purge(hash);
+                take_away(r, cache, hash).await;
+                return Opened::Missing;
+            }
             Ok(stored) if stored.header.key != *key => {
                 if cache.fault(Cause::Damaged) {
                     let path = base::log::lossy(&path);
@@ -270,10 +275,9 @@ async fn open_any(
                 return Opened::Missing;
             }
             Ok(stored) => {
-                let version = match version {
-                    0 => cache.keys.found(hash, blocks(stored.meta(), cache.block())),
-                    version => version,
-                };
+                let blocks = blocks(stored.meta(), cache.block());
+                let found = || cache.keys.found(hash, blocks, || false);
+                let version = if version == 0 { found() } else { version };
                 let stored = Rc::new(stored);
                 let held = Held { version, stored: stored.clone(), asked_ms: now_ms() };
                 cache.memory.borrow_mut().put(*hash, held);
@@ -303,6 +307,11 @@ async fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, 
     if cache.keys.gone(hash, version) {
         cache.tell_gone(hash);
     }
+    take_away(r, cache, hash).await;
+}
+
+/// Deletes a file before another one may take its place.
+async fn take_away(r: &mut Request, cache: &Rc<Cache>, hash: &Hash) {
     cache.memory.borrow_mut().forget(hash);
     let pool = r.pool().ok().flatten();
     let (layout, hash) = (cache.settings.layout.clone(), *hash);
@@ -661,11 +670,16 @@ pub(crate) async fn renew(
     let path = cache.settings.layout.path(&hash);
     let (meta, body_start) = (*stored.meta(), stored.body_start());
     let (tags, date) = (tags::of_header(&header), header.date);
+    let is_purged = || purge::meanwhile(cache, since, &stored.header.key, &tags);
+    if is_purged() {
+        // It would look as if it had been fetched since.
+        return;
+    }
     let task = move || rewrite_header(&path, &meta, header, body_start);
     match elsewhere(pool.as_ref(), task).await {
         Ok(Ok(None)) => {}
         Ok(Ok(Some(meta))) => {
-            cache.keys.found(&hash, blocks(&meta, cache.block()));
+            cache.keys.found(&hash, blocks(&meta, cache.block()), is_purged);
             cache.memory.borrow_mut().forget(&hash);
             if tags != tags::of_header(&stored.header) {
                 cache.tell_index(&Record::Put(Entry {
@@ -679,7 +693,7 @@ pub(crate) async fn renew(
                     tags: &tags,
                 }));
             }
-            if purge::meanwhile(cache, since, &stored.header.key, &tags) {
+            if is_purged() {
                 // Its file may not be deleted yet, and looks young now.
                 invalidate(cache, vec![hash], pool).await;
             }

@@ -87,7 +87,9 @@ async fn read_some(keeper: &Keeper, list: Vec<(Hash, u32)>) {
 fn learn(keeper: &Keeper, hash: &Hash, version: u32, header: &Header) {
     let (cache, keys) = (&keeper.cache, &keeper.cache.keys);
     let tags = tags::of_header(header);
-    if keys.marks.purged(version, header.date, &header.key, || tags.clone()) {
+    if version == 0 && keys.is_distrusted(hash, header.date)
+        || keys.marks.purged(version, header.date, &header.key, || tags.clone())
+    {
         return take_out(keeper, hash);
     }
     let is_variant = key::hash(&header.key) != *hash;

@@ -267,12 +267,16 @@ impl Cache {
         self.is_heard.replace(true)
     }
 
-    /// At a start, waits until it is known what was purged before, which the loader reads at first.
-    pub(crate) async fn marks_are_known(&self) {
+    /// At a start, waits until it is known what was purged before, which the loader reads at first,
+    /// and where that matters which files the index tells of. Whether the first is known then.
+    pub(crate) async fn marks_are_known(&self) -> bool {
         let until = self.started_ms.get() + MARKS_MS;
-        while !self.keys.is_marked() && now_ms() < until {
+        let keys = &self.keys;
+        let is_known = || keys.is_marked() && (keys.marks.distrusted() == 0 || keys.is_read());
+        while !is_known() && now_ms() < until {
             event::sleep(2).await;
         }
+        keys.is_marked()
     }
 
     /// Tells whoever keeps the index. False where there is no room for it.

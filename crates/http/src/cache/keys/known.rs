@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use proto::cache_index;
 use shm::Pushed;
 
-use super::{Count, KNOWN, Keys, Node, THERE, UNSEEN, UPDATING, Word, now_secs};
+use super::{Count, KNOWN, Keys, Node, THERE, TOLD, UNSEEN, UPDATING, Word, now_secs};
 use crate::cache::key::Hash;
 use crate::cache::marks::Mark;
 
@@ -88,7 +88,7 @@ impl Keys {
         for one in list {
             let key = self.table.key(&one.hash);
             let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
-            let flags = THERE | KNOWN | UNSEEN;
+            let flags = THERE | KNOWN | UNSEEN | TOLD;
             let blocks = one.blocks;
             match found {
                 // A request was here before.
@@ -169,6 +169,36 @@ impl Keys {
             let to = Node { flags: node.flags | KNOWN, ..node };
             self.change(&mut t, entry, &node, to);
         }
+    }
+
+    /// Whether a file that was there before this start, fetched then, is not to be believed: the
+    /// index does not tell of it, and it may have been in its place behind the back of a purge.
+    pub fn is_distrusted(&self, hash: &Hash, date: i64) -> bool {
+        if date > i64::from(self.marks.distrusted()) {
+            return false;
+        }
+        let t = self.lock();
+        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
+        !node.is_some_and(|node| node.has(TOLD) || node.version != 0)
+    }
+
+    /// Tells the index that something was purged, of which no mark does: see
+    /// [`Marks::distrust`](crate::cache::marks::Marks::distrust).
+    pub fn tell_purge(&self) {
+        let time = now_secs();
+        if self.marks.purge_at(time) {
+            for record in self.purge_records(time) {
+                self.tell_index(&record);
+            }
+        }
+    }
+
+    /// A purge at that time that is done, as the index is told of it.
+    pub fn purge_records(&self, time: u32) -> [cache_index::Record<'static>; 2] {
+        // Those of marks have their numbers in the low half.
+        let id = u64::from(self.id) << 32;
+        let purge = cache_index::Purge { id, time, of: cache_index::Of::Key, text: b"" };
+        [cache_index::Record::Mark(purge), cache_index::Record::Cleared(id)]
     }
 
     /// The index has lost what it knew of these keys.
@@ -325,5 +355,37 @@ impl Keys {
     /// This process wants to be rung for, or not any more.
     pub fn listen(&self, on: bool) {
         self.bells.listen(self.slot.get(), on);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::cache::key::Layout;
+    use crate::cache::keys::File;
+
+    #[test]
+    fn what_is_not_believed_at_a_start() {
+        let bells = Rc::new(shm::Bells::default());
+        let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
+        let keys = Rc::new(Keys::new(65536, layout, bells, 4, 10).unwrap());
+        let [told, met, fetched, unheard] = [[1; 16], [2; 16], [3; 16], [4; 16]];
+        keys.add_known(&[Known { hash: told, blocks: 1, expire: 9, uses: 1 }], 60);
+        [told, met].iter().for_each(|hash| assert!(keys.add(hash, 1, 60)));
+        let file = File { blocks: 1, known: false };
+        keys.stored(&fetched, &file, 60, || false, &mut Vec::new()).unwrap();
+        let all = [told, met, fetched, unheard];
+        let distrusted = |date| all.map(|hash| keys.is_distrusted(&hash, date));
+        assert_eq!(distrusted(1), [false; 4], "nothing was purged");
+        keys.marks.distrust(100);
+        assert_eq!(distrusted(100), [false, true, false, true]);
+        assert_eq!(distrusted(101), [false; 4]);
+        // One that the index told of is not any more when it is gone.
+        assert_eq!(keys.purge(&told), Purged::Out);
+        assert_eq!(distrusted(100), [true, true, false, true]);
+        assert!(!keys.marks.purge_at(100) && keys.marks.purge_at(101));
+        assert_eq!((keys.marks.last_time(), keys.marks.distrusted()), (101, 100));
     }
 }
