@@ -139,7 +139,7 @@ pub(super) fn is_loaded(server: &Server) -> bool {
 
 /// All keys are known to the index, and the index is written: of a few keys all is in the journal.
 pub(super) fn settled(server: &Server, files: &Files) -> Outcome<Duration> {
-    let index = files.cache().join("weir.index/entries");
+    let index = files.cache().join(".weir.index/entries");
     let is_written = || files.count < 100_000 || index.exists();
     wait("the index", || number(server, "unindexed") == Some(0) && is_written())
 }

@@ -99,7 +99,7 @@ fn kept(weir: &Weir, folder: &str) -> Vec<String> {
 
 /// Files of the index.
 fn index(weir: &Weir) -> Vec<String> {
-    let mut files = weir.files_below("cache/weir.index");
+    let mut files = weir.files_below("cache/.weir.index");
     files.retain(|f| std::fs::metadata(f).is_ok_and(|m| m.len() > 32));
     files
 }
@@ -504,7 +504,7 @@ fn purged_before_anybody_knows_the_keys() {
     fill(&weir, 30);
     weir.signal("TERM");
     weir.wait_for_end();
-    std::fs::remove_dir_all(weir.prefix().join("cache/weir.index")).unwrap();
+    std::fs::remove_dir_all(weir.prefix().join("cache/.weir.index")).unwrap();
     // Marks tell seconds where they meet files of a start before.
     std::thread::sleep(Duration::from_millis(1100));
     weir.restart();

@@ -97,7 +97,7 @@ impl Daemon {
     fn keepers(&self) -> BTreeMap<PathBuf, u32> {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         let mut found = BTreeMap::new();
-        let entries = std::fs::read_dir(self.file("cache/weir.index"));
+        let entries = std::fs::read_dir(self.file("cache/.weir.index"));
         for entry in entries.into_iter().flatten().flatten() {
             let Ok(meta) = entry.metadata() else { continue };
             let inode = format!(":{}", meta.ino());

@@ -206,7 +206,7 @@ impl Weir {
     /// The same of a cache's folder, without the files of its index.
     pub fn cached_files(&self, folder: &str) -> Vec<String> {
         let mut files = self.files_below(folder);
-        files.retain(|path| !path.contains("/weir.index/"));
+        files.retain(|path| !path.contains("/.weir.index/"));
         files
     }
 

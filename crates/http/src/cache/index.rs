@@ -18,8 +18,8 @@ use proto::cache_index::{
 use super::key::Hash;
 use super::keys::{Known, Meta};
 
-/// The folder's name.
-pub(crate) const FOLDER: &str = "weir.index";
+/// The folder's name: who counts a cache's files does not count it.
+pub(crate) const FOLDER: &str = ".weir.index";
 const INDEX: &str = "entries";
 const NEW: &str = "entries.new";
 const JOURNAL: &str = "journal.";
