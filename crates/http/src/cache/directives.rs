@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::template::Template;
 use conf::value::{parse_msec, parse_offset, parse_sec, parse_size, set_bitmask};
 use conf::{ConfError, Node, Word};
 
@@ -190,16 +191,25 @@ pub fn set_use_stale<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError>
     set_bitmask(&mut draft::<T>(cx).use_stale, n, T::NEXT_UPSTREAM)
 }
 
+/// Adds values of which one that is neither empty nor `0` is enough.
+fn conditions<T: Caching>(
+    cx: &mut Cx,
+    n: &Node,
+    of: fn(&mut Draft) -> &mut Option<Vec<Template>>,
+) -> Result<(), ConfError> {
+    for word in &n.args {
+        let t = cx.template(word)?;
+        of(draft::<T>(cx)).get_or_insert_default().push(t);
+    }
+    Ok(())
+}
+
 /// `*_cache_bypass`
 ///
 /// # Errors
 /// None of its own.
 pub fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    for word in &n.args {
-        let t = cx.template(word)?;
-        draft::<T>(cx).bypass.get_or_insert_default().push(t);
-    }
-    Ok(())
+    conditions::<T>(cx, n, |draft| &mut draft.bypass)
 }
 
 /// `*_no_cache`
@@ -207,11 +217,7 @@ pub fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 /// # Errors
 /// None of its own.
 pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    for word in &n.args {
-        let t = cx.template(word)?;
-        draft::<T>(cx).no_cache.get_or_insert_default().push(t);
-    }
-    Ok(())
+    conditions::<T>(cx, n, |draft| &mut draft.no_cache)
 }
 
 /// `*_cache_purge`
@@ -219,11 +225,7 @@ pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> 
 /// # Errors
 /// None of its own.
 pub fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    for word in &n.args {
-        let t = cx.template(word)?;
-        draft::<T>(cx).purge.get_or_insert_default().push(t);
-    }
-    Ok(())
+    conditions::<T>(cx, n, |draft| &mut draft.purge)
 }
 
 /// `*_cache_valid [status …] time`
@@ -335,19 +337,7 @@ fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
                 ConfError::at(word, format!("invalid \"levels\" \"{}\"", word.lossy()))
             })?;
         }
-        b"use_temp_path" => {
-            s.use_temp_path = match value {
-                b"on" => true,
-                b"off" => false,
-                _ => {
-                    let m = format!(
-                        "invalid use_temp_path value \"{}\", it must be \"on\" or \"off\"",
-                        word.lossy()
-                    );
-                    return Err(ConfError::at(word, m));
-                }
-            };
-        }
+        b"use_temp_path" => s.use_temp_path = on_or_off(word, "use_temp_path", value)?,
         b"inactive" => {
             let secs = parse_sec(value).ok_or_else(|| bad("inactive"))?;
             s.inactive = u32::try_from(secs).unwrap_or(u32::MAX);
@@ -368,6 +358,19 @@ fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
     Ok(true)
 }
 
+/// What `NAME=on` and `NAME=off` say.
+fn on_or_off(word: &Word, name: &str, value: &[u8]) -> Result<bool, ConfError> {
+    match value {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => {
+            let text = word.lossy();
+            let m = format!("invalid {name} value \"{text}\", it must be \"on\" or \"off\"");
+            Err(ConfError::at(word, m))
+        }
+    }
+}
+
 /// A parameter of the purger; false where there is none of that name.
 fn purger_parameter(purger: &mut (bool, Pace), word: &Word) -> Result<bool, ConfError> {
     let text = word.bytes();
@@ -379,19 +382,7 @@ fn purger_parameter(purger: &mut (bool, Pace), word: &Word) -> Result<bool, Conf
     };
     let msec = || parse_msec(value).ok_or_else(bad);
     match name {
-        b"purger" => {
-            purger.0 = match value {
-                b"on" => true,
-                b"off" => false,
-                _ => {
-                    let m = format!(
-                        "invalid purger value \"{}\", it must be \"on\" or \"off\"",
-                        word.lossy()
-                    );
-                    return Err(ConfError::at(word, m));
-                }
-            };
-        }
+        b"purger" => purger.0 = on_or_off(word, "purger", value)?,
         b"purger_files" => {
             let count = base::ascii::parse_u64(value).filter(|n| *n > 0);
             purger.1.files = count.ok_or_else(bad)?;
