@@ -22,7 +22,8 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --leak-requests N of each path of the leaks load (1000000), of heavy ones a tenth
   --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
-  --only N          one of them alone; of the leaks load, one path by its number
+  --only N          one of them alone; of the leaks load, one path by its number, of accept one
+                    policy (from 0)
   --clients N       of the mixed load (32)
   --driver NAME     weir's event method in the mixed load
   --reload-every S  in the mixed load (5), 0 for never

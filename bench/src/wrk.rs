@@ -41,6 +41,10 @@ pub struct Result {
     pub p50_us: u64,
     /// The latency that one in a hundred exceeds.
     pub p99_us: u64,
+    /// Mean latency.
+    pub mean_us: u64,
+    /// Its standard deviation.
+    pub deviation_us: u64,
 }
 
 impl Result {
@@ -112,13 +116,22 @@ pub fn parse(text: &str) -> Option<Result> {
     let line = text.lines().find_map(|l| l.strip_prefix("RESULT "))?;
     let n: Vec<u64> =
         line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-    let [requests, duration_us, bytes, connect, read, write, status, timeout, p50_us, p99_us] =
-        *n.as_slice()
+    let [requests, duration_us, bytes, counts @ .., p50_us, p99_us, mean_us, deviation_us] =
+        n.as_slice()
     else {
         return None;
     };
-    let errors = [connect, read, write, timeout, status];
-    Some(Result { requests, duration_us, bytes, errors, p50_us, p99_us })
+    let &[connect, read, write, status, timeout] = counts else { return None };
+    Some(Result {
+        requests: *requests,
+        duration_us: *duration_us,
+        bytes: *bytes,
+        errors: [connect, read, write, timeout, status],
+        p50_us: *p50_us,
+        p99_us: *p99_us,
+        mean_us: *mean_us,
+        deviation_us: *deviation_us,
+    })
 }
 
 #[cfg(test)]
@@ -127,9 +140,10 @@ mod tests {
 
     #[test]
     fn the_line_of_figures_is_read() {
-        let text = "Running 1s test\nRESULT 100 2000000 5 1 2 3 4 5 60 70\nx";
+        let text = "Running 1s test\nRESULT 100 2000000 5 1 2 3 4 5 60 70 65 8\nx";
         let result = parse(text).unwrap();
         assert_eq!((result.requests, result.p50_us, result.p99_us), (100, 60, 70));
+        assert_eq!((result.mean_us, result.deviation_us), (65, 8));
         assert_eq!(result.errors, [1, 2, 3, 5, 4]);
         assert_eq!(result.rate(), 50.0);
         assert!(parse("RESULT 1 2").is_none());

@@ -49,8 +49,9 @@ const POLICIES: &[Policy] = &[
 #[derive(Default)]
 struct Series {
     rate: Vec<f64>,
-    p50: Vec<f64>,
     p99: Vec<f64>,
+    loaded: Vec<f64>,
+    loaded_deviation: Vec<f64>,
     mean: Vec<f64>,
     deviation: Vec<f64>,
     spread: Vec<f64>,
@@ -66,7 +67,10 @@ struct Series {
 pub fn run(options: &Options, _name: &str) -> Outcome {
     let mut servers = Vec::new();
     for &kind in options.servers.iter().filter(|kind| kind.is_real()) {
-        for policy in POLICIES.iter().filter(|policy| kind != Kind::Nginx || !policy.own) {
+        for (number, policy) in POLICIES.iter().enumerate() {
+            if kind == Kind::Nginx && policy.own || options.only.is_some_and(|n| n != number) {
+                continue;
+            }
             let fill = vec![
                 ("%MUTEX%", policy.mutex.to_string()),
                 ("%LISTEN%", policy.listen.to_string()),
@@ -79,13 +83,12 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     for _ in 0..options.rounds {
         for (server, _, series) in &mut servers {
             saturate(options, server, series)?;
-            pace(server, options.seconds, None, series)?;
         }
+        pace(options.seconds, &mut servers);
     }
     dear(options, &mut servers);
     for (server, _, series) in &mut servers {
-        let worker = server.worker();
-        pace(server, 10, Some(worker), series)?;
+        with_one_stuck(server, series);
     }
     print(&servers);
     Ok(())
@@ -135,55 +138,46 @@ fn saturate(options: &Options, server: &Server, series: &mut Series) -> Outcome 
     let asked: usize = by_worker.values().sum();
     let most = by_worker.values().copied().max().unwrap_or(0);
     series.rate.push(result.rate());
-    series.p50.push(result.p50_us as f64);
+    series.loaded.push(result.mean_us as f64);
+    series.loaded_deviation.push(result.deviation_us as f64);
     series.p99.push(result.p99_us as f64);
     series.spread.push(100.0 * most as f64 / asked.max(1) as f64);
     series.errors += result.failures();
     Ok(())
 }
 
-/// Requests at a steady pace; `stuck` is stopped now and then.
-fn pace(server: &Server, seconds: u32, stuck: Option<u32>, series: &mut Series) -> Outcome {
-    let end = Instant::now() + Duration::from_secs(u64::from(seconds));
-    let port = server.port;
-    let (mut waits, mut failed) = (Vec::new(), 0);
-    std::thread::scope(|scope| {
-        let client = |number: usize| {
-            scope.spawn(move || {
-                // They do not all ask at once.
-                std::thread::sleep(PAUSE * number as u32 / CLIENTS as u32);
-                client(port, end)
-            })
-        };
-        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
-        while let Some(worker) = stuck
-            && Instant::now() + STOP * 3 < end
-        {
+/// Requests at a steady pace, to all servers in turn: what disturbs the machine disturbs all alike.
+fn pace(seconds: u32, servers: &mut [(Server, &Policy, Series)]) {
+    let ports: Vec<u16> = servers.iter().map(|(server, ..)| server.port).collect();
+    let all = Duration::from_secs(u64::from(seconds)) * ports.len() as u32;
+    let asked = clients(&ports, all, || ());
+    for ((.., series), asked) in servers.iter_mut().zip(asked) {
+        let us: Vec<f64> = asked.waits.iter().map(|wait| wait.as_secs_f64() * 1e6).collect();
+        let (mean, deviation) = spread(&us);
+        series.mean.push(mean);
+        series.deviation.push(deviation);
+        series.errors += asked.failed;
+    }
+}
+
+/// The same of one server, while one of its workers is stopped now and then.
+fn with_one_stuck(server: &Server, series: &mut Series) {
+    let worker = server.worker();
+    let asked = clients(&[server.port], 2 * STOP * 5, || {
+        for _ in 0..2 {
             std::thread::sleep(STOP * 2);
             proc::signal(worker, Signal::STOP);
             std::thread::sleep(STOP);
             proc::signal(worker, Signal::CONT);
             std::thread::sleep(STOP * 2);
         }
-        for client in clients {
-            if let Ok((own, errors)) = client.join() {
-                waits.extend(own);
-                failed += errors;
-            }
-        }
     });
-    series.errors += failed;
-    if stuck.is_some() {
-        series.asked += waits.len();
-        series.long += waits.iter().filter(|wait| **wait > LONG).count();
-        series.longest = waits.iter().copied().max().unwrap_or_default();
-        return Ok(());
+    for asked in asked {
+        series.asked += asked.waits.len();
+        series.long += asked.waits.iter().filter(|wait| **wait > LONG).count();
+        series.longest = asked.waits.iter().copied().max().unwrap_or_default();
+        series.errors += asked.failed;
     }
-    let us: Vec<f64> = waits.iter().map(|wait| wait.as_secs_f64() * 1e6).collect();
-    let (mean, deviation) = spread(&us);
-    series.mean.push(mean);
-    series.deviation.push(deviation);
-    Ok(())
 }
 
 /// The mean, and the deviation from it.
@@ -194,18 +188,52 @@ fn spread(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// What each request took, and how many failed.
-fn client(port: u16, end: Instant) -> (Vec<Duration>, u64) {
-    let (mut waits, mut failed) = (Vec::new(), 0);
+/// What requests to a server took, and how many failed.
+#[derive(Default)]
+struct Asked {
+    waits: Vec<Duration>,
+    failed: u64,
+}
+
+/// All clients, for so long, while something is done.
+fn clients(ports: &[u16], length: Duration, meanwhile: impl FnOnce()) -> Vec<Asked> {
+    let end = Instant::now() + length;
+    let mut all: Vec<Asked> = ports.iter().map(|_| Asked::default()).collect();
+    std::thread::scope(|scope| {
+        let client = |number: usize| {
+            scope.spawn(move || {
+                // They do not all ask at once.
+                std::thread::sleep(PAUSE * number as u32 / CLIENTS as u32);
+                client(ports, number, end)
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        meanwhile();
+        for own in clients.into_iter().filter_map(|client| client.join().ok()) {
+            for (all, own) in all.iter_mut().zip(own) {
+                all.waits.extend(own.waits);
+                all.failed += own.failed;
+            }
+        }
+    });
+    all
+}
+
+/// Asks one server after the other, each client beginning with another one.
+fn client(ports: &[u16], number: usize, end: Instant) -> Vec<Asked> {
+    let mut all: Vec<Asked> = ports.iter().map(|_| Asked::default()).collect();
+    let mut turn = number;
     while Instant::now() < end {
         let began = Instant::now();
-        match get(port, "localhost", "/") {
-            Ok(_) => waits.push(began.elapsed()),
-            Err(_) => failed += 1,
+        let which = turn % ports.len();
+        match get(ports[which], "localhost", "/") {
+            Ok(_) => all[which].waits.push(began.elapsed()),
+            Err(_) => all[which].failed += 1,
         }
+        turn += 1;
         std::thread::sleep(PAUSE.saturating_sub(began.elapsed()));
     }
-    (waits, failed)
+    all
 }
 
 fn print(servers: &[(Server, &Policy, Series)]) {
@@ -213,7 +241,8 @@ fn print(servers: &[(Server, &Policy, Series)]) {
         "server",
         "policy",
         "requests/s",
-        "p50 us",
+        "mean us",
+        "deviation us",
         "p99 us",
         "busiest worker",
         "paced: mean us",
@@ -225,7 +254,8 @@ fn print(servers: &[(Server, &Policy, Series)]) {
             server.kind.name(),
             policy.name,
             &format!("{:.0}", median(&s.rate)),
-            &format!("{:.0}", median(&s.p50)),
+            &format!("{:.0}", median(&s.loaded)),
+            &format!("{:.0}", median(&s.loaded_deviation)),
             &format!("{:.0}", median(&s.p99)),
             &format!("{:.0} %", median(&s.spread)),
             &format!("{:.0}", median(&s.mean)),
