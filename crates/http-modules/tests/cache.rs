@@ -4,7 +4,8 @@
 
 mod origin;
 
-use std::time::{Duration, Instant};
+use std::fs::{File, FileTimes};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use origin::{Answer, Asked, Origin};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
@@ -408,6 +409,33 @@ fn kept(weir: &Weir, folder: &str, n: usize) {
     });
     // The fetch that made the last one lets go of it a moment later.
     std::thread::sleep(Duration::from_millis(100));
+}
+
+/// The access time would be written to the disk, and reading a file that is in memory would have to
+/// wait for that.
+#[test]
+fn hits_leave_the_access_time_alone() {
+    each_driver(|driver| {
+        let origin = Origin::start(|asked| match asked.target.as_str() {
+            "/large" => Answer::of(vec![b'x'; 300_000]),
+            _ => Answer::of("small"),
+        });
+        let weir = start(driver, &origin, "", "");
+        ask(&weir, "/small");
+        ask(&weir, "/large");
+        kept(&weir, "cache", 2);
+        let long_ago = UNIX_EPOCH + Duration::from_secs(1000);
+        let files = weir.cached_files("cache");
+        for file in &files {
+            let file = File::options().write(true).open(file).unwrap();
+            file.set_times(FileTimes::new().set_accessed(long_ago)).unwrap();
+        }
+        assert_eq!(ask(&weir, "/small"), pair("HIT", "small"));
+        assert_eq!(ask(&weir, "/large").0, "HIT");
+        for file in &files {
+            assert_eq!(std::fs::metadata(file).unwrap().accessed().unwrap(), long_ago);
+        }
+    });
 }
 
 #[test]

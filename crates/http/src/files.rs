@@ -222,7 +222,8 @@ pub(crate) async fn open_kept(r: &mut Request, path: &[u8]) -> Result<OpenFile, 
     if let Err(NoPool) = pool_is_there(r) {
         return Err(OpenError::new("open()", io::Error::other(NO_POOL)));
     }
-    asking(r, |r| open_how(r, path, links::Links::Follow, None)).await
+    let how = How { direct_from: None, own: true, ..how(r) };
+    asking(r, |r| open_how(r, path, links::Links::Follow, how)).await
 }
 
 fn open_with(
@@ -230,20 +231,26 @@ fn open_with(
     path: &[u8],
     links: links::Links,
 ) -> Poll<Result<OpenFile, OpenError>> {
-    let direct_from = r.loc.core.directio;
-    open_how(r, path, links, direct_from)
+    let how = how(r);
+    open_how(r, path, links, how)
+}
+
+/// How the location wants files to be opened.
+fn how(r: &Request) -> How {
+    let core = &r.loc.core;
+    How { direct_from: core.directio, read_ahead: core.read_ahead > 0, own: false }
 }
 
 fn open_how(
     r: &mut Request,
     path: &[u8],
     links: links::Links,
-    direct_from: Option<u64>,
+    how: How,
 ) -> Poll<Result<OpenFile, OpenError>> {
     if links.follow() {
         let main = r.main.clone();
         let files = &main.files;
-        let recent = || files.recent.get(path).filter(|_| direct_from.is_none());
+        let recent = || files.recent.get(path).filter(|_| how.direct_from.is_none());
         let held = files.contents.get(path).or_else(recent);
         if let Some(file) = held {
             match std::task::ready!(ask_stat(r, path, links)) {
@@ -258,7 +265,7 @@ fn open_how(
             }
         }
     }
-    let loaded = match std::task::ready!(ask_load(r, path, links, direct_from)) {
+    let loaded = match std::task::ready!(ask_load(r, path, links, how)) {
         Ok(l) => l,
         Err(e) => return Poll::Ready(Err(e)),
     };
@@ -482,11 +489,9 @@ fn ask_load(
     r: &mut Request,
     path: &[u8],
     links: links::Links,
-    direct_from: Option<u64>,
+    how: How,
 ) -> Poll<Result<Loaded, OpenError>> {
-    let core = &r.loc.core;
-    let how = How { direct_from, read_ahead: core.read_ahead > 0 };
-    let off = core.aio.is_off();
+    let off = r.loc.core.aio.is_off();
     let asked = &mut r.asked;
     // Taken out, since it holds a descriptor: whoever opens gets the file, and begins no more anew.
     if let Some(i) = position(asked, Kind::Load(how), path, links)

@@ -123,7 +123,7 @@ fn take_out(keeper: &Keeper, hash: &Hash) {
 fn header_of(layout: &Layout, hash: &Hash) -> Said {
     use super::format::Bad;
     let path = layout.path(hash);
-    let fd = match os::file::open(store::as_path(&path)) {
+    let fd = match os::file::open_own(store::as_path(&path)) {
         Ok(fd) => fd,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Said::Missing,
         Err(_) => return Said::Failed,

@@ -112,7 +112,8 @@ fn dispose(gone: Vec<Entry>) {
 
 /// Opens and reads anew; what was read goes to the contents.
 fn load(r: &mut Request, path: &[u8], links: Links) -> Poll<Result<OpenFile, OpenError>> {
-    let loaded = match ready!(ask_load(r, path, links, r.loc.core.directio)) {
+    let how = super::how(r);
+    let loaded = match ready!(ask_load(r, path, links, how)) {
         Ok(l) => l,
         Err(e) => return Poll::Ready(Err(e)),
     };

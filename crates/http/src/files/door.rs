@@ -47,6 +47,8 @@ pub(super) struct How {
     pub direct_from: Option<u64>,
     /// Whether the kernel is told that it will be read from front to back.
     pub read_ahead: bool,
+    /// Whether it is the server's own, whose access time nobody wants to know.
+    pub own: bool,
 }
 
 impl Loaded {
@@ -166,7 +168,7 @@ pub(super) fn try_load(
     if links != Links::Follow {
         return Poll::Pending;
     }
-    let (fd, meta) = ready!(near::open(path)).map_err(|e| OpenError::new("open()", e))?;
+    let (fd, meta) = ready!(near::open(path, how.own)).map_err(|e| OpenError::new("open()", e))?;
     finish(fd, meta, how, true)
 }
 
@@ -212,7 +214,9 @@ fn stat(path: &[u8], links: Links) -> Result<FileMeta, OpenError> {
 
 fn load(path: &[u8], links: Links, how: How) -> Result<Loaded, OpenError> {
     let fd = match links {
-        Links::Follow => os::file::open(path_of(path)).map_err(|e| OpenError::new("open()", e))?,
+        Links::Follow => {
+            near::open_any(path_of(path), how.own).map_err(|e| OpenError::new("open()", e))?
+        }
         Links::Check { owner, from } => links::open(path, owner, from)?,
     };
     let meta = os::file::fstat(&fd).map_err(|e| OpenError::new("fstat()", e))?;

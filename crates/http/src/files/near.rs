@@ -225,8 +225,9 @@ fn find(path: &Path) -> Result<Option<FileMeta>, io::Error> {
     }
 }
 
-/// Opens a file for reading, with its facts, if that can be done from memory.
-pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
+/// Opens a file for reading, with its facts, if that can be done from memory; `own`, see
+/// [`os::file::open_own`].
+pub(super) fn open(path: &[u8], own: bool) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
     if disk_is_cold() {
         return Poll::Pending;
     }
@@ -234,7 +235,7 @@ pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
     if !Probes::here().open {
         // What was walked just now opens from memory, whatever the kernel can tell.
         return match was_walked(path) {
-            true => Poll::Ready(os::file::open(at).and_then(with_facts)),
+            true => Poll::Ready(open_any(at, own).and_then(with_facts)),
             false => Poll::Pending,
         };
     }
@@ -245,7 +246,11 @@ pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
         }
         walked(path);
     }
-    let (fd, meta) = match answer(os::file::open_cached(at).and_then(with_facts)) {
+    let opened = match own {
+        true => os::file::open_own_cached(at),
+        false => os::file::open_cached(at),
+    };
+    let (fd, meta) = match answer(opened.and_then(with_facts)) {
         Poll::Ready(opened) => opened?,
         Poll::Pending => return Poll::Pending,
     };
@@ -257,6 +262,11 @@ pub(super) fn open(path: &[u8]) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
     }
     walked(path);
     Poll::Ready(Ok((fd, meta)))
+}
+
+/// Opens a file for reading; may wait for a disk.
+pub(super) fn open_any(path: &Path, own: bool) -> io::Result<OwnedFd> {
+    if own { os::file::open_own(path) } else { os::file::open(path) }
 }
 
 fn with_facts(fd: OwnedFd) -> io::Result<(OwnedFd, FileMeta)> {
@@ -651,7 +661,7 @@ mod tests {
         if Probes::here().open {
             assert!(matches!(stat(temp.bytes()), Poll::Ready(Ok(m)) if m == meta));
             assert!(was_walked(temp.bytes()) && !was_walked(&missing));
-            let opened = open(temp.bytes());
+            let opened = open(temp.bytes(), false);
             assert!(matches!(opened, Poll::Ready(Ok((_, m))) if m == meta));
             // That a name is not there is in memory once somebody has asked.
             assert!(os::file::stat(super::super::door::path_of(&missing)).is_err());
