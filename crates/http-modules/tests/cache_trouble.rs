@@ -137,6 +137,71 @@ fn a_full_disk_fails_nobody() {
     });
 }
 
+/// A response that was asked for before a purge comes to the disk after one that was asked for
+/// behind it.
+#[test]
+fn what_a_purge_came_for_takes_no_place_behind_it() {
+    each_driver(|driver| {
+        let origin = origin();
+        let site = Site::new(built_binary(), driver);
+        let disk = match StallingFolder::mount(&site.prefix().join("cache"), Vec::new()) {
+            Ok(disk) => disk,
+            Err(e) => return eprintln!("SKIPPED: no file system can be mounted here: {e}"),
+        };
+        let text = format!(
+            "thread_pool four threads=4; worker_processes 2; events {{}}
+             http {{
+                 proxy_cache_path cache keys_zone=one:1m use_temp_path=off;
+                 server {{
+                     listen 127.0.0.1:%PORT0%;
+                     location = /status {{ stub_status json; }}
+                     location / {{
+                         proxy_pass http://127.0.0.1:{};
+                         proxy_cache_key $uri;
+                         proxy_cache one;
+                         proxy_cache_purge $http_x_purge;
+                         aio threads=four;
+                         add_header X-Cache $upstream_cache_status;
+                     }}
+                 }}
+             }}",
+            origin.port
+        );
+        let weir = site.config(&text).start();
+        let count = |name: &str, n: usize| {
+            let text = format!("\"{name}\":{n},");
+            wait_for(name, || weir.get("/status").text().contains(&text).then_some(()));
+        };
+        wait_for("the loader", || {
+            weir.get("/status").text().contains("\"loaded\":true").then_some(())
+        });
+        // A file in the making has a number behind its name.
+        disk.hold_write(|name| name.len() == 43);
+        assert_eq!(ask(&weir, "/a"), "MISS");
+        wait_for("the write", || disk.holds_write().then_some(()));
+        assert_eq!(weir.request("GET", "/a", "X-Purge: 1\r\n").status, 200);
+        let second = body("/a", 2);
+        assert!(weir.get("/a").body == second);
+        assert_eq!(origin.count("/a"), 2);
+        // It would have its place by then if it did not wait.
+        std::thread::sleep(Duration::from_millis(200));
+        disk.go_on();
+        count("fills", 1);
+        let files = wait_for("one file", || {
+            let files = disk.files("");
+            let files: Vec<_> = files.into_iter().filter(|f| !f.contains(".weir")).collect();
+            (files.len() == 1).then_some(files)
+        });
+        assert!(disk.content(&files[0]).unwrap().ends_with(&second));
+        // In all workers.
+        for _ in 0..8 {
+            let response = weir.get("/a");
+            assert!(response.body == second && response.header("X-Cache") == Some("HIT"));
+        }
+        assert_eq!(origin.count("/a"), 2);
+    });
+}
+
 /// One answer on a connection of its own: the head, and all that followed it.
 fn exchange(weir: &Weir, path: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(("127.0.0.1", weir.port(0))).ok()?;

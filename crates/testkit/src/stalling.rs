@@ -32,6 +32,10 @@ struct State {
     stalled: bool,
     /// Questions that wait for the end of the stall.
     waiting: usize,
+    /// The next write to a file with such a name waits as if there were a stall.
+    to_hold: Option<fn(&[u8]) -> bool>,
+    /// A write waits so.
+    held: bool,
     /// Reads answer with an input/output error.
     broken: bool,
     /// Writes answer with this error.
@@ -105,6 +109,8 @@ impl StallingFolder {
         let mut state = State {
             stalled: false,
             waiting: 0,
+            to_hold: None,
+            held: false,
             broken: false,
             write_error: None,
             failing: Failing::default(),
@@ -124,9 +130,19 @@ impl StallingFolder {
         self.set(|state| state.stalled = true);
     }
 
+    /// The next write to a file with a name that `is_it` takes waits; everything else is answered.
+    pub fn hold_write(&self, is_it: fn(&[u8]) -> bool) {
+        self.set(|state| state.to_hold = Some(is_it));
+    }
+
+    /// Whether a write waits for that reason.
+    pub fn holds_write(&self) -> bool {
+        self.shared.lock().held
+    }
+
     /// Everything is answered again.
     pub fn go_on(&self) {
-        self.set(|state| state.stalled = false);
+        self.set(|state| (state.stalled, state.to_hold, state.held) = (false, None, false));
     }
 
     /// Reads fail, or work again.
@@ -281,6 +297,12 @@ impl State {
         ino
     }
 
+    /// Whether a write to a file is the one that is to wait.
+    fn is_to_be_held(&self, ino: u64) -> bool {
+        let mut names = self.nodes.iter().flat_map(|node| &node.names);
+        self.to_hold.is_some_and(|is_it| names.any(|(name, of)| *of == ino && is_it(name)))
+    }
+
     fn find(&mut self, path: &str) -> Option<u64> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         names.try_fold(ROOT, |ino, name| self.node(ino).names.get(name.as_bytes()).copied())
@@ -376,7 +398,7 @@ fn serve(device: File, shared: &Arc<Shared>) {
                 node: u64_at(&question, 16),
                 body: &question[40..],
             };
-            wait_while_stalled(&shared, question.opcode);
+            wait_while_stalled(&shared, &question);
             let Some(answer) = answer(&shared, &question) else { return };
             let (error, body) = match answer {
                 Ok(body) => (0, body),
@@ -428,13 +450,18 @@ mod op {
     }
 }
 
-fn wait_while_stalled(shared: &Shared, opcode: u32) {
+fn wait_while_stalled(shared: &Shared, question: &Question<'_>) {
+    let Question { opcode, node, .. } = *question;
     if matches!(opcode, op::INIT | op::FORGET | op::BATCH_FORGET | op::INTERRUPT) {
         return;
     }
     let mut state = shared.lock();
+    let is_held = opcode == op::WRITE && state.is_to_be_held(node);
+    if is_held {
+        (state.to_hold, state.held) = (None, true);
+    }
     state.waiting += 1;
-    while state.stalled {
+    while state.stalled || is_held && state.held {
         state = shared.changed.wait(state).expect("nobody panics with it");
     }
     state.waiting -= 1;

@@ -28,19 +28,19 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::time::unix_secs;
+use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
 use event::{Notify, Pool};
 use mem::{Chain, FileHandle};
 use os::file::FileMeta;
-use proto::cache_index::{Entry, Record};
+use proto::cache_index::Entry;
 use proto::h1::ResponseHead;
 
 pub(crate) use self::reader::Reader;
 use super::faults::Cause;
 use super::format::{Header, UNFINISHED};
 use super::key::{self, Hash};
-use super::keys::{File, Hold, Room, Showing};
+use super::keys::{Hold, Placing, Room, Showing, Turn};
 use super::marks::Since;
 use super::rules::Forbids;
 use super::store::{self, Making, Temp};
@@ -64,6 +64,12 @@ const TAIL: u64 = 256 << 10;
 
 /// How much of a file is given to a reader at once.
 const FILE_PIECE: u64 = 1 << 20;
+
+/// How long a file waits for others of the same key that get their places, milliseconds.
+const TURN_MS: u64 = 10_000;
+
+/// How often it looks, at last, milliseconds.
+const TURN_REST_MS: u64 = 64;
 
 /// See the module's documentation.
 pub(crate) struct Fill {
@@ -361,8 +367,8 @@ struct Placed {
 /// What came of giving a file its place.
 enum Ended {
     Placed(Placed),
-    /// It was purged meanwhile.
-    Purged,
+    /// It was written for those who read it.
+    NotKept,
     /// There is not enough room on the disk.
     NoRoom,
 }
@@ -634,8 +640,8 @@ impl Work {
     /// that was purged meanwhile gets none, since there may be a newer one already; it is written
     /// to its end for those who read it.
     async fn commit(&mut self) {
-        let is_purged = self.fill.is_purged(&self.plan.cache);
-        if is_purged && !self.fill.showing.as_ref().is_some_and(Showing::is_shown) {
+        let placing = self.turn().await;
+        if placing.is_none() && !self.fill.showing.as_ref().is_some_and(Showing::is_shown) {
             return;
         }
         let (pieces, at, total) = {
@@ -650,6 +656,7 @@ impl Work {
         let start = self.fill.body_start.get();
         let layout = self.plan.cache.settings.layout.clone();
         let pool = self.plan.pool.clone();
+        let is_to_be_kept = placing.is_some();
         let task = move || -> Result<Ended, FileError> {
             let (is_there, deleted) = admitted.settle(&layout);
             if !is_there {
@@ -671,21 +678,51 @@ impl Work {
                     making.write(&[Bytes::from(header.encode())], 0)?;
                 }
             }
-            if is_purged {
-                return Ok(Ended::Purged);
+            if !is_to_be_kept {
+                return Ok(Ended::NotKept);
             }
             let meta = making.place(&path)?;
             Ok(Ended::Placed(Placed { meta, deleted }))
         };
-        match store::elsewhere(pool.as_ref(), task).await {
-            Ok(Ok(Ended::Placed(placed))) => self.placed(placed),
-            Ok(Ok(Ended::Purged)) => {}
-            Ok(Ok(Ended::NoRoom)) => {
+        let going = |is: bool| placing.iter().for_each(|placing| placing.is_under_way(is));
+        going(true);
+        let ended = store::elsewhere(pool.as_ref(), task).await;
+        going(false);
+        match (ended, placing) {
+            (Ok(Ok(Ended::Placed(placed))), Some(placing)) => self.placed(placed, &placing).await,
+            (Ok(Ok(Ended::Placed(_) | Ended::NotKept)), _) => {}
+            (Ok(Ok(Ended::NoRoom)), _) => {
                 self.plan.cache.is_low(true);
                 self.no_room();
             }
-            Ok(Err(e)) => self.failed(Cause::Rename, format_args!("{e}")),
-            Err(e) => self.failed(Cause::Rename, format_args!("{e}")),
+            (Ok(Err(e)), _) => self.failed(Cause::Rename, format_args!("{e}")),
+            (Err(e), _) => self.failed(Cause::Rename, format_args!("{e}")),
+        }
+    }
+
+    /// The right to give the file its place, once nobody else has it; `None` where it is not to be
+    /// kept.
+    async fn turn(&mut self) -> Option<Placing> {
+        let (until, mut rest) = (now_ms() + TURN_MS, 1);
+        loop {
+            let Plan { cache, hash, pool, .. } = &self.plan;
+            let (inactive, mut evicted) = (cache.settings.inactive, Vec::new());
+            let is_purged = || self.fill.is_purged(cache);
+            let turn = cache.keys.turn(hash, inactive, is_purged, &mut evicted);
+            cache.discard(evicted, pool.as_ref());
+            match turn {
+                Turn::Ours(placing) => return Some(placing),
+                Turn::Busy if now_ms() < until => {}
+                Turn::Full => {
+                    let m = format_args!("could not allocate node in cache keys zone");
+                    cache.tell(Cause::ZoneFull, m);
+                    return None;
+                }
+                Turn::Busy | Turn::Purged => return None,
+            }
+            // Many may wait for the same.
+            event::sleep(rest).await;
+            rest = (rest * 2).min(TURN_REST_MS);
         }
     }
 
@@ -696,41 +733,37 @@ impl Work {
         }
     }
 
-    fn placed(&mut self, placed: Placed) {
+    /// The file has its place: it is taken in, or deleted again where it was purged meanwhile.
+    async fn placed(&mut self, placed: Placed, placing: &Placing) {
         let Placed { meta, deleted } = placed;
         if let Some(e) = deleted {
             self.plan.cache.tell(Cause::Delete, format_args!("{e}"));
         }
         let Plan { cache, hash, pool, .. } = &self.plan;
-        let mut evicted = Vec::new();
-        let (blocks, inactive) = (store::blocks(&meta, cache.block()), cache.settings.inactive);
         let header = &self.fill.header;
         let is_variant = self.fill.main != *hash;
-        let now = unix_secs();
-        // Told first: an entry is known when the manager may look for it.
-        let known = cache.tell_index(&Record::Put(Entry {
+        if is_variant {
+            cache.keys.has_variant();
+        }
+        let expire = unix_secs().saturating_add(cache.settings.inactive.into());
+        let entry = Entry {
             hash: *hash,
-            blocks,
-            expire: u32::try_from(now.saturating_add(inactive.into())).unwrap_or(u32::MAX),
+            blocks: store::blocks(&meta, cache.block()),
+            expire: u32::try_from(expire).unwrap_or(u32::MAX),
             date: u32::try_from(header.date).unwrap_or(0),
             uses: 1,
             is_variant,
             key: &header.key,
             tags: &self.fill.tags,
-        }));
-        if is_variant {
-            cache.keys.has_variant();
-        }
-        let is_purged = || self.fill.is_purged(cache);
-        let file = File { blocks, known };
-        let version = cache.keys.stored(hash, &file, inactive, is_purged, &mut evicted);
+        };
+        let version = placing.stored(&entry, || self.fill.is_purged(cache));
+        cache.stirred.notify_all();
         cache.memory.borrow_mut().forget(hash);
         if version.is_none() {
-            // One that came meanwhile has lost its file to this one.
-            cache.keys.purge(hash);
-            evicted.push(super::keys::Evicted { hash: *hash, file: true });
+            // Before another one may take its place.
+            cache.tell_gone(hash);
+            store::take_away(cache, hash, pool.as_ref()).await;
         }
-        cache.discard(evicted, pool.as_ref());
         cache.is_low(false);
     }
 

@@ -19,18 +19,22 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::time::{now_ms, unix_ms, unix_secs};
-use shm::{Bells, Counters, Entry, Journal, Locked, Place, Record, Rings, Table, Zone, ZoneState};
+use shm::{Bells, Counters, Entry, Journal, Locked, Record, Rings, Table, Zone};
 
 use super::key::{Hash, Layout};
 use super::marks::Marks;
 use super::streams::Streams;
 
+mod hold;
 mod known;
+mod placing;
 mod room;
 mod showing;
 
+pub(crate) use hold::{Hold, Lock};
 pub(crate) use known::{Known, Meta, Purged};
-pub(crate) use room::{File, Room};
+pub(crate) use placing::{Placing, Turn};
+pub(crate) use room::Room;
 pub(crate) use showing::Showing;
 
 /// There is a file.
@@ -45,6 +49,8 @@ const KNOWN: u8 = 8;
 const UNSEEN: u8 = 16;
 /// The index told of the file at the start.
 const TOLD: u8 = 32;
+/// A file is being given its place: nobody knows whether it has it.
+const PLACING: u8 = 64;
 
 /// How often an entry was asked for is counted up to here.
 const USES_MAX: u16 = 1023;
@@ -107,6 +113,16 @@ impl Node {
     fn without_file(self) -> Node {
         let flags = self.flags & !(THERE | KNOWN | UNSEEN | TOLD);
         Node { blocks: 0, version: 0, flags, ..self }
+    }
+
+    /// Somebody fetches it, or gives its file a place: the entry stays.
+    fn is_in_use(&self) -> bool {
+        self.flags & (UPDATING | PLACING) != 0
+    }
+
+    /// The same, as far as that is respected.
+    fn is_busy(&self) -> bool {
+        self.has(PLACING) || self.has(UPDATING) && until(self.lock) > 0
     }
 
     /// There is a file whose key the index does not know.
@@ -177,6 +193,8 @@ pub(crate) struct Keys {
     /// Blocks that each process is about to write, by its slot.
     writing: Zone,
     journal: Journal,
+    /// Files that each process is giving their places.
+    placing: Journal,
     bells: Rc<Bells>,
     /// Responses on their way that workers show one another.
     pub streams: Streams,
@@ -207,8 +225,8 @@ const RING: usize = 256 << 10;
 pub(crate) enum Visit {
     /// A status is kept instead of a response.
     Error(u16),
-    /// There is a file of that version (0: whoever opens it finds out).
-    There(u32),
+    /// There is a file.
+    There(Seen),
     /// There is none. `maybe`: but that is not certain, as the folder was not read yet.
     Absent {
         /// See above.
@@ -220,24 +238,13 @@ pub(crate) enum Visit {
     Full,
 }
 
-/// Who may fetch an entry.
-pub(crate) enum Lock {
-    /// The asker.
-    Ours(Hold),
-    /// Somebody else, until so many milliseconds from now if the end does not come before.
-    Theirs(u64),
-}
-
-/// The right to fetch an entry; given back when dropped.
-pub(crate) struct Hold {
-    keys: Rc<Keys>,
-    hash: Hash,
-    name: u32,
-    place: Option<Place>,
-    /// Called when it is given back, for those of this process who wait.
-    told: Rc<dyn Fn(&Hash)>,
-    /// What to leave behind.
-    leave: Cell<Option<(u16, i64)>>,
+/// What the zone tells of a file before it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// Its version; 0: whoever opens it finds out.
+    pub version: u32,
+    /// Purges that came later may be of it: [`Marks::settled`].
+    pub settled: u64,
 }
 
 /// A file that is to be deleted.
@@ -292,6 +299,7 @@ impl Keys {
             writing: Zone::anonymous(slots.max(1) * 8)?,
             counts: [Counters::new(slots)?, Counters::new(slots)?, Counters::new(slots)?],
             journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
+            placing: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
             streams: Streams::new(connections)?,
             bells,
             rings: Rings::new(slots, RING)?,
@@ -406,13 +414,16 @@ impl Keys {
         evicted: &mut Vec<Evicted>,
     ) -> Visit {
         let key = self.table.key(hash);
+        // Asked before the entry: what is settled later may be of what comes into its place.
+        let settled = self.marks.settled();
         let mut t = self.lock();
         let now = now_secs();
         let expire = now.saturating_add(inactive);
         let maybe = self.get(Word::Warm) == 0;
-        let absent = |node: &Node| match node.uses >= min_uses {
-            true => Visit::Absent { maybe, scarce: false },
-            false => Visit::Absent { maybe, scarce: true },
+        let absent = |node: &Node| {
+            // What is about to get its place is not to be met before it is taken in.
+            let maybe = maybe && !node.has(PLACING);
+            Visit::Absent { maybe, scarce: node.uses < min_uses }
         };
         let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
         if let Some((entry, mut node)) = found {
@@ -427,7 +438,11 @@ impl Keys {
             t.touch(entry);
             return match node {
                 Node { error, .. } if error != 0 => Visit::Error(error),
-                Node { version, .. } if node.has(THERE) => Visit::There(version),
+                Node { version, .. } if node.has(THERE) => {
+                    // It may be another file already, of which purges are that were not of this.
+                    let settled = if node.has(PLACING) { 0 } else { settled };
+                    Visit::There(Seen { version, settled })
+                }
                 _ => absent(&node),
             };
         }
@@ -464,7 +479,7 @@ impl Keys {
         for _ in 0..Self::PASSED_OVER {
             let entry = at?;
             let node = t.value(entry)?;
-            if !node.has(UPDATING) || until(node.lock) == 0 {
+            if !node.is_busy() {
                 return self.remove_entry(t, entry, node);
             }
             at = t.newer(entry);
@@ -505,7 +520,7 @@ impl Keys {
             if node.expire > now {
                 return Some(node.expire - now);
             }
-            if node.has(UPDATING) && until(node.lock) > 0 {
+            if node.is_busy() {
                 // Somebody fetches it: it is not that old.
                 node.expire = now.saturating_add(1);
                 t.set(entry, node);
@@ -534,84 +549,6 @@ impl Keys {
     /// Blocks of all files, as far as they are known: without the lock.
     pub fn blocks(&self) -> u64 {
         self.get(Word::Size)
-    }
-
-    /// Asks for the right to fetch what is absent. It is respected for `age_ms`.
-    pub fn try_lock(
-        self: &Rc<Keys>,
-        hash: &Hash,
-        age_ms: u64,
-        inactive: u32,
-        told: &Rc<dyn Fn(&Hash)>,
-        evicted: &mut Vec<Evicted>,
-    ) -> Option<Lock> {
-        let mut t = self.lock();
-        let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
-        let (entry, mut node) = match found {
-            Some(found) => found,
-            // It went since it was visited.
-            None => {
-                let expire = now_secs().saturating_add(inactive);
-                let node = Node { expire, uses: 1, ..Node::default() };
-                (self.insert(&mut t, hash, node, evicted)?, node)
-            }
-        };
-        let left = until(node.lock);
-        if node.has(UPDATING) && left > 0 {
-            if !self.mine.has(hash, node.lock) {
-                node.flags |= AWAITED;
-                t.set(entry, node);
-            }
-            return Some(Lock::Theirs(left));
-        }
-        Some(Lock::Ours(self.take(&mut t, entry, node, hash, age_ms, told)))
-    }
-
-    /// Asks for the right to fetch anew what is stale; `None`: another does so.
-    pub fn try_renew(
-        self: &Rc<Keys>,
-        hash: &Hash,
-        age_ms: u64,
-        told: &Rc<dyn Fn(&Hash)>,
-    ) -> Option<Hold> {
-        let mut t = self.lock();
-        let entry = t.find(self.table.key(hash))?;
-        let node = t.value(entry)?;
-        match node.has(UPDATING) {
-            true => None,
-            false => Some(self.take(&mut t, entry, node, hash, age_ms, told)),
-        }
-    }
-
-    fn take(
-        self: &Rc<Keys>,
-        t: &mut Locked<'_, Node>,
-        entry: Entry,
-        mut node: Node,
-        hash: &Hash,
-        age_ms: u64,
-        told: &Rc<dyn Fn(&Hash)>,
-    ) -> Hold {
-        node.flags |= UPDATING;
-        // Half of what 32 bits count is 24 days.
-        node.lock = (now_ms() as u32).wrapping_add(age_ms.min(i32::MAX as u64) as u32);
-        t.set(entry, node);
-        self.mine.begin(hash, node.lock);
-        Hold {
-            keys: self.clone(),
-            hash: *hash,
-            name: node.lock,
-            place: self.journal.note(self.slot.get(), entry),
-            told: told.clone(),
-            leave: Cell::new(None),
-        }
-    }
-
-    /// Whether somebody fetches a key; and for how long that is respected.
-    pub fn is_fetched(&self, hash: &Hash) -> bool {
-        let t = self.lock();
-        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
-        node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
     /// A file was opened that was not known (`version` 0), or its header was changed: gives the
@@ -702,85 +639,5 @@ impl Keys {
             self.word(Word::Warm).store(1, Ordering::Release);
         }
         self.word(Word::Loading).store(0, Ordering::Release);
-    }
-
-    fn release(&self, hash: &Hash, name: u32, leave: Option<(u16, i64)>) {
-        let mut t = self.lock();
-        let Some(entry) = t.find(self.table.key(hash)) else { return };
-        let Some(mut node) = t.value(entry) else { return };
-        let awaited = node.has(AWAITED);
-        // Its time was over, and another took it.
-        if node.has(UPDATING) && node.lock == name {
-            node.flags &= !(UPDATING | AWAITED);
-        }
-        if let Some((status, until)) = leave {
-            node.error = status;
-            node.error_until = secs(until);
-        }
-        t.set(entry, node);
-        drop(t);
-        if awaited {
-            self.bells.ring(self.slot.get());
-        }
-    }
-}
-
-impl Hold {
-    /// The key that it is of.
-    pub fn hash(&self) -> &Hash {
-        &self.hash
-    }
-
-    /// Leaves a status behind that is answered until then, seconds since 1970.
-    pub fn leave_error(&self, status: u16, until: i64) {
-        self.leave.set(Some((status, until)));
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.keys.mine.end(&self.hash, self.name);
-        self.keys.release(&self.hash, self.name, self.leave.take());
-        if let Some(place) = self.place.take() {
-            self.keys.journal.forget(place);
-        }
-        (self.told)(&self.hash);
-    }
-}
-
-impl Keys {
-    /// Leaves a status behind that is answered until then, where no right to fetch was asked for.
-    pub fn leave_error(&self, hash: &Hash, status: u16, until: i64) {
-        let mut t = self.lock();
-        let Some(entry) = t.find(self.table.key(hash)) else { return };
-        if let Some(node) = t.value(entry) {
-            t.set(entry, Node { error: status, error_until: secs(until), ..node });
-        }
-    }
-}
-
-impl ZoneState for Keys {
-    fn died(&self, pid: u32, slot: usize) {
-        self.table.free_of(pid);
-        self.writes_nothing(slot);
-        let shown = self.streams.died(pid);
-        let held = self.journal.take(slot);
-        if shown && held.is_empty() {
-            self.bells.ring(usize::MAX);
-        }
-        if !held.is_empty() {
-            let mut t = self.lock();
-            for entry in held {
-                if let Some(node) = t.value(entry) {
-                    t.set(entry, Node { flags: node.flags & !(UPDATING | AWAITED), ..node });
-                }
-            }
-            drop(t);
-            self.bells.ring(usize::MAX);
-        }
-        let loading = self.word(Word::Loading);
-        let _ = loading.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
-        let keeper = self.word(Word::Keeper);
-        let _ = keeper.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use super::fill;
 use super::follow::Growing;
 use super::format::Header;
 use super::key;
-use super::keys::{Count, Lock, Visit};
+use super::keys::{Count, Lock, Seen, Visit};
 use super::purge;
 use super::rfc9111::{self, Asked, Reply, Reuse};
 use super::rules::range_begins_beyond;
@@ -194,14 +194,16 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             if fits_fill(r, t, &fill) && is_fresh(t, fill.header()) {
                 return Found::Join(fill);
             }
-            // It is in the file in a moment, and judged then.
-            fill.kept().await;
+            // It is in the file in a moment, and judged then; what was purged is nobody's.
+            if !fill.is_purged(&cache) {
+                fill.kept().await;
+            }
         }
         let mut evicted = Vec::new();
         let visit = cache.keys.visit(&t.hash, conf.min_uses, inactive, again, &mut evicted);
         discard(r, &cache, evicted);
         again = true;
-        let (version, scarce) = match visit {
+        let (seen, scarce) = match visit {
             Visit::Full => {
                 if cache.fault(Cause::ZoneFull) {
                     let name = base::log::lossy(&cache.name);
@@ -211,18 +213,18 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
                 return pass_by(t);
             }
             Visit::Error(status) => return Found::Error(status),
-            Visit::There(version) => (Some(version), false),
+            Visit::There(seen) => (Some(seen), false),
             // A file of which nobody knows whether it was purged is none.
             Visit::Absent { maybe: true, scarce } => match cache.marks_are_known().await {
-                true => (Some(0), scarce),
+                true => (Some(Seen { version: 0, settled: 0 }), scarce),
                 false if scarce => return pass_by(t),
                 false => (None, false),
             },
             Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
             Visit::Absent { maybe: false, scarce: false } => (None, false),
         };
-        if let Some(version) = version {
-            match store::open(r, &cache, &t.hash, version, &t.key).await {
+        if let Some(seen) = seen {
+            match store::open(r, &cache, &t.hash, seen, &t.key).await {
                 Opened::Failed => return pass_by(t),
                 Opened::Missing if scarce => return pass_by(t),
                 Opened::Missing => {}

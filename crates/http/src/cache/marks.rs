@@ -319,16 +319,17 @@ impl Marks {
         }
     }
 
-    /// Whether a file was purged whose entry has that version, and was fetched then. `tags` is only
-    /// asked where it matters.
+    /// Whether a file was purged whose entry has that version, and was fetched then, by marks that
+    /// came after one of them. `tags` is only asked where it matters.
     pub fn purged(
         &self,
+        settled: u64,
         version: u32,
         date: i64,
         key: &[u8],
         mut tags: impl FnMut() -> Vec<u8>,
     ) -> bool {
-        let (settled, newest) = (self.settled(), self.newest());
+        let newest = self.newest();
         settled < newest
             && self.range(settled, newest).any(|mark| {
                 let tags = if mark.of == Of::Tag { tags() } else { Vec::new() };
@@ -349,21 +350,23 @@ mod tests {
     fn a_mark_is_of_what_was_before_it() {
         let marks = Marks::new().unwrap();
         let none = || Vec::new();
-        assert!(!marks.purged(1, 0, b"/a/b", none));
+        assert!(!marks.purged(0, 1, 0, b"/a/b", none));
         let seq = marks.publish(&purge(Of::Prefix, b"/a/", 100), 7, || 5).unwrap();
-        let purged = |version, date| marks.purged(version, date, b"/a/b", none);
+        let purged = |version, date| marks.purged(marks.settled(), version, date, b"/a/b", none);
         assert_eq!([4, 5, 6].map(|v| purged(v, 0)), [true, true, false]);
         // Without a version the time tells.
         assert_eq!([99, 100, 101].map(|date| purged(0, date)), [true, true, false]);
-        assert!(!marks.purged(1, 0, b"/b", none));
+        assert!(!marks.purged(0, 1, 0, b"/b", none));
         let tag = purge(Of::Tag, b"red", 100);
         marks.publish(&tag, 7, || u32::MAX).unwrap();
-        assert!(marks.purged(u32::MAX, 0, b"/b", || b"blue red".to_vec()));
-        assert!(!marks.purged(3, 0, b"/b", || b"blue red".to_vec()), "versions come round");
+        assert!(marks.purged(0, u32::MAX, 0, b"/b", || b"blue red".to_vec()));
+        assert!(!marks.purged(0, 3, 0, b"/b", || b"blue red".to_vec()), "versions come round");
         let mark = marks.get(seq).unwrap();
         assert_eq!((mark.id, mark.state, &mark.text[..]), (7 << 32 | seq, State::New, &b"/a/"[..]));
         marks.settle(seq);
         assert!(!purged(4, 0));
+        // Who looked at the entry before that asks again.
+        assert!(marks.purged(0, 4, 0, b"/a/b", none));
         assert_eq!(marks.range(marks.settled(), marks.newest()).count(), 1);
     }
 

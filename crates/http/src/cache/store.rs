@@ -21,7 +21,7 @@ use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 use super::faults::Cause;
 use super::format::{Bad, Header};
 use super::key::{Hash, Layout};
-use super::keys::{Evicted, Purged};
+use super::keys::{Evicted, Purged, Seen, Turn};
 use super::marks::Since;
 use super::purge;
 use super::rules::Forbids;
@@ -198,25 +198,24 @@ impl Memory {
     }
 }
 
-/// Opens the file of a hash, of which the zone knows that version (0: it does not). `key` is what
-/// it must be of.
+/// Opens the file of a hash, of which the zone has told that. `key` is what it must be of.
 pub(crate) async fn open(
     r: &mut Request,
     cache: &Rc<Cache>,
     hash: &Hash,
-    version: u32,
+    seen: Seen,
     key: &Bytes,
 ) -> Opened {
-    let marks = cache.keys.marks.newest();
+    let Seen { version, settled } = seen;
     let opened = open_any(r, cache, hash, version, key).await;
     let Opened::Found(stored) = &opened else { return opened };
-    if marks == cache.keys.marks.settled() && marks == cache.keys.marks.newest() {
+    if settled == cache.keys.marks.newest() {
         return opened;
     }
     // What had no version got one only now, which says nothing about its age.
     let header = &stored.header;
     let tags = || tags::of_header(header);
-    if !cache.keys.marks.purged(version, header.date, &header.key, tags) {
+    if !cache.keys.marks.purged(settled, version, header.date, &header.key, tags) {
         return opened;
     }
     if cache.keys.purge(hash) == Purged::Out {
@@ -263,7 +262,7 @@ async fn open_any(
         match read(r, &file).await {
             Ok(stored) if version == 0 && cache.keys.is_distrusted(hash, stored.header.date) => {
                 cache.keys.purge(hash);
-                take_away(r, cache, hash).await;
+                take_away(cache, hash, r.pool().ok().flatten().as_ref()).await;
                 return Opened::Missing;
             }
             Ok(stored) if stored.header.key != *key => {
@@ -307,16 +306,17 @@ async fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, 
     if cache.keys.gone(hash, version) {
         cache.tell_gone(hash);
     }
-    take_away(r, cache, hash).await;
+    take_away(cache, hash, r.pool().ok().flatten().as_ref()).await;
 }
 
 /// Deletes a file before another one may take its place.
-async fn take_away(r: &mut Request, cache: &Rc<Cache>, hash: &Hash) {
+pub(crate) async fn take_away(cache: &Cache, hash: &Hash, pool: Option<&Pool>) {
     cache.memory.borrow_mut().forget(hash);
-    let pool = r.pool().ok().flatten();
     let (layout, hash) = (cache.settings.layout.clone(), *hash);
-    if let Ok(Err(e)) = elsewhere(pool.as_ref(), move || delete(&layout, &hash)).await {
-        cache.tell(Cause::Delete, format_args!("{e}"));
+    match elsewhere(pool, move || delete(&layout, &hash)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
     }
 }
 
@@ -660,7 +660,7 @@ fn copy_behind(
 /// What is kept is found to be still good: its file gets a new header, and other workers are told
 /// that there is something new. `since`: what had been purged when that was asked.
 pub(crate) async fn renew(
-    cache: &Cache,
+    cache: &Rc<Cache>,
     hash: Hash,
     since: Since,
     stored: &Stored,
@@ -671,12 +671,17 @@ pub(crate) async fn renew(
     let (meta, body_start) = (*stored.meta(), stored.body_start());
     let (tags, date) = (tags::of_header(&header), header.date);
     let is_purged = || purge::meanwhile(cache, since, &stored.header.key, &tags);
-    if is_purged() {
-        // It would look as if it had been fetched since.
-        return;
-    }
+    // What was purged would look as if it had been fetched since; and of two that come at the same
+    // time one is enough.
+    let mut evicted = Vec::new();
+    let turn = cache.keys.turn(&hash, cache.settings.inactive, is_purged, &mut evicted);
+    cache.discard(evicted, pool.as_ref());
+    let Turn::Ours(placing) = turn else { return };
     let task = move || rewrite_header(&path, &meta, header, body_start);
-    match elsewhere(pool.as_ref(), task).await {
+    placing.is_under_way(true);
+    let rewritten = elsewhere(pool.as_ref(), task).await;
+    placing.is_under_way(false);
+    match rewritten {
         Ok(Ok(None)) => {}
         Ok(Ok(Some(meta))) => {
             cache.keys.found(&hash, blocks(&meta, cache.block()), is_purged);

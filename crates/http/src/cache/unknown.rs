@@ -86,9 +86,9 @@ async fn read_some(keeper: &Keeper, list: Vec<(Hash, u32)>) {
 /// The index is told of a file, unless it was purged.
 fn learn(keeper: &Keeper, hash: &Hash, version: u32, header: &Header) {
     let (cache, keys) = (&keeper.cache, &keeper.cache.keys);
-    let tags = tags::of_header(header);
+    let (tags, settled) = (tags::of_header(header), keys.marks.settled());
     if version == 0 && keys.is_distrusted(hash, header.date)
-        || keys.marks.purged(version, header.date, &header.key, || tags.clone())
+        || keys.marks.purged(settled, version, header.date, &header.key, || tags.clone())
     {
         return take_out(keeper, hash);
     }

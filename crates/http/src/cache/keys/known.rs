@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use proto::cache_index;
 use shm::Pushed;
 
-use super::{Count, KNOWN, Keys, Node, THERE, TOLD, UNSEEN, UPDATING, Word, now_secs};
+use super::{Count, KNOWN, Keys, Node, THERE, TOLD, UNSEEN, Word, now_secs};
 use crate::cache::key::Hash;
 use crate::cache::marks::Mark;
 
@@ -48,13 +48,20 @@ impl Keys {
     pub fn tell_index(&self, record: &cache_index::Record<'_>) -> bool {
         let mut message = Vec::new();
         record.encode(&mut message);
-        match self.rings.push(self.slot.get(), &message) {
-            Pushed::Full => false,
-            Pushed::Queued => true,
-            Pushed::First => {
-                self.bells.ring(self.slot.get());
-                true
-            }
+        let pushed = self.push_news(&message);
+        self.has_pushed(pushed);
+        pushed != Pushed::Full
+    }
+
+    /// The same of a record as it stands in files, before [`Keys::has_pushed`].
+    pub(super) fn push_news(&self, message: &[u8]) -> Pushed {
+        self.rings.push(self.slot.get(), message)
+    }
+
+    /// Rings for what was pushed. Not to be called under the lock.
+    pub(super) fn has_pushed(&self, pushed: Pushed) {
+        if pushed == Pushed::First {
+            self.bells.ring(self.slot.get());
         }
     }
 
@@ -230,7 +237,7 @@ impl Keys {
             let found = t.find(self.table.key(&hash)).and_then(|e| Some((e, t.value(e)?)));
             let Some((entry, node)) = found.filter(|(_, node)| node.has(UNSEEN)) else { continue };
             gone += 1;
-            match node.has(UPDATING) {
+            match node.is_in_use() {
                 true => self.change(&mut t, entry, &node, node.without_file()),
                 false => drop(self.remove_entry(&mut t, entry, node)),
             }
@@ -271,7 +278,7 @@ impl Keys {
         if !is_of(&node) {
             return Purged::Younger;
         }
-        match node.has(UPDATING) {
+        match node.is_in_use() {
             // Who fetches it goes on; whether that is kept is another question.
             true => self.change(&mut t, entry, &node, Node { error: 0, ..node.without_file() }),
             false => drop(self.remove_entry(&mut t, entry, node)),
@@ -364,7 +371,7 @@ mod tests {
 
     use super::*;
     use crate::cache::key::Layout;
-    use crate::cache::keys::File;
+    use crate::cache::keys::Turn;
 
     #[test]
     fn what_is_not_believed_at_a_start() {
@@ -374,8 +381,13 @@ mod tests {
         let [told, met, fetched, unheard] = [[1; 16], [2; 16], [3; 16], [4; 16]];
         keys.add_known(&[Known { hash: told, blocks: 1, expire: 9, uses: 1 }], 60);
         [told, met].iter().for_each(|hash| assert!(keys.add(hash, 1, 60)));
-        let file = File { blocks: 1, known: false };
-        keys.stored(&fetched, &file, 60, || false, &mut Vec::new()).unwrap();
+        let (blocks, expire, date, uses, key) = (1, 9, 1, 1, b"/a");
+        let (hash, is_variant, tags) = (fetched, false, b"");
+        let file = cache_index::Entry { hash, blocks, expire, date, uses, is_variant, key, tags };
+        match keys.turn(&fetched, 60, || false, &mut Vec::new()) {
+            Turn::Ours(placing) => placing.stored(&file, || false).unwrap(),
+            _ => panic!("nobody else has it"),
+        };
         let all = [told, met, fetched, unheard];
         let distrusted = |date| all.map(|hash| keys.is_distrusted(&hash, date));
         assert_eq!(distrusted(1), [false; 4], "nothing was purged");
