@@ -181,3 +181,21 @@ fn reads_that_fail() {
     folder.break_reads(false);
     assert_eq!(ask(&weir, "/?key=b"), "HIT");
 }
+
+#[test]
+fn limits_that_leave_no_room() {
+    let large = || Origin::start(|asked| Answer::of(body(&asked.target).repeat(15)));
+    for (path, limit) in [("max_size=1m", "max_size"), ("min_free=900000g", "min_free")] {
+        let origin = large();
+        let weir = site(Site::new(built_binary(), Driver::usual()), &origin, path);
+        for n in 1..=3 {
+            let response = weir.get("/a");
+            assert!(response.status == 200 && response.body == body("/a").repeat(15));
+            wait_for("it to be counted", || (faults(&weir, "no_room") == n).then_some(()));
+        }
+        let told = format!("\"{limit}\" leaves no room for a response, not kept, cache \"one\"");
+        weir.wait_for_log("error.log", &told);
+        assert_eq!((lines(&weir, "leaves no room"), faults(&weir, "faults")), (1, 0));
+        assert_eq!((origin.count("/a"), weir.cached_files("cache").len()), (3, 0));
+    }
+}

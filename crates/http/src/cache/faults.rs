@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use base::log::Level;
 use base::time::now_ms;
 
 /// Why a response was not kept, or what is kept not used.
@@ -24,14 +25,21 @@ pub(crate) enum Cause {
     Damaged,
     /// The index cannot be read or written.
     Index,
+    /// `max_size` has no room for a file: nothing is wrong, and it is counted on its own.
+    MaxSize,
+    /// `min_free` has none. The same.
+    MinFree,
 }
 
+/// How many causes there are where something is wrong.
+const WRONG: usize = Cause::Index as usize + 1;
+
 /// How many causes there are.
-const CAUSES: usize = Cause::Index as usize + 1;
+const CAUSES: usize = Cause::MinFree as usize + 1;
 
 impl Cause {
-    /// All of them, with the names that the status has for them.
-    pub const ALL: [(Cause, &'static str); CAUSES] = [
+    /// Those where something is wrong, with the names that the status has for them.
+    pub const WRONG: [(Cause, &'static str); WRONG] = [
         (Cause::ZoneFull, "zone_full"),
         (Cause::Open, "open"),
         (Cause::Read, "read"),
@@ -41,6 +49,16 @@ impl Cause {
         (Cause::Damaged, "damaged"),
         (Cause::Index, "keys_on_disk"),
     ];
+
+    /// Whether something is wrong; else the limits are what they are.
+    pub fn is_wrong(self) -> bool {
+        (self as usize) < WRONG
+    }
+
+    /// How it is told.
+    pub fn level(self) -> Level {
+        if self.is_wrong() { Level::Crit } else { Level::Error }
+    }
 }
 
 /// How long a cause that was told is not told again, milliseconds.
@@ -74,6 +92,7 @@ mod tests {
         assert!(faults.is_to_tell(Cause::Write));
         assert!(!faults.is_to_tell(Cause::Write));
         assert!(faults.is_to_tell(Cause::Damaged));
+        assert!(faults.is_to_tell(Cause::MinFree) && !faults.is_to_tell(Cause::MinFree));
         let long_ago = now_ms().checked_sub(QUIET_MS);
         faults.0[Cause::Write as usize].set(long_ago.or(Some(0)));
         assert_eq!(faults.is_to_tell(Cause::Write), now_ms() >= QUIET_MS);

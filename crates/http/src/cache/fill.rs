@@ -584,7 +584,7 @@ impl Work {
         match done {
             Ok(Ok(None)) => {
                 self.plan.cache.is_low(true);
-                self.no_room();
+                self.no_room(Cause::MinFree);
             }
             Ok(Ok(Some(Written { making, total: written, is_shown }))) => {
                 let mut state = self.fill.state.borrow_mut();
@@ -613,18 +613,17 @@ impl Work {
         }
         let admitted = self.plan.cache.admit(&mut self.room, bytes);
         if admitted.is_none() {
-            self.no_room();
+            self.no_room(Cause::MaxSize);
         }
         admitted
     }
 
-    /// The response goes on without a file, as there is no room for one.
-    fn no_room(&mut self) {
-        self.storing = false;
+    /// The response goes on without a file, as a limit has no room for one.
+    #[cold]
+    fn no_room(&mut self, limit: Cause) {
+        let what = if limit == Cause::MaxSize { "max_size" } else { "min_free" };
         self.making = None;
-        self.room = Room::new(&self.plan.cache.keys);
-        self.not_shown();
-        self.plan.cache.no_room();
+        self.failed(limit, format_args!("\"{what}\" leaves no room for a response, not kept"));
     }
 
     /// The response goes on without a file.
@@ -693,7 +692,7 @@ impl Work {
             (Ok(Ok(Ended::Placed(_) | Ended::NotKept)), _) => {}
             (Ok(Ok(Ended::NoRoom)), _) => {
                 self.plan.cache.is_low(true);
-                self.no_room();
+                self.no_room(Cause::MinFree);
             }
             (Ok(Err(e)), _) => self.failed(Cause::Rename, format_args!("{e}")),
             (Err(e), _) => self.failed(Cause::Rename, format_args!("{e}")),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use base::log::{Level, os_error};
+use base::log::os_error;
 use base::time::now_ms;
 use bytes::Bytes;
 use conf::{ConfError, Word};
@@ -174,7 +174,7 @@ impl Cache {
             expired: counted(Count::Expired),
             no_room: counted(Count::NoRoom),
             faults: counted(Count::Faults),
-            faults_by: Cause::ALL.iter().map(|(c, name)| (*name, keys.faults(*c))).collect(),
+            faults_by: Cause::WRONG.iter().map(|(c, name)| (*name, keys.faults(*c))).collect(),
             purged: counted(Count::Purged),
             indexed: keys.indexed(),
             unindexed: keys.unknown(),
@@ -328,7 +328,7 @@ impl Cache {
         if self.fault(cause) {
             let name = base::log::lossy(&self.name);
             let log = base::log::default();
-            base::log!(log, Level::Crit, None, "{message}, cache \"{name}\"");
+            base::log!(log, cause.level(), None, "{message}, cache \"{name}\"");
         }
     }
 
@@ -369,11 +369,6 @@ impl Cache {
     /// The disk has less room than it is to keep, or not any more.
     pub(crate) fn is_low(&self, low: bool) {
         self.is_low.set(low);
-    }
-
-    /// There was no room for a response within the limits.
-    pub(crate) fn no_room(&self) {
-        self.keys.count(Count::NoRoom as usize);
     }
 
     /// A file is about to take `bytes` in all: takes entries out until it fits into `max_size`

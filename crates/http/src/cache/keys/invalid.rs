@@ -23,10 +23,14 @@ impl Keys {
         base::time::unix_ms() << 24 | u64::from(self.next_version() & 0xff_ffff)
     }
 
-    /// Counts a fault, and its cause.
+    /// Counts a fault, and its cause; what there was no room for is counted as that alone.
     pub fn count_fault(&self, cause: Cause) {
-        self.count(Count::Faults as usize);
-        self.count(FAULTS + cause as usize);
+        if cause.is_wrong() {
+            self.count(Count::Faults as usize);
+            self.count(FAULTS + cause as usize);
+        } else {
+            self.count(Count::NoRoom as usize);
+        }
     }
 
     /// Faults of a cause, over all processes.
