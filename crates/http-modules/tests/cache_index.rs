@@ -118,11 +118,16 @@ fn all_hit(weir: &Weir, n: usize) {
     }
 }
 
-/// What kill -9 of all processes leaves, started again.
-fn kill_and_start(weir: &mut Weir) {
+/// kill -9 of all processes.
+fn kill(weir: &Weir) {
     let mut all = weir.children_of(weir.pid());
     all.insert(0, weir.pid());
     all.into_iter().for_each(|pid| weir.signal_to(pid, "KILL"));
+}
+
+/// What that leaves, started again.
+fn kill_and_start(weir: &mut Weir) {
+    kill(weir);
     weir.restart();
 }
 
@@ -443,8 +448,9 @@ fn purges_told(weir: &Weir) -> (usize, usize) {
         let bytes = std::fs::read(file).unwrap_or_default();
         let mut rest = bytes.get(FILE_HEADER..).unwrap_or_default();
         while let Step::Record(record, len) = read(rest, true) {
-            begun += usize::from(matches!(record, Record::Mark(_)));
-            done += usize::from(matches!(record, Record::Cleared(_)));
+            let of_key = matches!(record, Record::Purged { .. });
+            begun += usize::from(of_key || matches!(record, Record::Mark(_)));
+            done += usize::from(of_key || matches!(record, Record::Cleared(_)));
             rest = &rest[len..];
         }
     }
@@ -516,4 +522,89 @@ fn purged_before_anybody_knows_the_keys() {
     wait_for("the others to go", || (kept(&weir, "cache").len() == 20).then_some(()));
     assert_eq!(ask(&weir, "/19"), pair("MISS", "/19 2"));
     assert_eq!(ask(&weir, "/29"), pair("HIT", "/29 1"));
+}
+
+/// What a machine that stops brings back, or a process that is killed while it gives a file its
+/// place: the very files that were purged a moment before.
+#[test]
+fn a_purge_by_key_is_told_before_it_is_answered() {
+    let origin = Origin::start(answer);
+    let mut weir = site(Driver::usual(), &origin, "", TWO).allow("signal 9").start();
+    fill(&weir, 4);
+    wait_for_loader(&weir);
+    let aside = weir.prefix().join("aside");
+    std::fs::create_dir(&aside).unwrap();
+    let files = kept(&weir, "cache");
+    let keep = |file: &String| aside.join(file.rsplit('/').next().unwrap());
+    files.iter().for_each(|file| std::fs::hard_link(file, keep(file)).unwrap());
+    for path in ["/0", "/1", "/2"] {
+        assert_eq!(purge(&weir, path, ""), purged(1));
+    }
+    // One of them is fetched anew before the end.
+    fetch(&weir, "/1", "", "/1 2");
+    kill(&weir);
+    for file in &files {
+        let _ = std::fs::remove_file(file);
+        std::fs::hard_link(keep(file), file).unwrap();
+    }
+    weir.restart();
+    for (path, n) in [("/0", 2), ("/1", 3), ("/2", 2)] {
+        assert_eq!(ask(&weir, path), pair("MISS", &format!("{path} {n}")));
+    }
+    assert_eq!(ask(&weir, "/3"), pair("HIT", "/3 1"));
+}
+
+/// A process that is killed between giving a file its place and telling of it leaves another file
+/// than the index tells of, with other tags.
+#[test]
+fn files_that_the_index_tells_of_no_more() {
+    let origin = Origin::start(|asked| {
+        let mut answer = answer(asked);
+        let age = if asked.count == 1 { 1 } else { 60 };
+        let tag = format!("{}{}", &asked.target[1..], asked.count);
+        answer.fields = format!("Cache-Control: max-age={age}\r\nCache-Tag: {tag}\r\n");
+        answer
+    });
+    let mut weir = site(Driver::usual(), &origin, "", TWO).allow("signal 9").start();
+    let paths = ["/a", "/b", "/c"];
+    wait_for_loader(&weir);
+    paths.iter().for_each(|path| fetch(&weir, path, "", &format!("{path} 1")));
+    wait_for("the journal", || (indexed(&weir).len() == 3).then_some(()));
+    let old: Vec<_> = index(&weir).into_iter().map(|f| (std::fs::read(&f).unwrap(), f)).collect();
+    for path in paths {
+        wait_for("another fetch", || (ask(&weir, path).1 == format!("{path} 2")).then_some(()));
+    }
+    wait_for("the files", || (fills(&weir) == 6).then_some(()));
+    kill(&weir);
+    index(&weir).iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    old.iter().for_each(|(bytes, file)| std::fs::write(file, bytes).unwrap());
+    weir.restart();
+    // At once: by its new tag it is not served.
+    let said = purge(&weir, "/", "Cache-Tag: c2\r\n");
+    assert!(said.starts_with("{\"purged\":"), "{said}");
+    assert_eq!(ask(&weir, "/c").1, "/c 3");
+    wait_for_loader(&weir);
+    wait_for("the keys", || weir.get("/status").text().contains("\"unindexed\":0").then_some(()));
+    // And the old ones say nothing about what is there now.
+    assert_eq!(purge(&weir, "/", "Cache-Tag: b1\r\n"), purged(0));
+    assert_eq!(ask(&weir, "/b"), pair("HIT", "/b 2"));
+    assert_eq!(purge(&weir, "/", "Cache-Tag: a2\r\n"), purged(1));
+    assert_eq!(ask(&weir, "/a"), pair("MISS", "/a 3"));
+}
+
+#[test]
+fn tags_that_a_response_has_no_more() {
+    let origin = Origin::start(|asked| {
+        let mut answer = answer(asked);
+        let tag = format!("t{}", asked.count);
+        answer.fields = format!("Cache-Control: max-age=1\r\nCache-Tag: {tag}\r\n");
+        answer
+    });
+    let weir = site(Driver::usual(), &origin, "", TWO).start();
+    wait_for_loader(&weir);
+    fetch(&weir, "/a", "", "/a 1");
+    wait_for("another fetch", || (ask(&weir, "/a").1 == "/a 2").then_some(()));
+    wait_for("the file", || (fills(&weir) == 2).then_some(()));
+    assert_eq!(purge(&weir, "/", "Cache-Tag: t1\r\n"), purged(0));
+    assert_eq!(purge(&weir, "/", "Cache-Tag: t2\r\n"), purged(1));
 }

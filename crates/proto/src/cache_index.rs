@@ -9,20 +9,20 @@
 //! Numbers are little-endian. Each record stands for itself: a file may end in the middle of one,
 //! and where one is damaged, reading goes on at the next.
 
-use self::Record::{Cleared, End, Gone, Mark, Put};
+use self::Record::{Cleared, End, Gone, Mark, Purged, Put};
 use base::crc::Crc32;
 use memchr::memmem;
 
 const MAGIC: &[u8; 8] = b"weir\r\nci";
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a file's header.
 pub const FILE_HEADER: usize = 32;
 /// Bytes before what a record says.
 const RECORD_HEADER: usize = 12;
 const SYNC: [u8; 2] = [0xC5, 0x1D];
 /// Bytes of an entry's record before its key.
-const ENTRY: usize = 38;
+const ENTRY: usize = 46;
 /// Longest key that a record can have.
 pub const KEY_MAX: usize = 32 << 10;
 /// Most bytes that the tags of an entry may take.
@@ -104,7 +104,7 @@ impl FileHeader {
 }
 
 /// A file of the cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry<'a> {
     /// Its name.
     pub hash: [u8; 16],
@@ -114,6 +114,13 @@ pub struct Entry<'a> {
     pub expire: u32,
     /// When the response was fetched, seconds since 1970.
     pub date: u32,
+    /// Which of the files of that name it is: they grow while the zone of a journal ([part]) lives,
+    /// and come round. 0: not known.
+    ///
+    /// [part]: FileHeader::part
+    pub version: u32,
+    /// A sum over what the file system tells of the file, by which it is known again; 0: not known.
+    pub file: u32,
     /// How often it was asked for.
     pub uses: u16,
     /// It is a variant of its key (`Vary`), and not the first.
@@ -166,6 +173,15 @@ pub enum Record<'a> {
     Put(Entry<'a>),
     /// There is none of that name any more.
     Gone([u8; 16]),
+    /// A key was purged.
+    Purged {
+        /// Its file's name.
+        hash: [u8; 16],
+        /// Files up to that version are not to be served any more.
+        version: u32,
+        /// When it was asked for, seconds since 1970.
+        time: u32,
+    },
     /// Entries are to go.
     Mark(Purge<'a>),
     /// The purge of that name is done, files and all.
@@ -183,7 +199,7 @@ impl Record<'_> {
         let kind = match self {
             Put(e) => {
                 out.extend_from_slice(&e.hash);
-                for n in [e.blocks, e.expire, e.date] {
+                for n in [e.blocks, e.expire, e.date, e.version, e.file] {
                     out.extend_from_slice(&n.to_le_bytes());
                 }
                 out.extend_from_slice(&e.uses.to_le_bytes());
@@ -217,6 +233,12 @@ impl Record<'_> {
             End(n) => {
                 out.extend_from_slice(&n.to_le_bytes());
                 5
+            }
+            Purged { hash, version, time } => {
+                out.extend_from_slice(hash);
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&time.to_le_bytes());
+                6
             }
         };
         let len = out.len() - start - RECORD_HEADER;
@@ -291,8 +313,8 @@ fn decode(kind: u8, says: &[u8]) -> Option<Record<'_>> {
     Some(match kind {
         1 => {
             let fixed = says.get(..ENTRY)?;
-            let tags_len = usize::from(u16::from_le_bytes([fixed[32], fixed[33]]));
-            let key_len = u32_at(fixed, 34) as usize;
+            let tags_len = usize::from(u16::from_le_bytes([fixed[40], fixed[41]]));
+            let key_len = u32_at(fixed, 42) as usize;
             let (key, tags) = says[ENTRY..].split_at_checked(key_len)?;
             if tags.len() != tags_len || key_len > KEY_MAX || tags_len > TAGS_MAX {
                 return None;
@@ -302,8 +324,10 @@ fn decode(kind: u8, says: &[u8]) -> Option<Record<'_>> {
                 blocks: u32_at(fixed, 16),
                 expire: u32_at(fixed, 20),
                 date: u32_at(fixed, 24),
-                uses: u16::from_le_bytes([fixed[28], fixed[29]]),
-                is_variant: fixed[30] != 0,
+                version: u32_at(fixed, 28),
+                file: u32_at(fixed, 32),
+                uses: u16::from_le_bytes([fixed[36], fixed[37]]),
+                is_variant: fixed[38] != 0,
                 key,
                 tags,
             })
@@ -321,6 +345,11 @@ fn decode(kind: u8, says: &[u8]) -> Option<Record<'_>> {
         }
         4 if says.len() == 8 => Cleared(u64_at(says, 0)),
         5 if says.len() == 8 => End(u64_at(says, 0)),
+        6 if says.len() == 24 => Purged {
+            hash: says[..16].try_into().ok()?,
+            version: u32_at(says, 16),
+            time: u32_at(says, 20),
+        },
         _ => return None,
     })
 }
@@ -347,7 +376,8 @@ mod tests {
 
     fn entry<'a>(n: u8, key: &'a [u8], tags: &'a [u8]) -> Entry<'a> {
         let (blocks, expire, date, uses) = (7, 1_800_000_000, 1_790_000_000, 3);
-        Entry { hash: [n; 16], blocks, expire, date, uses, is_variant: n == 2, key, tags }
+        let (hash, version, file, is_variant) = ([n; 16], 70_000, u32::MAX - 1, n == 2);
+        Entry { hash, blocks, expire, date, version, file, uses, is_variant, key, tags }
     }
 
     fn some() -> Vec<Record<'static>> {
@@ -356,6 +386,7 @@ mod tests {
             Put(entry(1, b"http://a/1", b"red green")),
             Put(entry(2, b"", b"")),
             Gone([1; 16]),
+            Purged { hash: [3; 16], version: u32::MAX, time: 1_790_000_001 },
             Put(entry(3, b"http://a/3", b"blue")),
             Cleared(9),
             End(3),
@@ -406,16 +437,16 @@ mod tests {
     #[test]
     fn a_torn_end_costs_the_last_record_alone() {
         let bytes = written(&some());
-        let last = written(&some()[6..]).len();
+        let last = written(&some()[7..]).len();
         for cut in 1..last {
             let (found, bad) = all(&bytes[..bytes.len() - cut]);
-            assert_eq!((found, bad), (some()[..6].to_vec(), last - cut));
+            assert_eq!((found, bad), (some()[..7].to_vec(), last - cut));
         }
         // What a later process appended behind a torn one is read.
         let mut torn = bytes[..bytes.len() - 3].to_vec();
         torn.extend_from_slice(&bytes);
         let (found, bad) = all(&torn);
-        assert_eq!((found.len(), bad), (13, last - 3));
+        assert_eq!((found.len(), bad), (15, last - 3));
     }
 
     #[test]
@@ -425,7 +456,7 @@ mod tests {
             let mut bytes = bytes.clone();
             bytes[at] ^= 0x41;
             let (found, bad) = all(&bytes);
-            assert_eq!(found.len(), 6, "byte {at}");
+            assert_eq!(found.len(), 7, "byte {at}");
             assert!(bad > 0 && found.iter().all(|r| some().contains(r)), "byte {at}");
         }
     }
@@ -438,8 +469,8 @@ mod tests {
         assert_eq!(FileHeader::decode(&bytes[..31]), Err(BadFile::Damaged));
         assert_eq!(FileHeader::decode(&[b'x'; 64]), Err(BadFile::Foreign));
         let mut newer = bytes;
-        newer[8] = 2;
-        assert_eq!(FileHeader::decode(&newer), Err(BadFile::Version(2)));
+        newer[8] = 3;
+        assert_eq!(FileHeader::decode(&newer), Err(BadFile::Version(3)));
         for at in 12..FILE_HEADER {
             let mut bad = bytes;
             bad[at] ^= 1;

@@ -750,6 +750,8 @@ impl Work {
             blocks: store::blocks(&meta, cache.block()),
             expire: u32::try_from(expire).unwrap_or(u32::MAX),
             date: u32::try_from(header.date).unwrap_or(0),
+            version: 0,
+            file: store::identity(&meta),
             uses: 1,
             is_variant,
             key: &header.key,

@@ -180,12 +180,38 @@ pub(crate) struct Loaded {
     /// What is wrong with it, for the log.
     pub complaints: Vec<String>,
     /// What the journals say of a hash: that is newer than the index.
-    newer: HashMap<Hash, Option<Known>>,
+    newer: HashMap<Hash, Newer>,
     index: Option<Source>,
 }
 
 fn known(e: &Entry<'_>) -> Known {
-    Known { hash: e.hash, blocks: e.blocks, expire: e.expire, uses: e.uses }
+    let Entry { hash, blocks, expire, uses, file, .. } = *e;
+    Known { hash, blocks, expire, uses, file }
+}
+
+/// What a journal says last of a hash.
+struct Newer {
+    /// The zone of which the journal is: versions of different zones have no order.
+    part: u32,
+    version: u32,
+    /// The entry; `None` where it is gone.
+    known: Option<Known>,
+}
+
+/// Whether a version is an earlier one than another of the same zone.
+fn is_before(version: u32, other: u32) -> bool {
+    version == 0 || other.wrapping_sub(version).cast_signed() > 0
+}
+
+impl Loaded {
+    /// A journal of that zone says that a file is there, or that files up to a version are purged.
+    /// What processes tell of a file comes in any order: its versions say which is the later.
+    fn is_said(&mut self, part: u32, hash: Hash, version: u32, known: Option<Known>) {
+        let before = self.newer.get(&hash);
+        if before.is_none_or(|b| b.part != part || !is_before(version, b.version)) {
+            self.newer.insert(hash, Newer { part, version, known });
+        }
+    }
 }
 
 fn add_mark(marks: &mut Vec<Marked>, p: &Purge<'_>) {
@@ -215,18 +241,24 @@ impl Loaded {
                 }
             };
             let mut source = Source::open(&file.path)?;
-            let Loaded { newer, marks, has_variants, purged, .. } = &mut l;
             let each = |record: &Record<'_>, _: &[u8]| match record {
                 Record::Put(e) => {
-                    *has_variants |= e.is_variant;
-                    newer.insert(e.hash, Some(known(e)));
+                    l.has_variants |= e.is_variant;
+                    l.is_said(header.part, e.hash, e.version, Some(known(e)));
                 }
+                // Of what is there: nobody says so before all that was told was read.
                 Record::Gone(hash) => {
-                    newer.insert(*hash, None);
+                    let version = l.newer.get(hash).map_or(0, |before| before.version);
+                    let gone = Newer { part: header.part, version, known: None };
+                    l.newer.insert(*hash, gone);
+                }
+                Record::Purged { hash, version, time } => {
+                    l.purged = l.purged.max(*time);
+                    l.is_said(header.part, *hash, *version, None);
                 }
                 Record::Mark(p) => {
-                    *purged = p.time.max(*purged);
-                    add_mark(marks, p);
+                    l.purged = l.purged.max(p.time);
+                    add_mark(&mut l.marks, p);
                 }
                 Record::Cleared(id) => {
                     cleared.insert(*id);
@@ -234,8 +266,7 @@ impl Loaded {
                 Record::End(_) => {}
             };
             if header.kind == Kind::Index {
-                l.index = Some(source);
-                l.order = header.order;
+                (l.index, l.order) = (Some(source), header.order);
                 continue;
             }
             source.rest(each)?;
@@ -271,7 +302,8 @@ impl Loaded {
                 self.order = 0;
             }
         }
-        known_now.extend(std::mem::take(&mut self.newer).into_values().flatten());
+        let newer = std::mem::take(&mut self.newer);
+        known_now.extend(newer.into_values().filter_map(|newer| newer.known));
         known_now.sort_unstable_by_key(|one| one.expire);
         let surplus = known_now.len().saturating_sub(most);
         known_now.drain(..surplus);
@@ -312,11 +344,19 @@ impl Journal {
         let mut journal = Journal { lock, path, bytes: 0 };
         let header = FileHeader { kind: Kind::Journal, order, part };
         journal.append(&header.encode(), false)?;
+        // Its name is to be on the disk before anybody is told that what stands in it is. Some file
+        // systems cannot do that.
+        let _ = os::file::open(&folder).and_then(os::file::sync_data);
         Ok(journal)
     }
 
-    /// Appends records; `sure`: they are on the disk then. What was written of them where that
-    /// fails is written over.
+    /// All that was appended is on the disk then.
+    pub fn sync(&self) -> io::Result<()> {
+        os::file::sync_data(os::file::open_to_change(&self.path)?)
+    }
+
+    /// Appends records; `sure`: all that was appended is on the disk then. What was written of them
+    /// where that fails is written over.
     pub fn append(&mut self, bytes: &[u8], sure: bool) -> io::Result<()> {
         let fd = os::file::open_to_change(&self.path)?;
         write_all(&fd, bytes, self.bytes)?;
@@ -362,8 +402,8 @@ impl Batch {
 /// A new index in the making, of what older files say and the zone still has.
 pub(crate) struct Merge {
     folder: PathBuf,
-    /// What the journals say last of each hash.
-    newest: HashMap<Hash, Vec<u8>>,
+    /// What the journals say last of each hash, and of which zone they are.
+    newest: HashMap<Hash, (u32, Vec<u8>)>,
     /// The old index.
     index: Option<Source>,
     /// Files that the new index takes the place of.
@@ -382,6 +422,7 @@ impl Merge {
         let (mut newest, mut index, mut old) = (HashMap::new(), None, Vec::new());
         for file in list(folder)? {
             let is_journal = file.header.is_ok_and(|h| h.kind == Kind::Journal);
+            let part = file.header.map_or(0, |h| h.part);
             if file.path == except || is_journal && file.is_kept() {
                 continue;
             }
@@ -390,7 +431,7 @@ impl Merge {
                 true => source.rest(|record, raw| {
                     if let Record::Put(e) = record {
                         let before = newest.remove(&e.hash);
-                        newest.insert(e.hash, later(before, e, raw));
+                        newest.insert(e.hash, later(before, part, e, raw));
                     }
                 })?,
                 false if file.header.is_ok() => index = Some(source),
@@ -438,7 +479,7 @@ impl Merge {
             return Ok(None);
         }
         let newest = std::mem::take(&mut self.newest);
-        newest.iter().for_each(|(hash, raw)| batch.push(*hash, raw));
+        newest.iter().for_each(|(hash, (_, raw))| batch.push(*hash, raw));
         Ok(Some(batch))
     }
 
@@ -482,36 +523,52 @@ impl Merge {
     }
 }
 
-/// Of two records of a name the later one, when `raw` came behind the other: workers tell of their
-/// files side by side. Where both are of the same second nobody knows which of them is there: one
-/// with the tags of both is found for each.
-fn later(before: Option<Vec<u8>>, e: &Entry<'_>, raw: &[u8]) -> Vec<u8> {
-    if let Some(before) = before
-        && let Step::Record(Record::Put(old), _) = read(&before, true)
-        && (old.date > e.date || old.date == e.date && old.tags != e.tags)
-    {
-        if old.date > e.date {
-            return before;
-        }
-        let mut tags = e.tags.to_vec();
-        for tag in old.tags.split(|b| *b == b' ').filter(|tag| !tag.is_empty()) {
-            if !e.tags.split(|b| *b == b' ').any(|other| other == tag) {
-                tags.push(b' ');
-                tags.extend_from_slice(tag);
-            }
-        }
-        let mut both = Vec::new();
-        Record::Put(Entry { tags: tags.trim_ascii_start(), ..*e }).encode(&mut both);
-        // Too many for one record: the last that came.
-        if !both.is_empty() {
-            return both;
-        }
+/// Whether the second of two records of a name, each with its journal's zone, is of a later file.
+/// Workers tell of their files side by side, so the order of their records says nothing. `None`:
+/// nobody knows.
+fn is_later(first: (u32, &Entry<'_>), second: (u32, &Entry<'_>)) -> Option<bool> {
+    let ((part, old), (other, new)) = (first, second);
+    if part == other && old.version != 0 && new.version != 0 {
+        return Some(is_before(old.version, new.version));
     }
-    raw.to_vec()
+    (old.date != new.date).then_some(old.date < new.date)
+}
+
+/// Of two records of a name the later one, when `raw` came behind the other. Where nobody knows
+/// which of them is there one with the tags of both is found for each.
+fn later(before: Option<(u32, Vec<u8>)>, part: u32, e: &Entry<'_>, raw: &[u8]) -> (u32, Vec<u8>) {
+    let last = (part, raw.to_vec());
+    let Some(before) = before else { return last };
+    let Step::Record(Record::Put(old), _) = read(&before.1, true) else { return last };
+    match is_later((before.0, &old), (part, e)) {
+        Some(false) => before,
+        None if old.tags != e.tags => {
+            let mut tags = e.tags.to_vec();
+            for tag in old.tags.split(|b| *b == b' ').filter(|tag| !tag.is_empty()) {
+                if !e.tags.split(|b| *b == b' ').any(|other| other == tag) {
+                    tags.push(b' ');
+                    tags.extend_from_slice(tag);
+                }
+            }
+            let mut both = Vec::new();
+            Record::Put(Entry { tags: tags.trim_ascii_start(), ..*e }).encode(&mut both);
+            // Too many for one record: the last that came.
+            if both.is_empty() { last } else { (part, both) }
+        }
+        _ => last,
+    }
 }
 
 /// Entries with the dates of their responses.
 type Matches = Vec<(Hash, u32)>;
+
+/// A record that a purge is of, as far as it says: its journal's zone, and the entry's version and
+/// date.
+struct Match {
+    part: u32,
+    version: u32,
+    date: u32,
+}
 
 /// Entries that purges are of, for each of these; and whether
 /// the index that has that order (0: none) was there, and whole.
@@ -520,7 +577,7 @@ pub(crate) fn search(
     order: u64,
     purges: &[Marked],
 ) -> io::Result<(Vec<Matches>, bool)> {
-    let mut found = vec![Vec::new(); purges.len()];
+    let mut found: Vec<HashMap<Hash, Match>> = purges.iter().map(|_| HashMap::new()).collect();
     let mut whole = order == 0;
     for file in list(folder)? {
         let Ok(header) = file.header else { continue };
@@ -533,9 +590,7 @@ pub(crate) fn search(
             Record::Put(e) => {
                 count += 1;
                 for (purge, found) in purges.iter().zip(&mut found) {
-                    if purge.purge().is_of(e.key, e.tags) {
-                        found.push((e.hash, e.date));
-                    }
+                    look_at(purge, found, header, e);
                 }
             }
             Record::End(n) => says = Some(*n),
@@ -545,7 +600,35 @@ pub(crate) fn search(
             whole = says == Some(count) && source.bad == 0;
         }
     }
-    Ok((found, whole))
+    let list = |found: HashMap<Hash, Match>| -> Matches {
+        found.into_iter().map(|(hash, found)| (hash, found.date)).collect()
+    };
+    Ok((found.into_iter().map(list).collect(), whole))
+}
+
+/// A record in the order of the files: a purge is of it, or it says that a file of which the purge
+/// is has made room for another one.
+fn look_at(purge: &Marked, found: &mut HashMap<Hash, Match>, file: FileHeader, e: &Entry<'_>) {
+    let (is_of, part) = (purge.purge().is_of(e.key, e.tags), file.part);
+    // The index comes first, and tells of each once: most of what there is ends here.
+    if !is_of && file.kind == Kind::Index {
+        return;
+    }
+    let Some(before) = found.get(&e.hash) else {
+        if is_of {
+            let Entry { version, date, .. } = *e;
+            found.insert(e.hash, Match { part, version, date });
+        }
+        return;
+    };
+    let Match { version, date, .. } = *before;
+    let old = Entry { version, date, ..*e };
+    if is_later((before.part, &old), (part, e)) == Some(true) {
+        match is_of {
+            true => drop(found.insert(e.hash, Match { part, version: e.version, date: e.date })),
+            false => drop(found.remove(&e.hash)),
+        }
+    }
 }
 
 /// Whether a server that began later keeps an index here: it writes it from now on.
@@ -568,10 +651,8 @@ mod tests {
 
     fn raw(date: u32, tags: &[u8]) -> Vec<u8> {
         let key = b"/a";
-        let (hash, blocks, expire, uses, is_variant) = ([1; 16], 1, 0, 1, false);
         let mut out = Vec::new();
-        let e = Entry { hash, blocks, expire, date, uses, is_variant, key, tags };
-        Record::Put(e).encode(&mut out);
+        Record::Put(Entry { date, key, tags, ..Entry::default() }).encode(&mut out);
         out
     }
 
@@ -587,10 +668,74 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    fn entry(date: u32, version: u32, tags: &'static [u8]) -> Entry<'static> {
+        Entry { hash: [1; 16], date, version, key: b"/a", tags, ..Entry::default() }
+    }
+
+    #[test]
+    fn what_a_purge_is_of() {
+        let index = FileHeader { kind: Kind::Index, order: 1, part: 1 };
+        let journal = |part| FileHeader { kind: Kind::Journal, order: 2, part };
+        let purge = Marked { id: 1, time: 9, of: Of::Tag, text: b"old".to_vec() };
+        let of = |records: &[(FileHeader, Entry<'_>)]| {
+            let mut found = HashMap::new();
+            records.iter().for_each(|(file, e)| look_at(&purge, &mut found, *file, e));
+            found.values().map(|found| found.date).collect::<Vec<_>>()
+        };
+        let (old, new) = (entry(5, 3, b"old"), entry(6, 4, b"new"));
+        assert_eq!(of(&[(index, old)]), [5]);
+        assert_eq!(of(&[(index, old), (journal(1), new)]), []);
+        assert_eq!(of(&[(index, new), (journal(1), old)]), [5], "it may be of another zone");
+        // What comes late is no later for that.
+        let late = entry(5, 2, b"new");
+        assert_eq!(of(&[(journal(1), old), (journal(1), late)]), [5]);
+        assert_eq!(of(&[(journal(1), old), (journal(1), entry(7, 8, b"old"))]), [7]);
+        // Zones have versions of their own; where nobody knows, both are meant.
+        assert_eq!(of(&[(journal(1), old), (journal(2), entry(6, 1, b"new"))]), []);
+        assert_eq!(of(&[(journal(1), old), (journal(2), entry(5, 9, b"new"))]), [5]);
+    }
+
+    #[test]
+    fn what_journals_say_at_last() {
+        let hash = [1; 16];
+        let put = |version, blocks| Record::Put(Entry { blocks, ..entry(1, version, b"") });
+        let purged = |version| Record::Purged { hash, version, time: 7 };
+        let u = u32::MAX;
+        // Blocks of what is there, or 0.
+        for (journals, blocks) in [
+            (vec![vec![put(3, 1), put(2, 2)]], 1),
+            (vec![vec![put(u, 1), put(1, 2)]], 2),
+            (vec![vec![put(3, 1), purged(4), put(5, 2)]], 2),
+            (vec![vec![purged(4), put(5, 2), put(3, 1)]], 2),
+            (vec![vec![purged(4), put(3, 1)]], 0),
+            (vec![vec![put(5, 1), purged(4)]], 1),
+            (vec![vec![purged(4), put(0, 1)]], 0),
+            (vec![vec![put(5, 1), Record::Gone(hash)]], 0),
+            // Another server's.
+            (vec![vec![put(5, 1)], vec![purged(1)]], 0),
+            (vec![vec![purged(9)], vec![put(1, 1)]], 1),
+        ] {
+            let name = format!("weir-said-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            for (part, records) in journals.iter().enumerate() {
+                let mut journal = Journal::create(&folder, 7 + part as u64, part as u32).unwrap();
+                let mut bytes = Vec::new();
+                records.iter().for_each(|record| record.encode(&mut bytes));
+                journal.append(&bytes, true).unwrap();
+            }
+            let loaded = Loaded::begin(&folder).unwrap();
+            let has_purges = journals.iter().flatten().any(|r| matches!(r, Record::Purged { .. }));
+            assert_eq!(loaded.purged, if has_purges { 7 } else { 0 });
+            let known = loaded.finish(10).unwrap().known;
+            assert_eq!(known.iter().map(|known| known.blocks).sum::<u32>(), blocks, "{journals:?}");
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+
     #[test]
     fn the_later_of_two_records() {
         let both = |one: &[u8], other: &[u8]| match read(other, true) {
-            Step::Record(Record::Put(e), _) => later(Some(one.to_vec()), &e, other),
+            Step::Record(Record::Put(e), _) => later(Some((1, one.to_vec())), 1, &e, other).1,
             step => panic!("{step:?}"),
         };
         assert_eq!(both(&raw(5, b"a"), &raw(6, b"b")), raw(6, b"b"));

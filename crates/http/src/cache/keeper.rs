@@ -154,13 +154,13 @@ impl Keeper {
             if self.is_to_merge() {
                 self.merge(leave).await;
             }
-            if !self.has_new_marks() && !self.has_news() {
+            if !self.is_urgent() && !self.has_news() {
                 let stirred = event::race(self.cache.stirred.notified(), leave.closed());
                 let _ = event::race(stirred, event::sleep(REST_MS)).await;
             }
             // What comes one by one is written together.
             let until = now_ms() + GATHER_MS;
-            while !self.has_new_marks() && !leave.is_closed() && now_ms() < until {
+            while !self.is_urgent() && !leave.is_closed() && now_ms() < until {
                 let stirred = event::race(self.cache.stirred.notified(), leave.closed());
                 let _ = event::race(stirred, event::sleep(until - now_ms())).await;
             }
@@ -171,6 +171,11 @@ impl Keeper {
         !self.outbox.borrow().is_empty()
             || !self.gone.borrow().is_empty()
             || self.cache.keys.has_news()
+    }
+
+    /// Somebody waits.
+    fn is_urgent(&self) -> bool {
+        self.has_new_marks() || self.cache.keys.sure_wanted().is_some()
     }
 
     fn has_new_marks(&self) -> bool {
@@ -229,17 +234,21 @@ impl Keeper {
         (bytes, taken)
     }
 
-    /// Writes what the processes told, and what stands in the outbox, to the journal.
+    /// Writes what the processes told, and what stands in the outbox, to the journal; `sure`, or
+    /// where somebody waits for that, it is on the disk then.
     async fn write_news(&self, sure: bool) {
         let keys = &self.cache.keys;
+        // Asked first: what is told later may not be taken.
+        let wanted = keys.sure_wanted();
+        let sure = sure || wanted.is_some();
         let (bytes, taken) = self.take_news();
-        if bytes.is_empty() {
+        if bytes.is_empty() && !sure {
             return keys.index_has(&taken);
         }
         if !self.may_write() {
             lost(&self.cache, &bytes);
             keys.index_has(&taken);
-            return;
+            return self.has_written(wanted, true);
         }
         let journal = self.journal.take();
         let (folder, order, part) = (self.folder(), self.next_order(), keys.id);
@@ -254,6 +263,7 @@ impl Keeper {
             (written, bytes)
         };
         let Ok((written, bytes)) = store::elsewhere(Some(&pool), task).await else { return };
+        let failed = written.is_err();
         match written {
             Ok(journal) => self.journal.replace(Some(journal)),
             Err(e) => {
@@ -264,6 +274,14 @@ impl Keeper {
             }
         };
         keys.index_has(&taken);
+        self.has_written(wanted, failed);
+    }
+
+    fn has_written(&self, wanted: Option<u64>, failed: bool) {
+        self.cache.keys.has_written(wanted, failed);
+        if wanted.is_some() {
+            self.cache.stirred.notify_all();
+        }
     }
 
     fn fault(&self, what: &str, e: &std::io::Error) {
@@ -477,7 +495,10 @@ impl Keeper {
                 return Ok(None);
             }
             let is_lost = known != 0 && index::order_of(&folder) != known;
-            drop(last);
+            if let Some(last) = last {
+                // Who waits for what stands in it looks at the one that follows.
+                last.sync()?;
+            }
             let journal = Journal::create(&folder, order, part)?;
             let header = FileHeader { kind: Kind::Index, order, part };
             let merge = Merge::begin(&folder, header, &journal.path)?;

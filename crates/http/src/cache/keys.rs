@@ -62,7 +62,8 @@ struct Node {
     blocks: u32,
     /// When it is to go if nobody asks for it, seconds since 1970.
     expire: u32,
-    /// The file's version; 0 is unknown.
+    /// The file's version; 0 is unknown. Of a file that nobody has seen, by what the index knows it
+    /// again.
     version: u32,
     /// Until when the lock is respected, on the monotonic clock, cut; and the name of who has it.
     lock: u32,
@@ -113,6 +114,24 @@ impl Node {
     fn without_file(self) -> Node {
         let flags = self.flags & !(THERE | KNOWN | UNSEEN | TOLD);
         Node { blocks: 0, version: 0, flags, ..self }
+    }
+
+    /// The file's version.
+    fn file_version(&self) -> u32 {
+        if self.has(UNSEEN) { 0 } else { self.version }
+    }
+
+    /// Whether the index told of that file: of one that was seen it did, or not.
+    fn is_told_of(&self, file: u32) -> bool {
+        self.has(TOLD) && (!self.has(UNSEEN) || self.version == file)
+    }
+
+    /// The same when a file was seen, by what it is known again. If the index told of another one
+    /// nobody knows its tags.
+    fn seen(self, file: u32) -> Node {
+        let unknown = if self.has(UNSEEN) && self.version != file { KNOWN | TOLD } else { 0 };
+        let (version, flags) = (self.file_version(), self.flags & !(UNSEEN | unknown) | THERE);
+        Node { version, flags, ..self }
     }
 
     /// Somebody fetches it, or gives its file a place: the entry stays.
@@ -183,6 +202,12 @@ enum Word {
     Index,
     /// 1 when what the index told of is in the zone.
     Read,
+    /// How often it was wanted that all that was told to the index is on the disk.
+    SureWanted,
+    /// Up to which of these it is.
+    SureDone,
+    /// 1 when the disk did not take what was written last.
+    Unwritten,
 }
 
 /// See the module's documentation.
@@ -438,7 +463,8 @@ impl Keys {
             t.touch(entry);
             return match node {
                 Node { error, .. } if error != 0 => Visit::Error(error),
-                Node { version, .. } if node.has(THERE) => {
+                _ if node.has(THERE) => {
+                    let version = node.file_version();
                     // It may be another file already, of which purges are that were not of this.
                     let settled = if node.has(PLACING) { 0 } else { settled };
                     Visit::There(Seen { version, settled })
@@ -551,18 +577,37 @@ impl Keys {
         self.get(Word::Size)
     }
 
-    /// A file was opened that was not known (`version` 0), or its header was changed: gives the
-    /// version that it has from now on; 0 where it was purged, which is asked under the lock.
-    pub fn found(&self, hash: &Hash, blocks: u32, is_purged: impl FnOnce() -> bool) -> u32 {
+    /// A file was opened of which no version was known, and is known again by `file`: gives the
+    /// version that it has from now on; 0 where another one came into its place, or it was purged,
+    /// which is asked under the lock.
+    pub fn opened(
+        &self,
+        hash: &Hash,
+        blocks: u32,
+        file: u32,
+        is_purged: impl FnOnce() -> bool,
+    ) -> u32 {
+        self.found(hash, |node| {
+            let is_it = node.file_version() == 0 && !is_purged();
+            is_it.then(|| Node { blocks, ..node.seen(file) })
+        })
+    }
+
+    /// The header of a file was changed by who has its turn: the same.
+    pub fn renewed(&self, hash: &Hash, blocks: u32, is_purged: impl FnOnce() -> bool) -> u32 {
+        self.found(hash, |node| {
+            let flags = node.flags & !UNSEEN | THERE;
+            (!is_purged()).then_some(Node { blocks, flags, ..node })
+        })
+    }
+
+    fn found(&self, hash: &Hash, change: impl FnOnce(Node) -> Option<Node>) -> u32 {
         let version = self.next_version();
         let mut t = self.lock();
-        if is_purged() {
-            return 0;
-        }
         let Some(entry) = t.find(self.table.key(hash)) else { return 0 };
         let Some(old) = t.value(entry) else { return 0 };
-        let flags = old.flags & !UNSEEN | THERE;
-        self.change(&mut t, entry, &old, Node { blocks, version, flags, ..old });
+        let Some(node) = change(old) else { return 0 };
+        self.change(&mut t, entry, &old, Node { version, ..node });
         version
     }
 
@@ -571,7 +616,8 @@ impl Keys {
     pub fn gone(&self, hash: &Hash, version: u32) -> bool {
         let mut t = self.lock();
         let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
-        let Some((entry, node)) = found.filter(|(_, n)| n.has(THERE) && n.version == version)
+        let Some((entry, node)) =
+            found.filter(|(_, n)| n.has(THERE) && n.file_version() == version)
         else {
             return false;
         };
@@ -579,17 +625,18 @@ impl Keys {
         true
     }
 
-    /// The loader met a file. False where there is no room for it.
-    pub fn add(&self, hash: &Hash, blocks: u32, inactive: u32) -> bool {
+    /// The loader met a file, which is known again by `file`. False where there is no room for it.
+    pub fn add(&self, hash: &Hash, blocks: u32, file: u32, inactive: u32) -> bool {
         let mut t = self.lock();
         let expire = now_secs().saturating_add(inactive);
         let key = self.table.key(hash);
         let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
         let done = match found {
             Some((_, node)) if node.has(THERE) && !node.has(UNSEEN) => true,
+            // Whoever gives it its place tells of it.
+            Some((_, node)) if node.has(PLACING) => true,
             Some((entry, node)) => {
-                let flags = node.flags & !UNSEEN | THERE;
-                self.change(&mut t, entry, &node, Node { blocks, flags, ..node });
+                self.change(&mut t, entry, &node, Node { blocks, ..node.seen(file) });
                 true
             }
             None => {

@@ -46,8 +46,8 @@ enum Job {
 #[derive(Default)]
 struct Found {
     more: Vec<Job>,
-    /// Files with their sizes in blocks.
-    files: Vec<(Hash, u32)>,
+    /// Files with their sizes in blocks, and by what they are known again.
+    files: Vec<(Hash, u32, u32)>,
     /// Files that are too small to be ours, or do not lie where they should.
     bad: Vec<PathBuf>,
     foreign: u64,
@@ -224,8 +224,8 @@ impl Walk {
             let task = move || drop(std::fs::remove_file(path));
             let _ = store::elsewhere(Some(&pool), task).await;
         }
-        for (hash, blocks) in found.files {
-            if !cache.keys.add(&hash, blocks, cache.settings.inactive) {
+        for (hash, blocks, file) in found.files {
+            if !cache.keys.add(&hash, blocks, file, cache.settings.inactive) {
                 // There is no room to know of it: it would take its place on the disk for ever.
                 super::manager::delete_files(cache, vec![hash], None).await;
             }
@@ -309,7 +309,7 @@ fn files(list: Vec<(PathBuf, Hash)>, block: u64) -> Found {
     for (path, hash) in list {
         match os::file::lstat(&path) {
             Ok(meta) if meta.is_file() && meta.size >= FILE_MIN => {
-                found.files.push((hash, store::blocks(&meta, block)));
+                found.files.push((hash, store::blocks(&meta, block), store::identity(&meta)));
             }
             Ok(_) => found.bad.push(path),
             // It was deleted meanwhile.
@@ -347,7 +347,8 @@ mod tests {
         assert_eq!((below.more.len(), below.bad.len(), below.foreign), (1, 0, 1));
         assert_eq!([temporary(1), temporary(2)].map(|path| path.exists()), [false, true]);
         let found = run(below.more.pop().unwrap(), &layout, 4096);
-        assert_eq!(found.files, [(hash, 2)]);
+        let file = store::identity(&os::file::lstat(&home).unwrap());
+        assert_eq!(found.files, [(hash, 2, file)]);
         std::fs::write(&home, b"short").unwrap();
         assert_eq!(files(vec![(home.clone(), hash)], 4096).bad, [home]);
         assert!(folder(base.join("gone"), &layout).error.is_some());

@@ -224,7 +224,7 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             Visit::Absent { maybe: false, scarce: false } => (None, false),
         };
         if let Some(seen) = seen {
-            match store::open(r, &cache, &t.hash, seen, &t.key).await {
+            match store::open(r, &cache, &t.hash, seen, t.since, &t.key).await {
                 Opened::Failed => return pass_by(t),
                 Opened::Missing if scarce => return pass_by(t),
                 Opened::Missing => {}

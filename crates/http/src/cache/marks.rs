@@ -158,9 +158,9 @@ impl Marks {
         self.words.words()[2].load(Ordering::SeqCst) as u32
     }
 
-    /// Something is purged at that time. Whether that is the first in this second.
-    pub fn purge_at(&self, time: u32) -> bool {
-        self.words.words()[2].fetch_max(time.into(), Ordering::SeqCst) < time.into()
+    /// Something is purged at that time.
+    pub fn purge_at(&self, time: u32) {
+        self.words.words()[2].fetch_max(time.into(), Ordering::SeqCst);
     }
 
     /// Up to when files that the index does not tell of are not believed, seconds since 1970; 0:
@@ -267,7 +267,13 @@ impl Marks {
     /// Those that are not cleared.
     pub fn uncleared(&self) -> Vec<Mark> {
         let newest = self.newest();
-        let all = self.range(newest.saturating_sub(MARKS), newest);
+        // Looked at often: the texts of those that are cleared are not read.
+        let is_cleared = |seq: &u64| {
+            let state = self.row(*seq)[Word::State as usize].load(Ordering::SeqCst);
+            state >> 8 == *seq && state & 0xff == State::Cleared as u64
+        };
+        let first = (newest + 1).saturating_sub(MARKS).max(1);
+        let all = (first..=newest).filter(|seq| !is_cleared(seq)).filter_map(|seq| self.get(seq));
         all.filter(|mark| mark.state < State::Cleared).collect()
     }
 

@@ -3,7 +3,8 @@
 //!
 //! A key alone is gone from the zone, and its file from the disk, before the answer. For everything
 //! else the manager looks in the index ([`super::marks`]); the answer waits until it has taken out
-//! what it found.
+//! what it found. Either stands in the journal before the answer, on the disk: the manager writes
+//! at once what comes from all who wait.
 
 use std::rc::Rc;
 
@@ -52,13 +53,19 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
         event::sleep(READ_MS).await;
     }
     let mut out = 0;
+    let mut sure = None;
     let mut marks = Vec::new();
     let wanted: Vec<(Of, &[u8])> = if !named.is_empty() {
         named.split(|b| *b == b' ').map(|tag| (Of::Tag, tag)).collect()
     } else if let Some(prefix) = t.key.strip_suffix(b"*") {
         vec![(Of::Prefix, prefix)]
     } else {
-        out += u64::from(one(r, &cache, &t.main).await);
+        let (was_there, number) = one(r, &cache, &t.main).await;
+        (out, sure) = (u64::from(was_there), number);
+        if number.is_none() {
+            r.log(Level::Error, format_args!("the index of the cache takes no purges"));
+            return Verdict::Status(503);
+        }
         match cache.keys.may_have_variants() || !is_all_known(&cache) {
             true => vec![(Of::Key, &t.key[..])],
             false => Vec::new(),
@@ -80,28 +87,45 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
             }
         }
     }
-    let found = looked_for(&cache, &marks).await;
+    let found = looked_for(&cache, &marks, sure).await;
     answer(r, &cache, found.map(|found| out + found));
     Verdict::Done
 }
 
-/// Purges a key alone: whether there was something.
-async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> bool {
+/// Purges a key alone: whether there was something, and the number under which that is to be on the
+/// disk; `None` where nobody takes it.
+async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> (bool, Option<u64>) {
     let keys = &cache.keys;
     let before_ms = unix_ms().saturating_sub(CLOCK_MS);
     keys.marks.purge_key(main);
-    keys.tell_purge();
     let was_there = keys.purge(main) == Purged::Out;
     cache.memory.borrow_mut().forget(main);
+    let number = told(cache, main).await;
     cache.tell_gone(main);
     // There may be a file that is not known yet.
-    let deleted = delete(r, cache, main, before_ms).await;
-    let is_young = deleted == Some(Deleted::Young);
-    if is_young && keys.metas(&[*main]) == [None] {
+    let mut deleted = delete(r, cache, main, before_ms).await;
+    if deleted == Some(Deleted::Young) && keys.metas(&[*main]) == [None] {
         // It is not one that was fetched since.
-        return delete(r, cache, main, u64::MAX).await == Some(Deleted::Yes) || was_there;
+        deleted = delete(r, cache, main, u64::MAX).await;
     }
-    was_there || deleted == Some(Deleted::Yes)
+    (was_there || deleted == Some(Deleted::Yes), number)
+}
+
+/// Tells the index of a purge, and wants that to be on the disk.
+async fn told(cache: &Cache, main: &Hash) -> Option<u64> {
+    let until = now_ms() + PATIENCE_MS;
+    while !cache.keys.tell_purged(main) {
+        if now_ms() >= until {
+            return None;
+        }
+        // Many have come at once: whoever keeps the index makes room.
+        cache.keys.ring();
+        cache.stirred.notify_all();
+        event::sleep(READ_MS).await;
+    }
+    let number = cache.keys.want_sure();
+    cache.stirred.notify_all();
+    Some(number)
 }
 
 /// How far the times of files may be behind the clock, milliseconds.
@@ -124,12 +148,9 @@ async fn delete(
     None
 }
 
-/// Waits until the manager has looked for some marks: how many entries it took out. `None` where
-/// that takes too long.
-async fn looked_for(cache: &Rc<Cache>, marks: &[u64]) -> Option<u64> {
-    if marks.is_empty() {
-        return Some(0);
-    }
+/// Waits until the manager has looked for some marks, and what was told under the number `sure` is
+/// on the disk: how many entries it took out. `None` where that takes too long.
+async fn looked_for(cache: &Rc<Cache>, marks: &[u64], sure: Option<u64>) -> Option<u64> {
     let keys = &cache.keys;
     let until = now_ms() + PATIENCE_MS;
     let _listening = Listening::new(cache);
@@ -138,9 +159,11 @@ async fn looked_for(cache: &Rc<Cache>, marks: &[u64]) -> Option<u64> {
     loop {
         let counts: Option<Vec<u64>> = marks.iter().map(|seq| keys.marks.count(*seq)).collect();
         match counts {
-            Some(counts) => return Some(counts.iter().sum()),
-            None if now_ms() >= until => return None,
-            None => {}
+            Some(counts) if sure.is_none_or(|number| keys.is_sure(number)) => {
+                return Some(counts.iter().sum());
+            }
+            _ if now_ms() >= until => return None,
+            _ => {}
         }
         let _ = event::race(cache.stirred.notified(), event::sleep(LOOK_MS)).await;
     }
@@ -170,7 +193,7 @@ fn is_all_known(cache: &Cache) -> bool {
 /// Says how many entries were taken out; 202 where the manager goes on with that.
 fn answer(r: &mut Request, cache: &Cache, found: Option<u64>) {
     // Keys that the index does not know are compared when their files are read.
-    let complete = found.is_some() && is_all_known(cache);
+    let complete = found.is_some() && is_all_known(cache) && !cache.keys.is_unwritten();
     let text = match found {
         Some(n) => format!("{{\"purged\":{n},\"complete\":{complete}}}\n"),
         None => "{\"complete\":false}\n".to_owned(),

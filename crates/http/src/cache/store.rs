@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use base::crc::Crc32;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -198,16 +199,18 @@ impl Memory {
     }
 }
 
-/// Opens the file of a hash, of which the zone has told that. `key` is what it must be of.
+/// Opens the file of a hash, of which the zone has told that; `since` is what had been purged
+/// before. `key` is what it must be of.
 pub(crate) async fn open(
     r: &mut Request,
     cache: &Rc<Cache>,
     hash: &Hash,
     seen: Seen,
+    since: Since,
     key: &Bytes,
 ) -> Opened {
     let Seen { version, settled } = seen;
-    let opened = open_any(r, cache, hash, version, key).await;
+    let opened = open_any(r, cache, hash, version, since, key).await;
     let Opened::Found(stored) = &opened else { return opened };
     if settled == cache.keys.marks.newest() {
         return opened;
@@ -230,6 +233,7 @@ async fn open_any(
     cache: &Rc<Cache>,
     hash: &Hash,
     version: u32,
+    since: Since,
     key: &Bytes,
 ) -> Opened {
     if let Some(stored) = cache.memory.borrow_mut().trusted(hash, version)
@@ -260,7 +264,7 @@ async fn open_any(
             return Opened::Found(stored);
         }
         match read(r, &file).await {
-            Ok(stored) if version == 0 && cache.keys.is_distrusted(hash, stored.header.date) => {
+            Ok(stored) if version == 0 && is_distrusted(cache, hash, &stored) => {
                 cache.keys.purge(hash);
                 take_away(cache, hash, r.pool().ok().flatten().as_ref()).await;
                 return Opened::Missing;
@@ -274,9 +278,7 @@ async fn open_any(
                 return Opened::Missing;
             }
             Ok(stored) => {
-                let blocks = blocks(stored.meta(), cache.block());
-                let found = || cache.keys.found(hash, blocks, || false);
-                let version = if version == 0 { found() } else { version };
+                let version = version_of(cache, hash, version, since, &stored);
                 let stored = Rc::new(stored);
                 let held = Held { version, stored: stored.clone(), asked_ms: now_ms() };
                 cache.memory.borrow_mut().put(*hash, held);
@@ -294,6 +296,21 @@ async fn open_any(
         }
     }
     Opened::Missing
+}
+
+/// The version of a file that was opened, of which the zone knew that; 0 where nobody knows.
+fn version_of(cache: &Cache, hash: &Hash, version: u32, since: Since, stored: &Stored) -> u32 {
+    if version != 0 {
+        return version;
+    }
+    let (meta, header) = (stored.meta(), &stored.header);
+    let is_purged = || purge::meanwhile(cache, since, &header.key, &tags::of_header(header));
+    cache.keys.opened(hash, blocks(meta, cache.block()), identity(meta), is_purged)
+}
+
+/// Whether a file without a version may have been in its place behind the back of a purge.
+fn is_distrusted(cache: &Cache, hash: &Hash, stored: &Stored) -> bool {
+    cache.keys.is_distrusted(hash, stored.header.date, identity(stored.meta()))
 }
 
 /// Deletes a file that is no response of ours, before another one may take its place.
@@ -388,6 +405,16 @@ pub(crate) fn blocks(meta: &FileMeta, block: u64) -> u32 {
     let plausible = on_disk > meta.size && on_disk < meta.size + 8 * u64::from(meta.blksize);
     let bytes = if plausible { on_disk } else { meta.size };
     u32::try_from(bytes.div_ceil(block.max(1))).unwrap_or(u32::MAX)
+}
+
+/// A sum by which a file is known again, whatever its name; never 0. What is written into it or
+/// copied is another one.
+pub(crate) fn identity(meta: &FileMeta) -> u32 {
+    let mut sum = Crc32::new();
+    for n in [meta.ino, meta.size, meta.mtime_sec as u64, meta.mtime_nsec.into()] {
+        sum.update(&n.to_le_bytes());
+    }
+    sum.finish().max(1)
 }
 
 /// Where a file is written before it has its place.
@@ -632,7 +659,7 @@ fn rewrite_header(
     }
     let bytes = header.encode();
     match os::file::write_at(&fd, &bytes, 0) {
-        Ok(n) if n == bytes.len() => Ok(Some(now)),
+        Ok(n) if n == bytes.len() => os::file::fstat(&fd).map(Some).map_err(|e| fail("fstat()", e)),
         Ok(_) => Err(fail("pwrite()", io::ErrorKind::WriteZero.into())),
         Err(e) => Err(fail("pwrite()", e)),
     }
@@ -684,14 +711,17 @@ pub(crate) async fn renew(
     match rewritten {
         Ok(Ok(None)) => {}
         Ok(Ok(Some(meta))) => {
-            cache.keys.found(&hash, blocks(&meta, cache.block()), is_purged);
+            let blocks = blocks(&meta, cache.block());
+            let version = cache.keys.renewed(&hash, blocks, is_purged);
             cache.memory.borrow_mut().forget(&hash);
-            if tags != tags::of_header(&stored.header) {
+            if version != 0 {
                 cache.tell_index(&Record::Put(Entry {
                     hash,
-                    blocks: blocks(&meta, cache.block()),
+                    blocks,
                     expire: u32::try_from(date).unwrap_or(0),
                     date: u32::try_from(date).unwrap_or(0),
+                    version,
+                    file: identity(&meta),
                     uses: 1,
                     is_variant: super::key::hash(&stored.header.key) != hash,
                     key: &stored.header.key,
@@ -712,7 +742,11 @@ pub(crate) async fn renew(
 /// kept what anybody fetches of them now.
 pub(crate) async fn outdate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Pool>) {
     hashes.iter().for_each(|hash| cache.keys.marks.purge_key(hash));
-    invalidate(cache, hashes, pool).await;
+    invalidate(cache, hashes.clone(), pool).await;
+    // One that is killed while it gives a file its place leaves it there.
+    for hash in &hashes {
+        let _ = cache.keys.tell_purged(hash);
+    }
 }
 
 /// What is kept of some keys is not to be used any more. When this has ended nobody does.

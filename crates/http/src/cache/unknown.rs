@@ -2,6 +2,7 @@
 //! the loader met without an index, or that nobody had room to tell of.
 
 use base::time::now_ms;
+use os::file::FileMeta;
 use proto::cache_index::{Entry, Record};
 
 use super::faults::Cause;
@@ -23,7 +24,7 @@ const LONG_REST_MS: u64 = 10_000;
 
 /// What a file said.
 enum Said {
-    Header(Box<Header>),
+    Header(Box<Header>, FileMeta),
     /// It is none of ours, or damaged.
     Bad,
     /// There is none.
@@ -68,7 +69,7 @@ async fn read_some(keeper: &Keeper, list: Vec<(Hash, u32)>) {
     let Ok(found) = store::elsewhere(Some(&pool), task).await else { return };
     for (hash, version, said) in found {
         match said {
-            Said::Header(header) => learn(keeper, &hash, version, &header),
+            Said::Header(header, meta) => learn(keeper, &hash, version, &header, &meta),
             // The index does not know of it anyway.
             Said::Missing => drop(keeper.cache.keys.gone(&hash, version)),
             Said::Bad => {
@@ -84,10 +85,11 @@ async fn read_some(keeper: &Keeper, list: Vec<(Hash, u32)>) {
 }
 
 /// The index is told of a file, unless it was purged.
-fn learn(keeper: &Keeper, hash: &Hash, version: u32, header: &Header) {
+fn learn(keeper: &Keeper, hash: &Hash, version: u32, header: &Header, meta: &FileMeta) {
     let (cache, keys) = (&keeper.cache, &keeper.cache.keys);
     let (tags, settled) = (tags::of_header(header), keys.marks.settled());
-    if version == 0 && keys.is_distrusted(hash, header.date)
+    let file = store::identity(meta);
+    if version == 0 && keys.is_distrusted(hash, header.date, file)
         || keys.marks.purged(settled, version, header.date, &header.key, || tags.clone())
     {
         return take_out(keeper, hash);
@@ -104,6 +106,8 @@ fn learn(keeper: &Keeper, hash: &Hash, version: u32, header: &Header) {
         blocks: meta.blocks,
         expire: meta.expire,
         date,
+        version,
+        file,
         uses: meta.uses,
         is_variant,
         key: &header.key,
@@ -128,6 +132,7 @@ fn header_of(layout: &Layout, hash: &Hash) -> Said {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Said::Missing,
         Err(_) => return Said::Failed,
     };
+    let Ok(meta) = os::file::fstat(&fd) else { return Said::Failed };
     let mut bytes = Vec::new();
     let mut need = 1024;
     loop {
@@ -144,7 +149,7 @@ fn header_of(layout: &Layout, hash: &Hash) -> Said {
         bytes.truncate(at + n);
         let all = bytes::Bytes::from(bytes);
         match Header::decode(&all) {
-            Ok(header) => return Said::Header(Box::new(header)),
+            Ok(header) => return Said::Header(Box::new(header), meta),
             Err(Bad::Short(more)) if n > 0 && more > all.len() => need = more,
             Err(_) => return Said::Bad,
         }

@@ -22,6 +22,8 @@ pub(crate) struct Known {
     /// Tells the order of use.
     pub expire: u32,
     pub uses: u16,
+    /// By what the file is known again: [`cache_index::Entry::file`].
+    pub file: u32,
 }
 
 /// What the zone knows of an entry that the index tells of.
@@ -96,18 +98,18 @@ impl Keys {
             let key = self.table.key(&one.hash);
             let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
             let flags = THERE | KNOWN | UNSEEN | TOLD;
-            let blocks = one.blocks;
+            let (blocks, version) = (one.blocks, one.file);
             match found {
                 // A request was here before.
                 Some((_, node)) if node.has(THERE) => {}
                 Some((entry, node)) => {
                     let flags = node.flags | flags;
-                    self.change(&mut t, entry, &node, Node { blocks, flags, ..node });
+                    self.change(&mut t, entry, &node, Node { blocks, version, flags, ..node });
                     added += 1;
                 }
                 None => {
-                    let node =
-                        Node { blocks, expire, uses: one.uses.max(1), flags, ..Node::default() };
+                    let uses = one.uses.max(1);
+                    let node = Node { blocks, expire, version, uses, flags, ..Node::default() };
                     if t.insert(key, node).is_err() {
                         break;
                     }
@@ -152,7 +154,7 @@ impl Keys {
                 && let (Some(hash), Some(node)) = (t.key_of(entry), t.value(entry))
                 && wanted(hash, &node)
             {
-                found.push((hash, node.version));
+                found.push((hash, node.file_version()));
             }
         }
         let next = at.saturating_add(AT_ONCE);
@@ -171,7 +173,7 @@ impl Keys {
         let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
         if let Some((entry, node)) = found
             && node.has(THERE)
-            && node.version == version
+            && node.file_version() == version
         {
             let to = Node { flags: node.flags | KNOWN, ..node };
             self.change(&mut t, entry, &node, to);
@@ -179,25 +181,56 @@ impl Keys {
     }
 
     /// Whether a file that was there before this start, fetched then, is not to be believed: the
-    /// index does not tell of it, and it may have been in its place behind the back of a purge.
-    pub fn is_distrusted(&self, hash: &Hash, date: i64) -> bool {
+    /// index does not tell of it, or of another one, and it may have been in its place behind the
+    /// back of a purge. `file` is by what it is known again.
+    pub fn is_distrusted(&self, hash: &Hash, date: i64, file: u32) -> bool {
         if date > i64::from(self.marks.distrusted()) {
             return false;
         }
         let t = self.lock();
         let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
-        !node.is_some_and(|node| node.has(TOLD) || node.version != 0)
+        !node.is_some_and(|node| node.is_told_of(file) || node.file_version() != 0)
     }
 
-    /// Tells the index that something was purged, of which no mark does: see
-    /// [`Marks::distrust`](crate::cache::marks::Marks::distrust).
-    pub fn tell_purge(&self) {
-        let time = now_secs();
-        if self.marks.purge_at(time) {
-            for record in self.purge_records(time) {
-                self.tell_index(&record);
-            }
+    /// Tells the index that a key was purged, when its entry is out; false where there is no room
+    /// for that. What gets a version from now on is not meant.
+    pub fn tell_purged(&self, hash: &Hash) -> bool {
+        let (version, time) = (self.next_version(), now_secs());
+        self.marks.purge_at(time);
+        self.tell_index(&cache_index::Record::Purged { hash: *hash, version, time })
+    }
+
+    /// Asks for all that was told to be on the disk. Gives what [`Keys::is_sure`] is to be asked
+    /// with.
+    pub fn want_sure(&self) -> u64 {
+        let number = self.word(Word::SureWanted).fetch_add(1, Ordering::SeqCst) + 1;
+        self.ring();
+        number
+    }
+
+    /// Whether that was written, or could not be.
+    pub fn is_sure(&self, number: u64) -> bool {
+        self.word(Word::SureDone).load(Ordering::SeqCst) >= number
+    }
+
+    /// For who writes: up to where it is wanted, if that is not done.
+    pub fn sure_wanted(&self) -> Option<u64> {
+        let wanted = self.word(Word::SureWanted).load(Ordering::SeqCst);
+        (!self.is_sure(wanted)).then_some(wanted)
+    }
+
+    /// All that was told before is on the disk, or cannot be written.
+    pub fn has_written(&self, wanted: Option<u64>, failed: bool) {
+        self.word(Word::Unwritten).store(failed.into(), Ordering::SeqCst);
+        if let Some(wanted) = wanted {
+            self.word(Word::SureDone).fetch_max(wanted, Ordering::SeqCst);
+            self.ring();
         }
+    }
+
+    /// Whether the disk did not take what was written last.
+    pub fn is_unwritten(&self) -> bool {
+        self.word(Word::Unwritten).load(Ordering::SeqCst) != 0
     }
 
     /// A purge at that time that is done, as the index is told of it.
@@ -264,7 +297,7 @@ impl Keys {
     /// The same for a mark, if the entry is as old as that; `date` is when its response was fetched
     /// as far as the index knows.
     pub fn purge_for(&self, hash: &Hash, mark: &Mark, date: u32) -> Purged {
-        self.purge_if(hash, |node| mark.is_as_old(node.version, date.into()))
+        self.purge_if(hash, |node| mark.is_as_old(node.file_version(), date.into()))
     }
 
     fn purge_if(&self, hash: &Hash, is_of: impl Fn(&Node) -> bool) -> Purged {
@@ -373,31 +406,77 @@ mod tests {
     use crate::cache::key::Layout;
     use crate::cache::keys::Turn;
 
-    #[test]
-    fn what_is_not_believed_at_a_start() {
+    fn keys() -> Rc<Keys> {
         let bells = Rc::new(shm::Bells::default());
         let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
-        let keys = Rc::new(Keys::new(65536, layout, bells, 4, 10).unwrap());
-        let [told, met, fetched, unheard] = [[1; 16], [2; 16], [3; 16], [4; 16]];
-        keys.add_known(&[Known { hash: told, blocks: 1, expire: 9, uses: 1 }], 60);
-        [told, met].iter().for_each(|hash| assert!(keys.add(hash, 1, 60)));
-        let (blocks, expire, date, uses, key) = (1, 9, 1, 1, b"/a");
-        let (hash, is_variant, tags) = (fetched, false, b"");
-        let file = cache_index::Entry { hash, blocks, expire, date, uses, is_variant, key, tags };
+        Rc::new(Keys::new(65536, layout, bells, 4, 10).unwrap())
+    }
+
+    fn known(hash: Hash, file: u32) -> Known {
+        Known { hash, blocks: 1, expire: 9, uses: 1, file }
+    }
+
+    #[test]
+    fn files_that_are_others_than_the_index_tells_of() {
+        let keys = keys();
+        let list: Vec<_> = (1..=4).map(|n| known([n; 16], 7)).collect();
+        keys.add_known(&list, 60);
+        assert_eq!(keys.unknown(), 0);
+        // Met by the loader, or opened first.
+        assert!(keys.add(&[1; 16], 1, 7, 60) && keys.add(&[2; 16], 1, 8, 60));
+        let versions = [(3, 7), (4, 8)].map(|(n, file)| keys.opened(&[n; 16], 1, file, || false));
+        assert_eq!(keys.unknown(), 2);
+        let unknown = keys.some_unknown(&mut Some(0));
+        assert_eq!(unknown, [([2; 16], 0), ([4; 16], versions[1])]);
+        // Who opened it at the same time gets no version, nor who did so before a purge.
+        assert_eq!(keys.opened(&[4; 16], 1, 8, || false), 0);
+        assert_eq!(keys.opened(&[1; 16], 1, 7, || true), 0);
+        // What is met later is what was opened.
+        assert!(keys.add(&[4; 16], 1, 9, 60) && keys.add(&[3; 16], 1, 9, 60));
+        assert_eq!(keys.unknown(), 2);
+        unknown.iter().for_each(|(hash, version)| keys.is_known(hash, *version));
+        assert_eq!(keys.unknown(), 0);
+    }
+
+    #[test]
+    fn what_is_to_be_on_the_disk() {
+        let keys = keys();
+        assert_eq!(keys.sure_wanted(), None);
+        let (first, second) = (keys.want_sure(), keys.want_sure());
+        let wanted = keys.sure_wanted();
+        let third = keys.want_sure();
+        keys.has_written(wanted, true);
+        let sure = || [first, second, third].map(|number| keys.is_sure(number));
+        assert_eq!((sure(), keys.is_unwritten()), ([true, true, false], true));
+        keys.has_written(keys.sure_wanted(), false);
+        assert_eq!((sure(), keys.is_unwritten()), ([true; 3], false));
+        assert_eq!(keys.sure_wanted(), None);
+    }
+
+    #[test]
+    fn what_is_not_believed_at_a_start() {
+        let keys = keys();
+        let [told, met, fetched, unheard, other] = [1, 2, 3, 4, 5].map(|n| [n; 16]);
+        keys.add_known(&[told, other].map(|hash| known(hash, 7)), 60);
+        [told, met].iter().for_each(|hash| assert!(keys.add(hash, 1, 7, 60)));
+        let file =
+            cache_index::Entry { hash: fetched, key: b"/a", ..cache_index::Entry::default() };
         match keys.turn(&fetched, 60, || false, &mut Vec::new()) {
             Turn::Ours(placing) => placing.stored(&file, || false).unwrap(),
             _ => panic!("nobody else has it"),
         };
         let all = [told, met, fetched, unheard];
-        let distrusted = |date| all.map(|hash| keys.is_distrusted(&hash, date));
+        let distrusted = |date| all.map(|hash| keys.is_distrusted(&hash, date, 7));
         assert_eq!(distrusted(1), [false; 4], "nothing was purged");
         keys.marks.distrust(100);
         assert_eq!(distrusted(100), [false, true, false, true]);
         assert_eq!(distrusted(101), [false; 4]);
+        // Before it was met, a file is compared with what the index tells of.
+        assert_eq!([7, 8].map(|file| keys.is_distrusted(&other, 100, file)), [false, true]);
         // One that the index told of is not any more when it is gone.
         assert_eq!(keys.purge(&told), Purged::Out);
         assert_eq!(distrusted(100), [true, true, false, true]);
-        assert!(!keys.marks.purge_at(100) && keys.marks.purge_at(101));
+        keys.marks.purge_at(101);
         assert_eq!((keys.marks.last_time(), keys.marks.distrusted()), (101, 100));
     }
 }

@@ -125,7 +125,7 @@ impl Placing {
         let keys = &self.keys;
         let version = keys.next_version();
         let mut message = Vec::new();
-        Record::Put(*file).encode(&mut message);
+        Record::Put(cache_index::Entry { version, ..*file }).encode(&mut message);
         let mut t = keys.lock();
         let found = self.find(&t);
         if is_purged() {
@@ -190,8 +190,7 @@ mod tests {
     }
 
     fn file(hash: Hash, blocks: u32) -> cache_index::Entry<'static> {
-        let (expire, date, uses, is_variant) = (9, 1, 1, false);
-        cache_index::Entry { hash, blocks, expire, date, uses, is_variant, key: b"/a", tags: b"" }
+        cache_index::Entry { hash, blocks, key: b"/a", ..cache_index::Entry::default() }
     }
 
     fn version(keys: &Keys, hash: &Hash) -> Option<u32> {
