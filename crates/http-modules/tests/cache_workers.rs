@@ -192,14 +192,31 @@ fn waiting(weir: &Weir, count: usize) {
     wait_for("requests that wait", || weir.get("/json").text().contains(&text).then_some(()));
 }
 
+/// One worker fetches, and its origin has not answered yet.
+struct Fetching {
+    /// Before the origin: it is to end first.
+    weir: Weir,
+    origin: Origin,
+    /// Connections to the worker that fetches, the first one's being what for, and to the other.
+    here: Vec<Conn>,
+    there: Vec<Conn>,
+    worker: u32,
+}
+
+/// `cut`: see [`Origin::start`].
+fn fetching(driver: Driver, cut: bool) -> Fetching {
+    let origin = Origin::start(false, cut);
+    let weir = start(driver, &origin, "use_temp_path=off");
+    let ([mut here, there], worker) = of_both(&weir);
+    ask(&mut here[0]);
+    origin.gate.reached(1);
+    Fetching { weir, origin, here, there, worker }
+}
+
 #[test]
 fn a_fetch_that_dies_keeps_nobody_waiting() {
     each_driver(|driver| {
-        let origin = Origin::start(false, false);
-        let weir = start(driver, &origin, "use_temp_path=off");
-        let ([mut here, mut there], worker) = of_both(&weir);
-        ask(&mut here[0]);
-        origin.gate.reached(1);
+        let Fetching { weir, origin, here: _here, mut there, worker } = fetching(driver, false);
         there.iter_mut().take(2).for_each(ask);
         waiting(&weir, 2);
         weir.signal_to(worker, "KILL");
@@ -216,12 +233,8 @@ fn a_fetch_that_dies_keeps_nobody_waiting() {
 #[test]
 fn a_fetch_that_dies_with_all_who_wait_is_nobody_s() {
     each_driver(|driver| {
-        let origin = Origin::start(false, false);
-        let weir = start(driver, &origin, "use_temp_path=off");
-        let ([mut here, mut there], worker) = of_both(&weir);
+        let Fetching { weir, origin, here: _here, mut there, worker } = fetching(driver, false);
         let all = weir.workers();
-        ask(&mut here[0]);
-        origin.gate.reached(1);
         ask(&mut there[0]);
         waiting(&weir, 1);
         // None of them does anything between the end of the one and that of the other.
@@ -274,11 +287,7 @@ fn what_is_changed_meanwhile_is_not_kept() {
 #[test]
 fn a_fetch_that_dies_cuts_those_who_read_along() {
     each_driver(|driver| {
-        let origin = Origin::start(false, false);
-        let weir = start(driver, &origin, "use_temp_path=off");
-        let ([mut here, mut there], worker) = of_both(&weir);
-        ask(&mut here[0]);
-        origin.gate.reached(1);
+        let Fetching { weir, origin, here: _here, mut there, worker } = fetching(driver, false);
         ask(&mut there[0]);
         origin.gate.open(1);
         first_half(&mut there[0], 1);
@@ -295,11 +304,7 @@ fn a_fetch_that_dies_cuts_those_who_read_along() {
 #[test]
 fn an_answer_that_breaks_off_does_so_for_all() {
     each_driver(|driver| {
-        let origin = Origin::start(false, true);
-        let weir = start(driver, &origin, "use_temp_path=off");
-        let ([mut here, mut there], _) = of_both(&weir);
-        ask(&mut here[0]);
-        origin.gate.reached(1);
+        let Fetching { weir, origin, mut here, mut there, .. } = fetching(driver, true);
         ask(&mut there[0]);
         origin.gate.open(1);
         first_half(&mut here[0], 1);

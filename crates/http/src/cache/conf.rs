@@ -10,7 +10,7 @@ use super::directives::{Caches, Caching};
 use super::zone::Cache;
 use crate::module::LocView;
 use crate::request::Request;
-use crate::upstream::conf::next;
+use crate::upstream::conf::{draft, next};
 use proto::h1::Method;
 
 /// Methods whose responses may be kept: bits of `*_cache_methods`.
@@ -34,21 +34,6 @@ pub enum Which {
     Named(Word),
     /// A zone whose name is known when a request comes.
     Template(Template, Word),
-}
-
-macro_rules! draft {
-    ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
-        /// What was written at one level, or inherited.
-        #[derive(Default, Clone)]
-        pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
-
-        impl Draft {
-            /// Fills what is unset from the enclosing level.
-            pub fn merge(&mut self, prev: &Draft) {
-                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
-            }
-        }
-    };
 }
 
 draft! {

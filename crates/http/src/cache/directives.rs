@@ -269,28 +269,16 @@ pub fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
     let folder: PathBuf = cx.env.path(folder);
-    let mut settings = Settings {
-        layout: Layout { folder, levels: [0; 3] },
-        use_temp_path: true,
-        inactive: 600,
-        max_size: None,
-        min_free: 0,
-        memory: 0,
-        loader: None,
-        manager: PACE,
-        purger: None,
-    };
-    let mut purger = (false, PURGER);
+    let mut path = CachePath::new(folder);
     let mut zone = None;
     for word in &n.args[1..] {
-        let text = word.bytes();
-        if let Some(text) = text.strip_prefix(b"keys_zone=") {
-            zone = Some((word, keys_zone(word, text)?));
-        } else if !parameter(&mut settings, word)? && !purger_parameter(&mut purger, word)? {
-            return Err(ConfError::at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        match word.bytes().strip_prefix(b"keys_zone=") {
+            Some(text) => zone = Some((word, keys_zone(word, text)?)),
+            None => path.parameter(word)?,
         }
     }
-    settings.purger = purger.0.then_some(purger.1);
+    let CachePath { mut settings, purger, purges } = path;
+    settings.purger = purges.then_some(purger);
     let Some((at, (name, bytes))) = zone else {
         let m = format!("\"{}\" must have \"keys_zone\" parameter", n.name.lossy());
         return Err(ConfError::at(&n.name, m));
@@ -322,76 +310,115 @@ fn keys_zone(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfError> {
     Ok((Bytes::copy_from_slice(name), bytes))
 }
 
-/// Any parameter but `keys_zone`; false where there is none of that name.
-fn parameter(s: &mut Settings, word: &Word) -> Result<bool, ConfError> {
-    let text = word.bytes();
-    let Some(equals) = memchr::memchr(b'=', text) else { return Ok(false) };
-    let (name, value) = (&text[..equals], &text[equals + 1..]);
-    let bad =
-        |what: &str| ConfError::at(word, format!("invalid {what} value \"{}\"", word.lossy()));
-    let count = |what| base::ascii::parse_u64(value).ok_or_else(|| bad(what));
-    let msec = |what| parse_msec(value).ok_or_else(|| bad(what));
-    match name {
-        b"levels" => {
-            s.layout.levels = levels(value).ok_or_else(|| {
-                ConfError::at(word, format!("invalid \"levels\" \"{}\"", word.lossy()))
-            })?;
-        }
-        b"use_temp_path" => s.use_temp_path = on_or_off(word, "use_temp_path", value)?,
-        b"inactive" => {
-            let secs = parse_sec(value).ok_or_else(|| bad("inactive"))?;
-            s.inactive = u32::try_from(secs).unwrap_or(u32::MAX);
-        }
-        b"max_size" => s.max_size = Some(parse_offset(value).ok_or_else(|| bad("max_size"))?),
-        b"min_free" => s.min_free = parse_offset(value).ok_or_else(|| bad("min_free"))?,
-        b"memory" => s.memory = parse_size(value).ok_or_else(|| bad("memory"))?,
-        b"loader_files" => s.loader.get_or_insert(PACE).files = count("loader_files")?,
-        b"loader_sleep" => s.loader.get_or_insert(PACE).sleep_ms = msec("loader_sleep")?,
-        b"loader_threshold" => {
-            s.loader.get_or_insert(PACE).threshold_ms = msec("loader_threshold")?;
-        }
-        b"manager_files" => s.manager.files = count("manager_files")?,
-        b"manager_sleep" => s.manager.sleep_ms = msec("manager_sleep")?,
-        b"manager_threshold" => s.manager.threshold_ms = msec("manager_threshold")?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+/// What the parameters of a path say.
+struct CachePath {
+    settings: Settings,
+    /// How the purger works, where it is on.
+    purger: Pace,
+    purges: bool,
 }
 
-/// What `NAME=on` and `NAME=off` say.
-fn on_or_off(word: &Word, name: &str, value: &[u8]) -> Result<bool, ConfError> {
-    match value {
-        b"on" => Ok(true),
-        b"off" => Ok(false),
-        _ => {
-            let text = word.lossy();
-            let m = format!("invalid {name} value \"{text}\", it must be \"on\" or \"off\"");
-            Err(ConfError::at(word, m))
-        }
+/// What a value may be.
+enum Value {
+    Levels(fn(&mut CachePath) -> &mut [u8; 3]),
+    Flag(fn(&mut CachePath) -> &mut bool),
+    /// Seconds.
+    Secs(fn(&mut CachePath) -> &mut u32),
+    /// Milliseconds.
+    Msecs(fn(&mut CachePath) -> &mut u64),
+    /// At least so many.
+    Count(u64, fn(&mut CachePath) -> &mut u64),
+    /// Bytes of memory.
+    Size(fn(&mut CachePath) -> &mut usize),
+    /// Bytes of a disk.
+    Offset(fn(&mut CachePath) -> &mut u64),
+}
+
+fn loader(path: &mut CachePath) -> &mut Pace {
+    path.settings.loader.get_or_insert(PACE)
+}
+
+/// All parameters but `keys_zone`.
+const PARAMETERS: &[(&[u8], Value)] = &[
+    (b"levels", Value::Levels(|p| &mut p.settings.layout.levels)),
+    (b"use_temp_path", Value::Flag(|p| &mut p.settings.use_temp_path)),
+    (b"inactive", Value::Secs(|p| &mut p.settings.inactive)),
+    (b"max_size", Value::Offset(|p| p.settings.max_size.get_or_insert_default())),
+    (b"min_free", Value::Offset(|p| &mut p.settings.min_free)),
+    (b"memory", Value::Size(|p| &mut p.settings.memory)),
+    (b"loader_files", Value::Count(0, |p| &mut loader(p).files)),
+    (b"loader_sleep", Value::Msecs(|p| &mut loader(p).sleep_ms)),
+    (b"loader_threshold", Value::Msecs(|p| &mut loader(p).threshold_ms)),
+    (b"manager_files", Value::Count(0, |p| &mut p.settings.manager.files)),
+    (b"manager_sleep", Value::Msecs(|p| &mut p.settings.manager.sleep_ms)),
+    (b"manager_threshold", Value::Msecs(|p| &mut p.settings.manager.threshold_ms)),
+    (b"purger", Value::Flag(|p| &mut p.purges)),
+    (b"purger_files", Value::Count(1, |p| &mut p.purger.files)),
+    (b"purger_sleep", Value::Msecs(|p| &mut p.purger.sleep_ms)),
+    (b"purger_threshold", Value::Msecs(|p| &mut p.purger.threshold_ms)),
+];
+
+impl CachePath {
+    /// One without parameters.
+    fn new(folder: PathBuf) -> CachePath {
+        let settings = Settings {
+            layout: Layout { folder, levels: [0; 3] },
+            use_temp_path: true,
+            inactive: 600,
+            max_size: None,
+            min_free: 0,
+            memory: 0,
+            loader: None,
+            manager: PACE,
+            purger: None,
+        };
+        CachePath { settings, purger: PURGER, purges: false }
+    }
+
+    /// Takes any parameter but `keys_zone`.
+    fn parameter(&mut self, word: &Word) -> Result<(), ConfError> {
+        let invalid = |what: &str| ConfError::at(word, format!("invalid {what}"));
+        let unknown = || invalid(&format!("parameter \"{}\"", word.lossy()));
+        let text = word.bytes();
+        let equals = memchr::memchr(b'=', text).ok_or_else(unknown)?;
+        let (name, text) = (&text[..equals], &text[equals + 1..]);
+        let found = PARAMETERS.iter().find(|(n, _)| *n == name);
+        let (_, value) = found.ok_or_else(unknown)?;
+        value.set(self, text).ok_or_else(|| {
+            let (name, word) = (base::log::lossy(name), word.lossy());
+            invalid(&match value {
+                Value::Levels(_) => format!("\"{name}\" \"{word}\""),
+                Value::Flag(_) => {
+                    format!("{name} value \"{word}\", it must be \"on\" or \"off\"")
+                }
+                _ => format!("{name} value \"{word}\""),
+            })
+        })
     }
 }
 
-/// A parameter of the purger; false where there is none of that name.
-fn purger_parameter(purger: &mut (bool, Pace), word: &Word) -> Result<bool, ConfError> {
-    let text = word.bytes();
-    let Some(equals) = memchr::memchr(b'=', text) else { return Ok(false) };
-    let (name, value) = (&text[..equals], &text[equals + 1..]);
-    let bad = || {
-        let name = base::log::lossy(name);
-        ConfError::at(word, format!("invalid {name} value \"{}\"", word.lossy()))
-    };
-    let msec = || parse_msec(value).ok_or_else(bad);
-    match name {
-        b"purger" => purger.0 = on_or_off(word, "purger", value)?,
-        b"purger_files" => {
-            let count = base::ascii::parse_u64(value).filter(|n| *n > 0);
-            purger.1.files = count.ok_or_else(bad)?;
+impl Value {
+    /// Sets what a parameter's text says; `None` where that is not good.
+    fn set(&self, path: &mut CachePath, text: &[u8]) -> Option<()> {
+        match self {
+            Value::Levels(of) => *of(path) = levels(text)?,
+            Value::Flag(of) => {
+                *of(path) = match text {
+                    b"on" => true,
+                    b"off" => false,
+                    _ => return None,
+                }
+            }
+            Value::Secs(of) => *of(path) = u32::try_from(parse_sec(text)?).unwrap_or(u32::MAX),
+            Value::Msecs(of) => *of(path) = parse_msec(text)?,
+            Value::Count(least, of) => {
+                *of(path) = base::ascii::parse_u64(text).filter(|n| n >= least)?;
+            }
+            Value::Size(of) => *of(path) = parse_size(text)?,
+            Value::Offset(of) => *of(path) = parse_offset(text)?,
         }
-        b"purger_sleep" => purger.1.sleep_ms = msec()?,
-        b"purger_threshold" => purger.1.threshold_ms = msec()?,
-        _ => return Ok(false),
+        Some(())
     }
-    Ok(true)
 }
 
 /// `levels=1:2`: up to three of 1 or 2 digits.
@@ -419,5 +446,47 @@ mod tests {
         for bad in ["", "3", "0", "1:", ":1", "1:2:1:1", "12", "1:x"] {
             assert_eq!(levels(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn parameters_of_a_path() {
+        let mut path = CachePath::new(PathBuf::new());
+        let pos = conf::Pos { file: Rc::from(PathBuf::new()), line: 1, column: 1 };
+        let mut take = |text: &str| {
+            let text = Bytes::copy_from_slice(text.as_bytes());
+            let word = Word { text, pos: pos.clone(), quoted: false };
+            path.parameter(&word).map_err(|e| e.message)
+        };
+        for good in [
+            "levels=1:2",
+            "use_temp_path=off",
+            "inactive=1h",
+            "max_size=2g",
+            "min_free=1m",
+            "memory=8k",
+            "loader_sleep=7ms",
+            "manager_files=5",
+            "purger=on",
+            "purger_threshold=1s",
+        ] {
+            assert_eq!(take(good), Ok(()), "{good}");
+        }
+        for (bad, m) in [
+            ("levels=3", "invalid \"levels\" \"levels=3\""),
+            ("purger=x", "invalid purger value \"purger=x\", it must be \"on\" or \"off\""),
+            ("purger_files=0", "invalid purger_files value \"purger_files=0\""),
+            ("max_size=", "invalid max_size value \"max_size=\""),
+            ("other=1", "invalid parameter \"other=1\""),
+            ("levels", "invalid parameter \"levels\""),
+        ] {
+            assert_eq!(take(bad), Err(m.to_owned()));
+        }
+        let CachePath { settings, purger, purges } = path;
+        assert_eq!((settings.layout.levels, settings.use_temp_path), ([1, 2, 0], false));
+        assert_eq!((settings.inactive, settings.max_size), (3600, Some(2 << 30)));
+        assert_eq!((settings.min_free, settings.memory), (1 << 20, 8 << 10));
+        assert_eq!(settings.loader, Some(Pace { sleep_ms: 7, ..PACE }));
+        assert_eq!(settings.manager, Pace { files: 5, ..PACE });
+        assert_eq!((purges, purger), (true, Pace { threshold_ms: 1000, ..PURGER }));
     }
 }

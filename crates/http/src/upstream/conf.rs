@@ -149,6 +149,7 @@ pub enum Local {
     Template(Template),
 }
 
+/// The settings of a level, each of which may be inherited.
 macro_rules! draft {
     ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
         /// What was written at one level, or inherited.
@@ -163,6 +164,8 @@ macro_rules! draft {
         }
     };
 }
+
+pub(crate) use draft;
 
 draft! {
     /// `*_buffering`
