@@ -4,17 +4,17 @@
 //! What `server_name`, `map` with `hostnames` and `valid_referers` look up: the exact name wins,
 //! then the longest wildcard at the front, then the longest at the end.
 
-use std::collections::HashMap;
+use base::hash::Table;
 
 /// Values by name.
 #[derive(Debug)]
 pub struct HostTable<T> {
     values: Vec<T>,
-    exact: HashMap<Box<[u8]>, u32>,
+    exact: Table<Box<[u8]>, u32>,
     /// What follows the star and its dot.
-    head: HashMap<Box<[u8]>, u32>,
+    head: Table<Box<[u8]>, u32>,
     /// What comes before the dot and the star.
-    tail: HashMap<Box<[u8]>, u32>,
+    tail: Table<Box<[u8]>, u32>,
 }
 
 /// A name that was not added.
@@ -122,7 +122,7 @@ impl<T> HostTable<T> {
 }
 
 /// The first value of a name stays.
-fn put(map: &mut HashMap<Box<[u8]>, u32>, name: &[u8], value: u32) -> Result<(), Refused> {
+fn put(map: &mut Table<Box<[u8]>, u32>, name: &[u8], value: u32) -> Result<(), Refused> {
     let mut fresh = false;
     map.entry(name.to_ascii_lowercase().into()).or_insert_with(|| {
         fresh = true;

@@ -1,8 +1,8 @@
 //! `types`: MIME types by file name extension, and lists of types that filters work on.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use base::hash::Table;
 use bytes::Bytes;
 use conf::{ConfError, Node};
 
@@ -11,7 +11,7 @@ use crate::output::Response;
 /// A table of MIME types.
 #[derive(Default, Debug)]
 pub struct Types {
-    map: HashMap<Bytes, Bytes>,
+    map: Table<Bytes, Bytes>,
 }
 
 impl Types {

@@ -1,7 +1,6 @@
 //! Files of a cache: opened and checked, made and given their place, deleted. What may wait for a
 //! disk is done in threads; what the kernel has in memory is taken at once.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use base::crc::Crc32;
+use base::hash::Table;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -121,9 +121,9 @@ struct Held {
 pub(crate) struct Memory {
     trusted: bool,
     most: usize,
-    young: HashMap<Hash, Held>,
+    young: Table<Hash, Held>,
     young_weight: usize,
-    old: HashMap<Hash, Held>,
+    old: Table<Hash, Held>,
 }
 
 /// What is held where the file system is asked each time, bytes.

@@ -10,10 +10,10 @@
 //! that they wait for, which others wait for elsewhere.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::hash::Hash as Key;
 use std::rc::Rc;
 
+use base::hash::Table;
 use event::Notify;
 
 use super::fill::Fill;
@@ -56,7 +56,7 @@ impl Waiting {
 }
 
 /// Those that wait, by what they wait for.
-type All<K> = RefCell<HashMap<K, Rc<Waiting>>>;
+type All<K> = RefCell<Table<K, Rc<Waiting>>>;
 
 /// The requests of this worker that wait.
 #[derive(Default)]

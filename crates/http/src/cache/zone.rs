@@ -2,10 +2,10 @@
 //! worker holds of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use base::hash::Table;
 use base::log::os_error;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -64,7 +64,7 @@ pub struct Cache {
     pub(crate) waiters: Rc<Waiters>,
     pub(crate) memory: RefCell<Memory>,
     /// Responses on their way to this cache, by key.
-    pub(crate) fills: RefCell<HashMap<Hash, Rc<Fill>>>,
+    pub(crate) fills: RefCell<Table<Hash, Rc<Fill>>>,
     /// Less than `min_free` was left when a file was added last.
     is_low: Cell<bool>,
     /// Size of a block of its file system; 0 before it was asked for.

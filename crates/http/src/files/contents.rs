@@ -7,7 +7,8 @@
 //! keep times.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+
+use base::hash::Table;
 
 use super::OpenFile;
 
@@ -17,7 +18,7 @@ const BYTES_MAX: usize = 32 << 20;
 /// What an entry takes besides its path and content, roughly.
 const ENTRY_BYTES: usize = 320;
 
-type Generation = HashMap<Box<[u8]>, OpenFile>;
+type Generation = Table<Box<[u8]>, OpenFile>;
 
 #[derive(Default)]
 struct Inner {

@@ -4,8 +4,9 @@
 //! sent.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use base::hash::Table;
 
 use super::OpenFile;
 
@@ -18,7 +19,7 @@ const HELD_MAX: usize = 64;
 
 #[derive(Default)]
 struct Inner {
-    files: HashMap<Box<[u8]>, (OpenFile, u64)>,
+    files: Table<Box<[u8]>, (OpenFile, u64)>,
     /// A task will come by and close what is over its time.
     sweeping: bool,
 }

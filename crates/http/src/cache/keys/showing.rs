@@ -1,16 +1,16 @@
 //! Responses on their way that processes show one another: see [`crate::cache::streams`].
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::{AWAITED, Keys};
 use crate::cache::key::Hash;
 use crate::cache::streams;
+use base::hash::Table;
 
 /// What this process itself fetches: keys, with the names of its rights to do so.
 #[derive(Default)]
-pub(super) struct Mine(RefCell<HashMap<Hash, u32>>);
+pub(super) struct Mine(RefCell<Table<Hash, u32>>);
 
 impl Mine {
     pub fn begin(&self, hash: &Hash, name: u32) {
