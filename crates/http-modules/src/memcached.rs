@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use base::future::boxed;
 use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -161,7 +162,8 @@ impl PhaseHandler for Handler {
             said: VecDeque::new(),
             whole: false,
         });
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+        let job = Job { conf: self.conf.clone(), target, protocol };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use base::future::boxed;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node, Word};
@@ -109,7 +110,8 @@ impl PhaseHandler for Handler {
             Err(status) => return Verdict::Status(status).into(),
         };
         let protocol = Box::new(Tunnel);
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+        let job = Job { conf: self.conf.clone(), target, protocol };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
 

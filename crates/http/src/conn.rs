@@ -21,6 +21,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use base::future::{boxed, rarely};
 use base::log::{Context, Fields, Level, Log};
 use event::{Deadline, Gate, Sock, Wake};
 use mem::Page;
@@ -135,7 +136,7 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
     drop(core);
     let mut ready = false;
     if c.listen.proxy_protocol {
-        match Box::pin(crate::proxy_header::read(&c, &main.gate, patience)).await {
+        match rarely(crate::proxy_header::read(&c, &main.gate, patience)).await {
             Ok(more) => ready = more,
             Err(()) => return,
         }
@@ -144,7 +145,7 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
         if !std::mem::take(&mut ready) && !parked(&c, &main, patience).await {
             return;
         }
-        match Box::pin(serve(&c, &main)).await {
+        match boxed(|| serve(&c, &main)).await {
             After::Keep(ms) => patience = ms,
             After::Park => {}
             After::Close => return,
@@ -259,7 +260,7 @@ async fn give_up(main: &HttpMain, r: &mut Request) -> After {
         if !r.flags.header_sent && r.err_status == 0 {
             r.err_status = CLIENT_CLOSED;
         }
-        Box::pin(log_phase(r)).await;
+        rarely(log_phase(r)).await;
     } else {
         main.stats.sub(Field::Reading, 1);
     }
@@ -315,11 +316,11 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
                 if r.buf.filled().is_empty() {
                     return After::Keep(r.loc.core.keepalive_timeout);
                 }
-                if !Box::pin(receive(c, r, &mut deadline)).await {
+                if !rarely(receive(c, r, &mut deadline)).await {
                     return After::Close;
                 }
             }
-            Step::Bad(e) => return Box::pin(refuse_head(c, r, e)).await,
+            Step::Bad(e) => return rarely(refuse_head(c, r, e)).await,
         }
     }
 }
@@ -436,7 +437,7 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
         Ok(()) => phases::run(r).await,
         Err(status) => {
             without_uri(r);
-            Box::pin(phases::refuse(r, status)).await
+            rarely(phases::refuse(r, status)).await
         }
     };
     end(c, r, outcome).await
@@ -449,12 +450,12 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
         && r.body.is_untouched()
         && !r.skip_buffered_body()
     {
-        outcome = Box::pin(phases::refuse(r, 400)).await;
+        outcome = rarely(phases::refuse(r, 400)).await;
     }
     if outcome == Outcome::Respond {
         match send::filters(r) {
             Filtered::Whole => {}
-            now => outcome = Box::pin(send::settle_filtered(r, now)).await,
+            now => outcome = rarely(send::settle_filtered(r, now)).await,
         }
     }
     if outcome == Outcome::Close {
@@ -472,20 +473,20 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     let more = r.buf.filled().len() > used && r.body.is_finished();
     let sent = match r.body.is_finished() || !r.body.is_untouched() {
         true => send::response(r, more).await,
-        false => Box::pin(r.respond_and_drain(more)).await,
+        false => rarely(r.respond_and_drain(more)).await,
     };
     r.flags.complete = sent.is_ok();
     if sent.is_err() {
-        Box::pin(send::what_is_left(r)).await;
+        rarely(send::what_is_left(r)).await;
     }
     if !r.loc.core.post_action.is_empty() {
-        Box::pin(post_action(r)).await;
+        rarely(post_action(r)).await;
     }
     log_phase(r).await;
     if sent.is_err() {
         return Some(After::Close);
     }
-    if !r.body.is_finished() && r.flags.keepalive && Box::pin(r.discard_rest()).await.is_err() {
+    if !r.body.is_finished() && r.flags.keepalive && rarely(r.discard_rest()).await.is_err() {
         return Some(After::Close);
     }
     if !r.flags.keepalive {

@@ -9,6 +9,7 @@
 
 use std::rc::Rc;
 
+use base::future::rarely;
 use base::log::Level;
 use bytes::Bytes;
 
@@ -153,7 +154,7 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
         r.enter(root);
     }
     if r.main.asks_real_root {
-        Box::pin(crate::files::find_real_root(r)).await;
+        rarely(crate::files::find_real_root(r)).await;
     }
     phase!(r, preaccess);
     // Whoever may have the page may have its parts.

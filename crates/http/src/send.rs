@@ -5,6 +5,7 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
+use base::future::rarely;
 use base::log::Level;
 use event::Deadline;
 use mem::{Buf, Chain};
@@ -41,7 +42,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         r.flags.keepalive = false;
     }
     if let Body::Upgraded(_) = r.out.body {
-        return Box::pin(upgraded(r)).await;
+        return rarely(upgraded(r)).await;
     }
     if r.flags.header_only || framing == Framing::None {
         if let Body::Stream(mut unwanted) = std::mem::take(&mut r.out.body) {
@@ -51,7 +52,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
     }
     match std::mem::take(&mut r.out.body) {
         Body::Empty if !r.body_filters.is_empty() => {
-            Box::pin(filtered(r, &mut Chain::new(), true, framing)).await?;
+            rarely(filtered(r, &mut Chain::new(), true, framing)).await?;
         }
         Body::Empty => {
             if framing == Framing::Chunked {
@@ -61,7 +62,7 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
         Body::Chain(chain) if r.body_filters.is_empty() => whole(r, chain, framing).await?,
         Body::Chain(chain) => {
             let mut chain = chain;
-            Box::pin(filtered(r, &mut chain, true, framing)).await?;
+            rarely(filtered(r, &mut chain, true, framing)).await?;
         }
         Body::Stream(mut source) => {
             let done = Box::pin(stream(r, source.as_mut(), framing)).await;
@@ -249,10 +250,10 @@ async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
 /// A body that is wholly known.
 async fn whole(r: &mut Request, mut chain: Chain, framing: Framing) -> Result<(), SendFailed> {
     if framing == Framing::Chunked {
-        return Box::pin(filtered(r, &mut chain, true, framing)).await;
+        return rarely(filtered(r, &mut chain, true, framing)).await;
     }
     if needs_memory(r, &chain) {
-        return Box::pin(through_memory(r, chain)).await;
+        return rarely(through_memory(r, chain)).await;
     }
     r.bytes_sent += chain.len();
     match small(&chain) {
@@ -334,7 +335,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     let timeout = r.loc.core.send_timeout;
     let has_file = r.wire.iter().any(|b| matches!(b, Buf::File { .. }));
     let done = if rate > 0 {
-        Box::pin(paced(r, rate)).await
+        rarely(paced(r, rate)).await
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock.set_cork(r.loc.core.tcp_nopush);
@@ -367,7 +368,7 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         // While the client does not read, what was in memory may go from there, and what is read
         // takes memory: it is looked for when there is room for it, and before each send.
         c.sock.writable(Deadline::in_ms(timeout)).await?;
-        let ready = Box::pin(reading::ready(r, limit)).await?;
+        let ready = rarely(reading::ready(r, limit)).await?;
         let n = c.sock.try_send(&mut r.wire, Some(ready))?;
         if n > 0 || r.wire.is_empty() {
             return Ok(n);

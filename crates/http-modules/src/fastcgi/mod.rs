@@ -4,6 +4,7 @@ mod protocol;
 
 use std::rc::Rc;
 
+use base::future::boxed;
 use bytes::Bytes;
 use conf::pattern::{Pattern, Span};
 use conf::table::{Args, Directive};
@@ -145,7 +146,8 @@ impl PhaseHandler for Handler {
             Err(status) => return Verdict::Status(status).into(),
         };
         let protocol = Box::new(FastCgi::new(self.shape.clone()));
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+        let job = Job { conf: self.conf.clone(), target, protocol };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
 

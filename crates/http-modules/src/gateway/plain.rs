@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use base::ascii::write_u64;
+use base::future::boxed;
 use bytes::Bytes;
 use http::module::{PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
@@ -59,7 +60,8 @@ impl<G: Gateway> PhaseHandler for Handler<G> {
             Err(status) => return Verdict::Status(status).into(),
         };
         let protocol = Box::new(Plain::new(self.shape.clone()));
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+        let job = Job { conf: self.conf.clone(), target, protocol };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
 

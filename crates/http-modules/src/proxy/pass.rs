@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use base::future::boxed;
 use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
@@ -205,7 +206,8 @@ impl PhaseHandler for Handler {
         u.host.clone_from(&vars.host);
         u.port.clone_from(&vars.port);
         let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars));
-        Step::Wait(Box::pin(upstream::run(r, Job { conf: self.conf.clone(), target, protocol })))
+        let job = Job { conf: self.conf.clone(), target, protocol };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
 

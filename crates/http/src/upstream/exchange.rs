@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use base::future::{boxed, rarely};
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -133,12 +134,12 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     loop {
         let attempt = x.attempt(r).await;
         if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
-            Box::pin(keeping::invalidate(r, x.protocol.as_ref())).await;
+            rarely(keeping::invalidate(r, x.protocol.as_ref())).await;
         }
         let stop = match attempt {
             Ok(answer) => match x.judge(r) {
                 None => return x.accept(r, answer),
-                Some(Stop::Kept(status)) => return Box::pin(x.kept(r, answer, status)).await,
+                Some(Stop::Kept(status)) => return rarely(x.kept(r, answer, status)).await,
                 Some(stop) => {
                     x.keep(r, answer);
                     stop
@@ -161,7 +162,7 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
     u.scheme = scheme;
     u.forget_cache();
     if let Some(cache) = &conf.cache
-        && let Begin::Verdict(v) = Box::pin(cache::begin(r, cache, &conf, protocol.as_mut())).await
+        && let Begin::Verdict(v) = boxed(|| cache::begin(r, cache, &conf, protocol.as_mut())).await
     {
         return Err(v);
     }
@@ -207,7 +208,7 @@ async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Ve
         }
         Target::Addr(a) => (Bytes::from(a.to_string()), vec![Spec::new(a)]),
         Target::Name(host, port) => {
-            let specs = Box::pin(super::resolving::addresses(r, conf, &host, port)).await?;
+            let specs = rarely(super::resolving::addresses(r, conf, &host, port)).await?;
             (host, specs)
         }
     };
@@ -222,7 +223,7 @@ impl Exchange {
         self.protocol.request(r, &mut out).map_err(Stop::Status)?;
         let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
         if peer.is_none() && r.upstream_mut().is_first() {
-            peer = Box::pin(self.queue(r)).await?;
+            peer = rarely(self.queue(r)).await?;
         }
         let u = r.upstream_mut();
         u.forget_response();
@@ -238,7 +239,7 @@ impl Exchange {
         self.cached = false;
         let mut conn = match self.kept_connection(&peer) {
             Some(conn) => conn,
-            None => Box::pin(self.connect(r, &peer)).await?,
+            None => rarely(self.connect(r, &peer)).await?,
         };
         let a = r.upstream_mut().now();
         a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
@@ -356,7 +357,7 @@ impl Exchange {
                     r.upstream_mut().now().received += n as u64;
                     let head = self.parse_head(r, &mut page)?;
                     if std::mem::take(&mut self.hints) {
-                        let sent = Box::pin(crate::send::flush(r)).await;
+                        let sent = rarely(crate::send::flush(r)).await;
                         sent.map_err(|_| Stop::ClientGone)?;
                     }
                     match head {
@@ -383,7 +384,7 @@ impl Exchange {
     ) -> Result<(), Stop> {
         let sock = &conn.sock;
         if out.is_empty() && !self.body.is_sent() {
-            return Box::pin(self.body.more(r, sock, self.protocol.as_mut(), out)).await;
+            return rarely(self.body.more(r, sock, self.protocol.as_mut(), out)).await;
         }
         let (done, doing) = if out.is_empty() {
             let until = Deadline::in_ms(self.conf.read_timeout);
@@ -392,7 +393,7 @@ impl Exchange {
             (done, "reading response header from upstream")
         } else {
             let until = Deadline::in_ms(self.conf.send_timeout);
-            let done = Box::pin(readable_or_writable(sock, watch, until)).await;
+            let done = rarely(readable_or_writable(sock, watch, until)).await;
             (done, "sending request to upstream")
         };
         match done {

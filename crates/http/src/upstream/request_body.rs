@@ -1,6 +1,7 @@
 //! The client's body on its way to an upstream: read whole before, or passed on as it comes.
 
 use base::ascii::write_hex_u64;
+use base::future::rarely;
 use event::{Deadline, Sock};
 use mem::Chain;
 
@@ -46,7 +47,7 @@ impl RequestBody {
             return Ok(RequestBody::None);
         }
         if stream && r.head.has_body() {
-            return Box::pin(RequestBody::stream(r)).await;
+            return rarely(RequestBody::stream(r)).await;
         }
         r.read_body().await?;
         let length = match r.head.chunked {
