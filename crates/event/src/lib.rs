@@ -8,6 +8,7 @@
 mod deadline;
 mod driver;
 mod fd;
+mod foresight;
 mod gate;
 mod listener;
 mod notify;

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::log::Level;
 
+use crate::foresight::{self, Foresight};
 use crate::remote;
 use crate::slot::NONE;
 use crate::turn::{try_with, with};
@@ -74,6 +75,41 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Notes that the task that is being polled will use `what` when it is polled next. Before that it is
+/// brought nearer, as the task's own future is; with thousands of tasks both have left the
+/// processor's caches meanwhile. Only the address is kept, and only until then.
+pub fn foresee<T: ?Sized>(what: &T) {
+    let _ = try_with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        if let Some(task) = tasks.current
+            && let Some(entry) = tasks.list.get_mut(task.index as usize)
+        {
+            tasks.foresight.note(&mut entry.foreseen, what);
+        }
+    });
+}
+
+/// A box of a future that is brought nearer before its task is polled again; see [`foresee`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Foreseen<F: ?Sized>(Pin<Box<F>>);
+
+/// Has what is in the box brought nearer while its task waits in it.
+pub fn foreseen<F: Future + ?Sized>(future: Pin<Box<F>>) -> Foreseen<F> {
+    Foreseen(future)
+}
+
+impl<F: Future + ?Sized> Future for Foreseen<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let polled = self.0.as_mut().poll(cx);
+        if polled.is_pending() {
+            foresee(&*self.0);
+        }
+        polled
+    }
+}
+
 /// A waker's word that names no task, of any loop: it ends a wait and wakes nobody.
 pub(crate) const NO_TASK: u64 = NONE as u64;
 
@@ -86,6 +122,8 @@ struct Entry {
     future: Option<BoxFuture>,
     generation: u32,
     next_free: u32,
+    /// What it will use, by its number in `Tasks::foresight`.
+    foreseen: u32,
     state: u8,
 }
 
@@ -95,6 +133,7 @@ pub(crate) struct Tasks {
     free: u32,
     live: usize,
     queue: Vec<u32>,
+    foresight: Foresight,
     current: Option<TaskId>,
     /// Wakers of other makers that are to be called, or dropped, once nothing is borrowed.
     later: Vec<Waker>,
@@ -109,6 +148,7 @@ impl Tasks {
             free: NONE,
             live: 0,
             queue: Vec::new(),
+            foresight: Foresight::default(),
             current: None,
             later: Vec::new(),
             garbage: Vec::new(),
@@ -127,7 +167,13 @@ impl Tasks {
     fn insert(&mut self, future: BoxFuture) -> TaskId {
         let index = match self.free {
             NONE => {
-                self.list.push(Entry { future: None, generation: 0, next_free: NONE, state: 0 });
+                self.list.push(Entry {
+                    future: None,
+                    generation: 0,
+                    next_free: NONE,
+                    foreseen: NONE,
+                    state: 0,
+                });
                 (self.list.len() - 1) as u32
             }
             index => {
@@ -169,6 +215,7 @@ impl Tasks {
     /// Frees the place of a task. `QUEUED` stays when it is in the queue.
     fn remove(&mut self, index: u32) {
         let entry = &mut self.list[index as usize];
+        self.foresight.forget(&mut entry.foreseen);
         entry.state &= QUEUED;
         entry.generation = entry.generation.wrapping_add(1);
         entry.next_free = self.free;
@@ -208,29 +255,21 @@ impl Tasks {
         !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
     }
 
-    /// Brings the future of the task at `index` nearer. With thousands of connections it has left
-    /// the processor's caches since it was polled last, and arrives while another task is polled.
+    /// Brings the future of the task at `index`, and what else it will use, nearer: it arrives while
+    /// another task is polled.
     fn prefetch(&self, index: u32) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(future) =
-            self.list.get(index as usize).and_then(|entry| entry.future.as_deref())
+        if let Some(entry) = self.list.get(index as usize)
+            && let Some(future) = entry.future.as_deref()
         {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            const LINE: usize = 64;
-            const LINES_MAX: usize = 16;
-            let start = std::ptr::from_ref(future).cast::<i8>();
-            for line in 0..size_of_val(future).div_ceil(LINE).min(LINES_MAX) {
-                // SAFETY: it reads nothing; any address may be given to it.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE)) };
-            }
+            foresight::fetch(foresight::region(future));
+            self.foresight.fetch(entry.foreseen);
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
     }
 
     fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
         let entry = &mut self.list[index as usize];
         entry.state &= !QUEUED;
+        self.foresight.forget(&mut entry.foreseen);
         let future = entry.future.take()?;
         let task = TaskId { index, generation: entry.generation };
         self.current = Some(task);

@@ -23,6 +23,7 @@ use std::task::Poll;
 
 use base::future::{boxed, rarely};
 use base::log::{Context, Fields, Level, Log};
+use event::task::foreseen;
 use event::{Deadline, Gate, Sock, Wake};
 use mem::Page;
 use os::SockAddr;
@@ -145,7 +146,7 @@ pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
         if !std::mem::take(&mut ready) && !parked(&c, &main, patience).await {
             return;
         }
-        match boxed(|| serve(&c, &main)).await {
+        match foreseen(boxed(|| serve(&c, &main))).await {
             After::Keep(ms) => patience = ms,
             After::Park => {}
             After::Close => return,

@@ -186,7 +186,7 @@ async fn phase(r: &mut Request, of: Handlers) -> Verdict {
 async fn step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
     match h.run(r) {
         Step::Now(v) => v,
-        Step::Wait(f) => f.await,
+        Step::Wait(f) => event::task::foreseen(f).await,
     }
 }
 

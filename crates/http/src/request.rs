@@ -254,6 +254,17 @@ impl Request {
         self.settling.clear();
     }
 
+    /// Before a long wait: has what the request is made of brought nearer when it goes on.
+    pub(crate) fn foresee(&self) {
+        use event::task::foresee;
+        foresee(self);
+        foresee(self.buf.filled());
+        foresee(&**self.c());
+        if let Some(u) = &self.upstream {
+            foresee(&**u);
+        }
+    }
+
     /// The connection.
     pub fn c(&self) -> &Rc<Conn> {
         self.c.as_ref().expect("a request in use has its connection")

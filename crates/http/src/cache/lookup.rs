@@ -424,6 +424,9 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
         let found = cache.keys.on_its_way(&hash);
         found.is_some_and(|f| f.number.is_some() && Some(f.id) != declined)
     };
+    // Its turn comes behind many others.
+    r.foresee();
+    event::task::foresee(t);
     let wait = cache.waiters.wait(&cache.keys, &hash, ms, is_shown);
     match event::race(wait, r.client_gone()).await {
         event::Either::First(Some(fill)) if suits(r, t, &fill) => return Locked::Join(fill),

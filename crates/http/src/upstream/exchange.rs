@@ -7,6 +7,7 @@ use base::future::{boxed, rarely};
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
+use event::task::foreseen;
 use event::{Deadline, Side, Sock};
 use mem::{Buf, Chain, Page};
 use os::SockAddr;
@@ -162,7 +163,8 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
     u.scheme = scheme;
     u.forget_cache();
     if let Some(cache) = &conf.cache
-        && let Begin::Verdict(v) = boxed(|| cache::begin(r, cache, &conf, protocol.as_mut())).await
+        && let Begin::Verdict(v) =
+            foreseen(boxed(|| cache::begin(r, cache, &conf, protocol.as_mut()))).await
     {
         return Err(v);
     }
