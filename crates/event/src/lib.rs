@@ -32,7 +32,7 @@ pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
 pub use notify::Notify;
 pub use op::{Side, Wake, read_file, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
-pub use race::{Either, race};
+pub use race::{Either, Race, race};
 pub use sock::Sock;
 pub use task::{TaskId, spawn};
 pub use turn::{

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::deadline::Deadline;
 use crate::op::Wait;
 use crate::slot::{NONE, SlotKey, State, Terms};
 use crate::turn::{try_with, with};
@@ -65,41 +66,64 @@ impl Notify {
 
     /// Waits for a word.
     pub fn notified(&self) -> Notified<'_> {
-        Notified { notify: self, wait: Wait::new(), done: false }
+        Notified(self.notified_by(Deadline::NEVER))
+    }
+
+    /// Waits for a word until a deadline; whether it came.
+    pub fn notified_by(&self, deadline: Deadline) -> NotifiedBy<'_> {
+        NotifiedBy { notify: self, wait: Wait::new(), deadline, done: false }
     }
 }
 
 /// The future of [`Notify::notified`]. A word that reaches it and is not taken, because it is
 /// dropped first, goes to the next one.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Notified<'a> {
-    notify: &'a Notify,
-    wait: Wait,
-    done: bool,
-}
+pub struct Notified<'a>(NotifiedBy<'a>);
 
 impl Future for Notified<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
+}
+
+/// The future of [`Notify::notified_by`]; see [`Notified`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct NotifiedBy<'a> {
+    notify: &'a Notify,
+    wait: Wait,
+    deadline: Deadline,
+    done: bool,
+}
+
+impl Future for NotifiedBy<'_> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
         let waiters = &mut *this.notify.state.borrow_mut();
+        let key = this.wait.key();
         let polled = with(|inner| match this.wait.poll(inner, cx) {
-            Some(polled) => polled.map(|_| ()),
-            None if this.done || std::mem::take(&mut waiters.permit) => Poll::Ready(()),
+            Some(polled) => polled.map(|state| state != State::TimedOut),
+            None if this.done || std::mem::take(&mut waiters.permit) => Poll::Ready(true),
             None => {
-                let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+                let deadline_ms = this.deadline.at_ms();
+                let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms };
                 this.wait.begin(inner, cx, terms);
                 waiters.queue.push_back(this.wait.key());
                 Poll::Pending
             }
         });
         this.done = polled.is_ready();
+        if polled == Poll::Ready(false) {
+            waiters.queue.retain(|&other| other != key);
+        }
         polled
     }
 }
 
-impl Drop for Notified<'_> {
+impl Drop for NotifiedBy<'_> {
     fn drop(&mut self) {
         let key = self.wait.key();
         if self.done || key == SlotKey::NONE {

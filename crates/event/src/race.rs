@@ -1,8 +1,8 @@
 //! Two futures, of which the first to end counts.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// Which of two futures ended, and with what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,17 +13,61 @@ pub enum Either<A, B> {
     Second(B),
 }
 
+impl<A, B> Either<A, B> {
+    /// Whether it was the second.
+    pub fn is_second(&self) -> bool {
+        matches!(self, Either::Second(_))
+    }
+}
+
 /// Runs two futures until one of them ends, and drops the other. When both are ready, the first
 /// one wins.
 ///
 /// For waits that lose nothing when they are dropped (readiness, [`crate::Sock::closed_by_peer`],
 /// a gate, a notification, a sleep), and for work that ends with its connections. Never for a
 /// recv or a send on a connection that lives on: a driver may be in the middle of it.
-pub async fn race<A: Future, B: Future>(first: A, second: B) -> Either<A::Output, B::Output> {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    std::future::poll_fn(move |cx| match first.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Either::First(output)),
-        Poll::Pending => second.as_mut().poll(cx).map(Either::Second),
-    })
-    .await
+pub fn race<A: Future, B: Future>(first: A, second: B) -> Race<A, B> {
+    Race { first, second }
+}
+
+/// The future of [`race`]: no larger than its two, as an `async fn` would be, which keeps what it
+/// was given beside what it made of it.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Race<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A: Future, B: Future> Future for Race<A, B> {
+    type Output = Either<A::Output, B::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: both fields are pinned as long as the whole: nothing moves them out, there is no
+        // `Drop`, and the type is `Unpin` only where both are.
+        let (first, second) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.first), Pin::new_unchecked(&mut this.second))
+        };
+        match first.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Either::First(output)),
+            Poll::Pending => second.poll(cx).map(Either::Second),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_as_large_as_both() {
+        let part = || async {
+            let large = [0_u8; 100];
+            std::future::pending::<()>().await;
+            large
+        };
+        let (a, b) = (part(), part());
+        let both = size_of_val(&a) + size_of_val(&b);
+        assert_eq!(size_of_val(&race(a, b)), both);
+    }
 }

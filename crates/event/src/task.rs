@@ -75,8 +75,8 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Notes that the task that is being polled will use `what` when it is polled next. Before that it is
-/// brought nearer, as the task's own future is; with thousands of tasks both have left the
+/// Notes that the task that is being polled will use `what` when it is polled next. Before that it
+/// is brought nearer, as the task's own future is; with thousands of tasks both have left the
 /// processor's caches meanwhile. Only the address is kept, and only until then.
 pub fn foresee<T: ?Sized>(what: &T) {
     let _ = try_with(|inner| {
@@ -255,8 +255,8 @@ impl Tasks {
         !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
     }
 
-    /// Brings the future of the task at `index`, and what else it will use, nearer: it arrives while
-    /// another task is polled.
+    /// Brings the future of the task at `index`, and what else it will use, nearer: it arrives
+    /// while another task is polled.
     fn prefetch(&self, index: u32) {
         if let Some(entry) = self.list.get(index as usize)
             && let Some(future) = entry.future.as_deref()

@@ -402,6 +402,20 @@ fn notify_passes_words_on() {
 }
 
 #[test]
+fn who_waited_long_enough_is_not_told() {
+    run(|| async {
+        let notify = Rc::new(Notify::new());
+        assert!(!notify.notified_by(Deadline::in_ms(5)).await);
+        // Nobody waits: nobody is woken, and the next one has its own time.
+        assert_eq!(notify.notify_some(1), 0);
+        let other = notify.clone();
+        event::spawn(async move { other.notify_one() });
+        assert!(notify.notified_by(Deadline::in_ms(10_000)).await);
+        assert_eq!(event::stats().waiting, 0);
+    });
+}
+
+#[test]
 fn some_are_woken_and_nothing_is_kept() {
     run(|| async {
         let notify = Rc::new(Notify::new());

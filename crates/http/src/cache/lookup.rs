@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use base::future::rarely;
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use super::rules::range_begins_beyond;
 use super::serve;
 use super::store::{self, Opened, Stored};
 use super::ticket::{Status, Ticket};
+use crate::files::FilePath;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::upstream::Protocol;
@@ -70,7 +72,7 @@ pub(crate) async fn begin(
     };
     if purges {
         let t = ticket(r, cache, conf, up, protocol);
-        return Begin::Verdict(purge::purge(r, &t).await);
+        return Begin::Verdict(rarely(purge::purge(r, &t)).await);
     }
     if r.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
@@ -132,9 +134,9 @@ fn ticket(
     let key = match &conf.key {
         Some(t) => t.eval(r),
         None => {
-            let mut key = Vec::new();
+            let mut key = FilePath::new();
             protocol.cache_key(r, &mut key);
-            Bytes::from(key)
+            Bytes::copy_from_slice(&key)
         }
     };
     let main = key::hash(&key);
@@ -457,7 +459,7 @@ async fn follow(
         keys.want(&found);
         return None;
     }
-    let growing = Growing::open(r, t, up, &found).await;
+    let growing = rarely(Growing::open(r, t, up, &found)).await;
     let growing = growing.filter(|g| !t.conf.rfc9111 || is_fresh(t, &g.header));
     let len = growing.as_ref().and_then(|g| serve::length(&g.header));
     if len.is_none() && keys.streams.written(found.id).is_some() {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use base::crc::Crc32;
+use base::future::boxed;
 use base::hash::Table;
 use base::log::Level;
 use base::time::now_ms;
@@ -210,7 +211,11 @@ pub(crate) async fn open(
     key: &Bytes,
 ) -> Opened {
     let Seen { version, settled } = seen;
-    let opened = open_any(r, cache, hash, version, since, key).await;
+    let held = cache.memory.borrow_mut().trusted(hash, version);
+    let opened = match held.filter(|stored| stored.header.key == *key) {
+        Some(stored) => Opened::Found(stored),
+        None => boxed(|| open_file(r, cache, hash, version, since, key)).await,
+    };
     let Opened::Found(stored) = &opened else { return opened };
     if settled == cache.keys.marks.newest() {
         return opened;
@@ -228,7 +233,8 @@ pub(crate) async fn open(
     Opened::Missing
 }
 
-async fn open_any(
+/// The same without what is in memory: in a box, as those who wait for a lock need no room for it.
+async fn open_file(
     r: &mut Request,
     cache: &Rc<Cache>,
     hash: &Hash,
@@ -236,11 +242,6 @@ async fn open_any(
     since: Since,
     key: &Bytes,
 ) -> Opened {
-    if let Some(stored) = cache.memory.borrow_mut().trusted(hash, version)
-        && stored.header.key == *key
-    {
-        return Opened::Found(stored);
-    }
     let path = cache.settings.layout.path(hash);
     // A header that is being changed in its place may be seen half changed once.
     for last in [false, true] {

@@ -14,7 +14,7 @@ use std::hash::Hash as Key;
 use std::rc::Rc;
 
 use base::hash::Table;
-use event::Notify;
+use event::{Deadline, Notify};
 
 use super::fill::Fill;
 use super::key::Hash;
@@ -117,9 +117,7 @@ impl Waiters {
         let waiting = &*place.waiting;
         let before = waiting.came.get();
         let ms = if place.heard { ms } else { ms.min(LOOK_MS) };
-        if let event::Either::First(()) =
-            event::race(waiting.end.notified(), event::sleep(ms)).await
-        {
+        if waiting.end.notified_by(Deadline::in_ms(ms)).await {
             waiting.pass_on();
         }
         // One that was there before is that of a fetch for which this request did not wait.
@@ -132,11 +130,8 @@ impl Waiters {
         if keys.streams.written(id) != Some(there) {
             return;
         }
-        let told = place.waiting.end.notified();
-        match place.heard {
-            true => told.await,
-            false => drop(event::race(told, event::sleep(LOOK_MS)).await),
-        }
+        let until = if place.heard { Deadline::NEVER } else { Deadline::in_ms(LOOK_MS) };
+        let _told = place.waiting.end.notified_by(until).await;
         place.waiting.pass_on();
     }
 

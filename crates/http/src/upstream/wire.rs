@@ -4,34 +4,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
+pub(crate) use event::{Either, race as either};
+
 use crate::conn::Conn;
 
-/// Which of two futures was ready first.
-pub(crate) enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-impl<A, B> Either<A, B> {
-    pub fn is_second(&self) -> bool {
-        matches!(self, Either::Second(_))
-    }
-}
-
-/// Waits for the first of two futures and drops the other one. Only for futures that lose nothing
-/// when they are dropped: waits for readiness, timers, gates.
-pub(crate) async fn either<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    std::future::poll_fn(move |cx| {
-        if let Poll::Ready(v) = a.as_mut().poll(cx) {
-            return Poll::Ready(Either::First(v));
-        }
-        b.as_mut().poll(cx).map(Either::Second)
-    })
-    .await
-}
-
-/// The same where the second may be left out.
+/// The first of two futures, of which the second may be left out.
 pub(crate) async fn either_if<A: Future, B: Future>(
     a: A,
     b: Option<B>,
