@@ -36,7 +36,7 @@ const MANNER: Manner = Manner {
     },
 };
 
-const DIRECTIVES: &str = "proxy_http_version 1.1; proxy_cache_lock on;
+const DIRECTIVES: &str = "proxy_http_version 1.1;
             proxy_cache_use_stale updating error; proxy_cache_background_update on;
             proxy_cache_revalidate on; proxy_cache_purge $http_x_purge;";
 
@@ -92,11 +92,14 @@ impl Kills {
 pub fn run(options: &Options, _: &str) -> Outcome {
     let origin = Origin::start(MANNER)?;
     let folder = server::new_folder()?;
-    for (name, path) in [
-        ("beside", "1m max_size=40m use_temp_path=off"),
-        ("temp path, memory", "1m max_size=40m memory=4m"),
+    // Without the lock many fetch one object, and their files meet.
+    for (name, path, lock) in [
+        ("beside", "1m max_size=40m use_temp_path=off", "on"),
+        ("temp path, memory", "1m max_size=40m memory=4m", "on"),
+        ("temp path, memory, no lock", "1m max_size=40m memory=4m", "off"),
     ] {
-        let setup = setup(2, origin.port, &folder.join("kept"), path, DIRECTIVES);
+        let directives = format!("proxy_cache_lock {lock}; {DIRECTIVES}");
+        let setup = setup(2, origin.port, &folder.join("kept"), path, &directives);
         let ran = storm(options, &setup, &origin, name);
         let _ = std::fs::remove_dir_all(folder.join("kept"));
         if ran.is_err() {

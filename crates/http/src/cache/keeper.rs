@@ -26,6 +26,7 @@ use super::index::{self, Journal, Marked, Merge};
 use super::key::Hash;
 use super::keys::Purged;
 use super::marks::{Mark, State};
+use super::purge;
 use super::store;
 use super::unknown;
 use super::zone::{Cache, Pace};
@@ -395,13 +396,16 @@ impl Keeper {
                 self.deleting.notified().await;
                 continue;
             };
-            let (pace, before) = (self.cache.settings.purger, Some(deletion.before_ms));
+            let (pace, before) = (self.cache.settings.purger, deletion.before_ms);
             let mut young = self.delete_some(&deletion.left, before, None).await;
             young.extend(self.delete_some(&deletion.files, before, pace).await);
             if !young.is_empty() {
                 // Whether they were fetched anew is known when they have got their places.
                 event::sleep(PLACED_MS).await;
-                self.delete_some(&young, None, pace).await;
+                for hash in young {
+                    let pool = event::pool::default();
+                    purge::delete_unknown(&self.cache, hash, Some(&pool)).await;
+                }
             }
             // The index is not to tell of them any more: one that gets its place yet, of a process
             // that is killed then, is not believed at the next start.
@@ -414,12 +418,7 @@ impl Keeper {
     }
 
     /// Deletes files; gives those that may have been written since.
-    async fn delete_some(
-        &self,
-        files: &[Hash],
-        before_ms: Option<u64>,
-        pace: Option<Pace>,
-    ) -> Vec<Hash> {
+    async fn delete_some(&self, files: &[Hash], before_ms: u64, pace: Option<Pace>) -> Vec<Hash> {
         let mut young = Vec::new();
         let (cache, keys) = (&self.cache, &self.cache.keys);
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
@@ -429,7 +428,7 @@ impl Keeper {
             let metas = keys.metas(some);
             let old = some.iter().zip(metas).filter(|(_, meta)| meta.is_none());
             let old: Vec<Hash> = old.map(|(hash, _)| *hash).collect();
-            young.extend(super::manager::delete_files(cache, old, before_ms).await);
+            young.extend(super::manager::delete_files(cache, old, Some(before_ms)).await);
             match pace {
                 None => event::sleep(1).await,
                 Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {

@@ -12,6 +12,7 @@ use base::ascii::eq_ignore_case;
 use base::log::Level;
 use base::time::{now_ms, unix_ms, unix_secs};
 use bytes::Bytes;
+use event::Pool;
 use proto::cache_index::{KEY_MAX, Of, Purge};
 
 use super::Cache;
@@ -103,12 +104,15 @@ async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> (bool, Option<u
     let number = told(cache, main).await;
     cache.tell_gone(main);
     // There may be a file that is not known yet.
-    let mut deleted = delete(r, cache, main, before_ms).await;
-    if deleted == Some(Deleted::Young) && keys.metas(&[*main]) == [None] {
-        // It is not one that was fetched since.
-        deleted = delete(r, cache, main, u64::MAX).await;
-    }
-    (was_there || deleted == Some(Deleted::Yes), number)
+    let was_left = match delete(r, cache, main, before_ms).await {
+        // It may be one that was fetched since.
+        Some(Deleted::Young) => {
+            let pool = r.pool().ok().flatten();
+            delete_unknown(cache, *main, pool.as_ref()).await
+        }
+        deleted => deleted == Some(Deleted::Yes),
+    };
+    (was_there || was_left, number)
 }
 
 /// Tells the index of a purge, and wants that to be on the disk.
@@ -146,6 +150,22 @@ async fn delete(
         Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
     }
     None
+}
+
+/// Deletes the file of a hash unless the zone tells of one, or will in a moment. Whether there was
+/// one.
+pub(super) async fn delete_unknown(cache: &Rc<Cache>, hash: Hash, pool: Option<&Pool>) -> bool {
+    let Some(turn) = cache.keys.turn_to_delete(&hash) else { return false };
+    let layout = cache.settings.layout.clone();
+    turn.is_under_way(true);
+    let deleted = store::elsewhere(pool, move || store::delete(&layout, &hash)).await;
+    turn.is_under_way(false);
+    match deleted {
+        Ok(Ok(was_there)) => return was_there,
+        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+    }
+    false
 }
 
 /// Waits until the manager has looked for some marks, and what was told under the number `sure` is

@@ -11,6 +11,9 @@
 //!  not kept                                 the turn ends
 //! ```
 //!
+//! A file that was purged and looks as if it were young is deleted in a turn, too: nothing else
+//! tells it from one that gets its place in that moment.
+//!
 //! While one has its turn nobody knows which file is in the place, so who opens it compares it with
 //! every purge that came since the entry's version. Where a process dies in its turn the entry
 //! loses its file: that is met again, and judged, at the next start.
@@ -40,6 +43,8 @@ pub(crate) struct Placing {
     keys: Rc<Keys>,
     hash: Hash,
     note: Cell<Option<Place>>,
+    /// The entry is there for this alone.
+    made: bool,
     /// A thread may be giving the file its place at this moment.
     under_way: Cell<bool>,
 }
@@ -73,12 +78,43 @@ impl Keys {
         if node.has(PLACING) {
             return Turn::Busy;
         }
+        match self.begin(&mut t, entry, node, hash, false) {
+            Some(placing) => Turn::Ours(placing),
+            None => Turn::Busy,
+        }
+    }
+
+    /// Asks for a turn to delete a file of which the zone does not tell, so that it is not one that
+    /// gets its place meanwhile. `None`: there is another one, or will be in a moment.
+    pub fn turn_to_delete(self: &Rc<Keys>, hash: &Hash) -> Option<Placing> {
+        let mut t = self.lock();
+        let key = self.table.key(hash);
+        let found = t.find(key).and_then(|e| Some((e, t.value(e)?)));
+        let (entry, node, made) = match found {
+            Some((_, node)) if node.flags & (THERE | PLACING) != 0 => return None,
+            Some((entry, node)) => (entry, node, false),
+            None => {
+                let node = Node { expire: now_secs(), ..Node::default() };
+                (t.insert(key, node).ok()?, node, true)
+            }
+        };
+        self.begin(&mut t, entry, node, hash, made)
+    }
+
+    fn begin(
+        self: &Rc<Keys>,
+        t: &mut Locked<'_, Node>,
+        entry: Entry,
+        node: Node,
+        hash: &Hash,
+        made: bool,
+    ) -> Option<Placing> {
         // Noted first: one that dies in between has noted too much. Without a place for the note
         // nobody would give the right back.
-        let Some(note) = self.placing.note(self.slot.get(), entry) else { return Turn::Busy };
+        let note = self.placing.note(self.slot.get(), entry)?;
         t.set(entry, Node { flags: node.flags | PLACING, ..node });
         let (note, under_way) = (Cell::new(Some(note)), Cell::new(false));
-        Turn::Ours(Placing { keys: self.clone(), hash: *hash, note, under_way })
+        Some(Placing { keys: self.clone(), hash: *hash, note, made, under_way })
     }
 
     /// What a dead process was placing: nobody knows which file is there now.
@@ -157,7 +193,12 @@ impl Drop for Placing {
         }
         let mut t = self.keys.lock();
         if let Some((entry, node)) = self.find(&t) {
-            t.set(entry, Node { flags: node.flags & !PLACING, ..node });
+            let node = Node { flags: node.flags & !PLACING, ..node };
+            match self.made && node == (Node { expire: node.expire, ..Node::default() }) {
+                true => t.remove(entry),
+                // Somebody asked for it meanwhile.
+                false => t.set(entry, node),
+            }
         }
         drop(t);
         if let Some(note) = self.note.take() {
@@ -250,6 +291,24 @@ mod tests {
         keys.died(77, 2);
         assert_eq!((version(&keys, &hash), keys.blocks()), (None, 0));
         assert!(turn(&keys, &hash).is_some());
+    }
+
+    #[test]
+    fn what_is_deleted_is_no_other() {
+        let (keys, hash) = (keys(65536), [1; 16]);
+        let deleting = keys.turn_to_delete(&hash).unwrap();
+        assert!(turn(&keys, &hash).is_none() && keys.turn_to_delete(&hash).is_none());
+        drop(deleting);
+        assert_eq!(keys.totals().entries, 0);
+        let deleting = keys.turn_to_delete(&hash).unwrap();
+        keys.visit(&hash, 1, 60, false, &mut Vec::new());
+        drop(deleting);
+        assert_eq!(keys.totals().entries, 1, "somebody asked for it");
+        let placing = turn(&keys, &hash).unwrap();
+        assert!(keys.turn_to_delete(&hash).is_none());
+        placing.stored(&file(hash, 3), || false).unwrap();
+        drop(placing);
+        assert!(keys.turn_to_delete(&hash).is_none() && version(&keys, &hash).is_some());
     }
 
     #[test]
