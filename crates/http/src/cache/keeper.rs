@@ -52,12 +52,6 @@ const TAKEN_OVER_MS: u64 = 60_000;
 /// Entries that are purged without a pause.
 const PURGED_AT_ONCE: usize = 128;
 
-/// How far the times of files may be behind the clock, milliseconds.
-const CLOCK_MS: u64 = 20;
-
-/// How long after it was written a file has its place for sure, milliseconds.
-const PLACED_MS: u64 = 1000;
-
 /// Files that are deleted without a pause, where the configuration sets no pace.
 const DELETED_AT_ONCE: usize = 128;
 
@@ -65,8 +59,6 @@ const DELETED_AT_ONCE: usize = 128;
 struct Deletion {
     mark: u64,
     id: u64,
-    /// Files written from then on are others, milliseconds since 1970.
-    before_ms: u64,
     files: Vec<Hash>,
     /// The same of entries that the zone does not have: files of these may be left where who took
     /// them out, or was about to take them in, was killed. There are hardly any.
@@ -298,7 +290,6 @@ impl Keeper {
             return;
         }
         let again = self.again.replace(false);
-        let before_ms = unix_ms().saturating_sub(CLOCK_MS);
         let mut marks = keys.marks.uncleared();
         marks.retain(|mark| again || mark.state == State::New);
         if marks.is_empty() {
@@ -348,7 +339,7 @@ impl Keeper {
             left.sort_unstable();
             left.dedup();
             left.retain(|hash| files.binary_search(hash).is_err());
-            let deletion = Deletion { mark: mark.seq, id: mark.id, before_ms, files, left };
+            let deletion = Deletion { mark: mark.seq, id: mark.id, files, left };
             self.deletions.borrow_mut().push_back(deletion);
         }
         keys.ring();
@@ -396,17 +387,8 @@ impl Keeper {
                 self.deleting.notified().await;
                 continue;
             };
-            let (pace, before) = (self.cache.settings.purger, deletion.before_ms);
-            let mut young = self.delete_some(&deletion.left, before, None).await;
-            young.extend(self.delete_some(&deletion.files, before, pace).await);
-            if !young.is_empty() {
-                // Whether they were fetched anew is known when they have got their places.
-                event::sleep(PLACED_MS).await;
-                for hash in young {
-                    let pool = event::pool::default();
-                    purge::delete_unknown(&self.cache, hash, Some(&pool)).await;
-                }
-            }
+            self.delete_some(&deletion.left, None).await;
+            self.delete_some(&deletion.files, self.cache.settings.purger).await;
             // The index is not to tell of them any more: one that gets its place yet, of a process
             // that is killed then, is not believed at the next start.
             self.gone.borrow_mut().extend(deletion.files.iter().chain(&deletion.left));
@@ -417,18 +399,12 @@ impl Keeper {
         }
     }
 
-    /// Deletes files; gives those that may have been written since.
-    async fn delete_some(&self, files: &[Hash], before_ms: u64, pace: Option<Pace>) -> Vec<Hash> {
-        let mut young = Vec::new();
-        let (cache, keys) = (&self.cache, &self.cache.keys);
+    /// Deletes files.
+    async fn delete_some(&self, files: &[Hash], pace: Option<Pace>) {
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
         let mut began = now_ms();
         for some in files.chunks(at_once) {
-            // What was fetched anew meanwhile has the same name.
-            let metas = keys.metas(some);
-            let old = some.iter().zip(metas).filter(|(_, meta)| meta.is_none());
-            let old: Vec<Hash> = old.map(|(hash, _)| *hash).collect();
-            young.extend(super::manager::delete_files(cache, old, Some(before_ms)).await);
+            purge::delete_purged(&self.cache, some, Some(&event::pool::default())).await;
             match pace {
                 None => event::sleep(1).await,
                 Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {
@@ -438,7 +414,6 @@ impl Keeper {
                 Some(_) => {}
             }
         }
-        young
     }
 
     /// Whether it is time to make a new index.

@@ -324,7 +324,7 @@ impl Keys {
             writing: Zone::anonymous(slots.max(1) * 8)?,
             counts: [Counters::new(slots)?, Counters::new(slots)?, Counters::new(slots)?],
             journal: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
-            placing: Journal::new(slots, connections.min(JOURNAL_PLACES))?,
+            placing: Journal::new(slots, JOURNAL_PLACES)?,
             streams: Streams::new(connections)?,
             bells,
             rings: Rings::new(slots, RING)?,

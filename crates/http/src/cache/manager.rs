@@ -11,7 +11,7 @@ use super::faults::Cause;
 use super::keeper;
 use super::key::Hash;
 use super::keys::Evicted;
-use super::store::{self, Deleted};
+use super::store;
 use super::zone::Cache;
 
 /// How long the manager rests when nothing is due, milliseconds.
@@ -97,42 +97,23 @@ async fn is_above_limits(cache: &Rc<Cache>) -> bool {
 async fn delete(cache: &Rc<Cache>, evicted: Vec<Evicted>) {
     let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
     files.iter().for_each(|hash| cache.tell_gone(hash));
-    delete_files(cache, files, None).await;
+    delete_files(cache, files).await;
 }
 
-/// Deletes files, in a thread; with a time, those that were written before. Gives the others.
-pub(super) async fn delete_files(
-    cache: &Rc<Cache>,
-    files: Vec<Hash>,
-    before_ms: Option<u64>,
-) -> Vec<Hash> {
+/// Deletes files, in a thread.
+pub(super) async fn delete_files(cache: &Rc<Cache>, files: Vec<Hash>) {
     if files.is_empty() {
-        return files;
+        return;
     }
     let layout = cache.settings.layout.clone();
     let task = move || {
-        let (mut young, mut failed) = (Vec::new(), None);
-        for hash in files {
-            let before = before_ms.unwrap_or(u64::MAX);
-            match store::delete_older(&layout, &hash, before) {
-                Ok(Deleted::Young) => young.push(hash),
-                Ok(Deleted::Yes | Deleted::Missing) => {}
-                Err(e) => failed = Some(e),
-            }
-        }
-        (young, failed)
+        let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
+        failed.reduce(|_, last| last)
     };
     let pool = event::pool::default();
     match store::elsewhere(Some(&pool), task).await {
-        Ok((young, failed)) => {
-            if let Some(e) = failed {
-                cache.tell(Cause::Delete, format_args!("{e}"));
-            }
-            young
-        }
-        Err(e) => {
-            cache.tell(Cause::Delete, format_args!("{e}"));
-            Vec::new()
-        }
+        Ok(None) => {}
+        Ok(Some(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
     }
 }

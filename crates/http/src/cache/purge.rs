@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use base::ascii::eq_ignore_case;
 use base::log::Level;
-use base::time::{now_ms, unix_ms, unix_secs};
+use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
 use event::Pool;
 use proto::cache_index::{KEY_MAX, Of, Purge};
@@ -19,9 +19,9 @@ use super::Cache;
 use super::faults::Cause;
 use super::format::Header;
 use super::key::{self, Hash};
-use super::keys::Purged;
+use super::keys::{Purged, Turn};
 use super::marks::{Since, TEXT_MAX};
-use super::store::{self, Deleted};
+use super::store;
 use super::tags;
 use super::ticket::Ticket;
 use crate::module::Verdict;
@@ -97,21 +97,14 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
 /// disk; `None` where nobody takes it.
 async fn one(r: &mut Request, cache: &Rc<Cache>, main: &Hash) -> (bool, Option<u64>) {
     let keys = &cache.keys;
-    let before_ms = unix_ms().saturating_sub(CLOCK_MS);
     keys.marks.purge_key(main);
     let was_there = keys.purge(main) == Purged::Out;
     cache.memory.borrow_mut().forget(main);
     let number = told(cache, main).await;
     cache.tell_gone(main);
     // There may be a file that is not known yet.
-    let was_left = match delete(r, cache, main, before_ms).await {
-        // It may be one that was fetched since.
-        Some(Deleted::Young) => {
-            let pool = r.pool().ok().flatten();
-            delete_unknown(cache, *main, pool.as_ref()).await
-        }
-        deleted => deleted == Some(Deleted::Yes),
-    };
+    let pool = r.pool().ok().flatten();
+    let was_left = delete_purged(cache, &[*main], pool.as_ref()).await > 0;
     (was_there || was_left, number)
 }
 
@@ -132,40 +125,41 @@ async fn told(cache: &Cache, main: &Hash) -> Option<u64> {
     Some(number)
 }
 
-/// How far the times of files may be behind the clock, milliseconds.
-const CLOCK_MS: u64 = 20;
-
-async fn delete(
-    r: &mut Request,
-    cache: &Rc<Cache>,
-    hash: &Hash,
-    before_ms: u64,
-) -> Option<Deleted> {
-    let pool = r.pool().ok().flatten();
-    let (layout, hash) = (cache.settings.layout.clone(), *hash);
-    let task = move || store::delete_older(&layout, &hash, before_ms);
-    match store::elsewhere(pool.as_ref(), task).await {
-        Ok(Ok(deleted)) => return Some(deleted),
-        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+/// Deletes files of which the zone does not tell, and nobody gives another one its place meanwhile:
+/// what is fetched anew has the same name. Gives how many there were.
+pub(super) async fn delete_purged(cache: &Cache, list: &[Hash], pool: Option<&Pool>) -> usize {
+    let (mut turns, mut files) = (Vec::new(), Vec::new());
+    for hash in list {
+        match cache.keys.turn_to_delete(hash) {
+            Turn::Ours(turn) => {
+                turn.is_under_way(true);
+                turns.push(turn);
+                files.push(*hash);
+            }
+            // Nobody could give another one its place.
+            Turn::Full => files.push(*hash),
+            Turn::Busy | Turn::Purged => {}
+        }
     }
-    None
-}
-
-/// Deletes the file of a hash unless the zone tells of one, or will in a moment. Whether there was
-/// one.
-pub(super) async fn delete_unknown(cache: &Rc<Cache>, hash: Hash, pool: Option<&Pool>) -> bool {
-    let Some(turn) = cache.keys.turn_to_delete(&hash) else { return false };
     let layout = cache.settings.layout.clone();
-    turn.is_under_way(true);
-    let deleted = store::elsewhere(pool, move || store::delete(&layout, &hash)).await;
-    turn.is_under_way(false);
+    let task = move || {
+        let deleted = files.iter().map(|hash| store::delete(&layout, hash));
+        deleted.fold((0, None), |(count, failed), deleted| match deleted {
+            Ok(was_there) => (count + usize::from(was_there), failed),
+            Err(e) => (count, Some(e)),
+        })
+    };
+    let deleted = store::elsewhere(pool, task).await;
+    turns.iter().for_each(|turn| turn.is_under_way(false));
     match deleted {
-        Ok(Ok(was_there)) => return was_there,
-        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
+        Ok((count, None)) => return count,
+        Ok((count, Some(e))) => {
+            cache.tell(Cause::Delete, format_args!("{e}"));
+            return count;
+        }
         Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
     }
-    false
+    0
 }
 
 /// Waits until the manager has looked for some marks, and what was told under the number `sure` is

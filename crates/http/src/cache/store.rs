@@ -591,39 +591,6 @@ fn make_parent(path: &Path) -> Result<(), FileError> {
     made.map_err(|error| FileError::new("mkdir()", parent, error))
 }
 
-/// What became of a file that was to be deleted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deleted {
-    /// It is.
-    Yes,
-    /// There was none.
-    Missing,
-    /// It was written later than that.
-    Young,
-}
-
-/// Deletes the file of a hash if it was written before `before_ms`, milliseconds since 1970: what
-/// was fetched anew meanwhile has the same name. For threads.
-pub(crate) fn delete_older(
-    layout: &Layout,
-    hash: &Hash,
-    before_ms: u64,
-) -> Result<Deleted, FileError> {
-    let path = layout.path(hash);
-    match os::file::lstat(as_path(&path)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Deleted::Missing),
-        Ok(meta) => {
-            let ms = meta.mtime_sec.saturating_mul(1000) + i64::from(meta.mtime_nsec) / 1_000_000;
-            if u64::try_from(ms).is_ok_and(|ms| ms >= before_ms) {
-                return Ok(Deleted::Young);
-            }
-        }
-        // Deleting tells what is wrong.
-        Err(_) => {}
-    }
-    delete(layout, hash).map(|there| if there { Deleted::Yes } else { Deleted::Missing })
-}
-
 /// Deletes the file of a hash; that there is none is as well. Whether there was one. For threads.
 pub(crate) fn delete(layout: &Layout, hash: &Hash) -> Result<bool, FileError> {
     let path = layout.path(hash);

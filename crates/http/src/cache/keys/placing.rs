@@ -11,8 +11,8 @@
 //!  not kept                                 the turn ends
 //! ```
 //!
-//! A file that was purged and looks as if it were young is deleted in a turn, too: nothing else
-//! tells it from one that gets its place in that moment.
+//! Files that were purged are deleted in a turn, too: nothing else tells them from those that get
+//! their places in that moment.
 //!
 //! While one has its turn nobody knows which file is in the place, so who opens it compares it with
 //! every purge that came since the entry's version. Where a process dies in its turn the entry
@@ -85,20 +85,23 @@ impl Keys {
     }
 
     /// Asks for a turn to delete a file of which the zone does not tell, so that it is not one that
-    /// gets its place meanwhile. `None`: there is another one, or will be in a moment.
-    pub fn turn_to_delete(self: &Rc<Keys>, hash: &Hash) -> Option<Placing> {
+    /// gets its place meanwhile. Busy: there is another one, or will be in a moment.
+    pub fn turn_to_delete(self: &Rc<Keys>, hash: &Hash) -> Turn {
         let mut t = self.lock();
         let key = self.table.key(hash);
         let found = t.find(key).and_then(|e| Some((e, t.value(e)?)));
         let (entry, node, made) = match found {
-            Some((_, node)) if node.flags & (THERE | PLACING) != 0 => return None,
+            Some((_, node)) if node.flags & (THERE | PLACING) != 0 => return Turn::Busy,
             Some((entry, node)) => (entry, node, false),
             None => {
                 let node = Node { expire: now_secs(), ..Node::default() };
-                (t.insert(key, node).ok()?, node, true)
+                match t.insert(key, node) {
+                    Ok(entry) => (entry, node, true),
+                    Err(_) => return Turn::Full,
+                }
             }
         };
-        self.begin(&mut t, entry, node, hash, made)
+        self.begin(&mut t, entry, node, hash, made).map_or(Turn::Full, Turn::Ours)
     }
 
     fn begin(
@@ -296,19 +299,24 @@ mod tests {
     #[test]
     fn what_is_deleted_is_no_other() {
         let (keys, hash) = (keys(65536), [1; 16]);
-        let deleting = keys.turn_to_delete(&hash).unwrap();
-        assert!(turn(&keys, &hash).is_none() && keys.turn_to_delete(&hash).is_none());
+        let to_delete = || match keys.turn_to_delete(&hash) {
+            Turn::Ours(placing) => Some(placing),
+            Turn::Busy => None,
+            Turn::Purged | Turn::Full => panic!("there is room for it"),
+        };
+        let deleting = to_delete().unwrap();
+        assert!(turn(&keys, &hash).is_none() && to_delete().is_none());
         drop(deleting);
         assert_eq!(keys.totals().entries, 0);
-        let deleting = keys.turn_to_delete(&hash).unwrap();
+        let deleting = to_delete().unwrap();
         keys.visit(&hash, 1, 60, false, &mut Vec::new());
         drop(deleting);
         assert_eq!(keys.totals().entries, 1, "somebody asked for it");
         let placing = turn(&keys, &hash).unwrap();
-        assert!(keys.turn_to_delete(&hash).is_none());
+        assert!(to_delete().is_none());
         placing.stored(&file(hash, 3), || false).unwrap();
         drop(placing);
-        assert!(keys.turn_to_delete(&hash).is_none() && version(&keys, &hash).is_some());
+        assert!(to_delete().is_none() && version(&keys, &hash).is_some());
     }
 
     #[test]
