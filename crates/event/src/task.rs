@@ -79,21 +79,15 @@ pub async fn yield_now() {
 /// is brought nearer, as the task's own future is; with thousands of tasks both have left the
 /// processor's caches meanwhile. Only the address is kept, and only until then.
 pub fn foresee<T: ?Sized>(what: &T) {
-    let _ = try_with(|inner| {
-        let tasks = &mut inner.core.tasks;
-        if let Some(task) = tasks.current
-            && let Some(entry) = tasks.list.get_mut(task.index as usize)
-        {
-            tasks.foresight.note(&mut entry.foreseen, what);
-        }
-    });
+    let _ = try_with(|inner| inner.core.tasks.foresee(what));
 }
 
 /// A box of a future that is brought nearer before its task is polled again; see [`foresee`].
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Foreseen<F: ?Sized>(Pin<Box<F>>);
 
-/// Has what is in the box brought nearer while its task waits in it.
+/// Has what is in the box brought nearer with what is foreseen in it; with nothing, it costs next to
+/// nothing.
 pub fn foreseen<F: Future + ?Sized>(future: Pin<Box<F>>) -> Foreseen<F> {
     Foreseen(future)
 }
@@ -104,7 +98,7 @@ impl<F: Future + ?Sized> Future for Foreseen<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let polled = self.0.as_mut().poll(cx);
         if polled.is_pending() {
-            foresee(&*self.0);
+            let _ = try_with(|inner| inner.core.tasks.foresee_more(&*self.0));
         }
         polled
     }
@@ -263,6 +257,23 @@ impl Tasks {
         {
             foresight::fetch(foresight::region(future));
             self.foresight.fetch(entry.foreseen);
+        }
+    }
+
+    fn foresee<T: ?Sized>(&mut self, what: &T) {
+        if let Some(task) = self.current
+            && let Some(entry) = self.list.get_mut(task.index as usize)
+        {
+            self.foresight.note(&mut entry.foreseen, what);
+        }
+    }
+
+    /// The same where something was foreseen already.
+    #[inline]
+    fn foresee_more<T: ?Sized>(&mut self, what: &T) {
+        let foreseen = |task: TaskId| self.list.get(task.index as usize).map(|e| e.foreseen);
+        if self.current.and_then(foreseen).is_some_and(|number| number != NONE) {
+            self.foresee(what);
         }
     }
 
