@@ -86,8 +86,7 @@ pub fn foresee<T: ?Sized>(what: &T) {
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Foreseen<F: ?Sized>(Pin<Box<F>>);
 
-/// Has what is in the box brought nearer with what is foreseen in it; with nothing, it costs next to
-/// nothing.
+/// Has what is in the box brought nearer with what is foreseen in it.
 pub fn foreseen<F: Future + ?Sized>(future: Pin<Box<F>>) -> Foreseen<F> {
     Foreseen(future)
 }
