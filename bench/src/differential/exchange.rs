@@ -41,6 +41,16 @@ impl Answer {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
 
+    /// Takes all fields of a name out.
+    pub fn without(&mut self, name: &str) {
+        self.fields.retain(|(n, _)| n != name);
+    }
+
+    /// Puts another text into the body in place of the first one like this.
+    pub fn replace(&mut self, text: &str, other: &str) {
+        self.body = String::from_utf8_lossy(&self.body).replacen(text, other, 1).into_bytes();
+    }
+
     /// The first field of a name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())

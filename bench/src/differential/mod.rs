@@ -133,9 +133,9 @@ impl Seen {
         if nginx == weir {
             return false;
         }
-        let known = ALLOWED.iter().position(|a| (a.is)(case, nginx, weir));
-        match known {
-            Some(index) => *self.allowed.entry(index).or_default() += 1,
+        let known = allowed::reasons(case, nginx, weir);
+        match &known {
+            Some(why) => why.iter().for_each(|at| *self.allowed.entry(*at).or_default() += 1),
             None => {
                 self.different += 1;
                 if self.different <= SHOWN {
@@ -204,7 +204,11 @@ fn tree(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
 
 fn show(case: &Case, nginx: &Outcome, weir: &Outcome) {
     println!("\n--- case {} differs{}", case.number, if case.cut { ", cut" } else { "" });
-    println!("{}", case.bytes[..case.bytes.len().min(900)].escape_ascii());
+    let (begin, end) = case.bytes.split_at(case.bytes.len().min(900));
+    println!("{}", begin.escape_ascii());
+    if !end.is_empty() {
+        println!("… {}", end[end.len().saturating_sub(100)..].escape_ascii());
+    }
     let (a, b) = (shown(nginx), shown(weir));
     for line in a.iter().filter(|line| !b.contains(line)) {
         println!("  nginx: {line}");
