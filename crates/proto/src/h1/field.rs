@@ -137,7 +137,10 @@ impl FieldId {
     pub const COUNT: usize = IDS.len();
 
     /// The id of a name, letters of either case.
-    #[inline]
+    ///
+    /// One copy for all who call it: whether the parser of heads has one of its own is not to depend
+    /// on which modules there are.
+    #[inline(never)]
     pub fn lookup(name: &[u8]) -> FieldId {
         let len = name.len();
         if len == 0 || len > LONGEST {
