@@ -138,8 +138,8 @@ impl FieldId {
 
     /// The id of a name, letters of either case.
     ///
-    /// One copy for all who call it: whether the parser of heads has one of its own is not to depend
-    /// on which modules there are.
+    /// One copy for all who call it: whether the parser of heads has one of its own is not to
+    /// depend on which modules there are.
     #[inline(never)]
     pub fn lookup(name: &[u8]) -> FieldId {
         let len = name.len();
