@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use base::log::{Level, os_error};
 use base::time::{now_ms, unix_ms};
@@ -25,6 +26,7 @@ use super::faults::Cause;
 use super::index::{self, Journal, Marked, Merge};
 use super::key::Hash;
 use super::keys::Purged;
+use super::manager;
 use super::marks::{Mark, State};
 use super::purge;
 use super::store;
@@ -53,13 +55,19 @@ const TAKEN_OVER_MS: u64 = 60_000;
 const PURGED_AT_ONCE: usize = 128;
 
 /// Files that are deleted without a pause, where the configuration sets no pace.
-const DELETED_AT_ONCE: usize = 128;
+const DELETED_AT_ONCE: usize = 16;
+
+/// How many times longer than deleting them the pause behind them is.
+const REST: u32 = 9;
 
 /// Files of entries that were purged.
 struct Deletion {
     mark: u64,
     id: u64,
     files: Vec<Hash>,
+    /// When there are more blocks than these, half as much as was purged has come since, and lies
+    /// on the disk beside it.
+    room: u64,
     /// The same of entries that the zone does not have: files of these may be left where who took
     /// them out, or was about to take them in, was killed. There are hardly any.
     left: Vec<Hash>,
@@ -319,6 +327,7 @@ impl Keeper {
         for (mark, found) in marks.iter().zip(found) {
             let redo = mark.state != State::New;
             let (mut out, mut files, mut left) = (0, Vec::new(), Vec::new());
+            let before = keys.blocks();
             for some in found.chunks(PURGED_AT_ONCE) {
                 for (hash, date) in some {
                     match keys.purge_for(hash, mark, *date) {
@@ -339,7 +348,8 @@ impl Keeper {
             left.sort_unstable();
             left.dedup();
             left.retain(|hash| files.binary_search(hash).is_err());
-            let deletion = Deletion { mark: mark.seq, id: mark.id, files, left };
+            let room = before.midpoint(keys.blocks());
+            let deletion = Deletion { mark: mark.seq, id: mark.id, files, left, room };
             self.deletions.borrow_mut().push_back(deletion);
         }
         keys.ring();
@@ -387,8 +397,9 @@ impl Keeper {
                 self.deleting.notified().await;
                 continue;
             };
-            self.delete_some(&deletion.left, None).await;
-            self.delete_some(&deletion.files, self.cache.settings.purger).await;
+            let Deletion { files, left, room, .. } = &deletion;
+            self.delete_some(left, None, *room).await;
+            self.delete_some(files, self.cache.settings.purger, *room).await;
             // The index is not to tell of them any more: one that gets its place yet, of a process
             // that is killed then, is not believed at the next start.
             self.gone.borrow_mut().extend(deletion.files.iter().chain(&deletion.left));
@@ -399,14 +410,22 @@ impl Keeper {
         }
     }
 
-    /// Deletes files.
-    async fn delete_some(&self, files: &[Hash], pace: Option<Pace>) {
+    /// Deletes files: without a pace of the configuration's by and by, so that the disk is there
+    /// for others, but at once when there are more than `room` blocks of others, or little is free.
+    async fn delete_some(&self, files: &[Hash], pace: Option<Pace>, room: u64) {
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
-        let mut began = now_ms();
+        let (mut began, mut paused) = (now_ms(), Instant::now());
         for some in files.chunks(at_once) {
             purge::delete_purged(&self.cache, some, Some(&event::pool::default())).await;
             match pace {
-                None => event::sleep(1).await,
+                None => {
+                    let took = paused.elapsed();
+                    let is_urgent =
+                        self.cache.keys.blocks() > room || manager::is_low(&self.cache).await;
+                    let rest = if is_urgent { Duration::ZERO } else { took * REST };
+                    event::sleep((rest.as_millis() as u64).max(1)).await;
+                    paused = Instant::now();
+                }
                 Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {
                     event::sleep(pace.sleep_ms).await;
                     began = now_ms();

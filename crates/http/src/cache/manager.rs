@@ -84,6 +84,11 @@ async fn is_above_limits(cache: &Rc<Cache>) -> bool {
     {
         return true;
     }
+    is_low(cache).await
+}
+
+/// Whether the disk has less than `min_free` left.
+pub(super) async fn is_low(cache: &Cache) -> bool {
     let least = cache.settings.min_free;
     if least == 0 {
         return false;
