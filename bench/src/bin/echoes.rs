@@ -114,5 +114,11 @@ fn run(port: u16, connections: usize, length: Duration) -> rustix::io::Result<St
     latencies.sort_unstable();
     let at = |part: usize| latencies.get(count * part / 100).copied().unwrap_or(0);
     let bytes = count * MESSAGE.len();
-    Ok(format!("RESULT {count} {took} {bytes} 0 {failures} 0 0 0 {} {}", at(50), at(99)))
+    let values = latencies.iter().map(|us| *us as f64);
+    let mean = values.clone().sum::<f64>() / count.max(1) as f64;
+    let variance = values.map(|us| (us - mean).powi(2)).sum::<f64>() / count.max(1) as f64;
+    let (p50, p99, deviation) = (at(50), at(99), variance.sqrt());
+    Ok(format!(
+        "RESULT {count} {took} {bytes} 0 {failures} 0 0 0 {p50} {p99} {mean:.0} {deviation:.0}"
+    ))
 }
