@@ -306,6 +306,16 @@ fn until(point: u32) -> u64 {
     u64::try_from(left).unwrap_or(0)
 }
 
+#[cfg(test)]
+impl Keys {
+    /// A zone of a cache of which nothing is on a disk.
+    fn for_tests(bytes: usize) -> Rc<Keys> {
+        let bells = Rc::new(Bells::default());
+        let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
+        Rc::new(Keys::new(bytes, layout, bells, 4, 10).unwrap())
+    }
+}
+
 impl Keys {
     /// A zone of `bytes` bytes for the files of that layout, made before the fork.
     ///

@@ -227,7 +227,8 @@ impl Walk {
         for (hash, blocks, file) in found.files {
             if !cache.keys.add(&hash, blocks, file, cache.settings.inactive) {
                 // There is no room to know of it: it would take its place on the disk for ever.
-                super::manager::delete_files(cache, vec![hash]).await;
+                let pool = event::pool::default();
+                store::delete_all(cache, vec![hash], Some(&pool)).await;
             }
             self.pace().await;
         }

@@ -7,9 +7,7 @@ use std::rc::Rc;
 use base::time::now_ms;
 use event::Gate;
 
-use super::faults::Cause;
 use super::keeper;
-use super::key::Hash;
 use super::keys::Evicted;
 use super::store;
 use super::zone::Cache;
@@ -102,23 +100,5 @@ pub(super) async fn is_low(cache: &Cache) -> bool {
 async fn delete(cache: &Rc<Cache>, evicted: Vec<Evicted>) {
     let files: Vec<_> = evicted.iter().filter(|e| e.file).map(|e| e.hash).collect();
     files.iter().for_each(|hash| cache.tell_gone(hash));
-    delete_files(cache, files).await;
-}
-
-/// Deletes files, in a thread.
-pub(super) async fn delete_files(cache: &Rc<Cache>, files: Vec<Hash>) {
-    if files.is_empty() {
-        return;
-    }
-    let layout = cache.settings.layout.clone();
-    let task = move || {
-        let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
-        failed.reduce(|_, last| last)
-    };
-    let pool = event::pool::default();
-    match store::elsewhere(Some(&pool), task).await {
-        Ok(None) => {}
-        Ok(Some(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
-    }
+    store::delete_all(cache, files, Some(&event::pool::default())).await;
 }

@@ -16,7 +16,6 @@ use event::Pool;
 use proto::cache_index::{KEY_MAX, Of, Purge};
 
 use super::Cache;
-use super::faults::Cause;
 use super::format::Header;
 use super::key::{self, Hash};
 use super::keys::{Purged, Turn};
@@ -141,25 +140,9 @@ pub(super) async fn delete_purged(cache: &Cache, list: &[Hash], pool: Option<&Po
             Turn::Busy | Turn::Purged => {}
         }
     }
-    let layout = cache.settings.layout.clone();
-    let task = move || {
-        let deleted = files.iter().map(|hash| store::delete(&layout, hash));
-        deleted.fold((0, None), |(count, failed), deleted| match deleted {
-            Ok(was_there) => (count + usize::from(was_there), failed),
-            Err(e) => (count, Some(e)),
-        })
-    };
-    let deleted = store::elsewhere(pool, task).await;
+    let count = store::delete_all(cache, files, pool).await;
     turns.iter().for_each(|turn| turn.is_under_way(false));
-    match deleted {
-        Ok((count, None)) => return count,
-        Ok((count, Some(e))) => {
-            cache.tell(Cause::Delete, format_args!("{e}"));
-            return count;
-        }
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
-    }
-    0
+    count
 }
 
 /// Waits until the manager has looked for some marks, and what was told under the number `sure` is

@@ -330,12 +330,36 @@ async fn discard(r: &mut Request, cache: &Rc<Cache>, hash: &Hash, version: u32, 
 /// Deletes a file before another one may take its place.
 pub(crate) async fn take_away(cache: &Cache, hash: &Hash, pool: Option<&Pool>) {
     cache.memory.borrow_mut().forget(hash);
-    let (layout, hash) = (cache.settings.layout.clone(), *hash);
-    match elsewhere(pool, move || delete(&layout, &hash)).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
+    delete_all(cache, vec![*hash], pool).await;
+}
+
+/// Deletes files in a thread, and tells of the last that could not be. Gives how many there were.
+pub(crate) async fn delete_all(cache: &Cache, files: Vec<Hash>, pool: Option<&Pool>) -> usize {
+    if files.is_empty() {
+        return 0;
     }
+    let layout = cache.settings.layout.clone();
+    match elsewhere(pool, move || delete_each(&layout, &files)).await {
+        Ok((count, failed)) => {
+            if let Some(e) = failed {
+                cache.tell(Cause::Delete, format_args!("{e}"));
+            }
+            count
+        }
+        Err(e) => {
+            cache.tell(Cause::Delete, format_args!("{e}"));
+            0
+        }
+    }
+}
+
+/// Deletes files: how many there were, and why the last that could not be. May wait for a disk.
+pub(crate) fn delete_each(layout: &Layout, files: &[Hash]) -> (usize, Option<FileError>) {
+    let deleted = files.iter().map(|hash| delete(layout, hash));
+    deleted.fold((0, None), |(count, failed), deleted| match deleted {
+        Ok(was_there) => (count + usize::from(was_there), failed),
+        Err(e) => (count, Some(e)),
+    })
 }
 
 enum Unreadable {
@@ -732,13 +756,7 @@ pub(crate) async fn invalidate(cache: &Cache, hashes: Vec<Hash>, pool: Option<Po
         }
     };
     forget();
-    let (layout, list) = (cache.settings.layout.clone(), hashes.clone());
-    let task = move || list.iter().filter_map(|hash| delete(&layout, hash).err()).next_back();
-    match elsewhere(pool.as_ref(), task).await {
-        Ok(None) => {}
-        Ok(Some(e)) => cache.tell(Cause::Delete, format_args!("{e}")),
-        Err(e) => cache.tell(Cause::Delete, format_args!("{e}")),
-    }
+    delete_all(cache, hashes.clone(), pool.as_ref()).await;
     // Before the files of the folder are known, one may have been found in between.
     forget();
 }

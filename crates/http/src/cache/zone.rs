@@ -348,10 +348,7 @@ impl Cache {
             return;
         }
         let layout = self.settings.layout.clone();
-        let task = move || {
-            let failed = files.iter().filter_map(|hash| store::delete(&layout, hash).err());
-            failed.reduce(|first, _| first)
-        };
+        let task = move || store::delete_each(&layout, &files).1;
         let Some(pool) = pool.cloned() else {
             if let Some(e) = task() {
                 self.tell(Cause::Delete, format_args!("{e}"));

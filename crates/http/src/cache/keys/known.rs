@@ -400,17 +400,8 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use super::*;
-    use crate::cache::key::Layout;
     use crate::cache::keys::Turn;
-
-    fn keys() -> Rc<Keys> {
-        let bells = Rc::new(shm::Bells::default());
-        let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
-        Rc::new(Keys::new(65536, layout, bells, 4, 10).unwrap())
-    }
 
     fn known(hash: Hash, file: u32) -> Known {
         Known { hash, blocks: 1, expire: 9, uses: 1, file }
@@ -418,7 +409,7 @@ mod tests {
 
     #[test]
     fn files_that_are_others_than_the_index_tells_of() {
-        let keys = keys();
+        let keys = Keys::for_tests(65536);
         let list: Vec<_> = (1..=4).map(|n| known([n; 16], 7)).collect();
         keys.add_known(&list, 60);
         assert_eq!(keys.unknown(), 0);
@@ -440,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_is_to_be_on_the_disk() {
-        let keys = keys();
+        let keys = Keys::for_tests(65536);
         assert_eq!(keys.sure_wanted(), None);
         let (first, second) = (keys.want_sure(), keys.want_sure());
         let wanted = keys.sure_wanted();
@@ -455,7 +446,7 @@ mod tests {
 
     #[test]
     fn what_is_not_believed_at_a_start() {
-        let keys = keys();
+        let keys = Keys::for_tests(65536);
         let [told, met, fetched, unheard, other] = [1, 2, 3, 4, 5].map(|n| [n; 16]);
         keys.add_known(&[told, other].map(|hash| known(hash, 7)), 60);
         [told, met].iter().for_each(|hash| assert!(keys.add(hash, 1, 7, 60)));

@@ -213,14 +213,11 @@ impl Drop for Placing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::key::Layout;
     use crate::cache::keys::{Purged, Visit};
     use shm::ZoneState;
 
     fn keys(bytes: usize) -> Rc<Keys> {
-        let bells = Rc::new(shm::Bells::default());
-        let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
-        let keys = Rc::new(Keys::new(bytes, layout, bells, 4, 10).unwrap());
+        let keys = Keys::for_tests(bytes);
         keys.end_loading(true);
         keys
     }

@@ -61,17 +61,10 @@ impl Drop for Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::key::Layout;
-
-    fn keys() -> Rc<Keys> {
-        let bells = Rc::new(shm::Bells::default());
-        let layout = Layout { folder: "/nowhere".into(), levels: [0; 3] };
-        Rc::new(Keys::new(65536, layout, bells, 4, 10).unwrap())
-    }
 
     #[test]
     fn what_all_processes_write() {
-        let keys = keys();
+        let keys = Keys::for_tests(65536);
         let mut one = Room::new(&keys);
         one.grow(10);
         one.grow(8);
