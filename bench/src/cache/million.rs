@@ -22,7 +22,7 @@ use crate::{Outcome, proc};
 pub(super) const KINDS: usize = 10;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What weir answers beside the cache, and who may purge.
 const BESIDE: &str = "proxy_cache_purge $http_x_purge; } location = /status { stub_status json;";
@@ -82,10 +82,16 @@ impl Files {
                 .map_err(|e| fail(&at, e))?;
         }
         // What is measured is not to meet with the writing of them.
-        let folder = fs::File::open(&files.folder).map_err(|e| fail(&files.folder, e))?;
-        rustix::fs::syncfs(folder).map_err(|e| fail(&files.folder, e.into()))?;
+        files.sync()?;
         println!("{count} files made in {:.1} s", began.elapsed().as_secs_f64());
         Ok(files)
+    }
+
+    /// Waits until all is on the disk.
+    pub fn sync(&self) -> Outcome {
+        let folder = fs::File::open(&self.folder);
+        let synced = folder.and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into));
+        synced.map_err(|e| format!("{}: {e}", self.folder.display()))
     }
 
     pub fn cache(&self) -> PathBuf {
