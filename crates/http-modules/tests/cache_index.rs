@@ -441,6 +441,23 @@ fn a_purge_outlives_the_server() {
     assert!(weir.log("error.log").contains("entries of the index"));
 }
 
+/// Files are deleted slowly while the cache is asked, and a purge has its place until they are.
+#[test]
+fn purges_behind_a_large_one_find_room() {
+    let origin = Origin::start(answer);
+    let weir = site(Driver::usual(), &origin, "", TWO).start();
+    fill(&weir, 1500);
+    wait_for_loader(&weir);
+    assert_eq!(purge(&weir, "/*", ""), purged(1500));
+    assert!(kept(&weir, "cache").len() > 500, "the most of them are there yet");
+    // More than there is room for.
+    for n in 0..20 {
+        let tags: Vec<String> = (0..64).map(|i| format!("none{n}-{i}")).collect();
+        assert_eq!(purge(&weir, "/", &format!("Cache-Tag: {}\r\n", tags.join(", "))), purged(0));
+    }
+    wait_for("the files to go", || kept(&weir, "cache").is_empty().then_some(()));
+}
+
 /// All records of the index's files that are purges, or tell that one is done.
 fn purges_told(weir: &Weir) -> (usize, usize) {
     let (mut begun, mut done) = (0, 0);

@@ -57,8 +57,22 @@ const PURGED_AT_ONCE: usize = 128;
 /// Files that are deleted without a pause, where the configuration sets no pace.
 const DELETED_AT_ONCE: usize = 16;
 
-/// How many times longer than deleting them the pause behind them is.
-const REST: u32 = 9;
+/// How many times longer than deleting them the pause behind them is while the cache is asked: who
+/// reads from the same disk meanwhile, or waits for what the file system writes of it, is to be
+/// fewer than one request in a hundred.
+const REST: u32 = 49;
+
+/// The same when the cache was not asked for [`IDLE`].
+const IDLE_REST: u32 = 9;
+
+/// How long a cache is not asked before nobody is thought to mind.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The longest rest during which it is not looked whether there is still time for it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// With more purges than this whose files are not deleted there is no rest: there is room for 1024.
+const WAITING_MAX: usize = 128;
 
 /// Files of entries that were purged.
 struct Deletion {
@@ -71,6 +85,22 @@ struct Deletion {
     /// The same of entries that the zone does not have: files of these may be left where who took
     /// them out, or was about to take them in, was killed. There are hardly any.
     left: Vec<Hash>,
+}
+
+/// How often a cache was asked, and since when it is so often.
+struct Asked {
+    times: u64,
+    since: Instant,
+}
+
+impl Asked {
+    /// Whether it was not asked for [`IDLE`], when it was asked so often until now.
+    fn is_idle(&mut self, times: u64, now: Instant) -> bool {
+        if times != self.times {
+            *self = Asked { times, since: now };
+        }
+        now.duration_since(self.since) >= IDLE
+    }
 }
 
 /// See the module's documentation.
@@ -87,6 +117,7 @@ pub(super) struct Keeper {
     cleared: RefCell<Vec<(u64, u64)>>,
     /// There is a deletion.
     deleting: Notify,
+    asked: RefCell<Asked>,
     /// When writing failed last.
     failed: Cell<Option<u64>>,
     /// The last order given: [`FileHeader::order`].
@@ -125,6 +156,7 @@ pub(super) async fn keep(cache: Rc<Cache>, leave: Gate) {
         deletions: RefCell::default(),
         cleared: RefCell::default(),
         deleting: Notify::new(),
+        asked: RefCell::new(Asked { times: 0, since: Instant::now() }),
         failed: Cell::new(None),
         order: Cell::new(0),
         merged: Cell::new((now_ms(), 0)),
@@ -348,6 +380,8 @@ impl Keeper {
             left.sort_unstable();
             left.dedup();
             left.retain(|hash| files.binary_search(hash).is_err());
+            // What the file system notes of files lies together by folder.
+            files.sort_by_key(|hash| cache.settings.layout.folder_of(hash));
             let room = before.midpoint(keys.blocks());
             let deletion = Deletion { mark: mark.seq, id: mark.id, files, left, room };
             self.deletions.borrow_mut().push_back(deletion);
@@ -410,27 +444,43 @@ impl Keeper {
         }
     }
 
-    /// Deletes files: without a pace of the configuration's by and by, so that the disk is there
-    /// for others, but at once when there are more than `room` blocks of others, or little is free.
+    /// Deletes files: without a pace of the configuration's by and by ([`Keeper::rest`]).
     async fn delete_some(&self, files: &[Hash], pace: Option<Pace>, room: u64) {
         let at_once = pace.map_or(DELETED_AT_ONCE, |pace| pace.files.clamp(1, 1024) as usize);
-        let (mut began, mut paused) = (now_ms(), Instant::now());
+        let mut began = now_ms();
         for some in files.chunks(at_once) {
+            let from = Instant::now();
             purge::delete_purged(&self.cache, some, Some(&event::pool::default())).await;
             match pace {
-                None => {
-                    let took = paused.elapsed();
-                    let is_urgent =
-                        self.cache.keys.blocks() > room || manager::is_low(&self.cache).await;
-                    let rest = if is_urgent { Duration::ZERO } else { took * REST };
-                    event::sleep((rest.as_millis() as u64).max(1)).await;
-                    paused = Instant::now();
-                }
+                None => self.rest(from.elapsed(), room).await,
                 Some(pace) if some.len() == at_once || now_ms() - began >= pace.threshold_ms => {
                     event::sleep(pace.sleep_ms).await;
                     began = now_ms();
                 }
                 Some(_) => {}
+            }
+        }
+    }
+
+    /// Rests behind a deletion that took so long, so that the disk is there for others; but not
+    /// when there are more than `room` blocks of others, or little is free, or many purges wait.
+    async fn rest(&self, took: Duration, room: u64) {
+        let keys = &self.cache.keys;
+        let began = Instant::now();
+        loop {
+            let is_urgent = self.deletions.borrow().len() > WAITING_MAX
+                || keys.blocks() > room
+                || manager::is_low(&self.cache).await;
+            let is_idle = self.asked.borrow_mut().is_idle(keys.asked(), Instant::now());
+            let times = match is_idle {
+                _ if is_urgent => 0,
+                true => IDLE_REST,
+                false => REST,
+            };
+            let left = (took * times).saturating_sub(began.elapsed());
+            event::sleep((left.min(LOOK).as_millis() as u64).max(1)).await;
+            if left <= LOOK {
+                return;
             }
         }
     }
@@ -551,4 +601,21 @@ fn lost(cache: &Cache, mut bytes: &[u8]) {
         bytes = &bytes[len..];
     }
     cache.keys.are_unknown(&hashes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_idle_when_it_was_not_asked_for_long() {
+        let began = Instant::now();
+        let mut asked = Asked { times: 5, since: began };
+        let mut is_idle = |times, secs| asked.is_idle(times, began + Duration::from_secs(secs));
+        assert!(!is_idle(5, 9));
+        assert!(is_idle(5, 10));
+        assert!(!is_idle(6, 11), "asked again");
+        assert!(!is_idle(6, 20));
+        assert!(is_idle(6, 21));
+    }
 }

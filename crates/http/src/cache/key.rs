@@ -114,6 +114,18 @@ impl Layout {
         path
     }
 
+    /// The folder of a hash's file as a number: files that lie in one folder have the same, and
+    /// those of a folder's folders follow each other.
+    pub fn folder_of(&self, hash: &Hash) -> u32 {
+        let mut digits = u128::from_be_bytes(*hash);
+        let mut folder = 0;
+        for bits in self.levels.iter().map(|width| 4 * u32::from(*width)) {
+            folder = folder << bits | (digits as u32 & ((1 << bits) - 1));
+            digits >>= bits;
+        }
+        folder
+    }
+
     /// What a file of that name is.
     pub fn named(name: &[u8]) -> Named {
         let entry = |name: &[u8]| {
@@ -172,6 +184,11 @@ mod tests {
             path([2, 2, 2]),
             format!("/data/{}/{}/{}/{hex}", &hex[30..], &hex[28..30], &hex[26..28])
         );
+        let folder = |levels| layout(levels).folder_of(&hash);
+        let number = |digits: &[&str]| u32::from_str_radix(&digits.concat(), 16).unwrap();
+        assert_eq!(folder([0; 3]), 0);
+        assert_eq!(folder([1, 2, 0]), number(&[one, two]));
+        assert_eq!(folder([2; 3]), number(&[&hex[30..], &hex[28..30], &hex[26..28]]));
         assert_eq!(Layout::named(hex.as_bytes()), Named::Entry(hash));
         assert_eq!(
             super::hash(b""),

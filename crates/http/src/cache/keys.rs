@@ -24,6 +24,7 @@ use shm::{Bells, Counters, Entry, Journal, Locked, Record, Rings, Table, Zone};
 use super::key::{Hash, Layout};
 use super::marks::Marks;
 use super::streams::Streams;
+use super::ticket::Status;
 
 mod hold;
 mod known;
@@ -436,6 +437,11 @@ impl Keys {
     /// What was counted over all processes.
     pub fn counted(&self, what: usize) -> u64 {
         self.counts[what / 8 % self.counts.len()].sum(what % 8)
+    }
+
+    /// How often the cache was asked, over all processes.
+    pub fn asked(&self) -> u64 {
+        Status::ALL.iter().map(|status| self.counted(*status as usize)).sum()
     }
 
     /// A request asks for a key. `again`: it did so before, and is not counted twice. What had to

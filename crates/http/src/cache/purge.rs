@@ -32,7 +32,7 @@ const PATIENCE_MS: u64 = 60_000;
 /// How often it looks by itself, milliseconds.
 const LOOK_MS: u64 = 50;
 
-/// The same while the index is being read at a start.
+/// The same while the index is being read at a start, or there is no room for another purge.
 const READ_MS: u64 = 5;
 
 /// Most tags that one request may name.
@@ -79,13 +79,18 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     for (of, text) in wanted {
         let purge = Purge { id: 0, time, of, text };
         let keys = &cache.keys;
-        match keys.marks.publish(&purge, keys.id.into(), || keys.last_version()) {
-            Some(seq) => marks.push(seq),
-            None => {
-                r.log(Level::Error, format_args!("too many purges are under way"));
-                return Verdict::Status(503);
-            }
+        let publish = || keys.marks.publish(&purge, keys.id.into(), || keys.last_version());
+        let mut published = publish();
+        // Files of the oldest ones are being deleted.
+        while published.is_none() && now_ms() < until {
+            event::sleep(READ_MS).await;
+            published = publish();
         }
+        let Some(seq) = published else {
+            r.log(Level::Error, format_args!("too many purges are under way"));
+            return Verdict::Status(503);
+        };
+        marks.push(seq);
     }
     let found = looked_for(&cache, &marks, sure).await;
     answer(r, &cache, found.map(|found| out + found));
