@@ -381,7 +381,9 @@ impl Keeper {
             left.dedup();
             left.retain(|hash| files.binary_search(hash).is_err());
             // What the file system notes of files lies together by folder.
-            files.sort_by_key(|hash| cache.settings.layout.folder_of(hash));
+            for list in [&mut files, &mut left] {
+                list.sort_by_key(|hash| cache.settings.layout.folder_of(hash));
+            }
             let room = before.midpoint(keys.blocks());
             let deletion = Deletion { mark: mark.seq, id: mark.id, files, left, room };
             self.deletions.borrow_mut().push_back(deletion);
