@@ -32,16 +32,20 @@ pub(super) fn path(n: usize) -> String {
     format!("/kept/{}/object-{n:07}.html", n % KINDS)
 }
 
+/// Length of a body: nginx's loader deletes files that are shorter than a header of its own (some
+/// 340 bytes).
+const BODY: usize = 256;
+
 /// A cached response as it stands in a file.
 fn file(key: &str, tag: usize, now: i64) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Tag: tag{tag}\r\n\r\n");
     let rest = format!("\nKEY: {key}\n{head}");
-    let mut out = Vec::with_capacity(512);
+    let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(b"weir\r\ncf");
     for n in [2, 0, (108 + rest.len()) as u32, 0] {
         out.extend_from_slice(&n.to_le_bytes());
     }
-    for n in [64, now + 1_000_000, 0, 0, -1, now] {
+    for n in [BODY as i64, now + 1_000_000, 0, 0, -1, now] {
         out.extend_from_slice(&n.to_le_bytes());
     }
     out.extend_from_slice(&[0; 20]);
@@ -51,7 +55,7 @@ fn file(key: &str, tag: usize, now: i64) -> Vec<u8> {
     out.extend_from_slice(rest.as_bytes());
     let sum = crc32(&out[16..]);
     out[12..16].copy_from_slice(&sum.to_le_bytes());
-    out.extend_from_slice(&[b'x'; 64]);
+    out.extend_from_slice(&[b'x'; BODY]);
     out
 }
 
@@ -213,11 +217,20 @@ pub fn restart(options: &Options, _: &str) -> Outcome {
 fn nginx(options: &Options, files: &Files) -> Outcome<Vec<String>> {
     let before = shared_memory();
     let (server, _) = Server::start(options, Kind::Nginx, &files.setup(Kind::Nginx))?;
-    let loader = |pid: &u32| proc::title(*pid).contains("cache loader");
-    let pid = server.pids().into_iter().find(loader).ok_or("nginx has no cache loader")?;
+    let is_loader = |pid: &u32| proc::title(*pid).contains("cache loader");
+    let mut pid = None;
+    wait("nginx's loader", || {
+        pid = server.pids().into_iter().find(is_loader);
+        pid.is_some()
+    })?;
+    let pid = pid.ok_or("nginx has no cache loader")?;
     wait("nginx's loader to begin", || proc::cpu_ns(&[pid]) > 20_000_000)?;
     let took = wait("nginx's loader", || !proc::is_running(pid))?;
     let per_key = shared_memory().saturating_sub(before) / files.count as u64;
+    let left = count_files(&files.cache());
+    if left != files.count {
+        return Err(format!("nginx's loader left {left} files"));
+    }
     let rate = files.count as f64 / took.as_secs_f64();
     let cells = [format!("{:.2}", took.as_secs_f64()), format!("{rate:.0}"), per_key.to_string()];
     Ok(row(["nginx, walk", &cells[0], &cells[1], &cells[2], ""]))
