@@ -18,6 +18,16 @@ const INSIDE: &str = "WEIR_BENCH_MOUNTS";
 /// Loads that mount something.
 pub const LOADS: &[&str] = &["cache-disk-full", "cache-zone-full", "three-disks"];
 
+/// Waits until all that was written is on the file system of a folder.
+///
+/// # Errors
+/// The system's, as a sentence.
+pub fn sync(folder: &Path) -> Outcome {
+    let opened = fs::File::open(folder);
+    let synced = opened.and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into));
+    synced.map_err(|e| format!("{}: {e}", folder.display()))
+}
+
 /// Starts this program over in a namespace of mounts, unless it is in one.
 ///
 /// # Errors
@@ -89,9 +99,7 @@ impl Disk {
     /// # Errors
     /// The system's, as a sentence.
     pub fn sync(&self) -> Outcome {
-        let synced = fs::File::open(&self.folder)
-            .and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into));
-        synced.map_err(|e| format!("{}: {e}", self.folder.display()))
+        sync(&self.folder)
     }
 
     /// Bytes in use, and bytes that are free.

@@ -16,7 +16,7 @@ use super::{Client, setup};
 use crate::options::Options;
 use crate::report::{row, table};
 use crate::server::{Kind, Server, Setup, get, new_folder};
-use crate::{Outcome, proc};
+use crate::{Outcome, disk, proc};
 
 /// Keys are of ten kinds, by their path and by their tag alike.
 pub(super) const KINDS: usize = 10;
@@ -93,9 +93,7 @@ impl Files {
 
     /// Waits until all is on the disk.
     pub fn sync(&self) -> Outcome {
-        let folder = fs::File::open(&self.folder);
-        let synced = folder.and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into));
-        synced.map_err(|e| format!("{}: {e}", self.folder.display()))
+        disk::sync(&self.folder)
     }
 
     pub fn cache(&self) -> PathBuf {

@@ -57,9 +57,9 @@ const PURGED_AT_ONCE: usize = 128;
 /// Files that are deleted without a pause, where the configuration sets no pace.
 const DELETED_AT_ONCE: usize = 16;
 
-/// How many times longer than deleting them the pause behind them is while the cache is asked: who
-/// reads from the same disk meanwhile, or waits for what the file system writes of it, is to be
-/// fewer than one request in a hundred.
+/// How many times longer than deleting them the pause behind them is while the cache is asked: with
+/// a fiftieth of the time, and what the file system writes of it, p99 of others stays as it was
+/// (docs/CACHE.md has the figures), with a tenth it does not.
 const REST: u32 = 49;
 
 /// The same when the cache was not asked for [`IDLE`].
@@ -474,10 +474,10 @@ impl Keeper {
                 || keys.blocks() > room
                 || manager::is_low(&self.cache).await;
             let is_idle = self.asked.borrow_mut().is_idle(keys.asked(), Instant::now());
-            let times = match is_idle {
-                _ if is_urgent => 0,
-                true => IDLE_REST,
-                false => REST,
+            let times = match (is_urgent, is_idle) {
+                (true, _) => 0,
+                (false, true) => IDLE_REST,
+                (false, false) => REST,
             };
             let left = (took * times).saturating_sub(began.elapsed());
             event::sleep((left.min(LOOK).as_millis() as u64).max(1)).await;
