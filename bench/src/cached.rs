@@ -10,7 +10,7 @@ const CONNECTIONS: usize = 64;
 
 const PATHS: &[(&str, &str)] = &[("1 KB", "/1k.txt"), ("100 KB", "/100k.bin"), ("1 MB", "/1m.bin")];
 
-/// What is compared; the ratios of a server are to its first row.
+/// What is compared; the ratios of a server are to its first row. Last, workers that own the files.
 const ROWS: &[(Kind, &str, &str)] = &[
     (Kind::Nginx, "off", "aio off;"),
     (Kind::Nginx, "threads", "aio threads;"),
@@ -20,7 +20,10 @@ const ROWS: &[(Kind, &str, &str)] = &[
     (Kind::Uring, "off", "aio off;"),
     (Kind::Uring, "threads", "aio threads;"),
     (Kind::Uring, "auto", "aio auto;"),
+    (Kind::Weir, OWNERS, "aio auto;"),
 ];
+
+const OWNERS: &str = "auto, owner";
 
 /// A server with its figures, a value for each round.
 struct Row {
@@ -40,7 +43,8 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             ("%AIO%", directive.to_string()),
             ("%POOL%", String::new()),
         ];
-        let setup = Setup { template: CONFIG, fill, ..Setup::default() };
+        let user = (aio == OWNERS).then_some("root");
+        let setup = Setup { template: CONFIG, fill, user, ..Setup::default() };
         let (server, _) = Server::start(options, kind, &setup)?;
         rows.push(Row { server, aio, cpu_us: Vec::new(), rate: Vec::new() });
     }

@@ -38,7 +38,11 @@ const ROWS: &[(Kind, &str, &str, &str)] = &[
     (Kind::Weir, "auto", "aio auto;", ""),
     (Kind::Uring, "threads", "aio threads;", ""),
     (Kind::Uring, "auto", "aio auto;", ""),
+    (Kind::Weir, OWNERS, "aio auto;", ""),
 ];
+
+/// Workers that own the files.
+const OWNERS: &str = "auto, owner";
 
 /// The files, in a folder that goes with them.
 struct Site {
@@ -137,7 +141,10 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         "CPU %",
         "errors",
     ])];
-    for (kind, name, aio, pool) in ROWS.iter().filter(|r| options.servers.contains(&r.0)) {
+    let chosen = ROWS.iter().enumerate().filter(|(n, r)| {
+        options.servers.contains(&r.0) && options.only.is_none_or(|only| only == *n)
+    });
+    for (_, (kind, name, aio, pool)) in chosen {
         rows.push(measure(options, &site, disk, *kind, [name, aio, pool])?);
     }
     report::table(&rows);
@@ -197,6 +204,7 @@ fn measure(
         ],
         groups: limits.doors(),
         root: Some(site.folder.clone()),
+        user: (name == OWNERS).then_some("root"),
         ..Setup::default()
     };
     // It goes before the limits do: what is declared last is dropped first.

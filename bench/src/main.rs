@@ -14,6 +14,7 @@ mod cached;
 mod cgroup;
 mod client;
 mod cold;
+mod deploy;
 mod differential;
 mod disk;
 mod drivers;
@@ -135,6 +136,10 @@ fn main() -> ExitCode {
     if options.loads.iter().any(|name| disk::LOADS.contains(&name.as_str())) {
         // Before anything is printed. Where it is not allowed, the load says so.
         let _ = disk::enter();
+    }
+    if let Err(message) = deploy::set_user(&options.user) {
+        eprintln!("bench: {message}");
+        return ExitCode::from(2);
     }
     proc::raise_descriptor_limit();
     report::machine(&options);

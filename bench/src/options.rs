@@ -16,6 +16,8 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
   --weir PATH       (target/release/weir)
+  --user NAME       the workers' user (nobody, where root runs this): files are root's, readable
+                    by all; with root, workers own their files
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
   --soak-requests N of the soak (10000000)
@@ -23,7 +25,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --tagged-requests N of the tagged load (100000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone; of the leaks load, one path by its number, of accept one
-                    policy (from 0)
+                    policy, of cold-disk one row (from 0)
   --clients N       of the mixed load (32)
   --driver NAME     weir's event method in the mixed load
   --reload-every S  in the mixed load (5), 0 for never
@@ -54,6 +56,8 @@ pub struct Options {
     pub weir: PathBuf,
     /// The bare responder's binary: beside this one.
     pub floor: PathBuf,
+    /// The workers' user, where this runs as root.
+    pub user: String,
     /// Idle connections to hold.
     pub connections: usize,
     /// Cases of the differential load.
@@ -94,6 +98,7 @@ impl Options {
             nginx: PathBuf::from("/usr/sbin/nginx"),
             weir: here.with_file_name("weir"),
             floor: here.with_file_name("floor"),
+            user: "nobody".to_string(),
             connections: 10_000,
             requests: 2_000,
             soak_requests: 10_000_000,
@@ -141,6 +146,7 @@ impl Options {
                 "reload-every" => options.reload_every = number(name, &value)?,
                 "driver" => options.driver = Some(value),
                 "nginx" => options.nginx = PathBuf::from(value),
+                "user" => options.user = value,
                 "weir" => options.weir = PathBuf::from(value),
                 "servers" => asked = Some(value),
                 _ => return Err(format!("no option is called --{name}")),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::options::Options;
 use crate::report::{self, median, row};
 use crate::server::{Kind, Server, Setup, free_port, new_folder, write_files};
-use crate::{Outcome, proc, wrk};
+use crate::{Outcome, deploy, proc, wrk};
 
 const CONFIG: &str = include_str!("../configs/proxy.conf");
 const HAPROXY: &str = include_str!("../configs/haproxy.cfg");
@@ -119,10 +119,6 @@ fn php_fpm() -> Outcome<PathBuf> {
     found.into_iter().find(is).ok_or("no php-fpm (Debian: apt-get install php-fpm)".to_string())
 }
 
-fn user() -> &'static str {
-    if rustix::process::getuid().is_root() { "user root;" } else { "" }
-}
-
 fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
     let (port, prefix) = (free_port()?, new_folder()?);
     let text = |p: &Path| p.to_string_lossy().into_owned();
@@ -132,7 +128,7 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
         Behind::Nginx => {
             write_files(&prefix)?;
             let conf = STATIC
-                .replace("%USER%", user())
+                .replace("%USER%", &deploy::user_line())
                 .replace("%PREFIX%", &text(&prefix))
                 .replace("%PORT%", &port.to_string())
                 .replace("%ROOT%", &text(&prefix.join("site")))
@@ -144,11 +140,13 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
             (options.nginx.clone(), args.map(str::to_string).to_vec())
         }
         Behind::Php => {
-            let user = if user().is_empty() { "" } else { "user = root\ngroup = root" };
+            let user = deploy::names().map_or_else(String::new, |(user, group)| {
+                format!("user = {user}\ngroup = {group}")
+            });
             let conf = PHP_FPM
                 .replace("%PREFIX%", &text(&prefix))
                 .replace("%PORT%", &port.to_string())
-                .replace("%USER%", user);
+                .replace("%USER%", &user);
             write(&prefix.join("fpm.conf"), &conf)?;
             write(&prefix.join("script.php"), "<?php echo str_repeat('x', 1024);\n")?;
             let args = ["-R", "-n", "-y", &text(&prefix.join("fpm.conf"))];

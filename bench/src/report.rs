@@ -1,7 +1,7 @@
 //! Tables and ratios.
 
 use crate::options::Options;
-use crate::proc;
+use crate::{deploy, proc};
 
 /// Says what it was measured on.
 pub fn machine(options: &Options) {
@@ -14,6 +14,9 @@ pub fn machine(options: &Options) {
         options.seconds,
         proc::descriptor_limit()
     );
+    if let Some((name, _)) = deploy::names() {
+        println!("workers run as {name}, files belong to root");
+    }
     if cpus < 2 {
         println!("one CPU alone: server and load disturb one another");
     }

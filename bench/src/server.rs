@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::Signal;
 
 use crate::options::Options;
-use crate::{Outcome, proc};
+use crate::{Outcome, deploy, proc};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = include_str!("../configs/static.conf");
@@ -107,6 +108,8 @@ pub struct Setup {
     pub groups: Vec<PathBuf>,
     /// A folder to serve, instead of one of its own with the usual files.
     pub root: Option<PathBuf>,
+    /// The workers' user, where it is not the usual one.
+    pub user: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -125,6 +128,7 @@ impl Default for Setup {
             cpus: "0",
             groups: Vec::new(),
             root: None,
+            user: None,
         }
     }
 }
@@ -349,6 +353,8 @@ pub fn new_folder() -> Outcome<PathBuf> {
         .and_then(|()| fs::create_dir(path.join("dav")))
         .and_then(|()| fs::create_dir(path.join("tmp")))
         .and_then(|()| fs::create_dir(path.join("logs")))
+        .and_then(|()| deploy::give(&path.join("dav")))
+        .and_then(|()| deploy::give(&path.join("tmp")))
         .map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(path)
 }
@@ -372,6 +378,7 @@ pub fn write_files(prefix: &Path) -> Outcome {
 fn write_old(path: &Path, bytes: &[u8]) -> Outcome {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut file = fs::File::create(path).map_err(failed)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).map_err(failed)
 }
@@ -388,7 +395,7 @@ fn json(len: usize) -> Vec<u8> {
 
 /// Writes a server's configuration to its folder.
 pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outcome {
-    let as_root = rustix::process::getuid().is_root();
+    let user = setup.user.map_or_else(deploy::user_line, deploy::line_of);
     let mut only_nginx = String::new();
     if kind == Kind::Nginx {
         for what in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
@@ -417,7 +424,7 @@ pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outc
     }
     let text = text
         .replace("%ONLY_NGINX%", &only_nginx)
-        .replace("%USER%", if as_root { "user root;" } else { "" })
+        .replace("%USER%", &user)
         .replace("%USE%", if kind == Kind::Uring { "use io_uring;" } else { "" })
         .replace("%CONNECTIONS%", &setup.connections.to_string())
         .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })

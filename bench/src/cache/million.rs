@@ -16,7 +16,7 @@ use super::{Client, setup};
 use crate::options::Options;
 use crate::report::{row, table};
 use crate::server::{Kind, Server, Setup, get, new_folder};
-use crate::{Outcome, disk, proc};
+use crate::{Outcome, deploy, disk, proc};
 
 /// Keys are of ten kinds, by their path and by their tag alike.
 pub(super) const KINDS: usize = 10;
@@ -76,13 +76,19 @@ impl Files {
             for two in 0..256 {
                 let folder = files.folder.join(format!("kept/{one:x}/{two:02x}"));
                 fs::create_dir_all(&folder).map_err(|e| fail(&folder, e))?;
+                deploy::give(&folder).map_err(|e| fail(&folder, e))?;
             }
+            let folder = files.folder.join(format!("kept/{one:x}"));
+            deploy::give(&folder).map_err(|e| fail(&folder, e))?;
         }
+        let cache = files.cache();
+        deploy::give(&cache).map_err(|e| fail(&cache, e))?;
         for n in 0..count {
             let key = path(n);
             let at = files.place(n);
             let made = fs::File::create(&at);
             made.and_then(|mut f| f.write_all(&file(&key, n % KINDS, now)))
+                .and_then(|()| deploy::give(&at))
                 .map_err(|e| fail(&at, e))?;
         }
         // What is measured is not to meet with the writing of them.

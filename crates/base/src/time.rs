@@ -74,9 +74,7 @@ fn read_clocks(clock: &Clock) {
     if clock.pinned.get() {
         return;
     }
-    let start = *START.get_or_init(Instant::now);
-    let since = Instant::now().saturating_duration_since(start).as_millis() as u64;
-    clock.now_ms.set(MONOTONIC_START_MS + since);
+    clock.now_ms.set(monotonic_ms());
     // A system clock before 1970 reads as 1970.
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     clock.unix_ms.set(unix.as_millis() as u64);
@@ -113,6 +111,18 @@ fn with_clock<T>(get: impl FnOnce(&Clock) -> T) -> T {
 #[inline]
 pub fn now_ms() -> u64 {
     with_clock(|clock| clock.now_ms.get())
+}
+
+/// As [`now_ms`], read from the system's clock just now: for what must not be older than it seems
+/// where a turn lasts long. Costs some 25 ns.
+pub fn exact_ms() -> u64 {
+    CLOCK.with(|clock| if clock.pinned.get() { clock.now_ms.get() } else { monotonic_ms() })
+}
+
+fn monotonic_ms() -> u64 {
+    let start = *START.get_or_init(Instant::now);
+    let since = Instant::now().saturating_duration_since(start).as_millis() as u64;
+    MONOTONIC_START_MS + since
 }
 
 /// Milliseconds since 1970 as of the last [`update`].

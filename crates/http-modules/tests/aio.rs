@@ -209,6 +209,22 @@ fn a_hole_in_the_middle_of_a_file_is_read_by_a_thread() {
 }
 
 #[test]
+fn files_of_another_user_that_are_in_memory_wait_for_no_thread() {
+    each_driver(|driver| {
+        // Under root, the workers are `nobody`, and may read these files and no more.
+        let weir = site(driver);
+        assert!(weir.get("/threads/big").body == pattern(BIG));
+        let done = disk::told(&weir, &["pools", "default", "done"]);
+        for _ in 0..5 {
+            assert!(weir.get("/threads/big").body == pattern(BIG));
+            assert!(weir.get("/auto/big").body == pattern(BIG));
+        }
+        let after = disk::told(&weir, &["pools", "default", "done"]);
+        assert_eq!(after, done, "a thread read what was in memory");
+    });
+}
+
+#[test]
 fn the_configuration_of_large_files_serves_word_for_word() {
     let text = "
         worker_processes 16;

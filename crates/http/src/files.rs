@@ -17,6 +17,7 @@ mod contents;
 mod door;
 mod links;
 pub(crate) mod near;
+pub(crate) mod page_cache;
 mod path;
 mod recent;
 

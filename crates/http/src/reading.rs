@@ -9,9 +9,8 @@
 //!        not in memory even so (memory is short) ─▶ a thread reads it for us ──▶ send from there
 //! ```
 //!
-//! sendfile waits for each page that is not there, and nothing can be asked that tells for sure
-//! whether all are: a count includes those that others have begun to read. So only what was read
-//! to its last byte a moment ago, and what was there all the time since, is sent by it.
+//! sendfile waits for each page that is not there, so only what was read to its last byte a moment
+//! ago, and what was there all the time since, is sent by it: [`page_cache`] says what that is.
 //!
 //! A task never owns the connection: it has the file and a range of it. When the connection goes,
 //! what was read is dropped in the pool, and nothing else happens.
@@ -23,7 +22,7 @@ use bytes::Bytes;
 use event::Pool;
 use mem::{Buf, Chain, FileHandle, Page};
 
-use crate::files::near::{self, Cached};
+use crate::files::page_cache::{self, Cached};
 use crate::request::Request;
 use crate::wanted::{self, Role};
 
@@ -85,7 +84,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
         let whole = |len: u64| usize::try_from(before + len).unwrap_or(usize::MAX);
         let piece = room.min(COPY);
         if !file.is_slow() {
-            let sure = near::sure_until(&file, pos, pos + room);
+            let sure = page_cache::sure_until(&file, pos, pos + room);
             if sure > pos {
                 return Ok(whole(sure - pos));
             }
@@ -93,28 +92,35 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
                 // What was read before has not been sent: it is enough for now.
                 return Ok(whole(0));
             }
-            if waited && near::is_there(&file, pos, room.min(AHEAD)) {
+            if waited && page_cache::is_there(&file, pos, room.min(AHEAD)) {
                 return Ok(whole(room.min(AHEAD)));
             }
-            match from_memory(&file, pos, piece as usize).map_err(of_file)? {
+            let can_be_asked = match from_memory(&file, pos, piece as usize).map_err(of_file)? {
                 FromMemory::Read(page) => return Ok(whole(replace(r, before, page.into()))),
-                FromMemory::There => return Ok(whole(piece)),
-                FromMemory::Missing if !read_ahead => {
-                    waited = true;
-                    near::missed();
-                    match wanted::role(&file, pos) {
-                        Role::Wait(wanted) => wanted.read().await,
-                        Role::Read(reader) => {
-                            read_ahead = true;
-                            // Who waits next for what many want should find it there.
-                            let most = if reader.is_urgent { AHEAD_FOR_MANY } else { AHEAD };
-                            let len = if reader.is_urgent { end - pos } else { room }.min(most);
-                            read_into_cache(r, &file, pos, len, reader.is_urgent).await?;
+                FromMemory::Missing => true,
+                FromMemory::Unknown => false,
+            };
+            // Where nobody can ask, only what a thread has read a moment ago is known to be there,
+            // and of a file without a key that cannot be remembered.
+            if !read_ahead && (can_be_asked || file.key() != 0) {
+                waited = true;
+                if can_be_asked {
+                    page_cache::missed();
+                }
+                match wanted::role(&file, pos) {
+                    Role::Wait(wanted) => wanted.read().await,
+                    Role::Read(reader) => {
+                        read_ahead = true;
+                        // The next request for what many want should find it there.
+                        let most = if reader.is_urgent { AHEAD_FOR_MANY } else { AHEAD };
+                        let len = if reader.is_urgent { end - pos } else { room }.min(most);
+                        read_into_cache(r, &file, pos, len, reader.is_urgent).await?;
+                        if !can_be_asked {
+                            page_cache::saw(&file, pos, pos + len);
                         }
                     }
-                    continue;
                 }
-                FromMemory::Missing => {}
+                continue;
             }
         }
         let bytes = read_for_us(r, &file, pos, piece as usize).await?;
@@ -135,26 +141,23 @@ fn replace(r: &mut Request, before: u64, read: Buf) -> u64 {
 
 enum FromMemory {
     Read(Page),
-    /// It cannot be read so, but all its pages are there.
-    There,
     Missing,
+    /// Its file system does not say.
+    Unknown,
 }
 
 /// Reads what is in memory of a range, if its first byte is.
 fn from_memory(file: &FileHandle, pos: u64, len: usize) -> io::Result<FromMemory> {
-    if near::is_missing(file, pos, len as u64) {
-        return Ok(FromMemory::Missing);
-    }
     let mut got = Cached::Missing;
     let page = filled(len, |buf| {
-        got = near::read_at(file, buf, pos)?;
+        got = page_cache::read_at(file, buf, pos)?;
         Ok(if let Cached::Bytes(n) = got { n } else { 0 })
     })?;
     match got {
         Cached::Bytes(0) => Err(truncated()),
         Cached::Bytes(_) => Ok(FromMemory::Read(page)),
-        Cached::Pages(true) => Ok(FromMemory::There),
-        Cached::Pages(false) | Cached::Missing => Ok(FromMemory::Missing),
+        Cached::Missing => Ok(FromMemory::Missing),
+        Cached::Unknown => Ok(FromMemory::Unknown),
     }
 }
 

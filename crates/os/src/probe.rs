@@ -14,8 +14,6 @@ use crate::file::{self, FileMeta};
 pub struct Probes {
     /// `preadv2(RWF_NOWAIT)`: reads what is in memory or says that the disk is needed (Linux 4.14).
     pub read: bool,
-    /// `cachestat(2)`: how much of a range is in memory (Linux 6.5).
-    pub cachestat: bool,
     /// `openat2(RESOLVE_CACHED)`: opens if the path is in memory (Linux 5.12).
     pub open: bool,
 }
@@ -39,7 +37,6 @@ impl Probes {
             };
             Probes {
                 read: on_exe(&|exe| file::read_cached_at(exe, &mut [0], 0).map(drop)),
-                cachestat: on_exe(&|exe| pages_cached(exe, 0, 1).map(drop)),
                 open: answers(file::open_cached(Path::new("/")).map(drop)),
             }
         })
@@ -47,16 +44,12 @@ impl Probes {
 
     /// What is said about them at the start.
     pub fn describe(self) -> String {
-        let all = [
-            (self.read, "preadv2(RWF_NOWAIT)"),
-            (self.cachestat, "cachestat()"),
-            (self.open, "openat2(RESOLVE_CACHED)"),
-        ];
+        let all = [(self.read, "preadv2(RWF_NOWAIT)"), (self.open, "openat2(RESOLVE_CACHED)")];
         let list = |there: bool| {
             let names: Vec<_> = all.iter().filter(|p| p.0 == there).map(|p| p.1).collect();
             names.join(", ")
         };
-        match (self.read || self.cachestat || self.open, list(false)) {
+        match (self.read || self.open, list(false)) {
             (true, missing) if missing.is_empty() => list(true),
             (true, missing) => format!("{}; this kernel lacks {missing}", list(true)),
             (false, _) => "nothing: this kernel cannot tell what is in memory".to_owned(),
@@ -65,7 +58,8 @@ impl Probes {
 }
 
 /// How many of the pages that hold `pos..pos + len` are in memory, those included that are still
-/// being read. `ENOSYS` before Linux 6.5.
+/// being read: `cachestat(2)`. For tests and measurements: it fails with `EPERM` for callers that
+/// neither own the file nor may write it, as workers, and with `ENOSYS` before Linux 6.5.
 pub fn pages_cached(fd: impl AsFd, pos: u64, len: u64) -> io::Result<u64> {
     /// The same on every architecture but alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
@@ -93,11 +87,6 @@ pub fn pages_cached(fd: impl AsFd, pos: u64, len: u64) -> io::Result<u64> {
         0 => Ok(counts.cached),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// A page's bytes, which [`pages_cached`] counts in.
-pub fn page_size() -> u64 {
-    rustix::param::page_size() as u64
 }
 
 /// Finds `path` if all of it is in memory, for asking about it with [`facts`]: `WouldBlock` when
@@ -142,6 +131,13 @@ pub fn forget(fd: impl AsFd, pos: u64, len: u64) -> bool {
     rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::DontNeed).is_ok()
 }
 
+/// Whether an open file lies on tmpfs or ramfs, which have no disk. Does not wait.
+pub fn is_in_memory(fd: impl AsFd) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as u32)))
+}
+
 /// Whether an open file lies on a file system of this machine, which answers from memory what is in
 /// memory. Others (of the network, or made by a process) may have to ask even then. May wait.
 pub fn is_local(fd: impl AsFd) -> bool {
@@ -182,12 +178,6 @@ mod tests {
         std::fs::write(&path, vec![b'x'; 300_000]).unwrap();
         let fd = file::open(&path).unwrap();
         let probes = Probes::here();
-        if probes.cachestat {
-            let pages = 300_000u64.div_ceil(page_size());
-            assert_eq!(pages_cached(&fd, 0, 300_000).unwrap(), pages);
-            assert_eq!(pages_cached(&fd, 10, 1).unwrap(), 1);
-            assert_eq!(pages_cached(&fd, 1 << 30, 1000).unwrap(), 0);
-        }
         if probes.open {
             let found = find(&path).unwrap();
             assert_eq!(facts(&found).unwrap(), file::stat(&path).unwrap());
@@ -197,16 +187,16 @@ mod tests {
             assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
         }
         read_ahead(&fd, 0, 300_000).unwrap();
-        assert!(is_local(&fd));
+        assert!(is_local(&fd) && !is_in_memory(&file::open(Path::new("/proc/self/exe")).unwrap()));
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn what_is_missing_is_said() {
-        let probes = Probes { read: true, cachestat: false, open: true };
-        let text = "preadv2(RWF_NOWAIT), openat2(RESOLVE_CACHED); this kernel lacks cachestat()";
+        let probes = Probes { read: true, open: false };
+        let text = "preadv2(RWF_NOWAIT); this kernel lacks openat2(RESOLVE_CACHED)";
         assert_eq!(probes.describe(), text);
-        let none = Probes { read: false, cachestat: false, open: false };
+        let none = Probes { read: false, open: false };
         assert!(none.describe().starts_with("nothing"));
     }
 }

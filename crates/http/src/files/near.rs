@@ -12,7 +12,7 @@
 //! to ask their servers whatever is in memory: they are always waited for, the closing of files
 //! included.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,9 +22,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use event::sim::disk_is_cold;
-use mem::FileHandle;
 use os::file::FileMeta;
 use os::probe::{self, Probes};
+
+use super::page_cache::{self, Cached};
 
 /// How long a path that was walked counts as being in memory, milliseconds.
 const WALKED_MS: u64 = 1_000;
@@ -290,8 +291,8 @@ pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
     if len == 0 {
         return Poll::Ready(content);
     }
-    match os::file::read_cached_at(fd, &mut content, 0) {
-        Ok(n) if n == len => Poll::Ready(content),
+    match page_cache::read(fd, &mut content, 0) {
+        Ok(Cached::Bytes(n)) if n == len => Poll::Ready(content),
         // Part of it is in memory, the file has become shorter, or there is an error: who waits
         // will see.
         _ => Poll::Pending,
@@ -301,199 +302,6 @@ pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
 /// A number for a file on disk.
 pub(super) fn key(meta: &FileMeta) -> u64 {
     (meta.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ meta.dev.rotate_left(32)) | 1
-}
-
-/// A part of a file that was in memory to its last byte when it was last looked at.
-#[derive(Clone, Copy)]
-struct Seen {
-    key: u64,
-    at_ms: u64,
-    pos: u64,
-    end: u64,
-}
-
-/// How long a part that was seen in memory counts as being there, milliseconds.
-const SURE_MS: u64 = 250;
-
-/// The same while other parts are missing: a quick disk fills memory within a moment, and what goes
-/// for that may be a slow disk's.
-const SURE_MS_SHORT: u64 = 20;
-
-/// Memory is short for so long after a part was missing, milliseconds.
-const SHORT_MS: u64 = 2_000;
-
-/// The most that is read to see that it is there: some 75 us a megabyte.
-const READ_MAX: u64 = 2 << 20;
-
-/// How long after that a look at its ends and a count of its pages is enough to be sure again,
-/// milliseconds since it was last looked at. Within this time nothing goes and is half back.
-const RECENT_MS: u64 = 2_000;
-
-/// The most that is looked at again at once: the kernel needs some 8 us a megabyte.
-const LOOK_MAX: u64 = 16 << 20;
-
-/// Places for parts, by file: rows of a few, of which the oldest goes.
-const ROWS: usize = 256;
-const IN_ROW: usize = 4;
-
-thread_local! {
-    /// When a part was missing last.
-    static MISSED_MS: Cell<u64> = const { Cell::new(0) };
-    static PARTS: RefCell<Box<[[Seen; IN_ROW]]>> = RefCell::default();
-}
-
-fn with_row<R>(key: u64, f: impl FnOnce(&mut [Seen; IN_ROW]) -> R) -> R {
-    PARTS.with_borrow_mut(|parts| {
-        if parts.is_empty() {
-            *parts = vec![[Seen { key: 0, at_ms: 0, pos: 0, end: 0 }; IN_ROW]; ROWS].into();
-        }
-        f(&mut parts[(key >> 32) as usize % ROWS])
-    })
-}
-
-/// The end of what surely is in memory of a file from `pos` on, at most `end`; `pos` if nothing is
-/// known. That part can be sent without waiting: a file that is sent again and again is looked at
-/// some times a second, and not for each response.
-pub(crate) fn sure_until(file: &FileHandle, pos: u64, end: u64) -> u64 {
-    let (key, now) = (file.key(), base::time::now_ms());
-    if key == 0 || disk_is_cold() {
-        return pos;
-    }
-    with_row(key, |row| {
-        let Some(seen) = row.iter_mut().find(|seen| seen.key == key) else { return pos };
-        if pos < seen.pos || pos >= seen.end || seen.at_ms + RECENT_MS <= now {
-            return pos;
-        }
-        let short = is_short(now);
-        let (sure, most) = if short { (SURE_MS_SHORT, READ_MAX) } else { (SURE_MS, LOOK_MAX) };
-        if seen.at_ms + sure <= now {
-            if seen.end - seen.pos > most {
-                (seen.pos, seen.end) = (pos, seen.end.min(end).min(pos + most));
-            }
-            let len = seen.end - seen.pos;
-            let there = match short {
-                true => is_there(file, seen.pos, len),
-                false => look(file, seen.pos, len),
-            };
-            if !there {
-                seen.key = 0;
-                return pos;
-            }
-            seen.at_ms = now;
-        }
-        seen.end.min(end)
-    })
-}
-
-fn is_short(now: u64) -> bool {
-    MISSED_MS.get() + SHORT_MS > now
-}
-
-/// A part of a file was not in memory.
-pub(crate) fn missed() {
-    MISSED_MS.set(base::time::now_ms());
-}
-
-/// Whether all of a part is in memory, for certain: it is read. A count of pages includes those
-/// that others have begun to read, and to wait for these at a slow disk takes seconds.
-pub(crate) fn is_there(file: &FileHandle, pos: u64, len: u64) -> bool {
-    if disk_is_cold() || Probes::here().cachestat && !all_counted(file, pos, len) {
-        return false;
-    }
-    let (mut at, end) = (pos, pos + len);
-    let mut scratch = [0; 16 << 10];
-    while at < end {
-        let want = (end - at).min(scratch.len() as u64) as usize;
-        match os::file::read_cached_at(file, &mut scratch[..want], at) {
-            Ok(0) => return false,
-            Ok(n) => at += n as u64,
-            // Where reads cannot be asked first (tmpfs), a look is all there is.
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock && must_wait(&e) => {
-                return look(file, pos, len);
-            }
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-/// `pos..end` of a file was read from memory just now.
-fn saw(file: &FileHandle, pos: u64, end: u64) {
-    let (key, now) = (file.key(), base::time::now_ms());
-    if key == 0 || end <= pos {
-        return;
-    }
-    with_row(key, |row| {
-        let known = row.iter().position(|seen| seen.key == key);
-        let oldest = || row.iter().enumerate().min_by_key(|(_, seen)| seen.at_ms).map(|(i, _)| i);
-        let Some(place) = known.or_else(oldest) else { return };
-        let seen = &mut row[place];
-        let joins = known.is_some() && seen.at_ms + SURE_MS > now;
-        *seen = match joins && pos <= seen.end && seen.pos <= end {
-            // As old as the older part of it.
-            true => Seen { pos: pos.min(seen.pos), end: end.max(seen.end), ..*seen },
-            false => Seen { key, at_ms: now, pos, end },
-        };
-    });
-}
-
-/// What reading from memory came to.
-pub(crate) enum Cached {
-    /// So many bytes: all of them, or those up to the first that is not there.
-    Bytes(usize),
-    /// The first byte is not there.
-    Missing,
-    /// This file, or the kernel, cannot be asked so. Whether pages can be counted instead.
-    Pages(bool),
-}
-
-/// Whether a page of `pos..pos + len` is known to be missing. A read that may not wait would begin
-/// to read it from the disk, and to begin that may wait, too.
-pub(crate) fn is_missing(file: &FileHandle, pos: u64, len: u64) -> bool {
-    disk_is_cold() || Probes::here().cachestat && !all_counted(file, pos, len)
-}
-
-/// Reads what is in memory of a file from `pos` on; see [`is_missing`].
-pub(crate) fn read_at(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
-    match os::file::read_cached_at(file, buf, pos) {
-        Ok(n) => {
-            saw(file, pos, pos + n as u64);
-            Ok(Cached::Bytes(n))
-        }
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Cached::Missing),
-        Err(e) if must_wait(&e) => Ok(Cached::Pages(Probes::here().cachestat)),
-        Err(e) => Err(e),
-    }
-}
-
-/// Whether all pages of `pos..pos + len` are in memory, those included that are being read.
-fn all_counted(fd: impl AsFd, pos: u64, len: u64) -> bool {
-    let page = probe::page_size();
-    let pages = (pos + len).div_ceil(page) - pos / page;
-    probe::pages_cached(fd, pos, len).is_ok_and(|n| n >= pages)
-}
-
-/// Asks the kernel whether a part of a file is in memory that was there, or was read, a moment ago.
-/// `cachestat(2)` counts pages that are being read with those that are there; one-byte reads at
-/// both ends tell those, where the part is read in one piece. Only reading it all tells for sure:
-/// what several readers want can have holes in the middle.
-pub(crate) fn look(fd: impl AsFd, pos: u64, len: u64) -> bool {
-    if len == 0 {
-        return true;
-    }
-    if disk_is_cold() {
-        return false;
-    }
-    let probes = Probes::here();
-    if probes.cachestat && !all_counted(&fd, pos, len) {
-        return false;
-    }
-    let there = |at: u64| match os::file::read_cached_at(&fd, &mut [0], at) {
-        Ok(n) => n == 1,
-        // The count stands alone where reads cannot be asked first (tmpfs).
-        Err(e) => probes.cachestat && e.kind() != io::ErrorKind::WouldBlock && must_wait(&e),
-    };
-    there(pos + len - 1) && (len <= probe::page_size() || there(pos))
 }
 
 #[cfg(test)]
@@ -520,114 +328,6 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
-    }
-
-    fn opened(temp: &Temp) -> FileHandle {
-        let fd = os::file::open(&temp.0).unwrap();
-        let meta = os::file::fstat(&fd).unwrap();
-        FileHandle::new(fd, key(&meta), false, None)
-    }
-
-    #[test]
-    fn pages_that_are_gone_are_noticed() {
-        let temp = Temp::new("pages", 1 << 20);
-        let (file, len) = (opened(&temp), 1 << 20);
-        assert!(look(&file, 0, len) && look(&file, 4095, 2) && look(&file, len - 1, 1));
-        assert!(!look(&file, 1, len), "nothing lies behind the end");
-        std::fs::File::open(&temp.0).and_then(|f| f.sync_all()).unwrap();
-        if !probe::forget(&file, 0, 0) || look(&file, len - 1, 1) {
-            eprintln!("SKIPPED: this file system keeps its pages in memory");
-            return;
-        }
-        assert!(!look(&file, 0, len) && !look(&file, 0, 1) && !is_there(&file, 0, len));
-        os::file::read_at(&file, &mut vec![0; 1 << 20], 0).unwrap();
-        assert!(look(&file, 0, len) && is_there(&file, 0, len));
-        assert!(!is_there(&file, 1, len), "nothing lies behind the end");
-    }
-
-    #[test]
-    fn a_hole_in_the_middle_is_noticed() {
-        base::time::pin(5_000, 1_700_000_000_000);
-        // Folios of the page cache go as a whole: the hole is wider than the largest.
-        const MIB: u64 = 1 << 20;
-        let temp = Temp::new("hole", 12 << 20);
-        let (file, len) = (opened(&temp), 12 * MIB);
-        std::fs::File::open(&temp.0).and_then(|f| f.sync_all()).unwrap();
-        let sure = read(&file, 0, 12 << 20) == 12 << 20;
-        let counted = Probes::here().cachestat;
-        if !counted || !sure || !probe::forget(&file, 4 * MIB, 4 * MIB) || look(&file, 0, len) {
-            eprintln!("SKIPPED: no hole can be made, or seen, in this file system's pages");
-            return;
-        }
-        let ends = [0, len - MIB].map(|pos| look(&file, pos, MIB));
-        assert_eq!(ends, [true, true], "head and tail are there");
-        assert!(is_missing(&file, 0, len) && is_missing(&file, 3 * MIB, 4 * MIB));
-        assert!(!is_missing(&file, 0, MIB));
-        assert_eq!(sure_until(&file, 0, len), len, "it was there a moment ago");
-        base::time::pin(5_000 + SURE_MS, 1_700_000_000_000);
-        assert_eq!(sure_until(&file, 0, len), 0, "looked at again");
-        // Reading begins to fill the hole; what it gives ends before it.
-        let head = read(&file, 0, 12 << 20) as u64;
-        assert!((MIB..8 * MIB).contains(&head), "{head}");
-        assert_eq!(sure_until(&file, 0, len), head, "no further than it was read");
-        base::time::unpin();
-    }
-
-    fn read(file: &FileHandle, pos: u64, len: usize) -> usize {
-        match read_at(file, &mut vec![0; len], pos).unwrap() {
-            Cached::Bytes(n) => n,
-            Cached::Missing | Cached::Pages(_) => 0,
-        }
-    }
-
-    #[test]
-    fn what_was_read_from_memory_is_sure_for_a_moment() {
-        base::time::pin(5_000, 1_700_000_000_000);
-        let temp = Temp::new("found", 300_000);
-        let file = opened(&temp);
-        if read(&file, 0, 200_000) != 200_000 {
-            eprintln!("SKIPPED: this file system cannot be asked for what is in memory");
-            return;
-        }
-        assert_eq!(sure_until(&file, 100, 300_000), 200_000);
-        assert_eq!(sure_until(&file, 200_000, 300_000), 200_000, "nothing of the rest is known");
-        assert_eq!(read(&file, 200_000, 100_000), 100_000);
-        assert_eq!(sure_until(&file, 100, 300_000), 300_000, "both parts are one");
-        assert_eq!(sure_until(&opened(&temp), 0, 300_000), 300_000, "by any handle of the file");
-        std::fs::write(&temp.0, b"").unwrap();
-        assert_eq!(sure_until(&file, 0, 250_000), 250_000, "remembered");
-        base::time::pin(5_000 + SURE_MS, 1_700_000_000_000);
-        assert_eq!(sure_until(&file, 0, 300_000), 0, "looked at again: it is not there");
-        std::fs::write(&temp.0, vec![b'x'; 300_000]).unwrap();
-        assert_eq!(sure_until(&file, 0, 300_000), 0, "forgotten");
-        // While memory is short it is not for long.
-        assert_eq!(read(&file, 0, 300_000), 300_000);
-        missed();
-        std::fs::write(&temp.0, b"").unwrap();
-        base::time::pin(5_000 + SURE_MS + SURE_MS_SHORT - 1, 1_700_000_000_000);
-        assert_eq!(sure_until(&file, 0, 300_000), 300_000, "remembered");
-        base::time::pin(5_000 + SURE_MS + SURE_MS_SHORT, 1_700_000_000_000);
-        assert_eq!(sure_until(&file, 0, 300_000), 0, "looked at again: it is not there");
-        MISSED_MS.set(0);
-        base::time::unpin();
-    }
-
-    #[test]
-    fn a_look_is_enough_while_the_last_one_is_recent() {
-        base::time::pin(5_000, 1_700_000_000_000);
-        let temp = Temp::new("again", 300_000);
-        let file = opened(&temp);
-        if read(&file, 0, 300_000) != 300_000 {
-            eprintln!("SKIPPED: this file system cannot be asked for what is in memory");
-            return;
-        }
-        for at in [RECENT_MS - 1, 2 * RECENT_MS - 2] {
-            base::time::pin(5_000 + at, 1_700_000_000_000);
-            assert_eq!(sure_until(&file, 0, 300_000), 300_000);
-        }
-        base::time::pin(5_000 + 3 * RECENT_MS, 1_700_000_000_000);
-        assert_eq!(sure_until(&file, 0, 300_000), 0, "too long ago");
-        base::time::unpin();
     }
 
     #[test]
