@@ -419,7 +419,9 @@ impl Cursor<'_> {
     fn month(&mut self) -> Option<u8> {
         let (name, rest) = self.rest.split_at_checked(3)?;
         self.rest = rest;
-        MONTHS.iter().position(|month| *month == name).map(|index| index as u8 + 1)
+        // Caches take dates in letters of any case (RFC 9111 section 4.2).
+        let is = |month: &&[u8; 3]| month.eq_ignore_ascii_case(name);
+        MONTHS.iter().position(|month| is(&month)).map(|index| index as u8 + 1)
     }
 
     fn time_of_day(&mut self) -> Option<(u32, u32, u32)> {

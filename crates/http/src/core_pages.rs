@@ -275,9 +275,7 @@ fn refresh_page(out: &mut Vec<u8>, location: &[u8]) {
 }
 
 fn is_msie(r: &Request) -> bool {
-    r.header(FieldId::UserAgent).is_some_and(|ua| {
-        memchr::memmem::find(ua, b"MSIE ").is_some() && memchr::memmem::find(ua, b"Opera").is_none()
-    })
+    r.header(FieldId::UserAgent).is_some_and(|ua| crate::conn::msie(ua).is_some())
 }
 
 fn is_msie_or_chrome(r: &Request) -> bool {

@@ -367,10 +367,7 @@ pub(crate) fn last_chunk(r: &mut Request) {
     let trailers = std::mem::take(&mut r.out.trailers);
     let w = r.wire.writer();
     for (name, value) in &trailers {
-        w.extend_from_slice(name);
-        w.extend_from_slice(b": ");
-        w.extend_from_slice(value);
-        w.extend_from_slice(b"\r\n");
+        proto::h1::write_field(w, name, value);
     }
     w.extend_from_slice(b"\r\n");
     r.out.trailers = trailers;

@@ -160,12 +160,17 @@ pub struct Response {
     pub content_type: Option<Bytes>,
     /// `; charset=` of the content type.
     pub charset: Option<Bytes>,
+    /// `Content-Type` as an upstream wrote it, where it has a charset. It is sent if it begins with
+    /// [`Response::content_type`]: a filter that changes the charset takes it away.
+    pub content_type_written: Option<Bytes>,
     /// The charset that an upstream says the body has (`X-Accel-Charset`).
     pub override_charset: Option<Bytes>,
     /// `Content-Length`; unknown lengths are chunked or end with the connection.
     pub content_length: Option<u64>,
     /// `Last-Modified`, seconds since 1970.
     pub last_modified: Option<i64>,
+    /// An upstream or `add_header` says it, and not a file: it is sent whatever the status.
+    pub last_modified_given: bool,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer where it starts with a slash.
@@ -220,14 +225,33 @@ impl Response {
         self.status_text = None;
         self.content_type = None;
         self.charset = None;
+        self.content_type_written = None;
         self.override_charset = None;
         self.content_length = None;
         self.last_modified = None;
+        self.last_modified_given = false;
         self.etag = None;
         self.allow_ranges = false;
         self.body = Body::Empty;
         self.whole = None;
         self.remove(b"Content-Encoding");
+    }
+
+    /// Appends the value of `Content-Type`, given the media type: as an upstream wrote it, unless a
+    /// filter changed it.
+    pub fn write_content_type(&self, media: &[u8], out: &mut Vec<u8>) {
+        if let Some(written) = &self.content_type_written
+            && written
+                .strip_prefix(media)
+                .is_some_and(|rest| rest.trim_ascii_start().starts_with(b";"))
+        {
+            return proto::h1::write_value(out, written);
+        }
+        proto::h1::write_value(out, media);
+        if let Some(charset) = &self.charset {
+            out.extend_from_slice(b"; charset=");
+            proto::h1::write_value(out, charset);
+        }
     }
 
     /// The first field of a name in [`Response::headers`], in any case.

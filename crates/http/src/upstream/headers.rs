@@ -172,6 +172,7 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
             match time::parse_http_date(value) {
                 Some(t) if time::format_http_date(t)[..] == *value => {
                     r.out.last_modified = Some(t);
+                    r.out.last_modified_given = true;
                 }
                 _ => r.out.headers.push(both()),
             }
@@ -192,7 +193,8 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
     }
 }
 
-/// Takes `charset=` off a content type: filters want to know it.
+/// Takes `charset=` off a content type: filters want to know it. Where none changes it, the client
+/// gets it as it came.
 fn content_type(r: &mut Request, value: Bytes) {
     let mut from = 0;
     while let Some(semicolon) = memchr::memchr(b';', &value[from..]).map(|i| from + i) {
@@ -209,8 +211,9 @@ fn content_type(r: &mut Request, value: Bytes) {
             if charset.last() == Some(&b'"') {
                 charset = charset.slice(..charset.len() - 1);
             }
-            r.out.charset = Some(charset);
             r.out.content_type = Some(value.slice(..semicolon));
+            r.out.charset = Some(charset);
+            r.out.content_type_written = Some(value);
             return;
         }
         from = at;
