@@ -6,6 +6,7 @@ use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, read_unti
 
 const HTTP: &str = r#"
     proxy_cache_path cache keys_zone=c:1m;
+    charset_map koi8-r utf-8 { C0 D18E; }
     server {
         listen 127.0.0.1:%PORT0%;
         root html;
@@ -20,8 +21,7 @@ const HTTP: &str = r#"
                             add_header X-Cookies "<$upstream_cookie_a><$upstream_cookie_b>"; }
         location /type/ { proxy_pass http://127.0.0.1:%BACK%;
                           add_header X-Type $sent_http_content_type; }
-        location /koi/ { proxy_pass http://127.0.0.1:%BACK%; charset koi8-r; override_charset on;
-                         charset_map koi8-r utf-8 { C0 D18E; } }
+        location /koi/ { proxy_pass http://127.0.0.1:%BACK%; charset koi8-r; override_charset on; }
         location = /given { add_header Last-Modified $arg_date always; return 404; }
     }"#;
 
