@@ -200,6 +200,9 @@ pub struct Response {
     pub ranged: bool,
     /// Error pages and the like: conditional requests do not apply.
     pub unconditional: bool,
+    /// A condition on tags goes before one on dates, which does not count then (RFC 9110 section
+    /// 13.2.2); nginx asks for both.
+    pub tags_first: bool,
     /// The body.
     pub body: Body,
     /// Who wants the whole of it before the head is written.
