@@ -49,6 +49,9 @@ pub fn run_heads(options: &Options, _: &str) -> crate::Outcome {
     let seed = options.seed;
     let case = Box::new(move |number| heads::case(seed, number));
     let origin = heads::start(seed)?;
+    let version = std::process::Command::new(&options.nginx).arg("-v").output();
+    let version = version.map_err(|e| format!("{}: {e}", options.nginx.display()))?;
+    heads_allowed::note_version(&String::from_utf8_lossy(&version.stderr));
     compare(options, Load { template: HEADS, origin, allowed: heads_allowed::ALLOWED, case })
 }
 

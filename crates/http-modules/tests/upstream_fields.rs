@@ -27,6 +27,9 @@ const HTTP: &str = r#"
 
 const DATE: &str = "Wed, 01 Jan 2020 00:00:00 GMT";
 
+/// The same in the oldest form.
+const ASCTIME: &str = "Wed Jan  1 00:00:00 2020";
+
 /// The end of a request: of FastCGI's, HTTP's; the others' come in one piece.
 fn is_asked(bytes: &[u8]) -> bool {
     match bytes.first() {
@@ -47,7 +50,8 @@ fn site(driver: Driver) -> Weir {
         let Some(asked) = read_until(&mut s, is_asked) else { return };
         let text = String::from_utf8_lossy(&asked);
         let status = text.split("/status/").nth(1).map_or("200", |rest| &rest[..3]);
-        let mut fields = format!("Last-Modified: {DATE}\r\n");
+        let date = if text.contains("/asctime") { ASCTIME } else { DATE };
+        let mut fields = format!("Last-Modified: {date}\r\n");
         fields += match () {
             () if text.contains("/quoted") => "Content-Type: text/plain; Charset=\"utf-8\"\r\n",
             () if text.contains("/plain") => "Content-Type: text/html; charset=utf-8\r\n",
@@ -90,6 +94,12 @@ fn fields_come_as_the_upstream_wrote_them() {
         }
         let r = weir.get("/http/quoted/");
         assert_eq!(r.header("Content-Type"), Some("text/plain; Charset=\"utf-8\""));
+        // An old form of the date stays, and counts.
+        let since = format!("If-Modified-Since: {DATE}\r\n");
+        for (fields, status) in [("", 200), (&since[..], 304)] {
+            let r = weir.request("GET", "/cached/asctime", fields);
+            assert_eq!((r.status, r.header("Last-Modified")), (status, Some(ASCTIME)));
+        }
         // A variable has it all before the head is written; a filter writes it anew.
         let r = weir.get("/type/quoted");
         assert_eq!(r.header("X-Type"), Some("text/plain; Charset=\"utf-8\""));

@@ -98,7 +98,10 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
     if let Some(t) = r.out.last_modified
         && (matches!(status, 200 | 206 | 304) || r.out.last_modified_given)
     {
-        field(out, b"Last-Modified: ", &time::format_http_date(t));
+        match &r.out.last_modified_written {
+            Some(text) => h1::write_field(out, b"Last-Modified", text),
+            None => field(out, b"Last-Modified: ", &time::format_http_date(t)),
+        }
     }
     let absolute = made_absolute(r, r.out.location.as_deref());
     if absolute {

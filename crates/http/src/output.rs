@@ -171,6 +171,8 @@ pub struct Response {
     pub last_modified: Option<i64>,
     /// An upstream or `add_header` says it, and not a file: it is sent whatever the status.
     pub last_modified_given: bool,
+    /// That, as it was written, where it is a date in another form than ours.
+    pub last_modified_written: Option<Bytes>,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer where it starts with a slash.
@@ -233,11 +235,13 @@ impl Response {
         self.content_length = None;
         self.last_modified = None;
         self.last_modified_given = false;
+        self.last_modified_written = None;
         self.etag = None;
         self.allow_ranges = false;
         self.body = Body::Empty;
         self.whole = None;
         self.remove(b"Content-Encoding");
+        self.remove(b"Accept-Ranges");
     }
 
     /// Appends the value of `Content-Type`, given the media type: as an upstream wrote it, unless a
@@ -308,7 +312,8 @@ impl Response {
         {
             let mut weak = b"W/".to_vec();
             weak.extend_from_slice(tag);
-            self.etag = Some(Bytes::from(weak));
+            // Without quotes it is no tag, which has no weak form.
+            self.etag = tag.starts_with(b"\"").then(|| Bytes::from(weak));
         }
     }
 }

@@ -80,7 +80,10 @@ pub(super) fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub(super) fn last_modified(r: &mut Request, out: &mut Vec<u8>) -> bool {
     match r.out.last_modified {
         Some(t) => {
-            out.extend_from_slice(&base::time::format_http_date(t));
+            match &r.out.last_modified_written {
+                Some(text) => out.extend_from_slice(text),
+                None => out.extend_from_slice(&base::time::format_http_date(t)),
+            }
             true
         }
         None => header(r, b"last_modified", out),
