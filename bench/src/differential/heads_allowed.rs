@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::allowed::Allowed;
 use super::allowed::Kind::{Is, Less};
 use super::exchange::{Answer, Outcome};
-use super::generate::Case;
 
 /// The nginx of this run is older than 1.23.0.
 static IS_OLD: AtomicBool = AtomicBool::new(false);
@@ -180,15 +179,16 @@ pub const ALLOWED: &[Allowed] = &[
         ),
     },
     Allowed {
-        reason: "a HEAD is answered before its upstream's connection ends, and only then it is kept",
+        reason: "a HEAD is answered before its upstream's connection ends, and only then it is \
+            kept",
         kind: Less(
             |case| has(&case.bytes, b"HEAD ") && has(&case.bytes, b"-kept/"),
             |o| o.answers.iter_mut().skip(1).for_each(|a| a.without("X-Upstream")),
         ),
     },
     Allowed {
-        reason: "Accept-Ranges goes where the body is recoded, and stays as it is with the answer of \
-            another location",
+        reason: "Accept-Ranges goes where the body is recoded, and stays as it is with the answer \
+            of another location",
         kind: Less(
             |case| {
                 let recoded = has(&case.bytes, b"-charset/") || has(&case.said, b"X-Accel-Charset");

@@ -314,7 +314,6 @@ fn add(r: &mut Request, line: &Line, value: Bytes) {
         }
         How::LastModified => {
             r.out.remove(b"Last-Modified");
-            let time = base::time::parse_http_date(&value);
             // As it was written, if it is a date in another form or none at all.
             r.out.last_modified_given = true;
             r.out.last_modified = base::time::parse_http_date(&value);

@@ -10,8 +10,8 @@ fn is_dangerous(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
-/// Replaces each CR, LF and NUL of a field's value by a space, as RFC 9110 section 5.5 has it. Other
-/// bytes stay: tabs and bytes above 0x7f are legal, and recipients keep the rest.
+/// Replaces each CR, LF and NUL of a field's value by a space, as RFC 9110 section 5.5 has it.
+/// Other bytes stay: tabs and bytes above 0x7f are legal, and recipients keep the rest.
 #[inline]
 pub fn sanitize_value(value: &mut [u8]) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {

@@ -287,8 +287,8 @@ fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Section 5.1: the first of a list; what is none counts as absent.
-/// A date of `Expires`. One in another zone than GMT is none (RFC 9110 section 5.6.7); of the forms,
-/// that of `asctime` alone names no zone.
+/// A date of `Expires`. One in another zone than GMT is none (RFC 9110 section 5.6.7); of the
+/// forms, that of `asctime` alone names no zone.
 fn expiry(value: &[u8]) -> Option<i64> {
     let ends_in_gmt = value.len() >= 4 && value[value.len() - 4..].eq_ignore_ascii_case(b" GMT");
     let has_zone = memchr::memchr(b',', value).is_some();
