@@ -100,6 +100,12 @@ const LOADS: &[Load] = &[
     load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
+    load(
+        "differential-heads",
+        "the same odd responses of an upstream to both: what differs",
+        false,
+        differential::run_heads,
+    ),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),

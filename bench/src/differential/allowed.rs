@@ -9,12 +9,13 @@ use super::generate::{BAD_HOSTS, Case};
 pub struct Allowed {
     /// Why it is there.
     pub reason: &'static str,
-    kind: Kind,
+    pub kind: Kind,
 }
 
-type Take = fn(&mut Outcome);
+pub type Take = fn(&mut Outcome);
 
-enum Kind {
+/// How it shows.
+pub enum Kind {
     /// What is taken from the answers of both to the cases that it is about: they may differ in it.
     Less(fn(&Case) -> bool, Take),
     /// Whether a difference is this one.
@@ -25,14 +26,19 @@ use Kind::{Is, Less};
 
 /// Why the two differ, as places in [`ALLOWED`]: one reason, or else several at once, none of them
 /// needlessly.
-pub fn reasons(case: &Case, nginx: &Outcome, weir: &Outcome) -> Option<Vec<usize>> {
+pub fn reasons(
+    known: &[Allowed],
+    case: &Case,
+    nginx: &Outcome,
+    weir: &Outcome,
+) -> Option<Vec<usize>> {
     let is = |n: &Outcome, w: &Outcome| {
-        ALLOWED.iter().position(|a| matches!(a.kind, Is(is) if is(case, n, w)))
+        known.iter().position(|a| matches!(a.kind, Is(is) if is(case, n, w)))
     };
     if let Some(at) = is(nginx, weir) {
         return Some(vec![at]);
     }
-    let takes = ALLOWED.iter().enumerate().filter_map(|(at, allowed)| match allowed.kind {
+    let takes = known.iter().enumerate().filter_map(|(at, allowed)| match allowed.kind {
         Less(about, take) if about(case) => Some((at, take)),
         _ => None,
     });
@@ -371,7 +377,13 @@ mod tests {
     use super::*;
 
     fn case(text: &str) -> Case {
-        Case { number: 0, bytes: text.into(), methods: vec!["GET".to_owned(); 3], cut: false }
+        Case {
+            number: 0,
+            bytes: text.into(),
+            methods: vec!["GET".to_owned(); 3],
+            cut: false,
+            said: Vec::new(),
+        }
     }
 
     type Text<'a> = (u16, &'a [(&'a str, &'a str)], &'a str);
@@ -389,7 +401,7 @@ mod tests {
     }
 
     fn why(text: &str, nginx: &Outcome, weir: &Outcome) -> Option<Vec<&'static str>> {
-        let all = reasons(&case(text), nginx, weir)?;
+        let all = reasons(ALLOWED, &case(text), nginx, weir)?;
         Some(all.into_iter().map(|at| &ALLOWED[at].reason[..12]).collect())
     }
 

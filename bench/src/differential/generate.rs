@@ -12,6 +12,8 @@ pub struct Case {
     pub methods: Vec<String>,
     /// Nothing more is sent: the server is told, as it would wait for the rest.
     pub cut: bool,
+    /// What the upstream answers with, where that was drawn as well.
+    pub said: Vec<u8>,
 }
 
 const FILES: &[&str] = &[
@@ -414,7 +416,8 @@ const ODD: &[&str] = &[
 
 /// The case of a number.
 pub fn case(rng: &mut Rng, number: usize) -> Case {
-    let mut case = Case { number, bytes: Vec::new(), methods: Vec::new(), cut: false };
+    let mut case =
+        Case { number, bytes: Vec::new(), methods: Vec::new(), cut: false, said: Vec::new() };
     let count = if rng.percent(12) { 2 + rng.below(4) } else { 1 };
     for n in 1..=count {
         request(rng, &mut case, n == count, count == 1);

@@ -4,6 +4,8 @@
 mod allowed;
 mod exchange;
 mod generate;
+mod heads;
+mod heads_allowed;
 mod origin;
 pub mod rng;
 mod site;
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allowed::ALLOWED;
+use allowed::{ALLOWED, Allowed};
 use exchange::{Answer, Outcome};
 use generate::Case;
 use rng::Rng;
@@ -21,17 +23,44 @@ use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
 
 const CONFIG: &str = include_str!("../../configs/differential.conf");
+const HEADS: &str = include_str!("../../configs/differential-heads.conf");
 
 /// How many differences are shown whole.
 const SHOWN: usize = 20;
 
-/// Runs the load.
+/// What is compared.
+struct Load {
+    template: &'static str,
+    origin: u16,
+    allowed: &'static [Allowed],
+    case: Box<dyn FnMut(usize) -> Case>,
+}
+
+/// Runs the load with odd requests.
 pub fn run(options: &Options, _: &str) -> crate::Outcome {
+    let mut rng = Rng::new(options.seed);
+    let case = Box::new(move |number| generate::case(&mut rng, number));
+    let origin = origin::start()?;
+    compare(options, Load { template: CONFIG, origin, allowed: ALLOWED, case })
+}
+
+/// Runs the load with odd responses of an upstream.
+pub fn run_heads(options: &Options, _: &str) -> crate::Outcome {
+    let seed = options.seed;
+    let case = Box::new(move |number| heads::case(seed, number));
+    let origin = heads::start(seed)?;
+    let version = std::process::Command::new(&options.nginx).arg("-v").output();
+    let version = version.map_err(|e| format!("{}: {e}", options.nginx.display()))?;
+    heads_allowed::note_version(&String::from_utf8_lossy(&version.stderr));
+    compare(options, Load { template: HEADS, origin, allowed: heads_allowed::ALLOWED, case })
+}
+
+fn compare(options: &Options, mut load: Load) -> crate::Outcome {
     let root = Root::new()?;
     site::write(&root.0)?;
-    let origin = origin::start()?;
+    let origin = load.origin;
     let setup = Setup {
-        template: CONFIG,
+        template: load.template,
         fill: vec![("%ORIGIN%", origin.to_string())],
         root: Some(root.0.clone()),
         ..Setup::default()
@@ -50,10 +79,9 @@ pub fn run(options: &Options, _: &str) -> crate::Outcome {
     };
     let (of_nginx, of_weir) = (names(&nginx, "nginx"), names(&weir, "weir"));
     let trees = (nginx.prefix().join("dav"), weir.prefix().join("dav"));
-    let mut rng = Rng::new(options.seed);
-    let mut seen = Seen::default();
+    let mut seen = Seen::of(load.allowed);
     for number in 0..options.requests {
-        let case = generate::case(&mut rng, number);
+        let case = (load.case)(number);
         if options.only.is_some_and(|only| only != number) && !seen.needs(&case) {
             continue;
         }
@@ -109,6 +137,7 @@ impl Drop for Root {
 
 #[derive(Default)]
 struct Seen {
+    known: &'static [Allowed],
     cases: usize,
     requests: usize,
     allowed: BTreeMap<usize, usize>,
@@ -117,6 +146,10 @@ struct Seen {
 }
 
 impl Seen {
+    fn of(known: &'static [Allowed]) -> Self {
+        Self { known, ..Self::default() }
+    }
+
     /// Cases that change what is there are sent even where one case alone is looked at.
     fn needs(&self, case: &Case) -> bool {
         case.bytes.windows(5).any(|w| w == b"/dav/")
@@ -133,7 +166,7 @@ impl Seen {
         if nginx == weir {
             return false;
         }
-        let known = allowed::reasons(case, nginx, weir);
+        let known = allowed::reasons(self.known, case, nginx, weir);
         match &known {
             Some(why) => why.iter().for_each(|at| *self.allowed.entry(*at).or_default() += 1),
             None => {
@@ -160,7 +193,7 @@ impl Seen {
         println!("{requests} requests on {cases} connections, seed {}", options.seed);
         let statuses: Vec<_> = self.statuses.iter().map(|(s, n)| format!("{s}: {n}")).collect();
         println!("answers of nginx's by status: {}", statuses.join(", "));
-        for (index, allowed) in ALLOWED.iter().enumerate() {
+        for (index, allowed) in self.known.iter().enumerate() {
             let count = self.allowed.get(&index).copied().unwrap_or(0);
             println!("  {count:5} differ because {}", allowed.reason);
         }
@@ -208,6 +241,9 @@ fn show(case: &Case, nginx: &Outcome, weir: &Outcome) {
     println!("{}", begin.escape_ascii());
     if !end.is_empty() {
         println!("… {}", end[end.len().saturating_sub(100)..].escape_ascii());
+    }
+    if !case.said.is_empty() {
+        println!("  upstream: {}", case.said.escape_ascii());
     }
     let (a, b) = (shown(nginx), shown(weir));
     for line in a.iter().filter(|line| !b.contains(line)) {

@@ -271,7 +271,9 @@ impl Log {
         let message_start = line.len;
         fill(&mut line);
         line.buf[line.len] = b'\n';
-        let text = &line.buf[..=line.len];
+        // Nobody who is quoted in a message writes lines of his own into the log, or to a terminal.
+        let escaped = line.escaped(message_start);
+        let text = escaped.as_deref().unwrap_or(&line.buf[..=line.len]);
         // Made once, and only if a sink that wants it wants this level.
         let mut object: Option<Vec<u8>> = None;
         for sink in &self.0.sinks {
@@ -591,7 +593,7 @@ mod tests {
             log.write_about(Level::Error, Some(7), m, &About("GET \\ \"é\""));
         });
         crate::time::unpin();
-        let want = " [error] 12#34: *7 a \"b\" \u{1}\n\u{fffd}, client: ::1, server: , \
+        let want = " [error] 12#34: *7 a \"b\" \\x01\\x0A\u{fffd}, client: ::1, server: , \
                     request: \"GET \\ \"é\"\", host: \"h\"\n";
         assert_eq!(text, want);
         let want = r#"","level":"error","pid":12,"tid":34,"connection":7,"#.to_owned()

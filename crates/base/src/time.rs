@@ -429,7 +429,9 @@ impl Cursor<'_> {
     fn month(&mut self) -> Option<u8> {
         let (name, rest) = self.rest.split_at_checked(3)?;
         self.rest = rest;
-        MONTHS.iter().position(|month| *month == name).map(|index| index as u8 + 1)
+        // Caches take dates in letters of any case (RFC 9111 section 4.2).
+        let at = MONTHS.iter().position(|month| month.eq_ignore_ascii_case(name));
+        at.map(|index| index as u8 + 1)
     }
 
     fn time_of_day(&mut self) -> Option<(u32, u32, u32)> {
@@ -539,5 +541,15 @@ mod tests {
         unpin();
         assert!(now_ms() >= MONOTONIC_START_MS);
         assert!(unix_secs() > EXAMPLE as u64);
+    }
+
+    #[test]
+    fn months_are_known_in_letters_of_any_case() {
+        let want = parse_http_date(b"Tue, 01 Jan 2030 00:00:00 GMT");
+        assert!(want.is_some());
+        for text in ["Tue, 01 JAN 2030 00:00:00 GMT", "Tue, 01 jan 2030 00:00:00 GMT"] {
+            assert_eq!(parse_http_date(text.as_bytes()), want, "{text}");
+        }
+        assert_eq!(parse_http_date(b"Tue, 01 Jam 2030 00:00:00 GMT"), None);
     }
 }

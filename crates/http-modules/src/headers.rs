@@ -314,10 +314,13 @@ fn add(r: &mut Request, line: &Line, value: Bytes) {
         }
         How::LastModified => {
             r.out.remove(b"Last-Modified");
-            let time = base::time::parse_http_date(&value);
             // As it was written, if it is a date in another form or none at all.
-            r.out.last_modified = time.filter(|t| base::time::format_http_date(*t) == value[..]);
-            if r.out.last_modified.is_none() && !value.is_empty() {
+            r.out.last_modified_given = true;
+            r.out.last_modified = base::time::parse_http_date(&value);
+            r.out.last_modified_written = None;
+            if r.out.last_modified.is_some() {
+                r.out.last_modified_written = Some(value);
+            } else if !value.is_empty() {
                 r.out.headers.push((line.name.clone(), value));
             }
         }

@@ -18,7 +18,9 @@ fn filter(r: &mut Request) -> Verdict {
     if r.status() != 200 || r.out.unconditional {
         return Verdict::Next;
     }
+    let dates_count = |tags: FieldId| !r.out.tags_first || r.header(tags).is_none();
     if let Some(since) = r.header(FieldId::IfUnmodifiedSince)
+        && dates_count(FieldId::IfMatch)
         && !unmodified(r, since)
     {
         return failed(r);
@@ -28,7 +30,7 @@ fn filter(r: &mut Request) -> Verdict {
     {
         return failed(r);
     }
-    let since = r.header(FieldId::IfModifiedSince);
+    let since = r.header(FieldId::IfModifiedSince).filter(|_| dates_count(FieldId::IfNoneMatch));
     let tags = r.header(FieldId::IfNoneMatch);
     if since.is_none() && tags.is_none()
         || since.is_some_and(|since| modified(r, since))

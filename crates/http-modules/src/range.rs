@@ -101,17 +101,14 @@ fn multipart(r: &mut Request, len: u64, ranges: &[Range<u64>]) {
     let _ = write!(head, "\r\n--{boundary}\r\n");
     if let Some(t) = &r.out.content_type {
         head.extend_from_slice(b"Content-Type: ");
-        head.extend_from_slice(t);
-        if let Some(charset) = &r.out.charset {
-            head.extend_from_slice(b"; charset=");
-            head.extend_from_slice(charset);
-        }
+        r.out.write_content_type(t, &mut head);
         head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"Content-Range: bytes ");
     r.set_status(206);
     r.out.content_type = Some(Bytes::from(format!("multipart/byteranges; boundary={boundary}")));
     r.out.charset = None;
+    r.out.content_type_written = None;
     r.out.remove(b"Content-Range");
     let body = std::mem::take(&mut r.out.body);
     let header_only = !matches!(body, Body::Chain(_));

@@ -54,6 +54,10 @@ fn fields_of(target: &str) -> &'static str {
             "Cache-Control: max-age=60, no-cache=\"Set-Cookie\", private=\"X-P\"|\
                       Set-Cookie: a=b|X-P: 1|X-Own: 2"
         }
+        "/tagged" => {
+            "Cache-Control: max-age=60|ETag: \"t\"|Last-Modified: Fri, 02 Jan 1970 00:00:00 GMT"
+        }
+        "/dated" => "Cache-Control: max-age=60|Date: Thu, 01 Jan 2099 00:00:00 GMT",
         "/cdn" => "CDN-Cache-Control: max-age=60|Cache-Control: no-store",
         "/understood" => "Cache-Control: must-understand, no-store, max-age=60",
         "/supposed" => "Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT",
@@ -84,6 +88,17 @@ fn what_is_kept_and_with_which_fields() {
         assert!(age(&second).is_some_and(|age| (7..12).contains(&age)), "{:?}", age(&second));
         assert_eq!((second.header("X-Hop"), second.header("X-Own")), (None, Some("2")));
         assert!(date.is_some() && second.header("Date").is_some());
+        // Of conditions, tags go before dates.
+        let since = "If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        ask(&weir, "/tagged", "");
+        let asked = format!("If-None-Match: \"t\"\r\n{since}");
+        assert_eq!(ask(&weir, "/tagged", &asked).status, 304);
+        let asked = format!("If-None-Match: \"u\"\r\n{since}");
+        assert_eq!(ask(&weir, "/tagged", &asked).status, 200);
+        // The date stays the origin's.
+        ask(&weir, "/dated", "");
+        let dated = hit(&weir, "/dated");
+        assert_eq!(dated.header("Date"), Some("Thu, 01 Jan 2099 00:00:00 GMT"));
         // The whole is kept, and parts are taken from it.
         let part = ask(&weir, "/aged", "Range: bytes=0-2\r\n");
         assert_eq!((part.status, part.text()), (206, "GET".to_owned()));

@@ -54,11 +54,11 @@ fn both_forms_tell_the_same() {
         );
         assert_eq!(conn.response().status, 404);
         let (text, json) = both(&weir, "%01");
-        let message = format!("open() \"{dir}/html/missing/\u{1}\"\\x\" failed {why}");
+        let message = format!("open() \"{dir}/html/missing/\\x01\"\\x\" failed {why}");
         let line = "GET /missing/%01%22\\x HTTP/1.1";
         let want = format!(
             "{message}, client: 127.0.0.1, server: a.test, request: \"{line}\", \
-             host: \"a.test\", referrer: \"http://r/\t\"q\u{fffd}\"\""
+             host: \"a.test\", referrer: \"http://r/\\x09\"q\u{fffd}\"\""
         );
         assert_eq!(text, want);
         let want = format!(
@@ -68,6 +68,12 @@ fn both_forms_tell_the_same() {
              \"referrer\":\"http://r/\\t\\\"q\u{fffd}\\\"\"}}"
         );
         assert_eq!(json, want);
+
+        // Nobody writes a line of his own.
+        weir.get("/missing/%0a2026/11/20%2009:53:24%20[error]%20forged%c2%9b");
+        let (text, json) = both(&weir, "forged");
+        assert!(text.contains("/missing/\\x0A2026/11/20 09:53:24 [error] forged\\xC2\\x9B\""));
+        assert!(json.contains("/missing/\\n2026/11/20 09:53:24 [error] forged"), "{json}");
 
         weir.get("/gone");
         let (text, json) = both(&weir, "/gone");

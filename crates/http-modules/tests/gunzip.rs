@@ -15,10 +15,11 @@ const HTTP: &str = "
         location /on/ { alias html/; gzip_static on; gzip_vary on; }
         location /on/quiet/ { alias html/; gzip_static on; }
         location /always/ { alias html/; gzip_static always; gzip_vary on; }
-        location /unpacked/ { alias html/; gzip_static always; gunzip on; gzip_vary on; }
+        location /unpacked/ { alias html/; gzip_static always; gunzip on; gzip_vary on;
+                              gunzip_max_ratio 200; }
         location /small/ { alias html/; gzip_static always; gunzip on; gunzip_max_size 1k; }
         location /buffers/ { alias html/; gzip_static always; gunzip on; gunzip_buffers 1 1k; }
-        location /free/ { alias html/; gzip_static always; gunzip on; gunzip_max_ratio 0; }
+        location /free/ { alias html/; gzip_static always; gunzip on; }
         location /page/ { alias html/; ssi on; gzip on; gzip_min_length 0; }
     }";
 

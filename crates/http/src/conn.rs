@@ -597,13 +597,17 @@ impl Request {
     }
 }
 
+/// What MSIE says behind its name: its version. Other browsers say it without one, or say that they
+/// are Opera.
+pub(crate) fn msie(ua: &[u8]) -> Option<&[u8]> {
+    let at = memchr::memmem::find(ua, b"MSIE ")?;
+    let version = &ua[at + 5..];
+    (version.len() > 2 && memchr::memmem::find(ua, b"Opera").is_none()).then_some(version)
+}
+
 /// MSIE up to version 6.
 pub(crate) fn is_msie6(ua: &[u8]) -> bool {
-    let Some(i) = memchr::memmem::find(ua, b"MSIE ") else { return false };
-    if memchr::memmem::find(ua, b"Opera").is_some() {
-        return false;
-    }
-    match ua.get(i + 5..) {
+    match msie(ua) {
         Some([b'4' | b'5', b'.', ..]) => true,
         Some(v @ [b'6', b'.', ..]) => memchr::memmem::find(v, b"SV1").is_none(),
         _ => false,

@@ -62,9 +62,7 @@ pub(crate) fn wanted(r: &mut Request) -> bool {
 pub(crate) fn write<'a>(r: &mut Request, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
     let mut text = Vec::new();
     for (name, value) in fields {
-        for part in [name, b": ", value, b"\r\n"] {
-            text.extend_from_slice(part);
-        }
+        proto::h1::write_field(&mut text, name, value);
     }
     if text.is_empty() {
         return;

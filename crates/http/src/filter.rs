@@ -234,7 +234,10 @@ impl End<'_> {
             };
             let busy = match (front, &goal) {
                 (Err(e), _) => {
-                    let _ = flush(r).await;
+                    // Of a page that a part does not fit into, what was not sent is not sent.
+                    if !r.family().has_overflowed() {
+                        let _ = flush(r).await;
+                    }
                     return Err(e);
                 }
                 (Ok(Front::Piece(piece, last)), _) => {
@@ -246,7 +249,11 @@ impl End<'_> {
                 (Ok(Front::Nothing), Goal::Until(_)) => None,
                 (Ok(Front::Busy(pipe)), _) => Some(pipe),
             };
-            flush(r).await?;
+            // A page that waits for a part to go into a variable may yet fail: little of it is held
+            // back, as nginx does.
+            if busy.is_some() || r.wire.len() >= r.loc.core.postpone_output as u64 {
+                flush(r).await?;
+            }
             news(r, busy, &mut goal).await?;
         }
     }
@@ -367,10 +374,7 @@ pub(crate) fn last_chunk(r: &mut Request) {
     let trailers = std::mem::take(&mut r.out.trailers);
     let w = r.wire.writer();
     for (name, value) in &trailers {
-        w.extend_from_slice(name);
-        w.extend_from_slice(b": ");
-        w.extend_from_slice(value);
-        w.extend_from_slice(b"\r\n");
+        proto::h1::write_field(w, name, value);
     }
     w.extend_from_slice(b"\r\n");
     r.out.trailers = trailers;

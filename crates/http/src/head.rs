@@ -2,7 +2,7 @@
 
 use base::ascii::write_u64;
 use base::time;
-use proto::h1::{Method, Version};
+use proto::h1::{self, Method, Version};
 
 use crate::core_pages::{reason, server_token};
 use crate::request::Request;
@@ -86,11 +86,7 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
     }
     if let Some(t) = &r.out.content_type {
         out.extend_from_slice(b"Content-Type: ");
-        out.extend_from_slice(t);
-        if let Some(cs) = &r.out.charset {
-            out.extend_from_slice(b"; charset=");
-            out.extend_from_slice(cs);
-        }
+        r.out.write_content_type(t, out);
         out.extend_from_slice(b"\r\n");
     }
     if let Some(n) = r.out.content_length {
@@ -100,9 +96,12 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
     }
     // Of a page about an error, the time at which its file was changed says nothing.
     if let Some(t) = r.out.last_modified
-        && matches!(status, 200 | 206 | 304)
+        && (matches!(status, 200 | 206 | 304) || r.out.last_modified_given)
     {
-        field(out, b"Last-Modified: ", &time::format_http_date(t));
+        match &r.out.last_modified_written {
+            Some(text) => h1::write_field(out, b"Last-Modified", text),
+            None => field(out, b"Last-Modified: ", &time::format_http_date(t)),
+        }
     }
     let absolute = made_absolute(r, r.out.location.as_deref());
     if absolute {
@@ -119,17 +118,15 @@ fn lines(r: &mut Request, framing: Framing, out: &mut Vec<u8>) {
         location(r, out);
     }
     if let Some(e) = &r.out.etag {
-        field(out, b"ETag: ", e);
+        h1::write_field(out, b"ETag", e);
     }
     for (name, value) in &r.out.headers {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+        h1::write_field(out, name, value);
     }
     out.extend_from_slice(b"\r\n");
 }
 
+/// A field of ours, whose value is none of anybody else's.
 #[inline]
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
@@ -208,7 +205,7 @@ pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
             write_u64(out, port.into());
         }
     }
-    out.extend_from_slice(to);
+    h1::write_location(out, to);
 }
 
 /// The local address's host, for requests that name none.

@@ -160,12 +160,19 @@ pub struct Response {
     pub content_type: Option<Bytes>,
     /// `; charset=` of the content type.
     pub charset: Option<Bytes>,
+    /// `Content-Type` as an upstream wrote it, where it has a charset. It is sent if it begins with
+    /// [`Response::content_type`]: a filter that changes the charset takes it away.
+    pub content_type_written: Option<Bytes>,
     /// The charset that an upstream says the body has (`X-Accel-Charset`).
     pub override_charset: Option<Bytes>,
     /// `Content-Length`; unknown lengths are chunked or end with the connection.
     pub content_length: Option<u64>,
     /// `Last-Modified`, seconds since 1970.
     pub last_modified: Option<i64>,
+    /// An upstream or `add_header` says it, and not a file: it is sent whatever the status.
+    pub last_modified_given: bool,
+    /// That, as it was written, where it is a date in another form than ours.
+    pub last_modified_written: Option<Bytes>,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer where it starts with a slash.
@@ -195,6 +202,9 @@ pub struct Response {
     pub ranged: bool,
     /// Error pages and the like: conditional requests do not apply.
     pub unconditional: bool,
+    /// A condition on tags goes before one on dates, which does not count then (RFC 9110 section
+    /// 13.2.2); nginx asks for both.
+    pub tags_first: bool,
     /// The body.
     pub body: Body,
     /// Who wants the whole of it before the head is written.
@@ -220,14 +230,35 @@ impl Response {
         self.status_text = None;
         self.content_type = None;
         self.charset = None;
+        self.content_type_written = None;
         self.override_charset = None;
         self.content_length = None;
         self.last_modified = None;
+        self.last_modified_given = false;
+        self.last_modified_written = None;
         self.etag = None;
         self.allow_ranges = false;
         self.body = Body::Empty;
         self.whole = None;
         self.remove(b"Content-Encoding");
+        self.remove(b"Accept-Ranges");
+    }
+
+    /// Appends the value of `Content-Type`, given the media type: as an upstream wrote it, unless a
+    /// filter changed it.
+    pub fn write_content_type(&self, media: &[u8], out: &mut Vec<u8>) {
+        if let Some(written) = &self.content_type_written
+            && written
+                .strip_prefix(media)
+                .is_some_and(|rest| rest.trim_ascii_start().starts_with(b";"))
+        {
+            return proto::h1::write_value(out, written);
+        }
+        proto::h1::write_value(out, media);
+        if let Some(charset) = &self.charset {
+            out.extend_from_slice(b"; charset=");
+            proto::h1::write_value(out, charset);
+        }
     }
 
     /// The first field of a name in [`Response::headers`], in any case.
@@ -281,7 +312,8 @@ impl Response {
         {
             let mut weak = b"W/".to_vec();
             weak.extend_from_slice(tag);
-            self.etag = Some(Bytes::from(weak));
+            // Without quotes it is no tag, which has no weak form.
+            self.etag = tag.starts_with(b"\"").then(|| Bytes::from(weak));
         }
     }
 }

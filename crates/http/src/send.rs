@@ -105,10 +105,17 @@ pub(crate) async fn stream(
 /// Sends what there is of a response that broke off, and the answers before it. Where nothing but
 /// the head was made, that is not sent: it might pass for an answer with an empty body. That of an
 /// upstream whose body ended too early is sent all the same, as nginx does; that of one whose body
-/// is malformed from the start is not.
+/// is malformed from the start is not. A page one of whose parts was too long to be kept in memory
+/// ends without what was not sent of it, as in nginx.
 pub(crate) async fn what_is_left(r: &mut Request) {
     let cut_short = r.upstream().is_some_and(|u| u.cut_short);
-    if !cut_short
+    if r.family().has_overflowed() {
+        // The answers before it are in front.
+        let before = r.wire.len().saturating_sub(r.bytes_sent);
+        let dropped = r.wire.len() - before;
+        r.wire = r.wire.split_to(before);
+        r.bytes_sent -= dropped;
+    } else if !cut_short
         && r.bytes_sent == r.header_bytes
         && let Some(before) = r.wire.len().checked_sub(r.header_bytes)
     {

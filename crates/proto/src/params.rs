@@ -70,7 +70,11 @@ impl Param {
                 let length = (len as u16).to_le_bytes();
                 out[self.length_at..self.length_at + 2].copy_from_slice(&length);
             }
-            Notation::Scgi => out.push(0),
+            Notation::Scgi => {
+                // A zero within would end it, and begin a parameter of whoever wrote the value.
+                out[self.value_at..].iter_mut().filter(|b| **b == 0).for_each(|b| *b = b' ');
+                out.push(0);
+            }
         }
     }
 }
@@ -108,6 +112,7 @@ mod tests {
         assert_eq!(one(Notation::FastCgi, b"A", b""), b"\x01\0A");
         assert_eq!(one(Notation::Uwsgi, b"A", b"cde"), b"\x01\0A\x03\0cde");
         assert_eq!(one(Notation::Scgi, b"A", b"cde"), b"A\0cde\0");
+        assert_eq!(one(Notation::Scgi, b"A", b"c\0B\0d"), b"A\0c B d\0");
         let (name, value) = ([b'n'; 128], [b'v'; 300]);
         let long = one(Notation::FastCgi, &name, &value);
         assert_eq!(long[..8], [0x80, 0, 0, 128, 0x80, 0, 1, 44]);

@@ -82,6 +82,35 @@ impl Line {
         }
     }
 
+    /// The line as text and its line feed, where its message holds control characters: those are
+    /// written as `\x0A`, as in access logs. Such a line may be longer than others.
+    pub(super) fn escaped(&self, message_start: usize) -> Option<Vec<u8>> {
+        let (head, message) = self.buf.get(..self.len)?.split_at_checked(message_start)?;
+        let is_c1 = |at: usize| {
+            message[at] == 0xc2 && message.get(at + 1).is_some_and(|b| (0x80..0xa0).contains(b))
+        };
+        let is_control = |at: usize| message[at] < b' ' || message[at] == 0x7f || is_c1(at);
+        if !(0..message.len()).any(is_control) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(self.len + 64);
+        out.extend_from_slice(head);
+        let mut at = 0;
+        while let Some(&byte) = message.get(at) {
+            let escaped = if is_c1(at) { 2 } else { usize::from(is_control(at)) };
+            for byte in &message[at..at + escaped] {
+                // Writing to a Vec cannot fail.
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+            if escaped == 0 {
+                out.push(byte);
+            }
+            at += escaped.max(1);
+        }
+        out.push(b'\n');
+        Some(out)
+    }
+
     fn field(&mut self, name: &'static str, quote: &str, value: fmt::Arguments<'_>) {
         let from = self.len;
         self.put(format_args!(", {name}: {quote}"));

@@ -296,6 +296,9 @@ impl HeaderFilter for Filter {
             (a, b) => a == b,
         };
         if same {
+            if to.number.is_some() {
+                r.out.content_type_written = None;
+            }
             announce(r, to.name);
             return Verdict::Next;
         }
@@ -309,6 +312,7 @@ impl HeaderFilter for Filter {
                     r.out.body_changes();
                 }
                 let (all, partial) = (self.all.clone(), Partial::default());
+                r.out.content_type_written = None;
                 r.body_filters.push(Box::new(Recode { all, from: a, to: b, partial }));
                 announce(r, to.name);
                 return Verdict::Next;

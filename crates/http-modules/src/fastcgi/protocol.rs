@@ -234,8 +234,9 @@ impl Protocol for FastCgi {
                 Event::Ending if self.lacks() => {
                     return Err(Fault::CutShort("upstream prematurely closed FastCGI request"));
                 }
-                Event::OutEnd | Event::Ending if keep_conn => {}
-                Event::OutEnd | Event::Ending => return Ok(Progress::Done),
+                // The request ends with its record, or with the connection: to close that earlier
+                // would meet a server that still writes to it.
+                Event::OutEnd | Event::Ending => {}
                 Event::End => {
                     self.reusable = keep_conn && pos == bytes.len();
                     return Ok(Progress::Done);

@@ -47,7 +47,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "gunzip_max_ratio",
         HSL,
         Args::T1,
-        "200",
+        "0",
         "How many times its size a response may unpack to, beyond its first 10 MB; 0 is no limit.",
         |cx, n| set_num(&mut cx.loc::<GunzipConf>().max_ratio, n),
     ),
@@ -62,11 +62,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 ];
 
 /// Up to so much a response may unpack to whatever its ratio: bombs are larger, and what is small
-/// and repeats itself is none.
+/// and repeats itself is none. There is no ratio by default: text hardly exceeds 20, but tables of
+/// zeros and sparse images reach what deflate ends at, 1032, and are no bombs.
 const FREE_OF_RATIO: u64 = 10 << 20;
-
-/// Text hardly exceeds 20, tables and logs 100; deflate itself ends at 1032.
-const MAX_RATIO: u64 = 200;
 
 #[derive(Default)]
 struct GunzipConf {
@@ -93,7 +91,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         let buffers = conf.buffers.unwrap_or(Bufs { num: (128 << 10) / page, size: page });
         let limits = Limits {
             output_max: buffers.num.saturating_mul(buffers.size),
-            ratio: conf.max_ratio.unwrap_or(MAX_RATIO),
+            ratio: conf.max_ratio.unwrap_or(0),
             size: conf.max_size.unwrap_or(0),
         };
         p.header_filters.push(Box::new(Gunzip { accept: Accept::of(l), limits }));

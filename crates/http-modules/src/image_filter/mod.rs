@@ -292,9 +292,14 @@ impl Filter {
         r.out.allow_ranges = false;
         r.out.remove(b"Accept-Ranges");
         r.out.remove(b"Refresh");
-        if r.method == Method::Head {
-            // There may be no body at hand, so that its length is not known.
+        let at_hand = matches!(&r.out.body, Body::Chain(chain) if !chain.is_empty());
+        if r.method == Method::Head && !at_hand {
+            // An upstream sends none: what it would be, and its length, is not known.
             r.out.content_length = None;
+            if let What::Size = self.what {
+                r.out.content_type = Some(Bytes::from_static(JSON));
+                r.out.charset = None;
+            }
             return Verdict::Next;
         }
         r.out.whole = Some(Box::new(self.clone()));
@@ -398,6 +403,8 @@ fn give(r: &mut Request, body: Vec<u8>) -> Verdict {
     Verdict::Next
 }
 
+const JSON: &[u8] = b"application/json";
+
 /// `image_filter size`
 fn json(r: &mut Request, found: Option<(Kind, u32, u32)>) -> Verdict {
     let text = match found {
@@ -412,7 +419,7 @@ fn json(r: &mut Request, found: Option<(Kind, u32, u32)>) -> Verdict {
     };
     r.out.clear_entity();
     r.set_status(200);
-    r.out.content_type = Some(Bytes::from_static(b"application/json"));
+    r.out.content_type = Some(Bytes::from_static(JSON));
     give(r, text.into_bytes())
 }
 

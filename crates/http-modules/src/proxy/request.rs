@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use base::ascii::{eq_ignore_case, write_u64};
+use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::state::State;
-use proto::h1::{FieldId, FieldSet};
+use proto::h1::{self, FieldId, FieldSet};
 use proto::uri::{Escape, escape};
 
 use super::ProxyConf;
@@ -246,7 +247,14 @@ impl Head {
     ) -> Result<bool, u16> {
         let start = out.len();
         match &self.method {
-            Some(t) => t.eval_into(r, out),
+            Some(t) => {
+                t.eval_into(r, out);
+                if !h1::is_method(&out[start..]) {
+                    let method = base::log::lossy(&out[start..]);
+                    r.log(Level::Error, format_args!("invalid method \"{method}\" to proxy"));
+                    return Err(500);
+                }
+            }
             None => match r.upstream().and_then(|u| u.method) {
                 Some(method) => out.extend_from_slice(method.name().as_bytes()),
                 None => out.extend_from_slice(r.method_name()),
@@ -256,9 +264,10 @@ impl Head {
         out.push(b' ');
         let from = out.len();
         if !uri.write(r, out) {
-            r.log(base::log::Level::Error, format_args!("zero length URI to proxy"));
+            r.log(Level::Error, format_args!("zero length URI to proxy"));
             return Err(500);
         }
+        h1::encode_target(out, from);
         let u = r.upstream_mut();
         u.uri.clear();
         u.uri.extend_from_slice(&out[from..]);
@@ -298,11 +307,7 @@ impl Head {
         if out.len() == value && (self.host.is_none() || self.http_11) {
             out.extend_from_slice(host);
         }
-        if out.len() == value {
-            out.truncate(before);
-        } else {
-            out.extend_from_slice(b"\r\n");
-        }
+        end_field(out, before, value);
     }
 
     fn field(&self, r: &mut Request, f: &Field, out: &mut Vec<u8>) {
@@ -332,11 +337,7 @@ impl Head {
                 }
             }
         }
-        if out.len() == value {
-            out.truncate(before);
-        } else {
-            out.extend_from_slice(b"\r\n");
-        }
+        end_field(out, before, value);
     }
 
     /// The client's own fields, but for those that are ours to say.
@@ -349,11 +350,19 @@ impl Head {
             if f.is_dropped(ignore, under) || own.has(f.id, name) {
                 continue;
             }
-            out.extend_from_slice(name);
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(f.value.of(bytes));
-            out.extend_from_slice(b"\r\n");
+            h1::write_field(out, name, f.value.of(bytes));
         }
+    }
+}
+
+/// Ends a field that begins at `from`, its value at `value`; it is none without a value. What a
+/// variable holds ends no line.
+fn end_field(out: &mut Vec<u8>, from: usize, value: usize) {
+    if out.len() == value {
+        out.truncate(from);
+    } else {
+        h1::sanitize_value(&mut out[value..]);
+        out.extend_from_slice(b"\r\n");
     }
 }
 

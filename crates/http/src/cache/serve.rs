@@ -57,6 +57,11 @@ fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &Respo
         r.out.add("Age", Bytes::from(value));
     }
     r.out.unconditional = false;
+    r.out.tags_first = true;
+    // The date is the origin's: `Age` says what has passed since then.
+    if let Some(date) = head.value(FieldId::Date, text) {
+        r.out.date = Some(Bytes::copy_from_slice(date));
+    }
     // Sections 3.3 and 3.4; RFC 9110 section 14.3.
     let no_ranges = head.value(FieldId::AcceptRanges, text);
     if head.status == 200 && !no_ranges.is_some_and(|v| v.eq_ignore_ascii_case(b"none")) {

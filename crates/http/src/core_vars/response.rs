@@ -61,13 +61,11 @@ pub(super) fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 
 pub(super) fn content_type(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let Some(t) = &r.out.content_type else { return false };
-    out.extend_from_slice(t);
-    // The charset joins the type when the head is written.
-    if r.flags.header_sent
-        && let Some(charset) = &r.out.charset
-    {
-        out.extend_from_slice(b"; charset=");
-        out.extend_from_slice(charset);
+    // A charset of ours joins the type when the head is written.
+    if r.flags.header_sent || r.out.content_type_written.is_some() {
+        r.out.write_content_type(t, out);
+    } else {
+        out.extend_from_slice(t);
     }
     true
 }
@@ -82,7 +80,10 @@ pub(super) fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub(super) fn last_modified(r: &mut Request, out: &mut Vec<u8>) -> bool {
     match r.out.last_modified {
         Some(t) => {
-            out.extend_from_slice(&base::time::format_http_date(t));
+            match &r.out.last_modified_written {
+                Some(text) => out.extend_from_slice(text),
+                None => out.extend_from_slice(&base::time::format_http_date(t)),
+            }
             true
         }
         None => header(r, b"last_modified", out),

@@ -18,6 +18,8 @@ pub(crate) struct Family {
     /// Subrequests that run now.
     live: Cell<u32>,
     total: Cell<u32>,
+    /// A part that was to be kept in memory is too long.
+    overflowed: Cell<bool>,
     state: RefCell<Vec<Rc<dyn Any>>>,
 }
 
@@ -34,6 +36,15 @@ impl Family {
         self.total.set(self.total.get() + 1);
         self.live.set(self.live.get() + 1);
         true
+    }
+
+    /// Notes that a part does not fit into memory: what there is of the page is not sent.
+    pub fn overflow(&self) {
+        self.overflowed.set(true);
+    }
+
+    pub fn has_overflowed(&self) -> bool {
+        self.overflowed.get()
     }
 
     pub fn one_ended(&self) {

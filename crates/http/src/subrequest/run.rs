@@ -115,6 +115,7 @@ pub(crate) async fn give(r: &mut Request, mut piece: Chain) -> Result<(), SendFa
         Use::Memory => {
             if sub.given > max {
                 r.log(Level::Error, format_args!("too big subrequest response"));
+                r.family().overflow();
                 return Err(SendFailed);
             }
             let pipe = sub.pipe.clone();

@@ -162,6 +162,8 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
         | FieldId::TransferEncoding
         | FieldId::Connection
         | FieldId::KeepAlive => {}
+        // An empty one says nothing.
+        FieldId::ContentType | FieldId::Date | FieldId::Server if f.value.is_empty() => {}
         FieldId::ContentType => content_type(r, value()),
         FieldId::Date => r.out.date = Some(value()),
         FieldId::Server => r.out.server = Some(value()),
@@ -170,10 +172,14 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
             // Passed on as it is where it is no date, or one of an old format.
             let value = f.value.of(text);
             match time::parse_http_date(value) {
-                Some(t) if time::format_http_date(t)[..] == *value => {
+                Some(t) => {
                     r.out.last_modified = Some(t);
+                    r.out.last_modified_given = true;
+                    if time::format_http_date(t)[..] != *value {
+                        r.out.last_modified_written = Some(slice(text, f.value));
+                    }
                 }
-                _ => r.out.headers.push(both()),
+                None => r.out.headers.push(both()),
             }
         }
         FieldId::AcceptRanges if conf.force_ranges => {}
@@ -192,7 +198,8 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
     }
 }
 
-/// Takes `charset=` off a content type: filters want to know it.
+/// Takes `charset=` off a content type: filters want to know it. Where none changes it, the client
+/// gets it as it came.
 fn content_type(r: &mut Request, value: Bytes) {
     let mut from = 0;
     while let Some(semicolon) = memchr::memchr(b';', &value[from..]).map(|i| from + i) {
@@ -209,8 +216,9 @@ fn content_type(r: &mut Request, value: Bytes) {
             if charset.last() == Some(&b'"') {
                 charset = charset.slice(..charset.len() - 1);
             }
-            r.out.charset = Some(charset);
             r.out.content_type = Some(value.slice(..semicolon));
+            r.out.charset = Some(charset).filter(|charset| !charset.is_empty());
+            r.out.content_type_written = Some(value);
             return;
         }
         from = at;

@@ -244,15 +244,21 @@ fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     for f in u.head.all(FieldId::SetCookie) {
         let value = f.value.of(&u.text);
         let Some((n, rest)) = value.split_at_checked(name.len()) else { continue };
-        if !eq_ignore_case(n, name) || rest.first() != Some(&b'=') {
+        if !eq_ignore_case(n, name) {
             continue;
         }
-        let rest = &rest[1..];
+        let Some(rest) = behind_spaces(rest).strip_prefix(b"=") else { continue };
+        let rest = behind_spaces(rest);
         let end = memchr::memchr(b';', rest).unwrap_or(rest.len());
         out.extend_from_slice(&rest[..end]);
         return true;
     }
     false
+}
+
+fn behind_spaces(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|byte| **byte == b' ').count();
+    &text[spaces..]
 }
 
 /// The host of a server's name, without its port.

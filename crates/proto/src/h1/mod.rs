@@ -15,6 +15,7 @@ mod method;
 mod request;
 mod response;
 mod scan;
+mod write;
 
 pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
 pub use field::{FieldId, FieldSet};
@@ -26,6 +27,9 @@ pub use request::HeadParser;
 pub(crate) use request::parse_length;
 pub use response::{
     ResponseError, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep, ignored_message,
+};
+pub use write::{
+    encode_target, is_method, sanitize_value, write_field, write_location, write_value,
 };
 
 /// What a parser says after looking at the bytes it was given.

@@ -110,13 +110,13 @@ impl Reply {
     pub fn read(head: &ResponseHead, text: &[u8], ignored: u64) -> Reply {
         let mut out = Reply::default();
         let heeded = |bit| ignored & bit == 0;
-        let (mut targeted, mut expired) = (Vec::new(), None);
+        let (mut targeted, mut expired, mut aged) = (Vec::new(), None, None);
         for field in head.fields.iter().filter(|f| !f.ignored) {
             let value = field.value.of(text);
             match field.id {
                 FieldId::CacheControl if heeded(ignore::CACHE_CONTROL) => out.control.read(value),
                 FieldId::Expires if heeded(ignore::EXPIRES) => {
-                    expired = expired.or(Some(parse_http_date(value).unwrap_or(i64::MIN)));
+                    expired = expired.or(Some(expiry(value).unwrap_or(i64::MIN)));
                 }
                 FieldId::XAccelExpires if heeded(ignore::XA_EXPIRES) => {
                     out.accel = out.accel.or(accel(value));
@@ -126,7 +126,7 @@ impl Reply {
                 FieldId::Connection => join(&mut out.hops, value),
                 FieldId::Date => out.date = parse_http_date(value),
                 // Of several, the first counts (section 5.1).
-                FieldId::Age if out.age == 0 => out.age = age(value),
+                FieldId::Age => aged = aged.or(Some(age(value))),
                 FieldId::LastModified => out.last_modified = parse_http_date(value),
                 FieldId::ETag => out.etag = !value.is_empty(),
                 FieldId::ContentRange => out.part_from = first_of_range(value),
@@ -139,6 +139,7 @@ impl Reply {
             }
         }
         out.expires = expired;
+        out.age = aged.unwrap_or(0);
         if let Some(control) = CacheControl::of_targeted(&targeted) {
             // RFC 9213 section 2.2: then neither Cache-Control nor Expires is heeded.
             out.control = control;
@@ -286,6 +287,14 @@ fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Section 5.1: the first of a list; what is none counts as absent.
+/// A date of `Expires`. One in another zone than GMT is none (RFC 9110 section 5.6.7); of the
+/// forms, that of `asctime` alone names no zone.
+fn expiry(value: &[u8]) -> Option<i64> {
+    let ends_in_gmt = value.len() >= 4 && value[value.len() - 4..].eq_ignore_ascii_case(b" GMT");
+    let has_zone = memchr::memchr(b',', value).is_some();
+    parse_http_date(value).filter(|_| ends_in_gmt || !has_zone)
+}
+
 fn age(value: &[u8]) -> i64 {
     secs(delta_seconds(members(value).next().unwrap_or_default()))
 }

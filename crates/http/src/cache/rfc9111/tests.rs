@@ -350,3 +350,24 @@ fn section_4_4_invalidation() {
     assert_eq!(key(b"/x", b"/d"), None);
     assert_eq!(key(b"", b"/d"), None);
 }
+
+#[test]
+fn expiry_is_in_gmt_and_the_first_age_counts() {
+    for (value, lifetime) in [
+        ("Sun, 09 Sep 2001 01:46:45 GMT", 5),
+        ("Sun, 09 SEP 2001 01:46:45 gmt", 5),
+        ("Sun Sep  9 01:46:45 2001", 5),
+        ("Sunday, 09-Sep-01 01:46:45 GMT", 5),
+        ("Sun, 09 Sep 2001 01:46:45 UTC", -1),
+        ("Sun, 09 Sep 2001 01:46:45 AEST", -1),
+        ("Sun, 09 Sep 2001 01:46:45", -1),
+    ] {
+        let fields = format!("{DATE}Expires: {value}\r\nETag: \"x\"\r\n");
+        let fresh = fresh(200, &fields);
+        assert_eq!(fresh.is_some_and(|secs| secs == 5), lifetime == 5, "{value}: {fresh:?}");
+    }
+    for (ages, lifetime) in [("Age: 0\r\nAge: 50\r\n", 60), ("Age: 50\r\nAge: 0\r\n", 10)] {
+        let fields = format!("{DATE}Cache-Control: max-age=60\r\n{ages}");
+        assert_eq!(fresh(200, &fields), Some(lifetime), "{ages}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Writing fields and request targets whose text comes from variables.
+//!
+//! A variable may hold any byte: `$uri` and captures are decoded, `$remote_user` comes from base64.
+//! What ends a line must not come from a value, or a client could write fields of its own into
+//! responses, and fields or whole requests into what is sent to an upstream.
+
+/// Whether a byte ends a line, or a string, for one that reads a head (RFC 9110 section 5.5).
+#[inline]
+fn is_dangerous(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+/// Replaces each CR, LF and NUL of a field's value by a space, as RFC 9110 section 5.5 has it.
+/// Other bytes stay: tabs and bytes above 0x7f are legal, and recipients keep the rest.
+#[inline]
+pub fn sanitize_value(value: &mut [u8]) {
+    if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
+        replace(value);
+    }
+}
+
+#[cold]
+fn replace(value: &mut [u8]) {
+    value.iter_mut().filter(|b| is_dangerous(**b)).for_each(|b| *b = b' ');
+}
+
+/// Appends a value without what would end its line.
+#[inline]
+pub fn write_value(out: &mut Vec<u8>, value: &[u8]) {
+    let from = out.len();
+    out.extend_from_slice(value);
+    sanitize_value(&mut out[from..]);
+}
+
+/// Appends a field and the end of its line.
+#[inline]
+pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    write_value(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a URI that a client is sent to. CR, LF and NUL are percent-encoded, so that it still
+/// leads to where it would without them being decoded before.
+#[inline]
+pub fn write_location(out: &mut Vec<u8>, uri: &[u8]) {
+    let from = out.len();
+    out.extend_from_slice(uri);
+    if memchr::memchr3(b'\r', b'\n', 0, uri).is_some() {
+        encode(out, from, is_dangerous);
+    }
+}
+
+/// Percent-encodes what may not stand in the target of a request line (RFC 9112 section 3.2):
+/// control characters, which might end the line, and spaces, which end the target.
+#[inline]
+pub fn encode_target(out: &mut Vec<u8>, from: usize) {
+    let not_in_targets = |byte: u8| byte <= b' ' || byte == 0x7f;
+    let target = out.get(from..).unwrap_or_default();
+    // Without an early end, so that many bytes are compared at a time.
+    if target.iter().fold(false, |any, byte| any | not_in_targets(*byte)) {
+        encode(out, from, not_in_targets);
+    }
+}
+
+/// Whether a text is the method of a request (RFC 9110 section 5.6.2: a token). Of other bytes than
+/// those that end a method or its line, servers may think as they like.
+pub fn is_method(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+#[cold]
+fn encode(out: &mut Vec<u8>, from: usize, is_encoded: impl Fn(u8) -> bool) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let text = out.split_off(from);
+    for byte in text {
+        if is_encoded(byte) {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            out.extend_from_slice(&[b'%', high, low]);
+        } else {
+            out.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_ends_its_line() {
+        let mut out = b"A: b\r\n".to_vec();
+        write_field(&mut out, b"X", b"a\tb\xc3\xa9\x01 c\r\nSet-Cookie: x\0\n");
+        assert_eq!(out, b"A: b\r\nX: a\tb\xc3\xa9\x01 c  Set-Cookie: x  \r\n");
+        for byte in 0..=255_u8 {
+            let mut out = Vec::new();
+            write_value(&mut out, &[b'a', byte, b'b']);
+            let stays = !matches!(byte, 0 | b'\r' | b'\n');
+            assert_eq!(out, [b'a', if stays { byte } else { b' ' }, b'b']);
+        }
+    }
+
+    #[test]
+    fn locations_lead_to_the_same_place() {
+        let mut out = b"http://h".to_vec();
+        write_location(&mut out, b"/a b\r\nX: y\0?\xc3\xa9%20");
+        assert_eq!(out, b"http://h/a b%0D%0AX: y%00?\xc3\xa9%20");
+    }
+
+    #[test]
+    fn targets_have_neither_spaces_nor_control_characters() {
+        let mut out = b"GET ".to_vec();
+        out.extend_from_slice(b"/a b\r\n\t\x7f?\xc3\xa9%20");
+        encode_target(&mut out, 4);
+        assert_eq!(out, b"GET /a%20b%0D%0A%09%7F?\xc3\xa9%20");
+        let before = out.clone();
+        encode_target(&mut out, 4);
+        assert_eq!(out, before);
+    }
+
+    #[test]
+    fn methods() {
+        for (text, is) in [
+            (&b"GET"[..], true),
+            (b"M-SEARCH", true),
+            (b"", false),
+            (b"GET /", false),
+            (b"GET\r\n", false),
+            (b"G\xc3T", false),
+        ] {
+            assert_eq!(is_method(text), is, "{text:?}");
+        }
+    }
+}
