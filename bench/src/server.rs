@@ -26,8 +26,8 @@ const TEXTS: [&str; 4] = [
     include_str!("../../docs/REWRITING.md"),
     include_str!("../../docs/directives.md"),
 ];
-const JOIN: &str =
-    r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
+const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift
+    ulimit -v "$SPACE_KB"; exec "$@""#;
 
 /// What can be compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,8 @@ pub struct Setup {
     pub groups: Vec<PathBuf>,
     /// A folder to serve, instead of one of its own with the usual files.
     pub root: Option<PathBuf>,
+    /// Limit on the address space of each process, KB.
+    pub address_space_kb: Option<u64>,
 }
 
 impl Default for Setup {
@@ -125,6 +127,7 @@ impl Default for Setup {
             cpus: "0",
             groups: Vec::new(),
             root: None,
+            address_space_kb: None,
         }
     }
 }
@@ -294,6 +297,8 @@ fn spawn(options: &Options, kind: Kind, prefix: &Path, port: u16, setup: &Setup)
     let mut command = Command::new("sh");
     // The shell joins the groups, and the server takes its place.
     command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
+    let space = setup.address_space_kb.map_or_else(|| "unlimited".into(), |kb| kb.to_string());
+    command.env("SPACE_KB", space);
     command.args(["taskset", "-c", setup.cpus]).arg(kind.binary(options));
     if kind.is_real() {
         let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };
