@@ -20,6 +20,7 @@ mod disk;
 mod drivers;
 mod idle;
 mod leaks;
+mod memory;
 mod mixed;
 mod modules_off;
 mod mysql;
@@ -111,6 +112,8 @@ const LOADS: &[Load] = &[
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),
+    load("memory-short", "4,000 slow clients in 60 to 134 MB: who is served", false, memory::short),
+    load("slow-readers", "80 slow readers of 50 MB passed on: memory", false, memory::readers),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];

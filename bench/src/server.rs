@@ -27,8 +27,8 @@ const TEXTS: [&str; 4] = [
     include_str!("../../docs/REWRITING.md"),
     include_str!("../../docs/directives.md"),
 ];
-const JOIN: &str =
-    r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
+const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift
+    ulimit -v "$SPACE_KB"; exec "$@""#;
 
 /// What can be compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,8 @@ pub struct Setup {
     pub root: Option<PathBuf>,
     /// The workers' user, where it is not the usual one.
     pub user: Option<&'static str>,
+    /// Limit on the address space of each process, KB.
+    pub address_space_kb: Option<u64>,
 }
 
 impl Default for Setup {
@@ -129,6 +131,7 @@ impl Default for Setup {
             groups: Vec::new(),
             root: None,
             user: None,
+            address_space_kb: None,
         }
     }
 }
@@ -298,6 +301,8 @@ fn spawn(options: &Options, kind: Kind, prefix: &Path, port: u16, setup: &Setup)
     let mut command = Command::new("sh");
     // The shell joins the groups, and the server takes its place.
     command.args(["-c", JOIN, "sh"]).args(&setup.groups).arg("--");
+    let space = setup.address_space_kb.map_or_else(|| "unlimited".into(), |kb| kb.to_string());
+    command.env("SPACE_KB", space);
     command.args(["taskset", "-c", setup.cpus]).arg(kind.binary(options));
     if kind.is_real() {
         let mode = if setup.daemon { "daemon on;" } else { "daemon off;" };

@@ -15,6 +15,7 @@ mod notify;
 mod op;
 pub mod pool;
 mod race;
+mod relief;
 mod remote;
 pub mod sim;
 mod slot;

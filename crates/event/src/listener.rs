@@ -264,7 +264,8 @@ impl Listener {
 pub fn accept_from(fd: impl AsFd) -> io::Result<Option<Accepted>> {
     let room = with(|inner| {
         let core = &inner.core;
-        core.starved_until_ms.is_none() && core.socks.connections() < core.connections_max
+        let open = core.starved_until_ms.is_none() && !core.relief.is_short();
+        open && core.socks.connections() < core.connections_max
     });
     if !room {
         return Ok(None);
@@ -335,14 +336,17 @@ fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
         base::log!(log, Level::Alert, None, "descriptor {number} is not below select's {max}");
         return None;
     }
-    let bits = with(|inner| inner.driver.accepted_bits());
+    let bits = with(|inner| inner.driver.accepted_bits()) | bits::ACCEPTED;
     Some(Accepted { sock: Sock::with_bits(fd, bits), addr })
 }
 
 impl Core {
     /// Whether connections may be taken from a listener now.
     fn may_accept(&self, shared: &Shared) -> bool {
-        !shared.paused.get() && self.starved_until_ms.is_none() && self.accept_held
+        !shared.paused.get()
+            && self.starved_until_ms.is_none()
+            && !self.relief.is_short()
+            && self.accept_held
     }
 
     /// A report came for a listener from which nobody accepts.
@@ -356,7 +360,8 @@ impl Inner {
     fn sync_listener(&mut self, shared: &Shared) {
         let allowed = self.core.accept_listening
             && !shared.paused.get()
-            && self.core.starved_until_ms.is_none();
+            && self.core.starved_until_ms.is_none()
+            && !self.core.relief.is_short();
         let key = shared.sock.key;
         let Some(entry) = self.core.socks.get(key) else { return };
         let wanted = allowed && entry.reader != NONE;

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
-//! before a fork; the threads come one by one, as tasks find none idle, and stay.
+//! before a fork; the threads come one by one, as tasks find none idle, and all but one go when
+//! there was nothing to do for them. Where not even one can be started (memory or processes are
+//! short), tasks run on the loop, which waits for them.
 //!
 //! A task owns all that it works on: dropping its future gives up the result and never the work,
 //! and nothing that a thread uses goes away with a request or a connection. On the simulated
@@ -20,7 +22,7 @@ mod outcome;
 mod simulated;
 mod threads;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -50,8 +52,6 @@ type Job = Box<dyn FnOnce() -> Notice + Send>;
 pub enum TaskError {
     /// As many tasks wait as may. The task was not run.
     QueueFull,
-    /// No thread could be started. The task was not run.
-    NoThread,
     /// The task panicked, with this text.
     Panicked(String),
 }
@@ -60,7 +60,6 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TaskError::QueueFull => f.write_str("the queue of the thread pool is full"),
-            TaskError::NoThread => f.write_str("the thread pool has no thread"),
             TaskError::Panicked(text) => write!(f, "panic in a thread pool's task: {text}"),
         }
     }
@@ -98,7 +97,11 @@ struct Inner {
     name: Box<str>,
     threads: usize,
     max_queue: usize,
+    /// The stack of each thread, bytes.
+    stack: usize,
     engine: OnceCell<Engine>,
+    /// No thread could be started, which was logged.
+    is_alone: Cell<bool>,
 }
 
 enum Engine {
@@ -111,6 +114,9 @@ const LOG_THREADS: usize = 16;
 
 /// Files that may wait for one of them: more than a configuration has.
 const LOG_QUEUE: usize = 1 << 20;
+
+/// The stack of one of them, which does nothing but write.
+const LOG_STACK: usize = 128 << 10;
 
 /// The name of the pool that writes logs.
 const LOGS_NAME: &str = "logs";
@@ -126,8 +132,13 @@ impl Pool {
     /// A pool of at most `threads` threads (one at least), for which at most `max_queue` tasks may
     /// wait when all of them are busy. Starts nothing.
     pub fn new(name: &str, threads: usize, max_queue: usize) -> Pool {
-        let threads = threads.max(1);
-        Pool(Rc::new(Inner { name: name.into(), threads, max_queue, engine: OnceCell::new() }))
+        Pool::with_stack(name, threads, max_queue, threads::STACK)
+    }
+
+    fn with_stack(name: &str, threads: usize, max_queue: usize, stack: usize) -> Pool {
+        let (name, threads) = (name.into(), threads.max(1));
+        let (engine, is_alone) = (OnceCell::new(), Cell::new(false));
+        Pool(Rc::new(Inner { name, threads, max_queue, stack, engine, is_alone }))
     }
 
     /// Its name.
@@ -196,7 +207,11 @@ impl Pool {
                 self.note("task added");
                 Ok(outcome)
             }
-            Err(refused) => Err(self.refused(refused)),
+            Err(Refused::Full(waiting)) => Err(self.refused(waiting)),
+            Err(Refused::NoThread(job, error)) => {
+                self.run_here(job, &error);
+                Ok(outcome)
+            }
         };
         Run { pool: self.clone(), outcome: Some(outcome) }
     }
@@ -239,35 +254,43 @@ impl Pool {
                 started.retain(|pool| pool.strong_count() > 0);
                 started.push(Rc::downgrade(&self.0));
             });
-            let Inner { name, threads, max_queue, .. } = &*self.0;
+            let Inner { name, threads, max_queue, stack, .. } = &*self.0;
             if with(|inner| matches!(inner.driver, Driver::Sim(_))) {
                 return Engine::Virtual(Virtual::new(*threads, *max_queue));
             }
             let log = base::log::default();
             base::debug!(log, debug::CORE, None, "thread pool \"{name}\" started");
-            Engine::Threads(Shared::new(name, *threads, *max_queue))
+            Engine::Threads(Shared::new(name, *threads, *max_queue, *stack))
         })
     }
 
     #[cold]
-    fn refused(&self, refused: Refused) -> TaskError {
+    fn refused(&self, waiting: usize) -> TaskError {
         let (log, name) = (base::log::default(), self.name());
-        match refused {
-            Refused::Full(waiting) => {
-                base::log!(
-                    log,
-                    Level::Error,
-                    None,
-                    "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
-                );
-                TaskError::QueueFull
-            }
-            Refused::NoThread(error) => {
-                let error = base::log::os_error(&error);
-                base::log!(log, Level::Alert, None, "pthread_create() failed {error}");
-                TaskError::NoThread
-            }
+        base::log!(
+            log,
+            Level::Error,
+            None,
+            "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
+        );
+        TaskError::QueueFull
+    }
+
+    /// Runs a task where no thread could be had for it.
+    #[cold]
+    fn run_here(&self, job: Job, error: &std::io::Error) {
+        if !self.0.is_alone.replace(true) {
+            let (log, name, error) =
+                (base::log::default(), self.name(), base::log::os_error(error));
+            base::log!(
+                log,
+                Level::Crit,
+                None,
+                "pthread_create() failed {error}: without threads in pool \"{name}\" its tasks \
+                 hold the worker up"
+            );
         }
+        job().give();
     }
 }
 
@@ -335,7 +358,8 @@ impl Pools {
 enum Refused {
     /// So many wait.
     Full(usize),
-    NoThread(std::io::Error),
+    /// No thread could be started for the task.
+    NoThread(Job, std::io::Error),
 }
 
 /// The future of [`Pool::run`].
@@ -417,7 +441,7 @@ pub(crate) fn forget_default() {
 pub fn for_logs() -> Pool {
     LOGS.with(|logs| {
         logs.borrow_mut()
-            .get_or_insert_with(|| Pool::new(LOGS_NAME, LOG_THREADS, LOG_QUEUE))
+            .get_or_insert_with(|| Pool::with_stack(LOGS_NAME, LOG_THREADS, LOG_QUEUE, LOG_STACK))
             .clone()
     })
 }
@@ -481,4 +505,30 @@ pub fn all_idle() -> bool {
 /// The pools of this thread that have begun to work.
 pub fn started() -> Vec<Pool> {
     STARTED.with(|started| started.borrow().iter().filter_map(Weak::upgrade).map(Pool).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_thread_the_loop_does_the_work() {
+        let (log, lines) = base::log::capture(Level::Crit);
+        base::log::set_default(log);
+        let mut event_loop = crate::Loop::new(crate::Options::default()).unwrap();
+        // No address space has room for such a stack.
+        let pool = Pool::with_stack("lonely", 4, 10, 1 << 50);
+        let own = pool.clone();
+        let done = event_loop
+            .block_on(async move {
+                let first = own.run(|| std::thread::current().id()).await;
+                let second = own.run_short(|| 7).await;
+                (first, second)
+            })
+            .unwrap();
+        assert_eq!(done, (Ok(std::thread::current().id()), Ok(7)));
+        let Counters { queued, running, done, refused, .. } = pool.counters();
+        assert_eq!((queued, running, done, refused), (0, 0, 2, 0));
+        assert_eq!(lines.take().matches("pthread_create() failed").count(), 1);
+    }
 }

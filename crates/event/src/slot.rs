@@ -42,8 +42,10 @@ pub(crate) enum State {
     TimedOut,
     /// The gate that the operation stood at was closed.
     Gate,
-    /// The loop is short of connections and asks for this one.
+    /// The loop is short of connections, or of memory, and asks for this one.
     Reclaim,
+    /// Memory is short: the operation fails.
+    Shed,
 }
 
 /// Names a slot for as long as an operation has it.
@@ -218,7 +220,9 @@ impl Slots {
         match slot.state {
             State::Waiting => self.wake(tasks, index, state),
             // Its end is still to come, and may be a better one.
-            State::Flying | State::Posted if state == State::TimedOut => self.cancels.push(index),
+            State::Flying | State::Posted if matches!(state, State::TimedOut | State::Shed) => {
+                self.cancels.push(index);
+            }
             _ => (),
         }
     }
@@ -380,6 +384,13 @@ impl Slots {
                 index => self.complete(tasks, index, State::Reclaim),
             }
         }
+    }
+
+    /// When the operation at the place `index` is given up, if it waits.
+    pub(crate) fn waits_until(&self, index: u32) -> Option<u64> {
+        let slot = self.list.get(index as usize)?;
+        let waits = matches!(slot.state, State::Waiting | State::Flying | State::Posted);
+        (waits && !slot.parked).then_some(slot.deadline_ms)
     }
 
     /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits

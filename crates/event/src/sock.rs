@@ -23,6 +23,8 @@ pub(crate) mod bits {
     pub(crate) const ARMED_WRITE: u8 = 16;
     /// The reader waits for the peer to close, not for data.
     pub(crate) const READER_FOR_CLOSE: u8 = 32;
+    /// The connection was accepted: it is a client's.
+    pub(crate) const ACCEPTED: u8 = 64;
 }
 
 /// What is known of a socket's sends that were left to the driver.
@@ -170,6 +172,11 @@ impl Socks {
                 entry.writer = NONE;
             }
         }
+    }
+
+    /// All places, vacant ones included.
+    pub(crate) fn all(&self) -> &[Entry] {
+        &self.list
     }
 
     /// Connections among the sockets.

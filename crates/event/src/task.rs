@@ -13,6 +13,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use base::log::Level;
 
 use crate::foresight::{self, Foresight};
+use crate::relief;
 use crate::remote;
 use crate::slot::NONE;
 use crate::turn::{try_with, with};
@@ -325,9 +326,22 @@ pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
     let polled = batch.len();
     for at in 0..polled {
         run_one(batch[at], batch.get(at + 1).copied());
+        if os::memory::take_short() {
+            batch.drain(..=at);
+            make_memory(batch);
+            return at + 1;
+        }
     }
     batch.clear();
     polled
+}
+
+/// An allocation failed: the reserve is good for little more than the task that was polled. Those
+/// that are to give memory back run before the `rest` of the queue.
+#[cold]
+fn make_memory(rest: &mut Vec<u32>) {
+    relief::make_memory();
+    with(|inner| inner.core.tasks.queue.append(rest));
 }
 
 /// Polls the task at `index`; `next` is the one that comes after it.

@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::driver::{Driver, DriverKind, Phase};
 use crate::listener::{AcceptLock, Shared};
 use crate::op::flight::Flights;
+use crate::relief::{self, Relief, Tidying};
 use crate::remote::{self, Mailbox};
 use crate::slot::Slots;
 use crate::sock::{SockKey, Socks};
@@ -91,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) accept_disabled: usize,
     /// Set while descriptors have run out.
     pub(crate) starved_until_ms: Option<u64>,
+    pub(crate) relief: Relief,
+    tidying: Tidying,
     /// The driver has closed a descriptor since accepting was last looked at.
     pub(crate) descriptor_closed: bool,
     /// Failures to be logged when nothing is borrowed: a log may use the loop.
@@ -160,10 +163,14 @@ impl Inner {
         if self.core.tasks.is_ready() {
             return Some(0);
         }
-        let next = match (self.core.slots.next_ms(), self.core.starved_until_ms) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b)?,
-        };
+        let core = &self.core;
+        let all = [
+            core.slots.next_ms(),
+            core.starved_until_ms,
+            core.relief.next_ms(),
+            core.tidying.next_ms(),
+        ];
+        let next = all.into_iter().flatten().min()?;
         Some(next.saturating_sub(base::time::now_ms()))
     }
 }
@@ -191,6 +198,7 @@ impl Loop {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the thread has a loop"));
         }
         base::time::update();
+        mem::recycle_pages();
         let (id, mailbox) = Mailbox::open()?;
         let driver = Driver::new(options.driver, &mailbox, options.timer_resolution_ms)
             .inspect_err(|_| remote::close(id))?;
@@ -208,6 +216,8 @@ impl Loop {
             accept_listening: options.accept_mutex.is_none(),
             accept_disabled: 0,
             starved_until_ms: None,
+            relief: Relief::default(),
+            tidying: Tidying::default(),
             descriptor_closed: false,
             troubles: Vec::new(),
             reuse_logged: 0,
@@ -271,6 +281,17 @@ impl Loop {
             base::log!(base::log::default(), Level::Alert, None, "epoll_ctl() failed {text}");
         }
         self.run_tasks();
+        let failed = os::memory::take_short();
+        let (shortage, tidy) = with(|inner| {
+            let core = &mut inner.core;
+            (failed || core.relief.is_on(), core.tidying.is_due())
+        });
+        if shortage {
+            relief::turn(failed);
+        }
+        if tidy {
+            with(|inner| inner.core.tidying.tidy());
+        }
         Ok(())
     }
 
@@ -281,8 +302,18 @@ impl Loop {
                 0 => break,
                 polled => polls += polled,
             }
+            // What is given back may be with the driver still.
+            if os::memory::is_low() {
+                break;
+            }
         }
-        with(|inner| inner.core.stats.polls += polls as u64);
+        with(|inner| {
+            inner.core.stats.polls += polls as u64;
+            // A simulation's time is for what is simulated.
+            if !matches!(inner.driver, Driver::Sim(_)) {
+                inner.core.tidying.polled(polls);
+            }
+        });
     }
 
     fn account(&mut self, busy_ms: u64) {

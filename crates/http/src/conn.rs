@@ -367,6 +367,8 @@ async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadl
 /// More of a head that has begun. A client that dawdles over it counts as parked: when the worker's
 /// connections are all taken, such clients make room, the one that was silent longest first.
 async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
+    // There may be thousands of them.
+    r.buf.narrow();
     match c.sock.readable_or(&r.main.gate, until).await? {
         Wake::Ready => {}
         Wake::Gate => c.sock.readable(until).await?,
@@ -378,6 +380,7 @@ async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
     }
+    r.buf.widen();
     c.sock.recv_into(&mut r.buf, until).await
 }
 

@@ -67,21 +67,68 @@ fn front(wire: &Chain) -> Option<Front> {
     None
 }
 
+/// What can be sent without waiting for a disk.
+pub(crate) struct Ready {
+    /// How much of what is at the front of the wire.
+    pub bytes: usize,
+    copy: Option<Copy>,
+}
+
+/// A part of a file in memory of our own, in the wire.
+struct Copy {
+    file: FileHandle,
+    pos: u64,
+    end: u64,
+    /// Bytes of the wire before it.
+    before: u64,
+}
+
+impl Ready {
+    fn as_it_is(bytes: usize) -> Ready {
+        Ready { bytes, copy: None }
+    }
+
+    /// `sent` bytes of the wire were sent. What is left of a copy becomes a part of the file again:
+    /// a client that takes no more for now may be a slow one, of which there may be thousands, and
+    /// what was read a moment ago goes by sendfile next.
+    pub(crate) fn sent(self, r: &mut Request, sent: usize) {
+        let Some(Copy { file, pos, end, before }) = self.copy else { return };
+        let Some(gone) = (sent as u64).checked_sub(before) else { return };
+        let left = (end - pos).saturating_sub(gone);
+        if left == 0 || file.is_direct() || file.is_slow() {
+            return;
+        }
+        let _copy = r.wire.split_to(left);
+        let mut end = end;
+        if let Some((next, from, to)) = r.wire.front_file()
+            && from == end
+            && next.same(&file)
+        {
+            let rest = to - from;
+            end = to;
+            let _rest = r.wire.split_to(rest);
+        }
+        r.wire.push_front(Buf::File { file, pos: pos + gone, end });
+    }
+}
+
 /// Sees to it that what is at the front of the wire can be sent without waiting for a disk; says
 /// how much of it, `limit` bytes at most.
-pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
+pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<Ready> {
     if r.loc.core.aio.is_off() {
-        return Ok(limit);
+        return Ok(Ready::as_it_is(limit));
     }
     // Whether somebody has read it into the page cache meanwhile, and whether we have.
     let (mut waited, mut read_ahead) = (false, false);
     loop {
-        let Some(Front { before, file, pos, end }) = front(&r.wire) else { return Ok(limit) };
+        let Some(Front { before, file, pos, end }) = front(&r.wire) else {
+            return Ok(Ready::as_it_is(limit));
+        };
         let room = (limit as u64).saturating_sub(before).min(LOOK_MAX).min(end - pos);
         if room == 0 {
-            return Ok(limit);
+            return Ok(Ready::as_it_is(limit));
         }
-        let whole = |len: u64| usize::try_from(before + len).unwrap_or(usize::MAX);
+        let whole = |len: u64| Ready::as_it_is(usize::try_from(before + len).unwrap_or(usize::MAX));
         let piece = room.min(COPY);
         if !file.is_slow() {
             let sure = page_cache::sure_until(&file, pos, pos + room);
@@ -96,7 +143,11 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<usize> {
                 return Ok(whole(room.min(AHEAD)));
             }
             let can_be_asked = match from_memory(&file, pos, piece as usize).map_err(of_file)? {
-                FromMemory::Read(page) => return Ok(whole(replace(r, before, page.into()))),
+                FromMemory::Read(page) => {
+                    let len = replace(r, before, page.into());
+                    let copy = Some(Copy { file, pos, end: pos + len, before });
+                    return Ok(Ready { copy, ..whole(len) });
+                }
                 FromMemory::Missing => true,
                 FromMemory::Unknown => false,
             };
@@ -213,7 +264,7 @@ async fn read_for_us(
 /// those of threads do; the memory that they need for the bytes is small and used again.
 async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
     let mut at = pos;
-    let mut memory = vec![0; len.min(RING_SCRATCH) as usize];
+    let mut memory = os::memory::zeros(len.min(RING_SCRATCH) as usize)?;
     while at < pos + len {
         let want = (pos + len - at).min(RING_SCRATCH) as usize;
         let (back, n) = ring_retried(file, memory, 0, want, at).await?;
@@ -227,7 +278,7 @@ async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()
 
 /// The ring reads up to `len` bytes at `pos` for us, at least one.
 async fn ring_for_us(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
-    let direct = Direct::new(file, pos, len, align);
+    let direct = Direct::new(file, pos, len, align)?;
     let Direct { skip, want, from, memory } = direct;
     let (memory, n) = ring_retried(file, memory, from, want, pos - skip as u64).await?;
     if n <= skip {
@@ -249,7 +300,7 @@ async fn ring_retried(
         match event::read_file(file.clone(), memory, from..from + len, pos).await {
             // A memory of the same size may begin elsewhere.
             Err(e) if e.kind() == io::ErrorKind::Interrupted && !file.is_direct() => {
-                memory = vec![0; size];
+                memory = os::memory::zeros(size)?;
             }
             read => return read,
         }
@@ -268,15 +319,16 @@ struct Direct {
 }
 
 impl Direct {
-    fn new(file: &FileHandle, pos: u64, len: usize, align: usize) -> Direct {
+    fn new(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Direct> {
         if !file.is_direct() {
-            return Direct { skip: 0, want: len, from: 0, memory: vec![0; len] };
+            let memory = os::memory::zeros(len)?;
+            return Ok(Direct { skip: 0, want: len, from: 0, memory });
         }
         let skip = (pos % align as u64) as usize;
         let want = (skip + len).next_multiple_of(align);
-        let memory = vec![0; want + align];
+        let memory = os::memory::zeros(want + align)?;
         let from = memory.as_ptr().align_offset(align).min(align);
-        Direct { skip, want, from, memory }
+        Ok(Direct { skip, want, from, memory })
     }
 }
 
@@ -290,7 +342,7 @@ pub(crate) fn read_some(
     if file.is_direct() {
         return read_direct(file, pos, len, align);
     }
-    let mut piece = vec![0; len];
+    let mut piece = os::memory::zeros(len)?;
     let n = read_retried(file, &mut piece, pos)?;
     if n == 0 {
         return Err(truncated());
@@ -301,7 +353,7 @@ pub(crate) fn read_some(
 
 /// The same past the page cache.
 fn read_direct(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
-    let Direct { skip, want, from, mut memory } = Direct::new(file, pos, len, align);
+    let Direct { skip, want, from, mut memory } = Direct::new(file, pos, len, align)?;
     let n = read_retried(file, &mut memory[from..from + want], pos - skip as u64)?;
     if n <= skip {
         return Err(truncated());
@@ -345,7 +397,7 @@ pub(crate) async fn piece(
 }
 
 fn filled(len: usize, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Page> {
-    let mut page = Page::get(len);
+    let mut page = Page::try_get(len)?;
     page.append_with(|v| {
         let at = v.len();
         v.resize(at + len, 0);

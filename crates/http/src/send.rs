@@ -376,7 +376,8 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         // takes memory: it is looked for when there is room for it, and before each send.
         c.sock.writable(Deadline::in_ms(timeout)).await?;
         let ready = rarely(reading::ready(r, limit)).await?;
-        let n = c.sock.try_send(&mut r.wire, Some(ready))?;
+        let n = c.sock.try_send(&mut r.wire, Some(ready.bytes))?;
+        ready.sent(r, n);
         if n > 0 || r.wire.is_empty() {
             return Ok(n);
         }
@@ -465,6 +466,9 @@ fn failed(r: &mut Request, e: &io::Error) {
                 "client timed out (110: Connection timed out) while sending response to client"
             ),
         );
+    } else if e.kind() == io::ErrorKind::OutOfMemory {
+        let m = "memory is short: closing a connection whose client is slow to take the response";
+        r.log(Level::Info, format_args!("{m}"));
     } else {
         r.log(
             Level::Info,

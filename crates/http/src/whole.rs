@@ -92,6 +92,7 @@ async fn through(
                 if whole.len() + buf.len() > max {
                     return Err(NotWhole::TooLong);
                 }
+                os::memory::reserve(whole, buf.len()).map_err(|_| NotWhole::Broken)?;
                 whole.extend_from_slice(buf);
             }
             continue;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::ops::Deref;
 
 use bytes::Bytes;
@@ -10,13 +11,58 @@ use bytes::Bytes;
 pub const PAGE_SIZE: usize = 16 * 1024;
 
 /// Pages the free list of a thread holds at most: 4 MiB. More than a loop turn has in use at
-/// once, so that the steady state allocates none; less than would hurt when a burst is over.
+/// once, so that the steady state allocates none.
 const FREE_MAX: usize = 256;
 
+/// More bytes than this stay in an ordinary buffer while a page waits.
+const NARROW_MAX: usize = PAGE_SIZE / 4;
+
 thread_local! {
+    static FREE: RefCell<Free> =
+        const { RefCell::new(Free { pages: Vec::new(), unused: 0, max: 0 }) };
+}
+
+/// The free list of a thread. Only a thread that asks for it has one ([`recycle`]): pages that are
+/// dropped in others would wait there for a use that never comes.
+struct Free {
     // Boxed, because it is the box that a page takes and gives back.
     #[expect(clippy::vec_box)]
-    static FREE: RefCell<Vec<Box<Inner>>> = const { RefCell::new(Vec::new()) };
+    pages: Vec<Box<Inner>>,
+    /// The fewest pages that were in the list since it was trimmed: nobody needed those.
+    unused: usize,
+    max: usize,
+}
+
+impl Free {
+    #[inline]
+    fn take(&mut self) -> Option<Box<Inner>> {
+        let page = self.pages.pop();
+        self.unused = self.unused.min(self.pages.len());
+        page
+    }
+}
+
+/// Has this thread keep pages that are dropped on it for those that it asks for.
+pub fn recycle() {
+    FREE.with(|free| free.borrow_mut().max = FREE_MAX);
+}
+
+/// Frees the pages that this thread has kept since the last call without a use for them. Returns
+/// how many those were.
+pub fn trim() -> usize {
+    let unused = FREE.try_with(|free| {
+        let mut free = free.borrow_mut();
+        let unused = free.unused.min(free.pages.len());
+        let unused: Vec<_> = free.pages.drain(..unused).collect();
+        free.unused = free.pages.len();
+        unused
+    });
+    unused.map_or(0, |pages| pages.len())
+}
+
+/// Pages that this thread keeps.
+pub fn kept() -> usize {
+    FREE.try_with(|free| free.borrow().pages.len()).unwrap_or(0)
 }
 
 struct Inner {
@@ -46,6 +92,41 @@ impl Page {
     /// `min <= PAGE_SIZE`, otherwise one made for the purpose.
     pub fn get(min: usize) -> Page {
         Page { inner: Some(buffer(min)) }
+    }
+
+    /// The same where it can fail: buffers are most of what connections hold.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_get(min: usize) -> io::Result<Page> {
+        let mut page = Page::new();
+        page.try_reserve(min.max(1))?;
+        Ok(page)
+    }
+
+    /// As [`Page::reserve`].
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_reserve(&mut self, room: usize) -> io::Result<()> {
+        if self.spare() >= room {
+            return Ok(());
+        }
+        let Some(inner) = &mut self.inner else {
+            let inner = match recycled(room) {
+                Some(inner) => inner,
+                None => {
+                    let mut bytes = Vec::new();
+                    os::memory::reserve(&mut bytes, room.max(PAGE_SIZE))?;
+                    Box::new(Inner { bytes, start: 0 })
+                }
+            };
+            self.inner = Some(inner);
+            return Ok(());
+        };
+        inner.bytes.drain(..inner.start);
+        inner.start = 0;
+        os::memory::reserve(&mut inner.bytes, room)
     }
 
     /// Gives the buffer back and leaves an empty page without one.
@@ -102,6 +183,32 @@ impl Page {
         inner.bytes.reserve(room);
     }
 
+    /// Moves a few bytes out of an ordinary buffer to one that is hardly larger, and gives the
+    /// ordinary one back: for a page that waits, which [`Page::widen`] ends.
+    pub fn narrow(&mut self) {
+        let len = self.filled().len();
+        if self.capacity() != PAGE_SIZE || len > NARROW_MAX {
+            return;
+        }
+        *self = Page::copied(self.filled());
+    }
+
+    /// A copy of some bytes in a page with room for hardly more.
+    pub fn copied(from: &[u8]) -> Page {
+        let mut bytes = Vec::with_capacity(from.len().max(1).next_multiple_of(256));
+        bytes.extend_from_slice(from);
+        Page { inner: Some(Box::new(Inner { bytes, start: 0 })) }
+    }
+
+    /// Gives a narrow page an ordinary buffer again.
+    pub fn widen(&mut self) {
+        if (1..PAGE_SIZE).contains(&self.capacity()) {
+            let mut wide = Page::get(0);
+            wide.extend_from_slice(self.filled());
+            *self = wide;
+        }
+    }
+
     /// Appends `bytes`; grows the page when they do not fit.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
@@ -153,11 +260,15 @@ impl Page {
 }
 
 fn buffer(min: usize) -> Box<Inner> {
-    let recycled = match min {
-        0..=PAGE_SIZE => FREE.try_with(|free| free.borrow_mut().pop()).unwrap_or(None),
+    recycled(min).unwrap_or_else(|| fresh(min))
+}
+
+#[inline]
+fn recycled(min: usize) -> Option<Box<Inner>> {
+    match min {
+        0..=PAGE_SIZE => FREE.try_with(|free| free.borrow_mut().take()).unwrap_or(None),
         _ => None,
-    };
-    recycled.unwrap_or_else(|| fresh(min))
+    }
 }
 
 #[cold]
@@ -176,8 +287,8 @@ impl Drop for Page {
         // A thread that is ending has no list any more: then the page is simply freed.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < FREE_MAX {
-                free.push(inner);
+            if free.pages.len() < free.max {
+                free.pages.push(inner);
             }
         });
     }
@@ -208,10 +319,6 @@ impl fmt::Debug for Page {
 mod tests {
     use super::*;
 
-    fn free_pages() -> usize {
-        FREE.with(|free| free.borrow().len())
-    }
-
     #[test]
     fn a_page_is_a_pointer() {
         assert_eq!(size_of::<Page>(), 8);
@@ -219,6 +326,7 @@ mod tests {
 
     #[test]
     fn a_page_without_a_buffer_behaves() {
+        recycle();
         let mut page = Page::new();
         page.consume(3);
         page.truncate(3);
@@ -227,40 +335,65 @@ mod tests {
         page.extend_from_slice(b"ab");
         assert_eq!((page.filled(), page.capacity()), (&b"ab"[..], PAGE_SIZE));
         page.release();
-        assert_eq!((page.capacity(), free_pages()), (0, 1));
+        assert_eq!((page.capacity(), kept()), (0, 1));
         page.reserve(PAGE_SIZE + 5);
         assert!(page.spare() >= PAGE_SIZE + 5);
     }
 
     #[test]
     fn dropping_recycles_the_same_buffer() {
+        recycle();
         let mut page = Page::get(0);
         page.extend_from_slice(b"first");
         let at = page.as_ptr();
         drop(page);
-        assert_eq!(free_pages(), 1);
+        assert_eq!(kept(), 1);
         let mut page = Page::get(PAGE_SIZE);
         assert!(page.is_empty());
         assert_eq!(page.inner_mut().bytes.as_ptr(), at);
-        assert_eq!(free_pages(), 0);
+        assert_eq!(kept(), 0);
     }
 
     #[test]
     fn pages_of_other_sizes_are_not_kept() {
+        recycle();
         let page = Page::get(PAGE_SIZE + 1);
         assert!(page.spare() > PAGE_SIZE);
         drop(page);
         let mut grown = Page::get(0);
         grown.extend_from_slice(&vec![1; PAGE_SIZE + 1]);
         drop(grown);
-        assert_eq!(free_pages(), 0);
+        assert_eq!(kept(), 0);
     }
 
     #[test]
     fn the_free_list_is_bounded() {
+        recycle();
         let pages: Vec<Page> = (0..FREE_MAX + 10).map(|_| Page::get(0)).collect();
         drop(pages);
-        assert_eq!(free_pages(), FREE_MAX);
+        assert_eq!(kept(), FREE_MAX);
+    }
+
+    #[test]
+    fn pages_without_a_use_are_freed_and_others_stay() {
+        recycle();
+        drop((0..10).map(|_| Page::get(0)).collect::<Vec<_>>());
+        // They came since: whether they are needed is not known yet.
+        assert_eq!((trim(), kept()), (0, 10));
+        drop((0..3).map(|_| Page::get(0)).collect::<Vec<_>>());
+        assert_eq!((trim(), kept()), (7, 3));
+        assert_eq!((trim(), kept()), (3, 0));
+    }
+
+    #[test]
+    fn threads_that_have_not_asked_keep_no_page() {
+        recycle();
+        let page = Page::get(0);
+        let there = std::thread::spawn(move || {
+            drop(page);
+            kept()
+        });
+        assert_eq!((there.join().unwrap(), kept()), (0, 0));
     }
 
     #[test]
@@ -279,15 +412,33 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_waits_is_small() {
+        recycle();
+        let mut page = Page::get(0);
+        page.extend_from_slice(b"xGET / HTTP/1.1");
+        page.consume(1);
+        page.narrow();
+        assert_eq!((page.filled(), page.capacity(), kept()), (&b"GET / HTTP/1.1"[..], 256, 1));
+        page.narrow();
+        page.widen();
+        assert_eq!((page.filled(), page.capacity()), (&b"GET / HTTP/1.1"[..], PAGE_SIZE));
+        page.extend_from_slice(&[b'x'; NARROW_MAX]);
+        page.narrow();
+        page.widen();
+        assert_eq!((page.len(), page.capacity(), kept()), (NARROW_MAX + 14, PAGE_SIZE, 0));
+    }
+
+    #[test]
     fn frozen_pages_come_back() {
+        recycle();
         let mut page = Page::get(0);
         page.extend_from_slice(b"abcdef");
         page.consume(1);
         let bytes = page.freeze();
         let tail = bytes.slice(2..);
         drop(bytes);
-        assert_eq!((&tail[..], free_pages()), (&b"def"[..], 0));
+        assert_eq!((&tail[..], kept()), (&b"def"[..], 0));
         drop(tail);
-        assert_eq!(free_pages(), 1);
+        assert_eq!(kept(), 1);
     }
 }

@@ -11,6 +11,7 @@ pub mod file;
 pub mod futex;
 pub mod limits;
 pub mod map;
+pub mod memory;
 pub mod privilege;
 pub mod probe;
 pub mod process;
@@ -19,6 +20,7 @@ pub mod random;
 pub mod signal;
 pub mod sockaddr;
 pub mod socket;
+pub mod thread;
 pub mod title;
 
 pub use file::{FileKind, FileMeta};

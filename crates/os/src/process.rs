@@ -127,6 +127,23 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     })
 }
 
+/// Waits for the end of one child.
+pub fn wait_for(pid: i32) -> io::Result<Exit> {
+    let pid = rustix::process::Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    loop {
+        let status = match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+            Ok(Some((_, status))) => status,
+            Ok(None) | Err(rustix::io::Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => return Ok(Exit::Code(code)),
+            (_, Some(signal)) => return Ok(Exit::Signal { signal, core: false }),
+            _ => {}
+        }
+    }
+}
+
 /// Ends the process at once: no destructor runs, no buffer is flushed.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit(2) does not return and runs nothing of this process.

@@ -22,6 +22,7 @@ mod manual;
 mod master;
 mod paths;
 mod pidfile;
+mod rehearsal;
 mod serve;
 mod serving;
 mod settings;
@@ -40,6 +41,10 @@ use std::process::ExitCode;
 use http::build::Modules;
 
 pub use added::Added;
+
+/// Of every program that is this server; see [`os::memory`].
+#[global_allocator]
+static ALLOCATOR: os::memory::Allocator = os::memory::Allocator;
 
 /// Runs the program with the modules of the project and those `added` to it, in their order:
 /// what `fn main` of a binary is. See [`Added`].

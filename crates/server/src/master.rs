@@ -27,7 +27,7 @@ use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
 use crate::worker::Place;
-use crate::{pidfile, signals};
+use crate::{pidfile, rehearsal, signals};
 
 /// How the server ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -283,10 +283,17 @@ impl Master {
         let (reader, writer) = pipe.map_or((None, None), |(r, w)| (Some(r), Some(w)));
         for index in 0..self.cycle.settings.worker_processes {
             let (kind, generation) = (Kind::Worker(index), self.state.generation);
-            let spawned = self.state.children.spawn(kind, generation, 0, log);
-            if let ControlFlow::Break(mut place) = spawned {
-                place.ready = writer;
-                return ControlFlow::Break(End::Worker(place));
+            match self.state.children.spawn(kind, generation, 0, log) {
+                ControlFlow::Break(mut place) => {
+                    place.ready = writer;
+                    return ControlFlow::Break(End::Worker(place));
+                }
+                ControlFlow::Continue(true) => {}
+                // Where others serve, this one may be started later.
+                ControlFlow::Continue(false) => {
+                    let when = Instant::now() + PATIENCE;
+                    self.state.respawn.push((when, Seat::Worker(index), 0));
+                }
             }
         }
         drop(writer);
@@ -430,10 +437,13 @@ impl Master {
     fn reload(&mut self) -> Flow {
         let log = self.cycle.log.clone();
         log!(log, Level::Notice, None, "reconfiguring");
-        let loaded = self.loader.parse(Some(&self.cycle), &log, || {}).and_then(|parsed| {
-            let mut none = Inherited::default();
-            self.loader.open(parsed, Purpose::Reload, Some(&self.cycle), &mut none, &log)
-        });
+        let loaded = rehearsal::run(&self.loader, &self.cycle, &log)
+            .and_then(|()| self.loader.parse(Some(&self.cycle), &log, || {}))
+            .and_then(|parsed| {
+                let mut none = Inherited::default();
+                self.loader.open(parsed, Purpose::Reload, Some(&self.cycle), &mut none, &log)
+            });
+        os::memory::refill();
         let Ok(mut next) = loaded else {
             log::set_default(log);
             return Flow::Continue(());
@@ -473,6 +483,7 @@ impl Master {
         refused.listeners.take().abandon();
         self.cycle.listeners.borrow().come_back(&self.cycle.log);
         // The workers that run belong to the configuration before.
+        self.state.respawn.clear();
         self.state.generation -= 1;
         self.reap()
     }

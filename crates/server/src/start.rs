@@ -110,6 +110,7 @@ fn inherited(environ: &Environ, log: &Log) -> Inherited {
 }
 
 fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> ExitCode {
+    os::memory::keep_reserve();
     let mut inherited = inherited(&environ, log);
     let is_successor = inherited.from_predecessor();
     let predecessor =

@@ -38,7 +38,8 @@ pub enum Wake {
     Ready,
     /// The gate was closed.
     Gate,
-    /// The loop has no connections left: this one, which has been parked longest, should close.
+    /// The loop has no connections or no memory left: this one, which has been parked longest,
+    /// should close.
     Reclaim,
 }
 
@@ -69,6 +70,7 @@ impl Wait {
         if let Some(polled) = self.poll(inner, cx) {
             return polled.map(|state| match state {
                 State::TimedOut => Err(io::ErrorKind::TimedOut.into()),
+                State::Shed => Err(io::ErrorKind::OutOfMemory.into()),
                 State::Gate => Ok(Wake::Gate),
                 State::Reclaim => Ok(Wake::Reclaim),
                 _ => Ok(Wake::Ready),
@@ -167,8 +169,10 @@ impl ReadyWhile<'_> {
             Some(Poll::Pending) => return Poll::Pending,
             Some(Poll::Ready(state)) => {
                 self.forget_other(inner, slot);
-                if state == State::TimedOut {
-                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                match state {
+                    State::TimedOut => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    State::Shed => return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into())),
+                    _ => (),
                 }
             }
             None => (),

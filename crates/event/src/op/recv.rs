@@ -45,7 +45,7 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     {
         return received;
     }
-    page.reserve(min);
+    page.try_reserve(min)?;
     let room = page.spare();
     let received = page.append_with(|vec| match &mut inner.driver {
         Driver::Sim(sim) => sim.net.recv(sock.key, vec),
@@ -117,6 +117,9 @@ fn poll_recv(
 ) -> Poll<io::Result<usize>> {
     let broken = inner.core.socks.get(sock.key).is_some_and(|entry| entry.out & out::BROKEN != 0);
     if inner.driver.completes_recv() && !(broken && wait.is_idle()) {
+        if wait.is_idle() {
+            page.try_reserve(min)?;
+        }
         let make = || {
             page.reserve(min);
             Op::Recv { page: std::mem::take(page) }

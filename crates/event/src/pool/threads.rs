@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Counters, Job, Refused};
 
@@ -16,7 +15,15 @@ pub(super) struct Shared {
     name: String,
     threads: usize,
     max_queue: usize,
+    stack: usize,
 }
+
+/// The stack of a thread: what the tasks of modules may need, of which only the pages in use are
+/// memory. 32 threads with Rust's 2 MB would be more address space than some servers are given.
+pub(super) const STACK: usize = 512 << 10;
+
+/// A thread that had nothing to do for so long ends, unless it is the last: its stack is memory.
+const IDLE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Queue {
@@ -49,11 +56,11 @@ impl Queue {
 }
 
 impl Shared {
-    pub(super) fn new(name: &str, threads: usize, max_queue: usize) -> Arc<Shared> {
+    pub(super) fn new(name: &str, threads: usize, max_queue: usize, stack: usize) -> Arc<Shared> {
         // The kernel keeps 15 bytes of a thread's name.
         let name: String = format!("pool {name}").chars().filter(|c| *c != '\0').collect();
         let (queue, work) = (Mutex::default(), Condvar::new());
-        Arc::new(Shared { queue, work, name, threads, max_queue })
+        Arc::new(Shared { queue, work, name, threads, max_queue, stack })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -74,8 +81,8 @@ impl Shared {
                 // Fewer threads than wished for do the work as well.
                 Err(_) if queue.started > 0 => {}
                 Err(error) => {
-                    queue.refused += 1;
-                    return Err(Refused::NoThread(error));
+                    queue.done += 1;
+                    return Err(Refused::NoThread(job, error));
                 }
             }
         }
@@ -88,9 +95,10 @@ impl Shared {
 
     fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let own = self.clone();
-        let builder = thread::Builder::new().name(self.name.clone());
         // A thread begins with the signals blocked that its maker has blocked.
-        os::signal::with_all_blocked(|| builder.spawn(move || own.work())).map(drop)
+        os::signal::with_all_blocked(|| {
+            os::thread::start(&self.name, self.stack, move || own.work())
+        })
     }
 
     fn work(&self) {
@@ -100,7 +108,13 @@ impl Shared {
                 if queue.closed {
                     return;
                 }
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.work.wait_timeout(queue, IDLE);
+                let (now, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+                queue = now;
+                if timed_out.timed_out() && queue.waiting() == 0 && queue.started > 1 {
+                    queue.started -= 1;
+                    return;
+                }
                 continue;
             };
             queue.running += 1;

@@ -61,9 +61,20 @@ impl Spill {
     }
 }
 
-/// A write to a file in a thread of the pool: the file, if it was made for it, and how many bytes
-/// were written.
-type Writing = Pin<Box<dyn Future<Output = Result<(Option<Spill>, u64), FileError>>>>;
+/// A write to a file in a thread of the pool.
+type Writing = Pin<Box<dyn Future<Output = Result<Written, FileError>>>>;
+
+/// What came of it.
+struct Written {
+    /// The file, if it was made for it.
+    made: Option<Spill>,
+    len: u64,
+    /// The bytes: their pages are the loop's, which takes them for the next ones.
+    _pieces: Vec<Bytes>,
+}
+
+/// How long nothing is read ahead where memory is short, until it is looked at again.
+const LOW_MS: u64 = 50;
 
 /// How much of a file is given to the client at once.
 const FILE_PIECE: u64 = 1 << 20;
@@ -342,6 +353,10 @@ impl Source {
             if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
                 std::future::pending::<()>().await;
             }
+            if os::memory::is_low() {
+                event::sleep(LOW_MS).await;
+                continue;
+            }
             if self.pause() == 0 && self.pull() {
                 continue;
             }
@@ -373,17 +388,20 @@ impl Source {
             .as_ref()
             .map(|Spill { file, .. }| (file.handle().clone(), file.len(), file.path().to_owned()));
         let (conf, path) = (self.conf.temp_path.clone(), self.conf.temp_path.path.clone());
-        let task = move || match there {
-            Some((fd, at, path)) => {
-                let n = write_all(&fd, &pieces, at);
-                Ok((None, n.map_err(|e| FileError::new("pwrite()", path, e))?))
-            }
-            None => {
-                let made = Spill::make(&conf)?;
-                let n = write_all(made.file.handle(), &pieces, 0);
-                let n = n.map_err(|e| FileError::new("pwrite()", made.file.path(), e))?;
-                Ok((Some(made), n))
-            }
+        let task = move || {
+            let (made, len) = match there {
+                Some((fd, at, path)) => {
+                    let n = write_all(&fd, &pieces, at);
+                    (None, n.map_err(|e| FileError::new("pwrite()", path, e))?)
+                }
+                None => {
+                    let made = Spill::make(&conf)?;
+                    let n = write_all(made.file.handle(), &pieces, 0);
+                    let n = n.map_err(|e| FileError::new("pwrite()", made.file.path(), e))?;
+                    (Some(made), n)
+                }
+            };
+            Ok(Written { made, len, _pieces: pieces })
         };
         let pool = self.pool.clone();
         self.writing = Some(Box::pin(async move {
@@ -403,13 +421,13 @@ impl Source {
         let done = writing.as_mut().await;
         self.writing = None;
         match done {
-            Ok((made, n)) => {
+            Ok(Written { made, len, .. }) => {
                 if let Some(made) = made {
                     self.spill = Some(made);
                     self.made_file = true;
                 }
                 if let Some(s) = &mut self.spill {
-                    s.file.grew(n);
+                    s.file.grew(len);
                 }
             }
             Err(e) => {

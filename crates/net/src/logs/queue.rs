@@ -17,7 +17,6 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use base::log::Level;
@@ -60,6 +59,9 @@ const COMPLAIN_SECS: u64 = 60;
 
 /// How long the end of a process is held up by disks that do not take the last lines.
 const LAST_WAIT: Duration = Duration::from_secs(3);
+
+/// The stack of the thread that does, bytes.
+const END_STACK: usize = 128 << 10;
 
 thread_local! {
     static DROPPED: Cell<u64> = const { Cell::new(0) };
@@ -322,7 +324,7 @@ impl LogQueue {
         }
         let (sender, receiver) = mpsc::channel();
         let shared = self.shared.clone();
-        let spawned = thread::Builder::new().spawn(move || {
+        let spawned = os::thread::start("logs", END_STACK, move || {
             // Whoever waits for it may have lost patience.
             let _ = sender.send(shared.write_all());
         });

@@ -28,6 +28,8 @@ pub(super) struct Buffers {
     entries: NonNull<BufRingEntry>,
     /// The page behind each buffer's number.
     pages: Vec<Page>,
+    /// The numbers that the kernel does not have.
+    missing: Vec<u16>,
     tail: u16,
 }
 
@@ -43,7 +45,7 @@ impl Buffers {
         let Some(entries) = NonNull::new(memory.cast::<BufRingEntry>()) else {
             handle_alloc_error(layout)
         };
-        let mut buffers = Buffers { entries, pages: Vec::new(), tail: 0 };
+        let mut buffers = Buffers { entries, pages: Vec::new(), missing: Vec::new(), tail: 0 };
         // SAFETY: the entries live until `Buffers` is dropped, which its owner does after the
         // ring is gone.
         unsafe {
@@ -52,15 +54,14 @@ impl Buffers {
         }
         for number in 0..COUNT {
             buffers.pages.push(Page::new());
-            buffers.offer(number);
+            buffers.offer(number, Page::get(PAGE_SIZE));
         }
         buffers.publish();
         Ok(buffers)
     }
 
-    /// Gives the kernel a fresh page under `number`, once that is published.
-    fn offer(&mut self, number: u16) {
-        let mut page = Page::get(PAGE_SIZE);
+    /// Gives the kernel an empty page under `number`, once that is published.
+    fn offer(&mut self, number: u16, mut page: Page) {
         let address = page.append_with(|vec| vec.spare_capacity_mut().as_mut_ptr() as u64);
         self.pages[usize::from(number)] = page;
         // SAFETY: the place is one of the `COUNT`; the kernel reads only places before the
@@ -88,13 +89,29 @@ impl Buffers {
     pub(super) fn take(&mut self, number: u16, len: usize) -> Page {
         let Some(page) = self.pages.get_mut(usize::from(number)) else { return Page::new() };
         let mut page = std::mem::take(page);
-        self.offer(number);
-        self.publish();
         let len = len.min(PAGE_SIZE);
         // SAFETY: the page was empty with room for `PAGE_SIZE` bytes, and the kernel has written
         // the first `len` of them; it does not write there again, because a filled buffer is ours.
         page.append_with(|vec| unsafe { vec.set_len(len) });
+        self.missing.push(number);
+        self.refill();
         page
+    }
+
+    /// Gives the kernel pages for the buffers that have none. Where memory is short some stay so:
+    /// when none is left, bytes are received without the ring.
+    pub(super) fn refill(&mut self) {
+        let before = self.tail;
+        while let Some(number) = self.missing.pop() {
+            let Ok(page) = Page::try_get(PAGE_SIZE) else {
+                self.missing.push(number);
+                break;
+            };
+            self.offer(number, page);
+        }
+        if self.tail != before {
+            self.publish();
+        }
     }
 }
 

@@ -482,6 +482,11 @@ impl Uring {
             }
             _ => None,
         };
+        if done.is(Errno::NOBUFS)
+            && let Some(buffers) = &mut self.buffers
+        {
+            buffers.refill();
+        }
         let Some((key, own)) = self.owns.of(done.token) else { return };
         let exchange = own.state & state::EXCHANGE != 0;
         own.state &= !(state::AGED | state::MORE);

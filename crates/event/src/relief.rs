@@ -1,0 +1,256 @@
+//! Memory: what a loop does when the system gives no more, and what it gives back in quiet times.
+//!
+//! ```text
+//!            an allocation failed
+//!   enough ───────────────────────▶ short: nothing is accepted, connections are asked to go
+//!     ▲                               │ ▲                         again each turn
+//!     │ CALM_MS without a failure     ▼ │ another one failed
+//!     └──────────────────────────── refilled: the reserve is whole, connections are accepted
+//! ```
+//!
+//! The allocator's reserve ([`os::memory`]) lets the task that was running go on. Who goes: parked
+//! connections (idle, or with half a head), the longest parked first, and those whose client is
+//! slow to take a response or to send a body, the ones without progress for longest first.
+
+use base::log::Level;
+
+use crate::slot::{NONE, State};
+use crate::sock::{Kind, bits};
+use crate::turn::{Inner, with};
+
+/// So long without a failed allocation the shortage counts as over.
+const CALM_MS: u64 = 1_000;
+
+/// While the reserve is not whole it is tried again after so long, where nothing happens.
+const RETRY_MS: u64 = 20;
+
+/// Of so many connections one is asked to go at first.
+const SHARE: usize = 32;
+
+/// A connection's task runs in the next turn; what it had with the driver comes back in the one
+/// after.
+const GRACE: u8 = 2;
+
+/// Where a loop stands with its memory.
+#[derive(Default)]
+pub(crate) struct Relief {
+    /// When the shortage began; `None` without one.
+    since_ms: Option<u64>,
+    /// When an allocation failed last, or the reserve was last found incomplete.
+    last_ms: u64,
+    /// The reserve is not whole, and since when.
+    short: bool,
+    short_ms: u64,
+    /// Sheddings since then: each asks for more than the one before.
+    rounds: u32,
+    /// Turns until those that were asked have gone: what they had is not back before.
+    grace: u8,
+    parked: u64,
+    slow: u64,
+}
+
+impl Relief {
+    /// Whether nothing is to be accepted.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// Whether there was a failure lately.
+    pub(crate) fn is_on(&self) -> bool {
+        self.since_ms.is_some()
+    }
+
+    /// When there is something to be done next.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.since_ms?;
+        Some(self.last_ms + if self.short { RETRY_MS } else { CALM_MS })
+    }
+}
+
+/// What a shedding came to.
+struct Shed {
+    /// It is the first of this shortage.
+    began: bool,
+    /// Connections that were asked to go.
+    asked: usize,
+}
+
+impl Inner {
+    /// An allocation failed: accepts nothing more, and asks connections to go.
+    fn shed(&mut self) -> Shed {
+        let now_ms = base::time::now_ms();
+        let relief = &mut self.core.relief;
+        relief.last_ms = now_ms;
+        let began = relief.since_ms.is_none();
+        relief.since_ms.get_or_insert(now_ms);
+        if !std::mem::replace(&mut relief.short, true) {
+            (relief.short_ms, relief.rounds) = (now_ms, 0);
+            self.sync_listeners();
+        }
+        let relief = &mut self.core.relief;
+        let share = SHARE >> relief.rounds.min(SHARE.ilog2() - 1);
+        relief.rounds += 1;
+        relief.grace = GRACE;
+        let parked = self.core.slots.parked();
+        let parked = (parked / share).max(32).min(parked);
+        self.core.slots.reclaim(&mut self.core.tasks, parked);
+        let slow = self.shed_slow(share);
+        self.core.relief.parked += parked as u64;
+        self.core.relief.slow += slow as u64;
+        Shed { began, asked: parked + slow }
+    }
+
+    /// Ends waits for clients that make no progress; how many.
+    fn shed_slow(&mut self, share: usize) -> usize {
+        let core = &mut self.core;
+        let mut slow: Vec<(u64, u32)> = Vec::new();
+        for entry in core.socks.all() {
+            if entry.kind != Kind::Connection || entry.bits & bits::ACCEPTED == 0 {
+                continue;
+            }
+            let reader = if entry.bits & bits::READER_FOR_CLOSE == 0 { entry.reader } else { NONE };
+            let slots = [entry.writer, reader].into_iter().filter(|&slot| slot != NONE);
+            slow.extend(slots.filter_map(|slot| Some((core.slots.waits_until(slot)?, slot))));
+        }
+        let asked = (slow.len() / share).max(4).min(slow.len());
+        if asked > 0 {
+            // The soonest deadline is that of the longest wait.
+            slow.select_nth_unstable(asked - 1);
+            for (_, slot) in &slow[..asked] {
+                core.slots.complete(&mut core.tasks, *slot, State::Shed);
+            }
+        }
+        asked
+    }
+}
+
+/// An allocation failed: asks connections to go, and logs the first time.
+#[cold]
+pub(crate) fn make_memory() -> usize {
+    let Shed { began, asked } = with(Inner::shed);
+    if began {
+        base::log!(
+            base::log::default(),
+            Level::Crit,
+            None,
+            "memory is short: accepting no connection, closing idle and slow ones"
+        );
+    }
+    asked
+}
+
+/// After the tasks of a turn, while memory is or was short.
+#[cold]
+pub(crate) fn turn(failed: bool) {
+    if failed {
+        make_memory();
+        return;
+    }
+    let waits = with(|inner| {
+        let relief = &mut inner.core.relief;
+        let waits = relief.grace > 0;
+        relief.grace = relief.grace.saturating_sub(1);
+        waits
+    });
+    if waits {
+        return;
+    }
+    if with(|inner| inner.core.relief.short) {
+        // Twice: what came back since the first time counts as unused then.
+        mem::trim_pages();
+        mem::trim_pages();
+        let enough = os::memory::refill() || make_memory() == 0 && with(Inner::settle);
+        if !enough {
+            return;
+        }
+        with(|inner| {
+            inner.core.relief.short = false;
+            inner.core.relief.last_ms = base::time::now_ms();
+            inner.sync_listeners();
+        });
+        return;
+    }
+    let now_ms = base::time::now_ms();
+    let relief = with(|inner| {
+        let relief = &mut inner.core.relief;
+        (now_ms >= relief.last_ms + CALM_MS).then(|| std::mem::take(relief))
+    });
+    if let Some(Relief { since_ms, parked, slow, .. }) = relief {
+        let ms = now_ms - since_ms.unwrap_or(now_ms);
+        base::log!(
+            base::log::default(),
+            Level::Warn,
+            None,
+            "memory suffices again after {ms} ms: {parked} idle and {slow} slow connections were \
+             closed"
+        );
+    }
+}
+
+impl Inner {
+    /// Nobody is left to give memory back. After a while, what there is of a reserve has to do:
+    /// connections that come may be few and small.
+    fn settle(&mut self) -> bool {
+        os::memory::give_back();
+        base::time::now_ms() >= self.core.relief.short_ms + CALM_MS && os::memory::settle()
+    }
+}
+
+/// How long after there was something to do a loop looks at what it keeps, and again after that.
+const TIDY_MS: u64 = 1_000;
+
+/// As many polls in [`TIDY_MS`] are a quiet time.
+const QUIET: u64 = 100;
+
+/// As many polls since the heap was looked through are worth another look, and as many pages that
+/// were freed. Where nothing happens at all, it costs nobody anything.
+const WORTH: u64 = 1_000;
+const WORTH_PAGES: usize = 16;
+
+/// Gives back in quiet times what a burst has left behind: pages that have no use, and free memory
+/// in the middle of the heap.
+#[derive(Default)]
+pub(crate) struct Tidying {
+    due_ms: Option<u64>,
+    polls: u64,
+    polls_since: u64,
+    freed_since: usize,
+}
+
+impl Tidying {
+    /// So many tasks were polled in a turn.
+    #[inline]
+    pub(crate) fn polled(&mut self, polls: usize) {
+        self.polls += polls as u64;
+        if self.due_ms.is_none() && polls > 0 {
+            self.due_ms = Some(base::time::now_ms() + TIDY_MS);
+        }
+    }
+
+    /// When there is something to be done next.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    /// Whether that is now.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.due_ms.is_some_and(|due| due <= base::time::now_ms())
+    }
+
+    /// Tidies up.
+    #[cold]
+    pub(crate) fn tidy(&mut self) {
+        self.freed_since += mem::trim_pages();
+        let polls = std::mem::take(&mut self.polls);
+        self.polls_since += polls;
+        let quiet = polls < QUIET;
+        let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_PAGES || polls == 0;
+        if quiet && worth && self.polls_since > 0 {
+            os::memory::give_back();
+            (self.polls_since, self.freed_since) = (0, 0);
+        }
+        let more = polls > 0 || mem::pages_kept() > 0;
+        self.due_ms = more.then(|| base::time::now_ms() + TIDY_MS);
+    }
+}

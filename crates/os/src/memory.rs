@@ -1,0 +1,363 @@
+//! The allocator, and what is left when the system gives no more memory.
+//!
+//! ```text
+//!            null from the system
+//!  enough ─────────────────────────▶ a block of the reserve is freed ──▶ asked again
+//!    ▲                                   │ `is_short` says so, once
+//!    │ every block is there again        ▼
+//!    └────── refill() ◀──── the loop closes connections, accepts none
+//! ```
+//!
+//! A failed allocation cannot be undone in Rust: the standard library aborts the process. So the
+//! allocator keeps a reserve, which is address space and hardly a page of memory until it is used,
+//! and gives it up block by block. Whoever runs the process asks [`take_short`] between two pieces
+//! of work, each of which needs less than the reserve, and frees what it can.
+//!
+//! Where sizes come from outside, the reserve does not help: memory is asked for by [`reserve`] and
+//! [`zeros`] there, which fail.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The system's allocator with a reserve. A binary names it as its `#[global_allocator]`.
+#[derive(Debug)]
+pub struct Allocator;
+
+/// A block of the reserve. Below the size from which the C library maps memory for an allocation
+/// of its own (128 KB): freed blocks that are neighbours become one piece of the heap.
+const BLOCK: usize = 64 << 10;
+
+/// Blocks of the reserve: 4 MB. A poll of a task takes some hundred KB at most.
+const BLOCKS: usize = 64;
+
+/// Blocks that have to do where there are no more.
+const ENOUGH: usize = 4;
+
+/// How long a thread that is not the loop's waits for memory that the loop gives back.
+const THREAD_TRIES: u32 = 400;
+const THREAD_PAUSE: Duration = Duration::from_millis(5);
+
+static RESERVE: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
+
+/// Blocks that the reserve is to have: none before [`keep_reserve`].
+static WANTED: AtomicUsize = AtomicUsize::new(0);
+
+/// An allocation failed since [`take_short`] was asked.
+static SHORT: AtomicBool = AtomicBool::new(false);
+
+/// The reserve is not whole.
+static LOW: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Who allocates can bear that it fails.
+    static BEARS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reserves room for `more` bytes, and fails where the system has no memory and half of the reserve
+/// is gone: the rest is for who cannot fail. Buffers, and whatever a client, a file or the
+/// configuration says the size of, are asked for so.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    if vec.capacity() - vec.len() >= more {
+        return Ok(());
+    }
+    BEARS.set(true);
+    let done = vec.try_reserve(more);
+    BEARS.set(false);
+    done.map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+/// So many zeros, or the same error.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn zeros(len: usize) -> io::Result<Vec<u8>> {
+    let mut zeros = Vec::new();
+    reserve(&mut zeros, len)?;
+    zeros.resize(len, 0);
+    Ok(zeros)
+}
+
+// SAFETY: every call is passed on to the system's allocator with the same arguments; a pointer that
+// is not null is the system's own.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller upholds the contract of the same function.
+        let got = unsafe { System.alloc(layout) };
+        if got.is_null() {
+            // SAFETY: as above.
+            return again(layout.size(), || unsafe { System.alloc(layout) });
+        }
+        got
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller upholds the contract; `at` came from `System`.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller upholds the contract of the same function.
+        let got = unsafe { System.alloc_zeroed(layout) };
+        if got.is_null() {
+            // SAFETY: as above.
+            return again(layout.size(), || unsafe { System.alloc_zeroed(layout) });
+        }
+        got
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller upholds the contract; `at` came from `System`.
+        let got = unsafe { System.realloc(at, layout, size) };
+        if got.is_null() {
+            // SAFETY: as above; a realloc that failed has left the old memory as it was.
+            return again(size, || unsafe { System.realloc(at, layout, size) });
+        }
+        got
+    }
+}
+
+/// Gives up blocks of the reserve until the allocation succeeds. What is larger than all of the
+/// reserve fails at once: it was asked for by somebody who can bear that, or nothing helps.
+#[cold]
+#[inline(never)]
+fn again(size: usize, mut alloc: impl FnMut() -> *mut u8) -> *mut u8 {
+    if size > BLOCK * BLOCKS {
+        return null_mut();
+    }
+    SHORT.store(true, Ordering::Relaxed);
+    LOW.store(true, Ordering::Relaxed);
+    let bears = BEARS.get();
+    loop {
+        if bears && kept() < BLOCKS / 2 {
+            return null_mut();
+        }
+        // As many as the allocation is long, and one for what goes along with it.
+        let freed = (0..=size / BLOCK).filter(|_| give_up_block()).count();
+        let got = alloc();
+        if !got.is_null() {
+            return got;
+        }
+        if freed == 0 {
+            break;
+        }
+    }
+    if WANTED.load(Ordering::Relaxed) == 0 || on_first_thread() {
+        return null_mut();
+    }
+    // The loop frees what it can, and does not wait for this thread: what the two share under a
+    // lock is not held while something is allocated for long.
+    for _ in 0..THREAD_TRIES {
+        std::thread::sleep(THREAD_PAUSE);
+        let got = alloc();
+        if !got.is_null() {
+            return got;
+        }
+    }
+    null_mut()
+}
+
+fn give_up_block() -> bool {
+    for place in &RESERVE {
+        let block = place.swap(null_mut(), Ordering::Relaxed);
+        if !block.is_null() {
+            // SAFETY: `refill` took it with this layout, and the swap made it ours alone.
+            unsafe { System.dealloc(block, BLOCK_LAYOUT) };
+            return true;
+        }
+    }
+    false
+}
+
+const BLOCK_LAYOUT: Layout = match Layout::from_size_align(BLOCK, 16) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a power of two aligns"),
+};
+
+/// Whether this is the process's first thread, which has the loop.
+fn on_first_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+/// Has the allocator keep a reserve from now on, in this process and those forked from it, and the
+/// C library keep its memory in one heap: one for each thread reserves 64 MB of address space, and
+/// keeps for itself what others could use.
+pub fn keep_reserve() {
+    one_heap();
+    WANTED.store(BLOCKS, Ordering::Relaxed);
+    refill();
+}
+
+/// Takes back the blocks that were given up, as far as there is memory. Returns whether all of them
+/// are there. What the reserve has taken is the system's word alone: no page of it is touched.
+pub fn refill() -> bool {
+    let wanted = WANTED.load(Ordering::Relaxed);
+    let mut there = kept();
+    for place in &RESERVE {
+        if there >= wanted {
+            break;
+        }
+        if !place.load(Ordering::Relaxed).is_null() {
+            continue;
+        }
+        // SAFETY: the layout's size is not 0.
+        let block = unsafe { System.alloc(BLOCK_LAYOUT) };
+        if block.is_null() {
+            return false;
+        }
+        there += 1;
+        let before = place.swap(block, Ordering::Relaxed);
+        if !before.is_null() {
+            // SAFETY: another thread refilled it at the same time; the block is ours alone now.
+            unsafe { System.dealloc(before, BLOCK_LAYOUT) };
+        }
+    }
+    LOW.store(there < wanted, Ordering::Relaxed);
+    there >= wanted
+}
+
+/// Blocks that are there.
+fn kept() -> usize {
+    RESERVE.iter().filter(|place| !place.load(Ordering::Relaxed).is_null()).count()
+}
+
+/// Makes do with the reserve that there is, where that is not next to nothing. Says whether it
+/// is not.
+pub fn settle() -> bool {
+    let there = kept();
+    let enough = there >= ENOUGH;
+    if enough {
+        WANTED.fetch_min(there, Ordering::Relaxed);
+        LOW.store(false, Ordering::Relaxed);
+    }
+    enough
+}
+
+/// Whether an allocation failed since this was asked last.
+#[inline]
+pub fn take_short() -> bool {
+    SHORT.load(Ordering::Relaxed) && take()
+}
+
+#[cold]
+fn take() -> bool {
+    SHORT.swap(false, Ordering::Relaxed)
+}
+
+/// Whether some of the reserve was given up, and is not back: what may wait waits.
+#[inline]
+pub fn is_low() -> bool {
+    LOW.load(Ordering::Relaxed)
+}
+
+#[cfg(target_env = "gnu")]
+fn one_heap() {
+    // SAFETY: mallopt(3) may be called at any time; what it refuses stays as it was.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn one_heap() {}
+
+/// Gives free memory of the heap back to the system. Looks at all that is free: for quiet times.
+#[cfg(target_env = "gnu")]
+pub fn give_back() {
+    // SAFETY: malloc_trim(3) may be called at any time.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Gives free memory of the heap back to the system.
+#[cfg(not(target_env = "gnu"))]
+pub fn give_back() {}
+
+/// Whether the system may refuse memory to this process, or end it for what it takes: a limit on
+/// address space, data or the group of processes, or a kernel that counts what it has promised.
+pub fn is_limited() -> bool {
+    use rustix::process::{Resource, getrlimit};
+    let limited = |what| getrlimit(what).current.is_some();
+    if limited(Resource::As) || limited(Resource::Data) {
+        return true;
+    }
+    let first = |path: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    if first("/proc/sys/vm/overcommit_memory") == Some(2) {
+        return true;
+    }
+    group_folders().iter().any(|folder| {
+        // Version 1 says a number of the size of the address space where there is no limit.
+        let limit = first(&format!("{folder}/memory.max"))
+            .or_else(|| first(&format!("{folder}/memory.limit_in_bytes")));
+        limit.is_some_and(|limit| limit < 1 << 60)
+    })
+}
+
+/// Where the groups of this process have their files, as far as they are mounted in the usual
+/// places.
+fn group_folders() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut folders = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            c if c.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
+            _ => continue,
+        };
+        folders.push(format!("{root}{path}"));
+        // Within a container its own group is the root of what is mounted.
+        folders.push(root.to_owned());
+    }
+    folders
+}
+
+/// Makes this process the first that the kernel ends when memory runs out.
+pub fn offer_first() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_given_up_block_by_block() {
+        keep_reserve();
+        assert!(refill());
+        assert!(!take_short());
+        let (mut tries, mut memory) = (0, [0u8; 1]);
+        let at = memory.as_mut_ptr();
+        let got = again(2 * BLOCK, || {
+            tries += 1;
+            if tries < 3 { null_mut() } else { at }
+        });
+        assert_eq!((got, tries), (at, 3));
+        assert_eq!(kept(), BLOCKS - 9);
+        assert!(take_short());
+        assert!(!take_short());
+        assert!(refill());
+        assert_eq!(kept(), BLOCKS);
+        assert!(!is_low());
+        BEARS.set(true);
+        assert!(again(BLOCK, null_mut).is_null());
+        BEARS.set(false);
+        assert!((BLOCKS / 2 - 2..BLOCKS / 2).contains(&kept()) && is_low() && take_short());
+        assert!(refill() && !is_low());
+        // Nothing that the reserve cannot help with costs any of it.
+        assert!(again(BLOCK * BLOCKS + 1, null_mut).is_null());
+        assert_eq!(kept(), BLOCKS);
+        assert!(!take_short());
+    }
+}

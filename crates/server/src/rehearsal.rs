@@ -1,0 +1,66 @@
+//! Trying a configuration before a reload, where memory may not suffice for it.
+//!
+//! An allocation that fails ends a process. So that this is never the master, a child of it reads
+//! the configuration first: it has the same memory and the same limits, and what fits there fits
+//! here. Costs a second reading, and is left out where nothing limits memory.
+
+use base::log::{Level, Log, os_error};
+use os::limits::Limit;
+use os::process::{Exit, Fork};
+
+use crate::load::{Cycle, Loader, Refused};
+
+/// What has to be free when the configuration was read, for what opening it, starting workers and
+/// serving take at least, bytes.
+const ROOM: usize = 8 << 20;
+
+/// The child's exit codes besides 0.
+const REFUSED: i32 = 1;
+const NO_ROOM: i32 = 3;
+
+/// Has a child read the configuration, if memory is limited. An error is logged: what is wrong with
+/// the configuration by the child.
+pub fn run(loader: &Loader, running: &Cycle, log: &Log) -> Result<(), Refused> {
+    if !os::memory::is_limited() {
+        return Ok(());
+    }
+    let say = |what: std::fmt::Arguments<'_>| {
+        base::log!(log, Level::Emerg, None, "{what}: the old configuration stays");
+        Err(Refused)
+    };
+    let pid = match os::process::fork() {
+        Ok(Fork::Parent(pid)) => pid,
+        Ok(Fork::Child) => os::process::exit_now(in_child(loader, running, log)),
+        Err(e) => {
+            let e = os_error(&e);
+            return say(format_args!("fork() failed while trying the new configuration {e}"));
+        }
+    };
+    match os::process::wait_for(pid) {
+        Ok(Exit::Code(0)) => Ok(()),
+        Ok(Exit::Code(REFUSED)) => Err(Refused),
+        Ok(Exit::Code(NO_ROOM)) => {
+            say(format_args!("the new configuration leaves no memory to serve with"))
+        }
+        Ok(Exit::Code(code)) => say(format_args!(
+            "the process that tried the new configuration exited with code {code}"
+        )),
+        Ok(Exit::Signal { signal, .. }) => say(format_args!(
+            "the new configuration does not fit in memory, or cannot be read: the process that \
+             tried it exited on signal {signal}"
+        )),
+        Err(e) => say(format_args!("waitpid() failed {}", os_error(&e))),
+    }
+}
+
+fn in_child(loader: &Loader, running: &Cycle, log: &Log) -> i32 {
+    // Its end is foreseen, and no core file is wanted of it.
+    let _ = os::limits::set(Limit::Core, 0);
+    os::memory::offer_first();
+    let Ok(parsed) = loader.parse(Some(running), log, || {}) else { return REFUSED };
+    let mut room: Vec<u8> = Vec::new();
+    let fits = !os::memory::take_short() && room.try_reserve_exact(ROOM).is_ok();
+    // Neither is dropped before: it is what has to fit.
+    drop((parsed, room));
+    if fits { 0 } else { NO_ROOM }
+}

@@ -1,0 +1,161 @@
+//! Memory: what happens when there is no more, and what is given back.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{SERVER, config};
+use testkit::{Driver, Site, Weir, each_driver, wait_for};
+
+/// Address space of each process of the server, in KB. It starts with some 35 MB of it.
+const LIMIT_KB: u32 = 64_000;
+
+/// A program that runs the server with little address space; in a folder that goes with it.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn new(name: &str) -> Limited {
+        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, binary) = (folder.join("limited"), env!("CARGO_BIN_EXE_weir"));
+        let text = format!("#!/bin/sh\nulimit -v {LIMIT_KB}\nexec {binary} \"$@\"\n");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Limited(folder)
+    }
+
+    fn site(&self, driver: Driver) -> Site {
+        Site::new(self.0.join("limited"), driver).file("html/a.txt", b"hello")
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Clients that send all but the end of a body that the server keeps in memory. Those that it
+/// closes are none of a fault.
+fn slow_bodies(weir: &Weir, count: usize, each: usize) -> Vec<TcpStream> {
+    let body = vec![b'x'; each];
+    let clients = (0..count).map(|_| {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+        client.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+        let head = format!("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", each + 9);
+        let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&body));
+        client
+    });
+    clients.collect()
+}
+
+/// What comes until the server closes, which it may at any time.
+fn ask_for(weir: &Weir, request: &[u8]) -> Vec<u8> {
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+    let mut answer = Vec::new();
+    let _ = client.write_all(request).and_then(|()| client.read_to_end(&mut answer));
+    answer
+}
+
+#[test]
+fn a_worker_outlives_a_lack_of_memory() {
+    let limited = Limited::new("short");
+    each_driver(|driver| {
+        let weir = limited
+            .site(driver)
+            .http(
+                "client_max_body_size 10m; client_body_buffer_size 2m; \
+                 server { listen 127.0.0.1:%PORT0%; root html; \
+                 location /up { proxy_pass http://127.0.0.1:1; } }",
+            )
+            .start();
+        let workers = weir.workers();
+        // Twice as much as there is.
+        let clients = slow_bodies(&weir, 80, 1 << 20);
+        weir.wait_for_log("error.log", "memory is short: ");
+        // At its worst moment it may be a client like this one that has to ask again.
+        let ask = b"GET /a.txt HTTP/1.0\r\n\r\n";
+        wait_for("an answer beside them", || ask_for(&weir, ask).ends_with(b"hello").then_some(()));
+        drop(clients);
+        weir.wait_for_log("error.log", "memory suffices again after ");
+        assert_eq!(weir.get("/a.txt").body, b"hello");
+        assert_eq!(weir.workers(), workers);
+    });
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_refused() {
+    let limited = Limited::new("reload");
+    let mut weir = limited
+        .site(Driver::usual())
+        .config(&config(1, "", SERVER))
+        .allow("the old configuration stays")
+        .start();
+    let workers = weir.workers();
+    let (master, blocks) = (weir.pid(), "server { server_name %.test; location /a { } }\n");
+    let many: String = (0..20_000).map(|n| blocks.replace('%', &n.to_string())).collect();
+    weir.set_config(&config(1, "", &format!("{SERVER}\n{many}")));
+    weir.signal("HUP");
+    weir.wait_for_log("error.log", "the old configuration stays");
+    assert_eq!(weir.get("/a.txt").body, b"hello");
+    assert_eq!((weir.workers(), weir.pid()), (workers, master));
+    // One that fits is taken.
+    weir.set_config(&config(1, "", SERVER));
+    weir.reload();
+    assert_eq!(weir.get("/a.txt").body, b"hello");
+}
+
+/// What a process has written to and shares with nobody, bytes.
+fn private_dirty(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+const READERS: usize = 48;
+const LEN: u64 = 6 << 20;
+
+#[test]
+fn slow_readers_of_long_answers_hold_little_memory() {
+    each_driver(|driver| {
+        let weir = Site::new(env!("CARGO_BIN_EXE_weir"), driver)
+            .file("html/big.bin", b"")
+            .http(
+                "access_log off; \
+                 server { listen 127.0.0.1:%PORT0%; location / { \
+                 proxy_pass http://127.0.0.1:%PORT1%; } } \
+                 server { listen 127.0.0.1:%PORT1%; root html; \
+                 access_log logs/passed.log; }",
+            )
+            .start();
+        let file = fs::File::options().write(true).open(weir.prefix().join("html/big.bin"));
+        file.unwrap().set_len(LEN).unwrap();
+        let worker = weir.workers()[0];
+        let before = private_dirty(worker);
+        let readers: Vec<TcpStream> = (0..READERS)
+            .map(|_| {
+                let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+                client.write_all(b"GET /big.bin HTTP/1.0\r\n\r\n").unwrap();
+                client.read_exact(&mut [0; 100]).unwrap();
+                client
+            })
+            .collect();
+        // All of it has been read of the upstream, and lies in temporary files.
+        wait_for("the upstream's answers", || {
+            (weir.log("passed.log").lines().count() == READERS).then_some(())
+        });
+        let during = private_dirty(worker);
+        assert!(during < before + (20 << 20), "{before} bytes before, {during} during");
+        drop(readers);
+        wait_for("memory to be given back", || {
+            (private_dirty(worker) < before + (4 << 20)).then_some(())
+        });
+    });
+}
