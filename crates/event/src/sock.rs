@@ -217,6 +217,8 @@ pub(crate) struct Registered {
     pub(crate) key: SockKey,
     /// See [`Sock::set_cork`].
     pub(crate) cork: Cell<bool>,
+    /// Memory waits for the end of the connection: see [`Sock::send_last`].
+    pub(crate) ends: Cell<bool>,
 }
 
 impl Registered {
@@ -226,7 +228,7 @@ impl Registered {
             inner.driver.opened(key, fd.as_fd(), kind);
             key
         });
-        Registered { fd: Some(fd), key, cork: Cell::new(false) }
+        Registered { fd: Some(fd), key, cork: Cell::new(false), ends: Cell::new(false) }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
