@@ -15,7 +15,8 @@ use testkit::{Port, wait_for};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// Everything that nginx and weir both make. `%ONLY_WEIR%` is what nginx 1.22 has not.
+/// Everything that nginx and weir both make. `%ONLY_WEIR%` and
+/// `%ONLY_WEIR_HTTP%` are what nginx 1.22 has not.
 const CONFIG: &str = r#"
 %USER%
 worker_processes 1;
@@ -197,11 +198,14 @@ fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
 }
 
 /// What weir makes besides, and may.
-const OWN: [(&str, &str); 2] = [
+const OWN: [(&str, &str); 4] = [
     // The folder that `proxy_pass` would use without `proxy_temp_path`.
-    ("proxy_temp", "folder 0700 65534:0"),
+    ("proxy_temp", "folder 0700"),
     // Debian's nginx writes it before it forks; others have no umask then, as weir.
-    ("run/server.pid", "file 0644 0:0"),
+    ("run/server.pid", "file 0644"),
+    // The cache's index, which the cache manager makes.
+    ("cache/.weir.index/", "file 0600"),
+    ("cache/.weir.index", "folder 0700"),
 ];
 
 #[test]
@@ -226,11 +230,29 @@ fn permissions_and_owners_are_nginx_s() {
             for name in names {
                 let (theirs, ours) = (theirs.get(name), ours.get(name));
                 let allowed = OWN.iter().find(|own| name.starts_with(own.0));
-                if theirs != ours && allowed.is_none_or(|own| ours.is_some_and(|o| o != own.1)) {
+                if theirs != ours
+                    && allowed.is_none_or(|own| !ours.is_some_and(|ours| ours.starts_with(own.1)))
+                {
                     differ.push(format!("{what}: {name}: nginx {theirs:?}, weir {ours:?}"));
                 }
             }
         }
     }
     assert!(differ.is_empty(), "{differ:#?}");
+}
+
+/// What nginx 1.22 has not.
+#[test]
+fn others_cannot_write_a_state_file() {
+    let config = CONFIG.replace("%ONLY_WEIR%", "location /api { api write=on; }").replace(
+        "%ONLY_WEIR_HTTP%",
+        "upstream u { zone u 64k; state %PREFIX%/open/servers.conf; }",
+    );
+    let server = Server::start(BINARY, "state", &config, "0", true);
+    let added = "{\"server\":\"127.0.0.1:1\"}";
+    assert_eq!(server.ask("POST", "/api/9/http/upstreams/u/servers", "", added), 201);
+    let made = server.made();
+    let facts = made.get("open/servers.conf").expect("a state file");
+    assert!(facts.starts_with("file 0644"), "{facts}");
+    server.stop();
 }

@@ -141,17 +141,14 @@ impl Group {
     }
 }
 
-/// Makes a file that its owner alone may change: a server in the background has no umask.
-fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o644).open(path);
-    file?.write_all(text)
-}
-
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = write_new(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    // Others may not change it: a server in the background has no umask.
+    let mut options = std::fs::OpenOptions::new();
+    let made = options.write(true).create(true).truncate(true).mode(0o644).open(&beside);
+    let written = made.and_then(|mut file| file.write_all(text));
+    let done = written.and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
