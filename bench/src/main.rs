@@ -62,6 +62,8 @@ const LOADS: &[Load] = &[
     load("100k", "100 KB file, keep-alive, 64 connections", true, throughput::run),
     load("1m", "1 MB file, keep-alive, 64 connections", true, throughput::run),
     load("close", "1 KB file, a connection each", true, throughput::run),
+    load("close-reuseport", "the same with a listening socket a worker", false, throughput::run),
+    load("close-deferred", "the same with \"deferred\" for nginx, too", false, throughput::run),
     load("close-log", "the same with an access log", false, throughput::run),
     load("1k-log", "1 KB file, keep-alive, with an access log", false, throughput::run),
     load("pipe", "1 KB file, 16 requests pipelined", true, throughput::run),

@@ -86,6 +86,8 @@ pub struct Setup {
     pub file_cache: bool,
     /// Whether there is an access log.
     pub logged: bool,
+    /// More words of `listen`.
+    pub listen: &'static str,
     /// `worker_connections`.
     pub connections: usize,
     /// More `server` blocks.
@@ -119,6 +121,7 @@ impl Default for Setup {
         Self {
             file_cache: false,
             logged: false,
+            listen: "",
             connections: 12_288,
             blocks: 0,
             generation: 1,
@@ -433,6 +436,7 @@ pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outc
         .replace("%USE%", if kind == Kind::Uring { "use io_uring;" } else { "" })
         .replace("%CONNECTIONS%", &setup.connections.to_string())
         .replace("%FILE_CACHE%", if setup.file_cache { cache } else { "" })
+        .replace("%LISTEN%", setup.listen)
         .replace("%LOG%", if setup.logged { "%PREFIX%/access.log" } else { "off" })
         .replace("%GENERATION%", &setup.generation.to_string())
         .replace("%ROOT%", &root.to_string_lossy())

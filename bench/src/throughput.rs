@@ -16,6 +16,8 @@ struct Shape {
     file_cache: bool,
     /// Whether there is an access log.
     logged: bool,
+    /// More words of `listen`.
+    listen: &'static str,
     /// Whether the floor's fixed 1 KB compares.
     floor: bool,
     /// Another configuration than the usual one.
@@ -32,6 +34,7 @@ fn shape(name: &str) -> Shape {
         close: false,
         file_cache: false,
         logged: false,
+        listen: "",
         floor: true,
         template: None,
         header: None,
@@ -50,6 +53,8 @@ fn shape(name: &str) -> Shape {
         "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
         "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
         "close" => Shape { close: true, ..usual },
+        "close-reuseport" => Shape { close: true, listen: "reuseport", ..usual },
+        "close-deferred" => Shape { close: true, listen: "deferred", ..usual },
         "close-log" => Shape { close: true, logged: true, ..usual },
         "1k-log" => Shape { logged: true, ..usual },
         "pipe" => Shape { pipeline: true, ..usual },
@@ -83,8 +88,8 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
     let shape = shape(name);
     let usual = Setup::default();
     let template = shape.template.unwrap_or(usual.template);
-    let Shape { file_cache, logged, close, .. } = shape;
-    let setup = Setup { file_cache, logged, close, template, ..usual };
+    let Shape { file_cache, logged, close, listen, .. } = shape;
+    let setup = Setup { file_cache, logged, close, listen, template, ..usual };
     let mut servers = Vec::new();
     for &kind in kinds.iter().filter(|k| k.is_real() || shape.floor) {
         servers.push((Server::start(options, kind, &setup)?.0, Series::default()));

@@ -31,9 +31,9 @@ const ROTATE_EVERY: u32 = 16;
 /// but this many before other tasks have their turn.
 const MULTI_MAX: u32 = 512;
 
-/// How long accepting stops at most when descriptors have run out. It goes on as soon as one is
-/// closed through the loop; others may be closed without the loop's knowledge.
-pub(crate) const STARVED_MS: u64 = 500;
+/// How long accepting stops at most when descriptors or memory have run out. It goes on as soon as
+/// a descriptor is closed through the loop; others may be closed without the loop's knowledge.
+pub(crate) const STARVED_MS: u64 = 50;
 
 /// Decides which of several workers accepts.
 pub trait AcceptLock {
@@ -224,10 +224,10 @@ impl Listener {
         match errno {
             Errno::AGAIN | Errno::INTR => Step::Again,
             Errno::CONNABORTED => Step::Failed(Level::Error, error),
-            Errno::MFILE | Errno::NFILE => {
-                inner.starve();
-                Step::Failed(Level::Crit, error)
-            }
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => match inner.starve() {
+                true => Step::Failed(Level::Crit, error),
+                false => Step::Again,
+            },
             Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Step::Broken(error),
             _ => Step::Failed(Level::Alert, error),
         }
@@ -426,10 +426,19 @@ impl Inner {
         }
     }
 
-    /// Descriptors have run out: nothing is accepted until one is closed.
-    fn starve(&mut self) {
-        self.core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
+    /// Descriptors have run out: nothing is accepted until one is closed. Those that have been
+    /// parked longest are asked to go, as where connections run out. Returns whether that is to be
+    /// logged: once in a second.
+    fn starve(&mut self) -> bool {
+        let core = &mut self.core;
+        core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
+        // It may have been changed from outside.
+        core.descriptors_max = crate::turn::descriptors_max();
+        core.reclaim();
+        let second = base::time::unix_secs();
+        let due = std::mem::replace(&mut core.starved_logged, second) != second;
         self.sync_listeners();
+        due
     }
 
     /// A descriptor was closed, or enough time has passed.

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::log::Level;
 
 use crate::op::Direction;
 use crate::slot::{NONE, State};
-use crate::turn::{Core, Inner, try_with, with};
+use crate::turn::{Core, Shortage, try_with, with};
 
 /// What may be done without waiting, as far as is known: set when the kernel says so, cleared
 /// when an attempt comes back short.
@@ -224,6 +224,8 @@ pub(crate) struct Registered {
     pub(crate) key: SockKey,
     /// See [`Sock::set_cork`].
     pub(crate) cork: Cell<bool>,
+    /// Memory waits for the end of the connection: see [`Sock::send_last`].
+    pub(crate) ends: Cell<bool>,
 }
 
 impl Registered {
@@ -233,7 +235,7 @@ impl Registered {
             inner.driver.opened(key, fd.as_fd(), kind);
             key
         });
-        Registered { fd: Some(fd), key, cork: Cell::new(false) }
+        Registered { fd: Some(fd), key, cork: Cell::new(false), ends: Cell::new(false) }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -279,14 +281,10 @@ impl Sock {
     }
 
     pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
+        let number = fd.as_raw_fd() as usize;
         let sock = Sock(Registered::new(fd, Kind::Connection, bits));
-        if let Some(max) = with(Inner::make_room) {
-            base::log!(
-                base::log::default(),
-                Level::Warn,
-                None,
-                "{max} worker_connections are not enough, reusing connections"
-            );
+        if let Some(shortage) = with(|inner| inner.make_room(number)) {
+            log_shortage(shortage);
         }
         sock
     }
@@ -345,6 +343,16 @@ impl Sock {
     pub fn reset(self) {
         let _ = with(|inner| inner.driver.reset_on_close(self.0.key, self.fd()));
     }
+}
+
+#[cold]
+fn log_shortage(shortage: Shortage) {
+    let (max, what) = match shortage {
+        Shortage::Connections(max) => (max, "worker_connections"),
+        Shortage::Descriptors(max) => (max, "open files"),
+    };
+    let log = base::log::default();
+    base::log!(log, Level::Warn, None, "{max} {what} are not enough, reusing connections");
 }
 
 impl std::fmt::Debug for Sock {

@@ -72,6 +72,19 @@ pub struct Stats {
     pub longest_turn_ms: u64,
 }
 
+/// What there is too little of, and how much there is.
+#[derive(Clone, Copy)]
+pub(crate) enum Shortage {
+    Connections(usize),
+    Descriptors(usize),
+}
+
+/// The limit on the numbers of descriptors.
+pub(crate) fn descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
 /// What the operations share, apart from the driver.
 pub(crate) struct Core {
     pub(crate) socks: Socks,
@@ -82,6 +95,10 @@ pub(crate) struct Core {
     pub(crate) listeners: Vec<Weak<Shared>>,
     pub(crate) idle_listeners: Vec<SockKey>,
     pub(crate) connections_max: usize,
+    pub(crate) descriptors_max: usize,
+    /// Descriptors that are no connections: the most that were seen in this period.
+    others: usize,
+    others_period: u64,
     pub(crate) multi_accept: bool,
     /// Whether connections may be accepted: always, or while the accept lock is held.
     pub(crate) accept_held: bool,
@@ -100,6 +117,8 @@ pub(crate) struct Core {
     pub(crate) troubles: Vec<io::Error>,
     /// The second in which the lack of connections was last logged.
     reuse_logged: u64,
+    /// The second in which the lack of descriptors was last logged.
+    pub(crate) starved_logged: u64,
 }
 
 /// The loop of a thread.
@@ -126,19 +145,49 @@ pub(crate) fn try_with<R>(f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
     INNER.try_with(|inner| Some(f(inner.try_borrow_mut().ok()?.as_mut()?))).ok().flatten()
 }
 
+impl Core {
+    /// About how many descriptors are open, those included that are no connections. The kernel
+    /// gives the lowest number that is free: when `newest` was opened, all below it were in use.
+    /// Lower ones that are freed hide the others for a while, so the most of late is taken.
+    fn descriptors_used(&mut self, newest: usize) -> usize {
+        let connections = self.socks.connections();
+        let others = (newest + 1).saturating_sub(connections);
+        let period = base::time::unix_secs() / 16;
+        if others > self.others || period != self.others_period {
+            (self.others, self.others_period) = (others, period);
+        }
+        connections + self.others
+    }
+
+    /// Asks some of the connections that have been parked longest to go; false when there are none.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let parked = self.slots.parked();
+        if parked > 0 {
+            self.slots.reclaim(&mut self.tasks, (parked / 8).clamp(1, 32));
+        }
+        parked > 0
+    }
+}
+
 impl Inner {
-    /// Asks parked connections to go when few places are left. Returns the limit when that is to
-    /// be logged: once in a second.
-    pub(crate) fn make_room(&mut self) -> Option<usize> {
+    /// Asks parked connections to go when few places are left, or few descriptors: those who are
+    /// served need some for files and upstreams. `newest` is the one that was opened last. Returns
+    /// what is to be logged: once in a second.
+    pub(crate) fn make_room(&mut self, newest: usize) -> Option<Shortage> {
         let core = &mut self.core;
-        let max = core.connections_max;
-        let parked = core.slots.parked();
-        if max.saturating_sub(core.socks.connections()) > max / 16 || parked == 0 {
+        let (max, descriptors) = (core.connections_max, core.descriptors_max);
+        let shortage = if max.saturating_sub(core.socks.connections()) <= max / 16 {
+            Shortage::Connections(max)
+        } else if core.descriptors_used(newest) > descriptors - descriptors / 16 {
+            Shortage::Descriptors(descriptors)
+        } else {
+            return None;
+        };
+        if !core.reclaim() {
             return None;
         }
-        core.slots.reclaim(&mut core.tasks, (parked / 8).clamp(1, 32));
         let second = base::time::unix_secs();
-        (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(max)
+        (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(shortage)
     }
 
     /// Applies what a wait brought, and what the time has; returns what is to be logged.
@@ -211,6 +260,9 @@ impl Loop {
             listeners: Vec::new(),
             idle_listeners: Vec::new(),
             connections_max: options.connections,
+            descriptors_max: descriptors_max(),
+            others: 0,
+            others_period: 0,
             multi_accept: options.multi_accept,
             accept_held: options.accept_mutex.is_none(),
             accept_listening: options.accept_mutex.is_none(),
@@ -221,6 +273,7 @@ impl Loop {
             descriptor_closed: false,
             troubles: Vec::new(),
             reuse_logged: 0,
+            starved_logged: 0,
         };
         INNER.with(|inner| *inner.borrow_mut() = Some(Inner { core, driver }));
         Ok(Loop {

@@ -543,3 +543,47 @@ fn what_nobody_receives_stays_with_the_peer() {
         assert_eq!(read_to_end(&sock).await.len(), sent);
     });
 }
+
+#[test]
+fn the_last_bytes_arrive_whole() {
+    run(|| async {
+        // With what is unread, the close is a reset: it must not overtake the bytes.
+        for (size, chatter) in [(10, "unread"), (3_000_000, "")] {
+            let (listener, addr) = listen();
+            let theirs = connect(&addr).await;
+            let ours = listener.accept().await.expect("accepted").sock;
+            let mut chain = Chain::new();
+            chain.push_bytes(Bytes::from_static(chatter.as_bytes()));
+            theirs.send(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
+            event::spawn(async move {
+                let mut chain = Chain::new();
+                chain.push_bytes(Bytes::from(vec![7; size]));
+                ours.send_last(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
+            });
+            let mut received = 0;
+            while received < size {
+                let page = theirs.recv(1, Deadline::in_ms(5000)).await.expect("received");
+                assert!(!page.is_empty(), "{received} of {size}");
+                received += page.filled().len();
+            }
+            assert_eq!(received, size);
+        }
+    });
+}
+
+#[test]
+fn the_end_comes_with_the_last_bytes() {
+    run(|| async {
+        let (listener, addr) = listen();
+        let theirs = connect(&addr).await;
+        let ours = listener.accept().await.expect("accepted").sock;
+        let mut chain = Chain::new();
+        chain.push_bytes(Bytes::from_static(b"all"));
+        ours.send_last(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
+        if event::driver_name() == "io_uring" {
+            // It closes behind what it sends.
+            drop(ours);
+        }
+        assert_eq!(read_to_end(&theirs).await, b"all");
+    });
+}

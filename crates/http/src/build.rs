@@ -336,7 +336,11 @@ fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
             }
         }
         addresses.push(address(d, built));
-        sockets.push(Listen { spec: d.def.spec.clone(), addresses });
+        let mut spec = d.def.spec.clone();
+        // A client of HTTP speaks first: until it does, a worker that is woken for its connection
+        // has nothing to do but to wait again.
+        spec.deferred.get_or_insert(true);
+        sockets.push(Listen { spec, addresses });
     }
     Ok(sockets)
 }

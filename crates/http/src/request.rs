@@ -57,6 +57,8 @@ pub struct Flags {
     pub chunked: bool,
     /// The response was sent whole.
     pub complete: bool,
+    /// The connection ends behind what is in the wire chain.
+    pub(crate) last_bytes: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
     /// It was answered, and goes through the phases once more for what the handlers do.

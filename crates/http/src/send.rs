@@ -251,7 +251,17 @@ async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     if more && r.flags.keepalive && r.wire.len() < GATHER_MAX && r.wire.front_file().is_none() {
         return Ok(());
     }
+    r.flags.last_bytes = is_last(r);
     flush(r).await
+}
+
+/// Whether the connection ends behind what is in the wire chain. `post_action` may go on for long,
+/// and clients that have their end may leave meanwhile.
+fn is_last(r: &Request) -> bool {
+    !r.flags.keepalive
+        && r.body.is_finished()
+        && !r.is_subrequest()
+        && r.loc.core.post_action.is_empty()
 }
 
 /// A body that is wholly known.
@@ -350,9 +360,12 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     } else {
         let until = Deadline::in_ms(timeout);
         // Who wants a reset at the deadline has to wait for it.
-        match !r.loc.core.reset_timedout_connection && c.sock.post(&mut r.wire, until) {
-            true => Ok(()),
-            false => c.sock.send(&mut r.wire, until).await,
+        if !r.loc.core.reset_timedout_connection && c.sock.post(&mut r.wire, until) {
+            Ok(())
+        } else if r.flags.last_bytes {
+            c.sock.send_last(&mut r.wire, until).await
+        } else {
+            c.sock.send(&mut r.wire, until).await
         }
     };
     match done {

@@ -69,7 +69,8 @@ fn option(spec: &mut ListenSpec, word: &Word) -> Result<bool, ConfError> {
     match (name, value) {
         (b"reuseport", None) => spec.reuseport = true,
         (b"reuseport", Some(b"steered")) => (spec.reuseport, spec.steered) = (true, true),
-        (b"deferred", None) => spec.deferred = true,
+        (b"deferred", None) => spec.deferred = Some(true),
+        (b"deferred", Some(b"off")) => spec.deferred = Some(false),
         (b"multipath", None) => spec.multipath = true,
         (b"backlog", Some(value)) => {
             let backlog = integer(value).filter(|n| *n > 0);
@@ -174,11 +175,15 @@ mod tests {
         assert!(l.has_options && l.specs[0].bind);
         let [a, b] = &l.specs[..] else { panic!("{l:?}") };
         assert_eq!((a.addr.port(), b.addr.port()), (81, 82));
-        assert!(b.reuseport && b.deferred && b.multipath && b.ipv6only == Some(false));
+        assert!(
+            b.reuseport && b.deferred == Some(true) && b.multipath && b.ipv6only == Some(false)
+        );
         assert_eq!((b.backlog, b.rcvbuf, b.sndbuf), (Some(5), Some(8192), Some(4096)));
         assert_eq!(b.fastopen, Some(3));
         let k = Keepalive { on: true, idle: Some(1800), interval: None, count: Some(10) };
         assert_eq!(b.keepalive, Some(k));
+        assert_eq!(read("listen 80 deferred=off").unwrap().specs[0].deferred, Some(false));
+        assert_eq!(read("listen 80").unwrap().specs[0].deferred, None);
         assert!(read("listen 80 bind").unwrap().specs[0].bind);
     }
 
@@ -193,6 +198,7 @@ mod tests {
             ("listen 80 ipv6only=oN", "invalid ipv6only flags \"oN\" in f:1"),
             ("listen 80 so_keepalive=::", "invalid so_keepalive value: \"::\" in f:1"),
             ("listen 80 so_keepalive=1:2:x", "invalid so_keepalive value: \"1:2:x\" in f:1"),
+            ("listen 80 deferred=1", "invalid parameter \"deferred=1\" in f:1"),
             ("listen 80 reuseport=1", "invalid parameter \"reuseport=1\" in f:1"),
         ] {
             assert_eq!(read(text).unwrap_err(), message);

@@ -292,6 +292,7 @@ impl Listeners {
                 continue;
             }
             under_way = true;
+            bound.sockets.iter().filter(|fd| !next.holds(fd)).for_each(end_deferral);
             if kept > 0 {
                 // A program that steers knows already who stays.
                 if !next.steers(bound) {
@@ -348,6 +349,14 @@ fn limit(bound: &Bound, kept: usize, log: &Log) {
             None,
             "setsockopt(SO_ATTACH_REUSEPORT_CBPF) {addr} failed, ignored {e}"
         );
+    }
+}
+
+/// The kernel hands over connections of a socket that goes as soon as they are made: one that still
+/// waits for its client's first bytes is in no queue that could be emptied.
+fn end_deferral(fd: &Rc<OwnedFd>) {
+    if socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0) {
+        let _ = socket::set_defer_accept(fd, 0);
     }
 }
 
@@ -557,8 +566,10 @@ mod tests {
         let none = Listeners::default();
         let plain = free();
         let one = open(std::slice::from_ref(&plain), &none, 3, &log).unwrap();
-        let own = ListenSpec { reuseport: true, ..plain.clone() };
-        let three = open(std::slice::from_ref(&own), &one, 3, &log).unwrap();
+        let deferred = Some(true);
+        let own = ListenSpec { reuseport: true, deferred, ..plain.clone() };
+        let mut three = open(std::slice::from_ref(&own), &one, 3, &log).unwrap();
+        three.configure(&log);
         assert_eq!(three.list[0].sockets.len(), 3);
         assert!(Rc::ptr_eq(&one.list[0].sockets[0], &three.list[0].sockets[0]));
         let numbers: Vec<_> = three.fds().map(|fd| fd.as_raw_fd().to_string()).collect();
@@ -570,6 +581,10 @@ mod tests {
         assert!(!two.retire(&two, &log));
         let of_third_worker = three.of_worker(2).unwrap();
         assert_eq!(of_third_worker.len(), 1);
+        // What was deferred comes to the socket that goes, which is emptied; the others go on.
+        let defers = |fd: &OwnedFd| socket::defer_accept(fd).unwrap() > 0;
+        assert!(!defers(&of_third_worker[0]) && two.fds().all(|fd| defers(fd)));
+        two.fds().for_each(end_deferral);
         drop((one, three));
         // A connection that comes now waits in one of the two sockets that stay.
         let clients: Vec<_> =

@@ -29,8 +29,9 @@ pub struct ListenSpec {
     pub reuseport: bool,
     /// `reuseport=steered`: the same, and connections are kept from workers that are stuck.
     pub steered: bool,
-    /// `deferred`: wake up only when a client has sent something.
-    pub deferred: bool,
+    /// `deferred`, `deferred=off`: accept a connection when its client has sent something, or after
+    /// about a second; off if not given.
+    pub deferred: Option<bool>,
     /// `fastopen=`: the queue of connections that have data before the handshake's end.
     pub fastopen: Option<i32>,
     /// `so_keepalive=`.
@@ -68,7 +69,7 @@ impl ListenSpec {
             sndbuf: None,
             reuseport: false,
             steered: false,
-            deferred: false,
+            deferred: None,
             fastopen: None,
             keepalive: None,
             ipv6only: None,
@@ -151,8 +152,9 @@ impl ListenSpec {
             // for it (engines turn it off again where `tcp_nodelay off` holds).
             tell(Level::Alert, "setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
             let was = socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0);
-            if was != self.deferred {
-                let seconds = i32::from(self.deferred);
+            let deferred = self.deferred.unwrap_or(false);
+            if was != deferred {
+                let seconds = i32::from(deferred);
                 let what = format!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for");
                 tell(Level::Alert, &what, socket::set_defer_accept(fd, seconds));
             }
@@ -183,7 +185,7 @@ mod tests {
         let mut spec = ListenSpec::new(socket::local_addr(&fd).unwrap());
         let (log, lines) = base::log::capture(Level::Info);
         spec.backlog = Some(7);
-        spec.deferred = true;
+        spec.deferred = Some(true);
         spec.rcvbuf = Some(4096);
         spec.keepalive =
             Some(Keepalive { on: true, idle: Some(30), interval: None, count: Some(4) });
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(lines.take(), "");
         assert_eq!(socket::accept_queue(&fd).unwrap().1, 7);
         assert!(socket::defer_accept(&fd).unwrap() > 0);
-        spec.deferred = false;
+        spec.deferred = None;
         spec.configure(&fd, &log);
         assert_eq!(socket::defer_accept(&fd).unwrap(), 0);
     }

@@ -2,11 +2,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use base::log;
 use base::log::{Level, Log, os_error};
 use conf::ConfError;
+
+/// What the file is made with, less the umask. A server that has gone to the background has none.
+const MODE: u32 = 0o644;
 
 fn failed(what: &str, path: &Path, e: &io::Error) -> ConfError {
     ConfError::new(format!("{what} \"{}\" failed {}", path.display(), os_error(e)))
@@ -15,14 +19,15 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> ConfError {
 /// Sees whether the file could be written (`-t`); one that is there is left as it is.
 pub fn test(path: &Path) -> Result<(), ConfError> {
     let mut options = OpenOptions::new();
-    let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+    options.read(true).write(true).create(true).truncate(false).mode(MODE);
+    let opened = options.open(path);
     opened.map(|_| ()).map_err(|e| failed("open()", path, &e))
 }
 
 /// Writes this process's id.
 pub fn write(path: &Path) -> Result<(), ConfError> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).open(path);
+    let file = options.write(true).create(true).truncate(true).mode(MODE).open(path);
     let mut file = file.map_err(|e| failed("open()", path, &e))?;
     let written = file.write_all(format!("{}\n", std::process::id()).as_bytes());
     written.map_err(|e| failed("write()", path, &e))

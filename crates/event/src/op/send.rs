@@ -76,8 +76,9 @@ impl Calls {
 
 /// Makes one call for what stands at the front of `chain`, `limit` bytes at most.
 fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<Sent> {
+    let ends = sock.ends.get();
     if let Some(all) = chain.single() {
-        return pieces(driver, sock, &[IoSlice::new(&all[..all.len().min(limit)])], false);
+        return pieces(driver, sock, &[IoSlice::new(&all[..all.len().min(limit)])], ends);
     }
     if let Some((file, pos, end)) = chain.front_file() {
         let count = (end - pos).min(limit as u64).min(SENDFILE_MAX) as usize;
@@ -93,11 +94,11 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
         };
     }
     let (pieces, file_follows) = chain.leading_memory();
-    let file_follows = file_follows && sock.cork.get();
+    let more = file_follows && sock.cork.get() || ends;
     if pieces <= 8 {
-        memory::<8>(driver, sock, chain, limit, file_follows)
+        memory::<8>(driver, sock, chain, limit, more)
     } else {
-        memory::<IOV_MAX>(driver, sock, chain, limit, file_follows || pieces > IOV_MAX)
+        memory::<IOV_MAX>(driver, sock, chain, limit, more || pieces > IOV_MAX)
     }
 }
 
@@ -140,7 +141,8 @@ fn memory<const N: usize>(
     let mut slices = [IoSlice::new(&[]); N];
     let (count, bytes) = chain.slices(&mut slices, limit);
     // What follows leaves with these bytes in one packet, unless the limit holds it back.
-    pieces(driver, sock, &slices[..count], more && bytes < limit)
+    let follows = bytes < limit || sock.ends.get();
+    pieces(driver, sock, &slices[..count], more && follows)
 }
 
 #[inline]
@@ -281,20 +283,33 @@ impl Future for SendSome<'_> {
     }
 }
 
-/// The future of [`Sock::send`].
+/// The future of [`Sock::send`] and [`Sock::send_last`].
 struct SendAll<'a>(SendSome<'a>);
+
+impl SendAll<'_> {
+    /// All is sent. Where the end of the connection waited for, it goes with the last bytes.
+    fn ended(&self) -> Poll<io::Result<()>> {
+        let sock = self.0.sock;
+        if sock.ends.get() {
+            // The peer may have reset the connection meanwhile: the close that follows is the same.
+            let _ = with(|inner| inner.driver.shutdown_write(sock.key, sock.fd()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
 
 impl Future for SendAll<'_> {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let some = &mut self.0;
-        some.limit = TURN_MAX;
+        self.0.limit = TURN_MAX;
         loop {
-            match some.poll_send(cx) {
+            let polled = self.0.poll_send(cx);
+            let some = &mut self.0;
+            match polled {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(_)) if some.chain.is_empty() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(_)) if some.chain.is_empty() => return self.ended(),
                 Poll::Ready(Ok(sent)) => {
                     some.deadline = some.deadline.renewed();
                     some.limit = some.limit.saturating_sub(sent);
@@ -319,6 +334,21 @@ impl Sock {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
         let limit = TURN_MAX;
+        SendAll(SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline })
+    }
+
+    /// The same for the last bytes of the connection, which are memory alone: says that no more
+    /// will be sent. The end travels in the packet of these bytes, which saves a packet and may
+    /// save the peer a wake. To close behind them would do the same, but not where the peer
+    /// sends something meanwhile: the reset that it gets would drop what was not sent.
+    pub fn send_last<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        let limit = TURN_MAX;
+        // A driver that sends by itself closes behind the bytes, too.
+        self.0.ends.set(with(|inner| !inner.driver.completes_send(chain)));
         SendAll(SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline })
     }
 

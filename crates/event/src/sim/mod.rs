@@ -32,6 +32,8 @@ pub struct Faults {
     pub stray: u16,
     /// Turns that come late, by up to 20 milliseconds.
     pub late: u16,
+    /// Connections that cannot be accepted because there is no descriptor.
+    pub starved: u16,
     /// Tasks of thread pools that a disk holds up, for [`STALL_MS`] at most.
     pub stalls: u16,
     /// Tasks that a thread pool refuses, as if its queue were full.
@@ -51,6 +53,7 @@ impl Faults {
         reset: 0,
         stray: 0,
         late: 0,
+        starved: 0,
         stalls: 0,
         refused: 0,
     };
@@ -64,6 +67,7 @@ impl Faults {
         reset: 0,
         stray: 200,
         late: 100,
+        starved: 0,
         stalls: 0,
         refused: 0,
     };

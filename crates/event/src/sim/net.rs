@@ -269,6 +269,9 @@ impl Net {
         if self.rng.per_mille(self.plan.faults.again) {
             return Err(Errno::AGAIN.into());
         }
+        if self.rng.per_mille(self.plan.faults.starved) {
+            return Err(Errno::MFILE.into());
+        }
         let fd = os::socket::socket(
             &SockAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)),
             os::socket::Kind::Stream,

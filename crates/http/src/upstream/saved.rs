@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base::log::lossy;
@@ -143,7 +144,11 @@ impl Group {
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    // Others may not change it: a server in the background has no umask.
+    let mut options = std::fs::OpenOptions::new();
+    let made = options.write(true).create(true).truncate(true).mode(0o644).open(&beside);
+    let written = made.and_then(|mut file| file.write_all(text));
+    let done = written.and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
