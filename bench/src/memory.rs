@@ -1,4 +1,4 @@
-//! Little memory: slow clients by the thousand where it does not suffice, and what a few of them
+//! Little memory, or few descriptors: slow clients by the thousand where it does not suffice, and what a few of them
 //! cost where it does.
 
 use std::fs;
@@ -36,23 +36,31 @@ const SETTLE: Duration = Duration::from_secs(1);
 const FEW: usize = 80;
 const LONG: u64 = 50 << 20;
 
-/// A limit, in MB.
+/// A limit; of memory in MB.
 #[derive(Clone, Copy)]
 enum Limit {
     /// Of each process's address space (`ulimit -v`).
     Space(u64),
     /// Of all processes together, page cache and the kernel's buffers included (a control group).
     Group(u64),
+    /// Descriptors of the worker, fewer than there are slow clients (a number, not MB).
+    Descriptors(u64),
 }
 
-const LIMITS: &[Limit] =
-    &[Limit::Space(60), Limit::Space(100), Limit::Space(134), Limit::Group(60)];
+const LIMITS: &[Limit] = &[
+    Limit::Space(60),
+    Limit::Space(100),
+    Limit::Space(134),
+    Limit::Group(60),
+    Limit::Descriptors(2000),
+];
 
 impl Limit {
     fn name(self) -> String {
         match self {
             Limit::Space(mb) => format!("ulimit -v {mb} MB"),
             Limit::Group(mb) => format!("group of {mb} MB"),
+            Limit::Descriptors(most) => format!("{most} descriptors"),
         }
     }
 }
@@ -85,7 +93,13 @@ impl Drop for Upstream {
 fn setup(root: &Path, upstream: u16, limit: Limit) -> Setup {
     Setup {
         template: CONFIG,
-        fill: vec![("%UPSTREAM%", upstream.to_string())],
+        fill: vec![
+            ("%UPSTREAM%", upstream.to_string()),
+            (
+                "%DESCRIPTORS%",
+                if let Limit::Descriptors(most) = limit { most } else { 20_000 }.to_string(),
+            ),
+        ],
         root: Some(root.to_path_buf()),
         address_space_kb: match limit {
             Limit::Space(mb) if mb > 0 => Some(mb * 1000),
@@ -130,7 +144,7 @@ fn press(options: &Options, upstream: &Upstream, kind: Kind, limit: Limit) -> Ou
             setup.groups = vec![group.door()];
             Some(group)
         }
-        Limit::Space(_) => None,
+        Limit::Space(_) | Limit::Descriptors(_) => None,
     };
     let (server, _) = Server::start(options, kind, &setup)?;
     let worker = server.worker();
