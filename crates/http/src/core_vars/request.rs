@@ -71,8 +71,7 @@ pub(super) fn line(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn method(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(r.method_name());
-    !r.head.method_name.is_empty()
+    write_some(out, Some(r.method_name()).filter(|name| !name.is_empty()))
 }
 
 pub(super) fn protocol(r: &mut Request, out: &mut Vec<u8>) -> bool {
