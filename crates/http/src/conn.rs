@@ -426,10 +426,16 @@ pub(crate) async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome
     c.set_nodelay(r.loc.core.tcp_nodelay);
     let used = r.head_len + r.body.buffered();
     let more = r.buf.filled().len() > used && r.body.is_finished();
-    let sent = match r.body.is_finished() || !r.body.is_untouched() {
+    let mut sent = match r.body.is_finished() || !r.body.is_untouched() {
         true => send::response(r, more).await,
         false => rarely(r.respond_and_drain(more)).await,
     };
+    if r.flags.unreadable
+        && sent.is_err()
+        && let Some(instead) = rarely(send::instead(r)).await
+    {
+        sent = instead;
+    }
     r.flags.complete = sent.is_ok();
     if sent.is_err() {
         rarely(send::what_is_left(r)).await;

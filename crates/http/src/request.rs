@@ -57,6 +57,8 @@ pub struct Flags {
     pub chunked: bool,
     /// The response was sent whole.
     pub complete: bool,
+    /// A file that the response was made of could not be read.
+    pub(crate) unreadable: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
     /// It was answered, and goes through the phases once more for what the handlers do.

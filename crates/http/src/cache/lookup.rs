@@ -84,6 +84,14 @@ pub(crate) async fn begin(
         return Begin::Upstream;
     }
     r.upstream_mut().cache_status = Status::Miss;
+    if r.flags.unreadable {
+        // What is kept was found, and cannot be read; that was logged.
+        t.cache.fault(Cause::Read);
+        t.cacheable = false;
+        t.cache.keys.count(Status::Miss as usize);
+        r.upstream_mut().cache = Some(t);
+        return Begin::Upstream;
+    }
     let verdict = match find(r, &mut t, up).await {
         Found::Serve(stored, status) => {
             set_status(r, &t, status);
