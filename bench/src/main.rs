@@ -19,6 +19,7 @@ mod disk;
 mod drivers;
 mod idle;
 mod leaks;
+mod messages;
 mod mixed;
 mod modules_off;
 mod mysql;
@@ -99,6 +100,7 @@ const LOADS: &[Load] = &[
     load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
+    load("differential-config", "bad values to both: the same words", false, messages::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),

@@ -129,9 +129,8 @@ const WAYS: &str = "
     location /slow_off/ { alias html/disk/; aio off; limit_rate 500k; }
     location /page { ssi on; default_type text/html; alias html/page.html; }";
 
-const NAMES: [&str; 9] = [
-    "plain", "sendfile_off", "threads", "copied", "copied_off", "gzip", "sub", "headed", "held",
-];
+const NAMES: [&str; 9] =
+    ["plain", "sendfile_off", "threads", "copied", "copied_off", "gzip", "sub", "headed", "held"];
 
 #[test]
 fn a_file_of_which_nothing_can_be_read_is_answered_by_a_status() {
@@ -141,7 +140,8 @@ fn a_file_of_which_nothing_can_be_read_is_answered_by_a_status() {
         let before = weir.open_descriptors(weir.workers()[0]);
         disk.break_reads(true);
         for (n, way) in NAMES.iter().enumerate() {
-            for (kind, range) in [("small", ""), ("large", ""), ("large", "Range: bytes=9000-\r\n")] {
+            for (kind, range) in [("small", ""), ("large", ""), ("large", "Range: bytes=9000-\r\n")]
+            {
                 let ending = if kind == "small" { "txt" } else { "bin" };
                 let name = format!("{kind}{}.{ending}", n % 6);
                 let response = weir.request(

@@ -141,10 +141,7 @@ fn the_server_of_the_host_logs_what_is_refused_or_cut_short() {
         assert!(line.contains(about), "{line}");
         // The lines before the bad one are counted.
         let seen = |what: &str| weir.wait_for_log("a_seen.log", what);
-        assert_eq!(
-            seen(" 418 "),
-            "a.test 418 GET \"/p//q?x\" /p/q x a.test 36",
-        );
+        assert_eq!(seen(" 418 "), "a.test 418 GET \"/p//q?x\" /p/q x a.test 36",);
         let mut conn = weir.connect();
         conn.send(format!("{head}Half"));
         conn.finish_sending();

@@ -1,7 +1,7 @@
 //! Heads that are refused, or that never come whole.
 //!
-//! Such a request is answered and logged by the virtual server that its host chose, as far as a host
-//! was read: `error_page`, `add_header … always` and logs are those of its site.
+//! Such a request is answered and logged by the virtual server that its host chose, as far as a
+//! host was read: `error_page`, `add_header … always` and logs are those of its site.
 
 use std::io;
 use std::rc::Rc;

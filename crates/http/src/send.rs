@@ -124,9 +124,9 @@ pub(crate) async fn what_is_left(r: &mut Request) {
 /// it was cached, that of `error_page`, and a page of our own.
 const INSTEAD_MAX: u8 = 3;
 
-/// Answers in place of a response whose file cannot be read, as long as nothing of it is on its way
-/// (`None` otherwise): what was cached is asked for as if it had not been, and for the rest there is
-/// a status.
+/// Answers in place of a response whose file cannot be read, as long as nothing of it is on its
+/// way (`None` otherwise): what was cached is asked for as if it had not been, and for the rest
+/// there is a status.
 #[cold]
 pub(crate) async fn instead(r: &mut Request) -> Option<Result<(), SendFailed>> {
     let mut answered = None;

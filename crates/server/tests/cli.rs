@@ -167,6 +167,17 @@ fn a_start_that_fails_late_leaves_nothing() {
 }
 
 #[test]
+fn a_start_in_the_background_says_whether_the_server_runs() {
+    let http = "server { listen unix:%PREFIX%/s.sock; root html; }";
+    // The folder could be read by the test of the configuration, and cannot be written.
+    let site = site(1, "daemon on; pid no/such/folder.pid;", http);
+    let (code, text) = outcome(&site.run(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("folder.pid\" failed (2: No such file or directory)"), "{text}");
+    assert!(!site.prefix().join("s.sock").exists());
+}
+
+#[test]
 fn every_command_tells_how_it_is_used() {
     for command in ["serve", "completions", "man", "dump-directives"] {
         for help in ["--help", "-h"] {

@@ -46,8 +46,8 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/temp_file.rs", &[], "in a thread"),
     (
         "http/src/reading.rs",
-        &["read_into_cache", "read_retried", "piece", "cached_page"],
-        "in a thread, or of what is in memory, or `aio` is off",
+        &["read_into_cache", "read_retried", "piece", "cached_page", "failed"],
+        "in a thread, or of what is in memory, or `aio` is off; or only asks for a path",
     ),
     ("http/src/core_conf.rs", &["create"], "at the start"),
     ("http/src/upstream/resolving.rs", &["system"], "at the start"),

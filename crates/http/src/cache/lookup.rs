@@ -84,14 +84,6 @@ pub(crate) async fn begin(
         return Begin::Upstream;
     }
     r.upstream_mut().cache_status = Status::Miss;
-    if r.flags.unreadable {
-        // What is kept was found, and cannot be read; that was logged.
-        t.cache.fault(Cause::Read);
-        t.cacheable = false;
-        t.cache.keys.count(Status::Miss as usize);
-        r.upstream_mut().cache = Some(t);
-        return Begin::Upstream;
-    }
     let verdict = match find(r, &mut t, up).await {
         Found::Serve(stored, status) => {
             set_status(r, &t, status);
@@ -193,8 +185,17 @@ fn set_status(r: &mut Request, t: &Ticket, status: Status) {
     t.cache.keys.count(status as usize);
 }
 
-/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
+/// What there is of a key, unless it was found a moment ago and could not be read: that was logged.
 async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
+    if r.flags.unreadable {
+        t.cache.fault(Cause::Read);
+        return pass_by(t);
+    }
+    find_key(r, t, up).await
+}
+
+/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
+async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let inactive = cache.settings.inactive;
     let mut again = false;

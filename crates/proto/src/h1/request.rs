@@ -197,9 +197,7 @@ impl HeadParser {
             Found::Done => self.packing.store(self.pos - start, limits),
         }
         // Here and not when the path is made: the fields of such a request are not waited for.
-        if !head.plain_path
-            && uri::check(head.target.of(buf)).is_err()
-        {
+        if !head.plain_path && uri::check(head.target.of(buf)).is_err() {
             return Err(H1Error::line(H1ErrorKind::InvalidRequest));
         }
         if matches!(head.form, TargetForm::Absolute | TargetForm::Authority) {
@@ -240,7 +238,8 @@ impl HeadParser {
         self.any_line = true;
         let flagged = raw.invalid | raw.underscore;
         let id = if flagged { FieldId::Other } else { FieldId::lookup(raw.name.of(buf)) };
-        let dropped = (raw.invalid | (raw.underscore & !limits.underscores)) & limits.ignore_invalid;
+        let dropped =
+            (raw.invalid | (raw.underscore & !limits.underscores)) & limits.ignore_invalid;
         let field = Field {
             name: raw.name,
             value: raw.value,
