@@ -54,7 +54,7 @@ pub(super) fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
     // A request that was refused before it had a path is answered as if for "/"; but that is not
     // what it asked for.
     if r.flags.without_uri && r.uri == b"/" {
-        return !r.head.target.is_empty();
+        return !r.head.method_name.is_empty();
     }
     out.extend_from_slice(&r.uri);
     true
