@@ -21,6 +21,7 @@ mod drivers;
 mod idle;
 mod leaks;
 mod memory;
+mod messages;
 mod mixed;
 mod modules_off;
 mod mysql;
@@ -109,6 +110,7 @@ const LOADS: &[Load] = &[
         false,
         differential::run_heads,
     ),
+    load("differential-config", "bad values to both: the same words", false, messages::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),

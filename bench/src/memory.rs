@@ -1,5 +1,5 @@
-//! Little memory, or few descriptors: slow clients by the thousand where it does not suffice, and what a few of them
-//! cost where it does.
+//! Little memory, or few descriptors: slow clients by the thousand where that does not suffice, and
+//! what a few of them cost where it does.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

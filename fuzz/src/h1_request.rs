@@ -35,7 +35,10 @@ fn outcome(step: Step, head: &Head, buf: &[u8]) -> String {
     match step {
         Step::Done { len } => format!("done {len} {head:?}"),
         Step::More => "more".to_owned(),
-        Step::Bad(e) => format!("bad {} {:?} {}", e.status(), e.stage, e.message(buf)),
+        Step::Bad(e) => {
+            assert!(e.read as usize <= buf.len());
+            format!("bad {} {:?} {} {}", e.status(), e.stage, e.read, e.message(buf))
+        }
     }
 }
 
@@ -52,7 +55,7 @@ fn accepted(head: &Head, buf: &[u8]) {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         assert!(!name.is_empty() && !name.iter().any(|byte| *byte <= b' ' || *byte == b':'));
         assert!(!value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')));
-        let id = if field.invalid | field.underscore { FieldId::Other } else { lookup(name) };
+        let id = if field.invalid { FieldId::Other } else { lookup(name) };
         assert_eq!(field.id, id);
         let first = head.get(id).map(|first: &Field| first.name);
         assert_eq!(first.is_some(), id != FieldId::Other);

@@ -410,13 +410,20 @@ pub struct Bufs {
 ///
 /// As [`set_once`], or `"NAME" directive invalid value`.
 pub fn set_bufs(field: &mut Option<Bufs>, node: &Node) -> Result<(), ConfError> {
-    set_once(field, node, |node| {
-        let not_zero = |value: &usize| *value != 0;
-        let count = |text: &[u8]| parse_i63(text).and_then(|count| usize::try_from(count).ok());
-        let num = parsed(node, 0, |text| count(text).filter(not_zero), "invalid value")?;
-        let size = parsed(node, 1, |text| parse_size(text).filter(not_zero), "invalid value")?;
-        Ok(Bufs { num, size })
-    })
+    set_once(field, node, bufs)
+}
+
+/// Reads a number and a size of buffers, neither of them zero.
+///
+/// # Errors
+///
+/// `"NAME" directive invalid value`.
+pub fn bufs(node: &Node) -> Result<Bufs, ConfError> {
+    let not_zero = |value: &usize| *value != 0;
+    let count = |text: &[u8]| parse_i63(text).and_then(|count| usize::try_from(count).ok());
+    let num = parsed(node, 0, |text| count(text).filter(not_zero), "invalid value")?;
+    let size = parsed(node, 1, |text| parse_size(text).filter(not_zero), "invalid value")?;
+    Ok(Bufs { num, size })
 }
 
 #[cfg(test)]

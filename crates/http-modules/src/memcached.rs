@@ -252,7 +252,7 @@ impl Protocol for Memcached {
                         value: Span { start: 18, end: 22 },
                         id: FieldId::ContentEncoding,
                         invalid: false,
-                        underscore: false,
+                        dropped: false,
                         ignored: false,
                     });
                 }

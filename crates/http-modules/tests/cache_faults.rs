@@ -148,16 +148,16 @@ fn reads_that_fail() {
         assert!(response.status == 200 && response.body == body("x"), "{path}");
         response.header("X-Cache").unwrap().to_owned()
     };
-    for key in ["/whole?key=a", "/whole?key=b"] {
+    for key in ["/whole?key=a", "/whole?key=b", "/whole?key=c"] {
         ask(&weir, key);
         wait_for("the file", || (ask(&weir, key) == "HIT").then_some(()));
     }
-    let files = wait_for("both files", || {
+    let files = wait_for("all files", || {
         let files = weir.files_below("whole");
         let name = |f: &String| f.rsplit('/').next().unwrap().to_owned();
         let read = |f: &String| (name(f), std::fs::read(f).unwrap());
         let files: Vec<_> = files.iter().map(read).filter(|(name, _)| name.len() == 32).collect();
-        (files.len() == 2).then_some(files)
+        (files.len() == 3).then_some(files)
     });
     // The same on a disk of which the kernel has nothing in its memory.
     let folder = match StallingFolder::mount(&weir.prefix().join("broken"), files) {
@@ -178,8 +178,19 @@ fn reads_that_fail() {
     }
     assert_eq!(faults(&weir, "read"), 3);
     assert_eq!(lines(&weir, "Input/output error"), 1, "{}", weir.error_log());
+    // One of which the head can be read is found, and then asked for as if it had not been.
+    folder.break_reads_beyond(LEN / 2);
+    let asked = origin.count("/?key=c");
+    for n in 1..4 {
+        assert_eq!(ask(&weir, "/?key=c"), "MISS");
+        assert_eq!(origin.count("/?key=c"), asked + n);
+    }
+    assert_eq!(faults(&weir, "read"), 6);
+    let path = weir.prefix().join("broken");
+    weir.wait_for_log("error.log", &format!("pread() \"{}/", path.display()));
     folder.break_reads(false);
     assert_eq!(ask(&weir, "/?key=b"), "HIT");
+    assert_eq!(ask(&weir, "/?key=c"), "HIT");
 }
 
 #[test]

@@ -113,6 +113,84 @@ fn a_part_of_a_page_that_cannot_be_read_ends_the_page() {
     });
 }
 
+/// Ways on which files go out. Of those with `off` the worker itself waits.
+const WAYS: &str = "
+    error_page 500 /sorry; location = /sorry { return 200 sorry; }
+    location /plain/ { alias html/disk/; }
+    location /sendfile_off/ { alias html/disk/; aio off; }
+    location /threads/ { alias html/disk/; aio threads; }
+    location /copied/ { alias html/disk/; aio threads; sendfile off; }
+    location /copied_off/ { alias html/disk/; aio off; sendfile off; }
+    location /gzip/ { alias html/disk/; gzip on; gzip_types *; gzip_min_length 0; }
+    location /sub/ { alias html/disk/; sub_filter_types *; sub_filter small large; }
+    location /headed/ { alias html/disk/; add_header X-Way here always; expires 1h; }
+    location /held/ { alias html/disk/; open_file_cache max=10; }
+    location /slow/ { alias html/disk/; limit_rate 500k; }
+    location /slow_off/ { alias html/disk/; aio off; limit_rate 500k; }
+    location /page { ssi on; default_type text/html; alias html/page.html; }";
+
+const NAMES: [&str; 9] =
+    ["plain", "sendfile_off", "threads", "copied", "copied_off", "gzip", "sub", "headed", "held"];
+
+#[test]
+fn a_file_of_which_nothing_can_be_read_is_answered_by_a_status() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = site_in(driver, "", "", WAYS) else { return };
+        assert_eq!(weir.get("/fast.txt").body, b"fast");
+        let before = weir.open_descriptors(weir.workers()[0]);
+        disk.break_reads(true);
+        for (n, way) in NAMES.iter().enumerate() {
+            for (kind, range) in [("small", ""), ("large", ""), ("large", "Range: bytes=9000-\r\n")]
+            {
+                let ending = if kind == "small" { "txt" } else { "bin" };
+                let name = format!("{kind}{}.{ending}", n % 6);
+                let response = weir.request(
+                    "GET",
+                    &format!("/{way}/{name}"),
+                    &format!("Accept-Encoding: gzip\r\n{range}"),
+                );
+                assert_eq!((response.status, &*response.text()), (500, "sorry"), "{way} {name}");
+                assert_eq!(response.header("connection"), Some("close"), "{way} {name}");
+                for gone in ["etag", "last-modified", "content-range", "expires", "x-way"] {
+                    assert_eq!(response.header(gone), None, "{way} {name}");
+                }
+                let path = weir.prefix().join("html/disk").join(&name);
+                let why = format!("() \"{}\" failed (5: Input/output error)", path.display());
+                weir.wait_for_log("error.log", &why);
+            }
+        }
+        // Answers before it stay, and nothing comes behind it.
+        let mut conn = weir.connect();
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        conn.send([get("/fast.txt"), get("/plain/large5.bin"), get("/fast.txt")].concat());
+        assert_eq!(conn.response().body, b"fast");
+        assert_eq!(conn.response().status, 500);
+        assert!(conn.read_to_end().is_empty());
+        assert_eq!(weir.request("HEAD", "/plain/large5.bin", "").status, 200);
+        others_are_served(&weir);
+        disk.break_reads(false);
+        assert!(weir.get("/plain/large5.bin").body == pattern(LARGE, 5));
+        nothing_is_left(&weir, before);
+    });
+}
+
+#[test]
+fn a_file_that_fails_behind_its_first_byte_cuts_the_response() {
+    each_driver(|driver| {
+        let Some((disk, weir)) = site_in(driver, "", "", WAYS) else { return };
+        disk.break_reads_beyond(LARGE - 200_000);
+        for (n, way) in ["slow", "slow_off", "copied", "copied_off"].iter().enumerate() {
+            let mut conn = ask(&weir, &format!("/{way}/large{n}.bin"));
+            let got = conn.read_to_end();
+            assert!(got.starts_with(b"HTTP/1.1 200 "), "{way}");
+            assert!((1000..LARGE).contains(&got.len()), "{way}: {}", got.len());
+            let why = format!("large{n}.bin\" failed (5: Input/output error)");
+            weir.wait_for_log("error.log", &why);
+        }
+        others_are_served(&weir);
+    });
+}
+
 #[test]
 fn parts_of_a_page_come_whole_from_threads() {
     // Subrequests with threads, sendfile in pieces, limits of the rate and temporary files; a clock

@@ -188,7 +188,7 @@ fn requests_that_were_refused_have_no_path() {
     each_driver(|driver| {
         let weir = site(driver, "[$uri|$request_uri|$request_method|$request|$status]");
         assert!(weir.raw("GET /../x HTTP/1.0\r\n\r\n").starts_with(b"HTTP/1.1 400 "));
-        weir.wait_for_log("access.log", "[|/../x|GET|GET /../x HTTP/1.0|400]");
+        weir.wait_for_log("access.log", "[|-|GET|GET /../x HTTP/1.0|400]");
         assert!(weir.raw("\x01\r\n\r\n").starts_with(b"HTTP/1.1 400 "));
         weir.wait_for_log("access.log", "[-|-|-|\\x01|400]");
     });

@@ -166,11 +166,7 @@ pub(crate) fn output_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if buffers.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
-    let count = conf::value::number(n, 0)? as usize;
-    let size = conf::value::size(n, 1)? as usize;
-    if count == 0 || size == 0 {
-        return Err(ConfError::directive(n, "invalid value"));
-    }
+    let conf::value::Bufs { num: count, size } = conf::value::bufs(n)?;
     if size > BUFFER_MAX || count > BUFFER_MAX / size {
         let m = "\"output_buffers\" can have 16m at most in all";
         return Err(ConfError::at(n.arg(1)?, m));

@@ -349,7 +349,7 @@ fn join(d: &mut AddressDraft, l: &ListenDef, server: usize) -> Result<(), ConfEr
     if d.servers.is_empty() {
         d.def = l.clone();
     } else if l.set {
-        if d.def.set && d.def.spec != l.spec {
+        if d.def.set {
             let m = format!("duplicate listen options for {}", l.spec.addr);
             return Err(ConfError::at(&l.at, m));
         }

@@ -27,13 +27,15 @@ use event::task::foreseen;
 use event::{Deadline, Gate, Sock, Wake};
 use mem::Page;
 use os::SockAddr;
-use proto::h1::{HeadParser, Limits, Method, Step, Version};
+use proto::h1::{HeadParser, Limits, Step};
 
+use crate::bad_head;
 use crate::core_conf::{CoreSrv, Lingering};
+use crate::names::Names;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Filtered};
-use crate::server::{Address, HttpMain};
+use crate::server::{Address, HttpMain, Server};
 use crate::stats::Field;
 
 /// How long, at least, a worker that is leaving goes on serving kept connections, so that none is
@@ -118,7 +120,7 @@ impl Context for Conn {
 }
 
 /// What to do after a batch of requests.
-enum After {
+pub(crate) enum After {
     /// Park for so many milliseconds at most.
     Keep(u64),
     /// There was nothing to read after all: park as before.
@@ -317,11 +319,12 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
                 if r.buf.filled().is_empty() {
                     return After::Keep(r.loc.core.keepalive_timeout);
                 }
-                if !rarely(receive(c, r, &mut deadline)).await {
+                let taken = parser.taken();
+                if !rarely(bad_head::receive(c, r, taken, &mut deadline)).await {
                     return After::Close;
                 }
             }
-            Step::Bad(e) => return rarely(refuse_head(c, r, e)).await,
+            Step::Bad(e) => return rarely(bad_head::refuse(c, r, e)).await,
         }
     }
 }
@@ -330,91 +333,39 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
 /// the address differ in them.
 #[inline]
 fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
-    if !c.listen.limits_differ {
-        return parser.parse(r.buf.filled(), limits, &mut r.head);
+    let names = match &c.listen.names {
+        Some(names) if c.listen.limits_differ => names,
+        _ => return parser.parse(r.buf.filled(), limits, &mut r.head),
+    };
+    if names.has_regexes() {
+        return parse_and_match(names, parser, r, limits);
     }
     parser.parse_with(r.buf.filled(), limits, &mut r.head, |host, buf| {
         let name = host.name.of(buf).to_ascii_lowercase();
-        c.listen.names.as_ref()?.find_text(&name).map(|s| self::limits(&s.core))
+        names.find_text(&name).map(|s| self::limits(&s.core))
     })
 }
 
-/// Reads more of a head; false at the end of the connection, which is then logged.
-async fn receive(c: &Rc<Conn>, r: &mut Box<Request>, deadline: &mut Option<Deadline>) -> bool {
-    let ms = c.listen.default.core.client_header_timeout;
-    let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
-    match receive_rest(c, r, until).await {
-        Ok(n) if n > 0 => true,
-        Ok(_) => {
-            r.log(Level::Info, format_args!("client prematurely closed connection"));
-            head_failed(r, 400).await
-        }
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-            r.timed_out = true;
-            let m =
-                "client timed out (110: Connection timed out) while reading client request headers";
-            r.log(Level::Info, format_args!("{m}"));
-            head_failed(r, 408).await
-        }
-        Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => false,
-        Err(e) => {
-            r.log_os(Level::Info, format_args!("recv()"), &e);
-            head_failed(r, 400).await
-        }
-    }
+/// The same where names are regular expressions, which are matched on behalf of the request.
+#[cold]
+fn parse_and_match(
+    names: &Names<Rc<Server>>,
+    parser: &mut HeadParser,
+    r: &mut Request,
+    limits: &Limits,
+) -> Step {
+    let (buf, mut head) = (std::mem::take(&mut r.buf), std::mem::take(&mut r.head));
+    let step = parser.parse_with(buf.filled(), limits, &mut head, |host, buf| {
+        let name = host.name.of(buf).to_ascii_lowercase();
+        // Where a match is given up, the request is refused when its server is looked for again.
+        let found = names.find(&name, r).ok().flatten();
+        found.map(|s| self::limits(&s.core))
+    });
+    (r.buf, r.head) = (buf, head);
+    step
 }
 
-/// More of a head that has begun. A client that dawdles over it counts as parked: when the worker's
-/// connections are all taken, such clients make room, the one that was silent longest first.
-async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
-    // There may be thousands of them.
-    r.buf.narrow();
-    match c.sock.readable_or(&r.main.gate, until).await? {
-        Wake::Ready => {}
-        Wake::Gate => c.sock.readable(until).await?,
-        Wake::Reclaim => {
-            r.log(
-                Level::Info,
-                format_args!("closing a connection without a whole request to make room"),
-            );
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-    }
-    r.buf.widen();
-    c.sock.recv_into(&mut r.buf, until).await
-}
-
-/// A head that never was whole: logged with its status, not answered.
-async fn head_failed(r: &mut Request, status: u16) -> bool {
-    r.err_status = status;
-    r.flags.keepalive = false;
-    log_phase(r).await;
-    false
-}
-
-async fn refuse_head(c: &Rc<Conn>, r: &mut Box<Request>, e: proto::h1::H1Error) -> After {
-    c.requests.set(c.requests.get() + 1);
-    main_request(r);
-    let text = e.message(r.buf.filled());
-    r.log(Level::Info, format_args!("{text} while {}", e.stage.action()));
-    // The line may be in no state to name a version; the answer is one of HTTP/1.
-    r.head.version = r.head.version.max(Version::HTTP_10);
-    r.method = Method::Get;
-    without_uri(r);
-    r.flags.lingering = true;
-    let outcome = phases::refuse(r, e.status()).await;
-    end(c, r, outcome).await.unwrap_or(After::Linger)
-}
-
-/// Gives a request that is refused before it has a path one that error pages can start from.
-fn without_uri(r: &mut Request) {
-    if r.uri.is_empty() {
-        r.uri.push(b'/');
-        r.flags.without_uri = true;
-    }
-}
-
-fn main_request(r: &mut Request) {
+pub(crate) fn main_request(r: &mut Request) {
     r.flags.unlogged = true;
     r.main.stats.add(Field::Requests, 1);
     if r.start_ms == 0 {
@@ -440,7 +391,7 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
     let outcome = match crate::target::prepare(r) {
         Ok(()) => phases::run(r).await,
         Err(status) => {
-            without_uri(r);
+            bad_head::without_uri(r);
             rarely(phases::refuse(r, status)).await
         }
     };
@@ -448,7 +399,7 @@ async fn one(c: &Rc<Conn>, r: &mut Box<Request>) -> Option<After> {
 }
 
 /// Sends the response, logs, and decides what becomes of the connection.
-async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option<After> {
+pub(crate) async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option<After> {
     if outcome == Outcome::Respond
         && !r.body.is_finished()
         && r.body.is_untouched()
@@ -475,10 +426,16 @@ async fn end(c: &Rc<Conn>, r: &mut Box<Request>, mut outcome: Outcome) -> Option
     c.set_nodelay(r.loc.core.tcp_nodelay);
     let used = r.head_len + r.body.buffered();
     let more = r.buf.filled().len() > used && r.body.is_finished();
-    let sent = match r.body.is_finished() || !r.body.is_untouched() {
+    let mut sent = match r.body.is_finished() || !r.body.is_untouched() {
         true => send::response(r, more).await,
         false => rarely(r.respond_and_drain(more)).await,
     };
+    if r.flags.unreadable
+        && sent.is_err()
+        && let Some(instead) = rarely(send::instead(r)).await
+    {
+        sent = instead;
+    }
     r.flags.complete = sent.is_ok();
     if sent.is_err() {
         rarely(send::what_is_left(r)).await;

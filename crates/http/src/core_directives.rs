@@ -712,14 +712,22 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     no_table("variables_hash_max_size", C::HTTP),
     no_table("types_hash_bucket_size", HSL),
     no_table("types_hash_max_size", HSL),
-    no_table("connection_pool_size", HS),
-    no_table("request_pool_size", HS),
+    no_pool("connection_pool_size"),
+    no_pool("request_pool_size"),
 ];
 
 const fn no_table(name: &'static str, contexts: C) -> Directive<Cx> {
-    let doc =
-        "The size of a table or pool of nginx's: checked, and not needed, since they grow here.";
-    directive(name, contexts, Args::T1, "", doc, |_, n| value::size(n, 0).map(drop))
+    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
+    directive(name, contexts, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
+}
+
+const fn no_pool(name: &'static str) -> Directive<Cx> {
+    let doc = "The size of a pool of nginx's: checked, and not needed, since there are none here.";
+    directive(name, HS, Args::T1, "", doc, |_, n| match value::size(n, 0)? {
+        0..112 => Err(ConfError::at(n.arg(0)?, "the pool size must be no less than 112")),
+        size if size % 16 == 0 => Ok(()),
+        _ => Err(ConfError::at(n.arg(0)?, "the pool size must be a multiple of 16")),
+    })
 }
 
 fn set_num_usize(v: &mut Option<usize>, n: &Node) -> Result<(), ConfError> {
@@ -730,11 +738,7 @@ fn set_num_usize(v: &mut Option<usize>, n: &Node) -> Result<(), ConfError> {
 }
 
 fn large_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let count = value::number(n, 0)? as usize;
-    let size = value::size(n, 1)?;
-    if count == 0 || size == 0 {
-        return Err(ConfError::directive(n, "invalid value"));
-    }
+    let value::Bufs { num: count, size } = value::bufs(n)?;
     let srv = cx.srv::<CoreSrvDraft>();
     if srv.large_header_buffers.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
@@ -759,7 +763,7 @@ pub fn temp_path(cx: &Cx, n: &Node) -> Result<TempPath, ConfError> {
     for (level, word) in levels.iter_mut().zip(&n.args[1..]) {
         *level = match word.bytes() {
             [digit @ b'1'..=b'3'] => digit - b'0',
-            _ => return Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy()))),
+            _ => return Err(ConfError::directive(n, "invalid value")),
         };
     }
     Ok(TempPath { path, levels })

@@ -50,7 +50,7 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     for spec in listen.specs {
         let srv = cx.srv::<ServerDef>();
         if srv.listens.iter().any(|l| l.spec.addr == spec.addr) {
-            return Err(ConfError::at(word, format!("a duplicate listen {}", word.lossy())));
+            return Err(ConfError::at(word, format!("a duplicate listen {}", spec.addr)));
         }
         let (set, at) = (listen.has_options, word.clone());
         srv.listens.push(ListenDef { spec, default_server, proxy_protocol, set, at });

@@ -5,6 +5,7 @@
 
 pub mod aio;
 pub mod auth;
+mod bad_head;
 pub mod body;
 pub mod build;
 pub mod cache;

@@ -402,7 +402,7 @@ impl Request {
             self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
             return Verdict::Status(500);
         }
-        if self.uri.is_empty() {
+        if self.uri.is_empty() || self.flags.without_uri && self.uri == b"/" {
             let m = "empty URI in redirect to named location";
             self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
             return Verdict::Status(500);

@@ -452,9 +452,27 @@ fn own_error(e: &io::Error) -> Option<&io::Error> {
     Some(&inner.0)
 }
 
-/// Whether a failure to send is one of the file.
+/// Whether a failure to send is one of the file. sendfile has one error for both of its ends: what
+/// only disks say is taken for the file's.
 pub(crate) fn is_of_file(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::UnexpectedEof || own_error(e).is_some()
+    const EIO: i32 = 5;
+    const EBADMSG: i32 = 74;
+    const ESTALE: i32 = 116;
+    const EUCLEAN: i32 = 117;
+    const EREMOTEIO: i32 = 121;
+    e.kind() == io::ErrorKind::UnexpectedEof
+        || own_error(e).is_some()
+        || matches!(e.raw_os_error(), Some(EIO | EBADMSG | ESTALE | EUCLEAN | EREMOTEIO))
+}
+
+/// Where the worker itself waits for disks (`aio off`), the first byte of a file is read before the
+/// head that promises it goes out: that cannot be taken back.
+pub(crate) fn first_byte(wire: &Chain) -> io::Result<()> {
+    let Some(Front { file, pos, .. }) = front(wire) else { return Ok(()) };
+    match read_retried(&file, &mut [0], pos).map_err(of_file)? {
+        0 => Err(truncated()),
+        _ => Ok(()),
+    }
 }
 
 /// What a file is that has fewer bytes than it had when its length was told to the client.
@@ -462,12 +480,20 @@ pub(crate) fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "file was truncated while it was sent")
 }
 
-/// Logs that a file could not be read to its end.
+/// Logs that a file could not be read to its end: the one given, or the first on the wire.
 #[cold]
-pub(crate) fn log_failure(r: &Request, e: &io::Error) {
+pub(crate) fn failed(r: &mut Request, e: &io::Error, file: Option<&FileHandle>) {
+    let call = if own_error(e).is_some() || file.is_some() { "pread()" } else { "sendfile()" };
     let e = own_error(e).unwrap_or(e);
+    let front = front(&r.wire);
+    // What is before this response on the wire are answers to pipelined requests.
+    let is_of_this = |front: &Front| r.wire.len() - front.before <= r.bytes_sent;
+    r.flags.unreadable = file.is_some() || front.as_ref().is_some_and(is_of_this);
+    let file = file.cloned().or(front.map(|front| front.file));
+    let path = file.and_then(|file| os::probe::path_of(&file).ok()).unwrap_or_default();
+    let path = path.display();
     match e.kind() {
-        io::ErrorKind::UnexpectedEof => r.log(Level::Alert, format_args!("{e}")),
-        _ => r.log_os(Level::Crit, format_args!("pread()"), e),
+        io::ErrorKind::UnexpectedEof => r.log(Level::Alert, format_args!("{e}: \"{path}\"")),
+        _ => r.log_os(Level::Crit, format_args!("{call} \"{path}\""), e),
     }
 }

@@ -59,6 +59,8 @@ pub struct Flags {
     pub complete: bool,
     /// The connection ends behind what is in the wire chain.
     pub(crate) last_bytes: bool,
+    /// A file that the response was made of could not be read.
+    pub(crate) unreadable: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
     /// It was answered, and goes through the phases once more for what the handlers do.
@@ -284,14 +286,9 @@ impl Request {
 
     /// All request header fields: names as sent, values trimmed; dropped ones are left out.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let (ignore, under) =
-            (self.server.core.ignore_invalid_headers, self.server.core.underscores_in_headers);
         let buf = self.buf.filled();
-        self.head
-            .fields
-            .iter()
-            .filter(move |f| !f.is_dropped(ignore, under))
-            .map(move |f| (f.name.of(buf), f.value.of(buf)))
+        let fields = self.head.fields.iter().filter(|f| !f.dropped);
+        fields.map(move |f| (f.name.of(buf), f.value.of(buf)))
     }
 
     /// The first request header field of a name, in any case.
@@ -314,7 +311,8 @@ impl Request {
         self.head.target.of(self.buf.filled())
     }
 
-    /// The method's name as sent, or GET where an internal redirect made it that.
+    /// The method's name as sent, or GET where an internal redirect made it that. Empty where the
+    /// request line was not understood.
     pub fn method_name(&self) -> &[u8] {
         if self.method == self.head.method {
             self.head.method_name.of(self.buf.filled())

@@ -127,6 +127,75 @@ pub(crate) async fn what_is_left(r: &mut Request) {
     let _ = flush(r).await;
 }
 
+/// How many answers are tried in place of one whose file cannot be read: that of the upstream where
+/// it was cached, that of `error_page`, and a page of our own.
+const INSTEAD_MAX: u8 = 3;
+
+/// Answers in place of a response whose file cannot be read, as long as nothing of it is on its
+/// way (`None` otherwise): what was cached is asked for as if it had not been, and for the rest
+/// there is a status.
+#[cold]
+pub(crate) async fn instead(r: &mut Request) -> Option<Result<(), SendFailed>> {
+    let mut answered = None;
+    for n in 1..=INSTEAD_MAX {
+        if !(r.flags.unreadable && take_back(r)) {
+            break;
+        }
+        let mut outcome = match () {
+            () if n == 1 && was_cached(r) => {
+                r.out.reset();
+                r.upstream_mut().forget_cache();
+                phases::run_content(r).await
+            }
+            () if n < INSTEAD_MAX => phases::refuse(r, 500).await,
+            () => {
+                r.out.clear_entity();
+                crate::core_pages::builtin(r, 500);
+                Outcome::Respond
+            }
+        };
+        r.flags.unreadable = false;
+        if outcome == Outcome::Respond {
+            outcome = match filters(r) {
+                Filtered::Whole => Outcome::Respond,
+                now => settle_filtered(r, now).await,
+            };
+        }
+        if outcome == Outcome::Close {
+            return Some(Err(SendFailed));
+        }
+        match response(r, false).await {
+            Ok(()) => return Some(Ok(())),
+            failed => answered = Some(failed),
+        }
+    }
+    answered
+}
+
+/// Takes a response back of which nothing was sent; answers before it stay.
+fn take_back(r: &mut Request) -> bool {
+    let Some(before) = r.wire.len().checked_sub(r.bytes_sent) else { return false };
+    r.wire = r.wire.split_to(before);
+    r.bytes_sent = 0;
+    r.header_bytes = 0;
+    r.flags.header_sent = false;
+    r.flags.header_only = false;
+    r.flags.chunked = false;
+    r.body_filters.clear();
+    r.queue.clear();
+    r.out.filtered = r.out.headers.len();
+    r.out.drop_filtered();
+    true
+}
+
+/// Whether the response came from a cache, and its upstream can be asked instead: the body of the
+/// request, had it one, may be gone.
+fn was_cached(r: &Request) -> bool {
+    use crate::cache::Status::{Hit, Revalidated, Stale, Updating};
+    let status = r.upstream().map(|u| u.cache_status);
+    matches!(status, Some(Hit | Revalidated | Stale | Updating)) && !r.head.has_body()
+}
+
 /// Sends, and lets the source work while the client keeps us waiting.
 async fn meanwhile(
     sending: impl Future<Output = Result<(), SendFailed>>,
@@ -319,7 +388,7 @@ pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chai
         let read = match reading::piece(r, &file, pos, want as usize).await {
             Ok(read) => read,
             Err(e) => {
-                reading::log_failure(r, &e);
+                reading::failed(r, &e, Some(&file));
                 return Err(SendFailed);
             }
         };
@@ -356,7 +425,14 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock.set_cork(r.loc.core.tcp_nopush);
-        in_chunks(r, chunk, timeout).await
+        let there = match r.loc.core.aio.is_off() && r.wire.len() >= r.bytes_sent {
+            true => reading::first_byte(&r.wire),
+            false => Ok(()),
+        };
+        match there {
+            Ok(()) => in_chunks(r, chunk, timeout).await,
+            Err(e) => Err(e),
+        }
     } else {
         let until = Deadline::in_ms(timeout);
         // Who wants a reset at the deadline has to wait for it.
@@ -470,7 +546,11 @@ fn rate(r: &mut Request) -> u64 {
 fn failed(r: &mut Request, e: &io::Error) {
     r.flags.keepalive = false;
     if reading::is_of_file(e) {
-        reading::log_failure(r, e);
+        reading::failed(r, e, None);
+        if r.flags.unreadable && r.wire.len() >= r.bytes_sent {
+            // Nothing of this response is on its way: see `instead`.
+            return;
+        }
     } else if e.kind() == io::ErrorKind::TimedOut {
         r.timed_out = true;
         r.log(

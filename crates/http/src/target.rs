@@ -1,5 +1,7 @@
 //! From a parsed head to what the phases work on: host, virtual server, normalized URI.
 
+use std::ops::Range;
+
 use base::log::Level;
 use proto::h1::{Method, TargetForm, Version};
 
@@ -11,11 +13,28 @@ use crate::request::Request;
 /// # Errors
 /// The status to refuse the request with.
 pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
-    let checked = host(r).and_then(|()| checked(r));
-    if checked.is_err() {
+    // In this order, as the request line comes first: its path is made as the default server of the
+    // address has it (`merge_slashes`), whatever the host.
+    let prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
+    if prepared.is_err() {
         r.flags.keepalive = false;
     }
-    checked
+    prepared
+}
+
+/// The same as far as it is known of a request whose fields were refused, or did not all come. What
+/// has no host after all its fields (`whole`) is for the server of that.
+///
+/// # Errors
+/// The status to answer with whatever else is wrong.
+#[cold]
+pub(crate) fn prepare_refused(r: &mut Request, whole: bool) -> Result<(), u16> {
+    uri(r)?;
+    if whole || r.head.host.is_some() {
+        return host(r);
+    }
+    dropped_fields(r, 0..usize::MAX);
+    Ok(())
 }
 
 fn checked(r: &mut Request) -> Result<(), u16> {
@@ -23,10 +42,6 @@ fn checked(r: &mut Request) -> Result<(), u16> {
         r.log(Level::Info, format_args!("client sent {what} while reading client request headers"));
         Err(status)
     };
-    if r.head.form == TargetForm::Asterisk {
-        return refuse(r, 400, "invalid request");
-    }
-    uri(r)?;
     if r.head.version >= Version::HTTP_11 && r.head.host.is_none() {
         return refuse(r, 400, "HTTP/1.1 request without \"Host\" header");
     }
@@ -42,13 +57,14 @@ fn checked(r: &mut Request) -> Result<(), u16> {
         Method::Trace => return refuse(r, 405, "TRACE method"),
         _ => {}
     }
-    if r.head.any_flagged {
-        dropped_fields(r);
-    }
     Ok(())
 }
 
 fn host(r: &mut Request) -> Result<(), u16> {
+    let known_from = r.head.host.map_or(usize::MAX, |h| h.name.range().start);
+    if r.head.any_dropped {
+        dropped_fields(r, 0..known_from);
+    }
     if let Some(h) = r.head.host {
         let Request { host, buf, .. } = r;
         host.extend_from_slice(h.name.of(buf.filled()));
@@ -69,6 +85,9 @@ fn host(r: &mut Request) -> Result<(), u16> {
         r.server.clone_from(server);
     }
     r.loc.clone_from(&r.server.root);
+    if r.head.any_dropped {
+        dropped_fields(r, known_from..usize::MAX);
+    }
     found.map(drop).map_err(|_| 500)
 }
 
@@ -105,18 +124,15 @@ fn uri(r: &mut Request) -> Result<(), u16> {
     }
 }
 
-/// Logs the fields that `ignore_invalid_headers` drops.
+/// Logs the fields that `ignore_invalid_headers` drops, of those that begin in a range of the head.
 #[cold]
-fn dropped_fields(r: &Request) {
+fn dropped_fields(r: &Request, of: Range<usize>) {
     if !r.logs(Level::Info) {
         return;
     }
-    let core = &r.server.core;
-    for f in &r.head.fields {
-        if f.is_dropped(core.ignore_invalid_headers, core.underscores_in_headers) {
-            let text = proto::h1::dropped_message(f, r.buf.filled());
-            r.log(Level::Info, format_args!("{text}"));
-        }
+    for f in r.head.fields.iter().filter(|f| f.dropped && of.contains(&f.name.range().start)) {
+        let text = proto::h1::dropped_message(f, r.buf.filled());
+        r.log(Level::Info, format_args!("{text} while reading client request headers"));
     }
 }
 

@@ -27,6 +27,16 @@ const fn block(name: &'static str, doc: &'static str) -> Directive<Draft> {
 /// The blocks of the engines, one for each of [`engines::ALL`].
 static BLOCKS: &[Directive<Draft>] = &[block("http", "The web server's configuration.")];
 
+/// What the parser itself does before any table is asked.
+static OF_PARSER: Directive<Draft> = Directive {
+    name: "include",
+    contexts: Contexts::ANY,
+    args: Args::T1,
+    default: "",
+    doc: "Reads the directives of other files here; `*`, `?` and `[…]` in the path stand for many.",
+    set: |_, _| Ok(()),
+};
+
 /// A line for each directive, as `weir dump-directives` prints it.
 pub fn dump() -> String {
     let mut text = String::new();
@@ -34,7 +44,7 @@ pub fn dump() -> String {
         text.push_str(&line);
         text.push('\n');
     };
-    for directive in draft::DIRECTIVES.iter().chain(BLOCKS) {
+    for directive in draft::DIRECTIVES.iter().chain(BLOCKS).chain([&OF_PARSER]) {
         add(conf::reference::line(directive, "main"));
     }
     for directive in events::DIRECTIVES {
@@ -59,7 +69,7 @@ mod tests {
     fn every_directive_is_dumped() {
         let dump = dump();
         assert!(dump.lines().all(|line| line.split('\t').count() == 6));
-        for name in ["daemon", "worker_connections", "http"] {
+        for name in ["daemon", "worker_connections", "http", "include"] {
             assert!(dump.lines().any(|line| line.split('\t').next() == Some(name)), "{name}");
         }
     }

@@ -413,14 +413,6 @@ pub fn engine_block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Sets a number that fits `usize`, with nginx's words.
-pub(crate) fn set_count(field: &mut Option<usize>, node: &Node) -> Result<(), ConfError> {
-    set_once(field, node, |node| {
-        let n = value::number(node, 0)?;
-        usize::try_from(n).map_err(|_| ConfError::directive(node, "invalid number"))
-    })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

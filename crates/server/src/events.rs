@@ -7,7 +7,7 @@ use event::DriverKind;
 use net::{Cidr, Origin};
 
 use crate::directives::TABLE;
-use crate::draft::{Draft, set_count};
+use crate::draft::Draft;
 use crate::settings::CONNECTIONS;
 
 /// The drivers that `use` can choose.
@@ -81,7 +81,7 @@ pub static DIRECTIVES: &[Directive<Draft>] = &[
         Args::T1,
         "512",
         "The most connections that a worker has open.",
-        |d, n| set_count(&mut d.events.get_or_insert_default().connections, n),
+        |d, n| set_once(&mut d.events.get_or_insert_default().connections, n, connections),
     ),
 ];
 
@@ -105,6 +105,16 @@ fn select_limit(events: &EventsDraft, node: &Node) -> Result<(), ConfError> {
     let max = event::SELECT_MAX;
     let message = format!("the maximum number of files supported by select() is {max}");
     Err(ConfError::at(&word.name, message))
+}
+
+fn connections(node: &Node) -> Result<usize, ConfError> {
+    let word = node.arg(0)?;
+    let invalid = || ConfError::at(word, format!("invalid number \"{}\"", word.lossy()));
+    let number = base::ascii::parse_u64(word.bytes()).filter(|n| *n <= i64::MAX as u64);
+    match usize::try_from(number.ok_or_else(invalid)?).map_err(|_| invalid())? {
+        0 => Err(ConfError::at(word, "0 worker_connections are not enough")),
+        n => Ok(n),
+    }
 }
 
 fn driver(node: &Node) -> Result<DriverKind, ConfError> {
@@ -172,6 +182,9 @@ mod tests {
                 "use select; worker_connections 1025;",
                 "the maximum number of files supported by select() is 1024 in f:1",
             ),
+            ("worker_connections abc;", "invalid number \"abc\" in f:1"),
+            ("worker_connections 10k;", "invalid number \"10k\" in f:1"),
+            ("worker_connections 0;", "0 worker_connections are not enough in f:1"),
             ("use kqueue;", "invalid event type \"kqueue\" in f:1"),
             ("use epoll; use epoll;", "\"use\" directive is duplicate in f:1"),
             (

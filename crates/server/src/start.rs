@@ -1,7 +1,7 @@
 //! From what was typed to a running server: nginx's order of steps, because scripts rely on it.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -155,9 +155,9 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
 /// Whether it is in the background, and the lock under which workers accept.
 fn settle(cycle: &Cycle, is_successor: bool) -> Result<(bool, Rc<ShmLock>), Refused> {
     let log = &cycle.log;
-    if !is_successor && cycle.settings.daemon && !daemonize(log)? {
-        // The one that was started; the server is its child.
-        os::process::exit_now(0);
+    let mut parent = None;
+    if !is_successor && cycle.settings.daemon {
+        parent = Some(daemonize(log)?);
     }
     // From here on signals are taken where they are asked for.
     signals::set().block();
@@ -169,6 +169,16 @@ fn settle(cycle: &Cycle, is_successor: bool) -> Result<(bool, Rc<ShmLock>), Refu
         log!(log, Level::Emerg, None, "{e}");
         Refused
     })?;
+    if let Some(mut parent) = parent {
+        // Until now there was somebody to tell what went wrong.
+        os::fd::null_stdio().map_err(|e| {
+            log!(log, Level::Emerg, None, "dup2(\"/dev/null\") failed {}", os_error(&e));
+            pidfile::remove(&cycle.settings.pid, log);
+            Refused
+        })?;
+        // Nobody may be left who reads it.
+        let _ = parent.write_all(b"1");
+    }
     Ok((is_successor || cycle.settings.daemon, Rc::new(lock)))
 }
 
@@ -190,22 +200,28 @@ fn tell_system(log: &Log) {
     log!(log, Level::Notice, None, "getrlimit(RLIMIT_NOFILE): {soft}:{hard}");
 }
 
-/// Goes to the background. True in the process that goes on.
-fn daemonize(log: &Log) -> Result<bool, Refused> {
+/// Goes to the background. The process that was started waits until the other one, which goes on
+/// here, has written to what this gives: then the server runs and can be found by its file. Where
+/// it ends before that, the exit status says so.
+fn daemonize(log: &Log) -> Result<PipeWriter, Refused> {
     let fail = |what: &str, e: io::Error| {
         log!(log, Level::Emerg, None, "{what} failed {}", os_error(&e));
         Refused
     };
+    let (mut theirs, ours) = io::pipe().map_err(|e| fail("pipe()", e))?;
     match os::process::fork() {
-        Ok(Fork::Parent(_)) => return Ok(false),
-        Ok(Fork::Child) => {}
+        Ok(Fork::Parent(_)) => {
+            drop(ours);
+            let runs = matches!(theirs.read(&mut [0]), Ok(1));
+            os::process::exit_now(i32::from(!runs));
+        }
+        Ok(Fork::Child) => drop(theirs),
         Err(e) => return Err(fail("fork()", e)),
     }
     log::set_ids(std::process::id(), std::process::id());
     os::process::new_session().map_err(|e| fail("setsid()", e))?;
     os::process::umask(0);
-    os::fd::null_stdio().map_err(|e| fail("dup2(\"/dev/null\")", e))?;
-    Ok(true)
+    Ok(ours)
 }
 
 /// A panic is a fault of ours: it goes to the error log, where someone looks.

@@ -167,6 +167,17 @@ fn a_start_that_fails_late_leaves_nothing() {
 }
 
 #[test]
+fn a_start_in_the_background_says_whether_the_server_runs() {
+    let http = "server { listen unix:%PREFIX%/s.sock; root html; }";
+    // The folder could be read by the test of the configuration, and cannot be written.
+    let site = site(1, "daemon on; pid no/such/folder.pid;", http);
+    let (code, text) = outcome(&site.run(&[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("folder.pid\" failed (2: No such file or directory)"), "{text}");
+    assert!(!site.prefix().join("s.sock").exists());
+}
+
+#[test]
 fn every_command_tells_how_it_is_used() {
     for command in ["serve", "completions", "man", "dump-directives"] {
         for help in ["--help", "-h"] {
@@ -178,5 +189,39 @@ fn every_command_tells_how_it_is_used() {
             assert!(output.status.success(), "{command} {help}");
             assert!(text.starts_with(&format!("usage: weir {command}")), "{text}");
         }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_nginx_s_words() {
+    let a = "listen 127.0.0.1:1";
+    let of_two = |one: &str, two: &str| format!("server {{ {a} {one}; }} server {{ {a} {two}; }}");
+    let options = "duplicate listen options for 127.0.0.1:1 in ";
+    let duplicate = |address: &str| format!("a duplicate listen {address} in ");
+    for (http, want) in [
+        (of_two("backlog=5", "backlog=5"), options.to_owned()),
+        (of_two("reuseport", "reuseport"), options.to_owned()),
+        (of_two("rcvbuf=1k", "sndbuf=1k"), options.to_owned()),
+        (format!("server {{ {a}; {a}; }}"), duplicate("127.0.0.1:1")),
+        ("server { listen 1; listen *:1 backlog=5; }".to_owned(), duplicate("0.0.0.0:1")),
+        ("server { listen 1-3; listen 2; }".to_owned(), duplicate("0.0.0.0:2")),
+        ("types_hash_max_size 1k;".to_owned(), "directive invalid number in ".to_owned()),
+        ("output_buffers a 1k;".to_owned(), "directive invalid value in ".to_owned()),
+        ("large_client_header_buffers 1 b;".to_owned(), "directive invalid value in ".to_owned()),
+        ("client_body_temp_path a 4;".to_owned(), "directive invalid value in ".to_owned()),
+        (
+            "request_pool_size 64;".to_owned(),
+            "the pool size must be no less than 112 in ".to_owned(),
+        ),
+        (
+            "request_pool_size 120;".to_owned(),
+            "the pool size must be a multiple of 16 in ".to_owned(),
+        ),
+    ] {
+        let (code, text) = outcome(&site(1, "", &http).run(&["-t"]));
+        assert!(code == Some(1) && text.contains(&want), "{http}: {text}");
+    }
+    for (one, two) in [("", "backlog=5"), ("backlog=5", ""), ("default_server", "")] {
+        assert_eq!(outcome(&site(1, "", &of_two(one, two)).run(&["-t"])).0, Some(0), "{one} {two}");
     }
 }

@@ -36,8 +36,8 @@ struct State {
     to_hold: Option<fn(&[u8]) -> bool>,
     /// A write waits so.
     held: bool,
-    /// Reads answer with an input/output error.
-    broken: bool,
+    /// Reads of what lies beyond this answer with an input/output error.
+    broken_from: usize,
     /// Writes answer with this error.
     write_error: Option<i32>,
     failing: Failing,
@@ -111,7 +111,7 @@ impl StallingFolder {
             waiting: 0,
             to_hold: None,
             held: false,
-            broken: false,
+            broken_from: usize::MAX,
             write_error: None,
             failing: Failing::default(),
             nodes: vec![Node::folder()],
@@ -147,7 +147,12 @@ impl StallingFolder {
 
     /// Reads fail, or work again.
     pub fn break_reads(&self, broken: bool) {
-        self.set(|state| state.broken = broken);
+        self.break_reads_beyond(if broken { 0 } else { usize::MAX });
+    }
+
+    /// Reads of what lies beyond the first `len` bytes of any file fail.
+    pub fn break_reads_beyond(&self, len: usize) {
+        self.set(|state| state.broken_from = len);
     }
 
     /// Writes fail with an error of the system's, or work again.
@@ -559,7 +564,7 @@ fn move_bytes(state: &mut State, question: &Question<'_>) -> Result<Vec<u8>, i32
         state.write(node, pos, data);
         return Ok([(len as u32).to_ne_bytes(), [0; 4]].concat());
     }
-    if state.broken {
+    if pos + len > state.broken_from {
         return Err(EIO);
     }
     let node = state.node(node);

@@ -40,14 +40,15 @@ const HARMLESS: &[&str] = &[
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/files/door.rs", &[], "the door: asks memory, or runs in a thread, or `aio` is off"),
     ("http/src/files/near.rs", &[], "asks memory"),
+    ("http/src/files/page_cache.rs", &[], "asks memory"),
     ("http/src/files/links.rs", &[], "called by the door"),
     ("http/src/files.rs", &["open", "lies_near", "find_real_root", "real_root"], "in a thread"),
     ("http/src/place.rs", &[], "in a thread"),
     ("http/src/temp_file.rs", &[], "in a thread"),
     (
         "http/src/reading.rs",
-        &["read_into_cache", "read_retried", "piece", "cached_page"],
-        "in a thread, or of what is in memory, or `aio` is off",
+        &["read_into_cache", "read_retried", "piece", "cached_page", "failed"],
+        "in a thread, or of what is in memory, or `aio` is off; or only asks for a path",
     ),
     ("http/src/core_conf.rs", &["create"], "at the start"),
     ("http/src/upstream/resolving.rs", &["system"], "at the start"),

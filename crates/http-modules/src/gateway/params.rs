@@ -116,13 +116,11 @@ impl Params {
 
     /// The client's fields; those of one name are joined. `kept`: the response may be kept.
     fn write_fields(&self, r: &Request, notation: Notation, kept: bool, out: &mut Vec<u8>) {
-        let core = &r.server.core;
-        let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
         let bytes = r.head_bytes();
         let fields = &r.head.fields;
         for (i, f) in fields.iter().enumerate() {
             let name = f.name.of(bytes);
-            let passed = |f: &&Field| !f.is_dropped(ignore, under);
+            let passed = |f: &&Field| !f.dropped;
             let same = |g: &&Field| g.id == f.id && eq_ignore_case(g.name.of(bytes), name);
             let many = f.id == FieldId::Other || r.head.all(f.id).nth(1).is_some();
             if !passed(&f)

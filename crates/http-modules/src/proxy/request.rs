@@ -342,12 +342,10 @@ impl Head {
 
     /// The client's own fields, but for those that are ours to say.
     fn clients(&self, r: &Request, own: &Own, out: &mut Vec<u8>) {
-        let core = &r.server.core;
-        let (ignore, under) = (core.ignore_invalid_headers, core.underscores_in_headers);
         let bytes = r.head_bytes();
         for f in &r.head.fields {
             let name = f.name.of(bytes);
-            if f.is_dropped(ignore, under) || own.has(f.id, name) {
+            if f.dropped || own.has(f.id, name) {
                 continue;
             }
             h1::write_field(out, name, f.value.of(bytes));

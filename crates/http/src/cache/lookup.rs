@@ -185,8 +185,17 @@ fn set_status(r: &mut Request, t: &Ticket, status: Status) {
     t.cache.keys.count(status as usize);
 }
 
-/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
+/// What there is of a key, unless it was found a moment ago and could not be read: that was logged.
 async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
+    if r.flags.unreadable {
+        t.cache.fault(Cause::Read);
+        return pass_by(t);
+    }
+    find_key(r, t, up).await
+}
+
+/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
+async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let inactive = cache.settings.inactive;
     let mut again = false;

@@ -54,7 +54,7 @@ pub(super) fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
     // A request that was refused before it had a path is answered as if for "/"; but that is not
     // what it asked for.
     if r.flags.without_uri && r.uri == b"/" {
-        return !r.head.target.is_empty();
+        return !r.head.method_name.is_empty();
     }
     out.extend_from_slice(&r.uri);
     true
@@ -71,8 +71,7 @@ pub(super) fn line(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn method(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(r.method_name());
-    !r.head.method_name.is_empty()
+    write_some(out, Some(r.method_name()).filter(|name| !name.is_empty()))
 }
 
 pub(super) fn protocol(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -186,8 +186,9 @@ fn read_unasked(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
     }
 }
 
-/// Whether all of a part is in memory, for certain: it is read. What several readers bring in at the
-/// same time has holes between samples, and to wait for one of these at a slow disk takes seconds.
+/// Whether all of a part is in memory, for certain: it is read. What several readers bring in at
+/// the same time has holes between samples, and to wait for one of these at a slow disk takes
+/// seconds.
 pub(crate) fn is_there(file: &FileHandle, pos: u64, len: u64) -> bool {
     let (mut at, end) = (pos, pos + len);
     // Small enough for the nearest cache.

@@ -29,6 +29,9 @@ pub struct H1Error {
     pub kind: H1ErrorKind,
     /// Where it was read.
     pub stage: Stage,
+    /// Bytes of the lines before the one that was refused, and of that one too where it was read to
+    /// its end: what nginx counts for `$request_length`.
+    pub read: u32,
     /// The line, or the field, that is shown in the log text.
     pub(super) shown: Span,
     /// For a duplicate, the value of `shown`; for an invalid character, its offset.
@@ -96,10 +99,24 @@ impl H1Error {
         H1Error {
             kind,
             stage,
+            read: 0,
             shown,
             value: Span::default(),
             previous: (Span::default(), Span::default()),
         }
+    }
+
+    /// Whether the refusal came behind the last field: it is known then that no host is named.
+    pub fn is_of_whole_head(&self) -> bool {
+        use H1ErrorKind::*;
+        matches!(
+            self.kind,
+            NoHost
+                | InvalidContentLength
+                | TransferEncodingIn10
+                | LengthAndEncoding
+                | UnknownTransferEncoding
+        )
     }
 
     /// The status nginx answers with; 494 is its own, sent to the client as 400.

@@ -69,10 +69,8 @@ pub enum TargetForm {
     Origin,
     /// `http://host:port/path?args`.
     Absolute,
-    /// `host:port` of CONNECT.
+    /// `host:port` of CONNECT. (`*` of OPTIONS is refused, as by nginx.)
     Authority,
-    /// `*` of OPTIONS. nginx answers 400 to it.
-    Asterisk,
 }
 
 /// A field line.
@@ -87,19 +85,12 @@ pub struct Field {
     /// The name holds a character other than a letter, a digit, `-` or `_`: dropped under
     /// `ignore_invalid_headers on`.
     pub invalid: bool,
-    /// The name holds `_`: treated as invalid under `underscores_in_headers off`.
-    pub underscore: bool,
+    /// In a request: left out by that directive and `underscores_in_headers`, as they are set for
+    /// the server that was known when the field was read: the default one of the address until the
+    /// host chose another, as in nginx.
+    pub dropped: bool,
     /// In a response: repeats a field that counts once, and is left out (nginx warns of it).
     pub ignored: bool,
-}
-
-impl Field {
-    /// True when the directives make this field one to drop: it is invalid, or has underscores
-    /// while those are not allowed. With `ignore_invalid_headers off` nothing is dropped.
-    #[inline]
-    pub fn is_dropped(&self, ignore_invalid: bool, underscores: bool) -> bool {
-        (self.invalid | (self.underscore & !underscores)) & ignore_invalid
-    }
 }
 
 /// Finds fields by id: where the first of each stands in a list.
@@ -230,8 +221,8 @@ pub struct Head {
     pub host: Option<HostRef>,
     /// The field lines in the order sent.
     pub fields: Vec<Field>,
-    /// Some field is `invalid` or has an `underscore`.
-    pub any_flagged: bool,
+    /// Some field is `dropped`.
+    pub any_dropped: bool,
     /// Tokens of the Connection fields.
     pub connection: Connection,
     /// Content-Length.
@@ -269,7 +260,7 @@ impl Head {
             authority: Span::default(),
             host: None,
             fields: Vec::new(),
-            any_flagged: false,
+            any_dropped: false,
             connection: Connection::default(),
             content_length: None,
             chunked: false,
@@ -296,7 +287,7 @@ impl Head {
         self.authority = Span::default();
         self.host = None;
         self.fields.clear();
-        self.any_flagged = false;
+        self.any_dropped = false;
         self.connection = Connection::default();
         self.content_length = None;
         self.chunked = false;

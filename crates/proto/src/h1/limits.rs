@@ -17,9 +17,9 @@ pub struct Limits {
     pub large_number: u32,
     /// `max_headers`: field lines at most, dropped ones not counted.
     pub max_headers: u32,
-    /// `ignore_invalid_headers`: says which fields count as dropped for `max_headers`.
+    /// `ignore_invalid_headers`: says which fields are dropped.
     pub ignore_invalid: bool,
-    /// `underscores_in_headers`, for the same.
+    /// `underscores_in_headers`: which names are invalid.
     pub underscores: bool,
 }
 

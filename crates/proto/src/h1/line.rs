@@ -5,8 +5,7 @@
 //!                        │ letter           ▲         ▲   └── line end: HTTP/0.9          │
 //!                        ├──► Scheme :// HostStart ─► Host | Literal ─► HostEnd ─► Port   │
 //!                        │                  ▲                                             ▼
-//!                        ├─── CONNECT ──────┘                      (done) ◄── Cr ◄── AfterVersion
-//!                        └─── OPTIONS * ─► Asterisk ─► AfterTarget
+//!                        └─── CONNECT ──────┘                      (done) ◄── Cr ◄── AfterVersion
 //! ```
 
 use super::error::H1ErrorKind;
@@ -21,7 +20,6 @@ enum State {
     Method,
     BeforeTarget,
     BeforeAuthority,
-    Asterisk,
     Scheme,
     Colon,
     Slash,
@@ -105,8 +103,7 @@ impl RequestLine {
                 | State::BeforeAuthority
                 | State::Scheme
                 | State::Colon
-                | State::Slash
-                | State::Asterisk => self.before_target(byte, *pos, head),
+                | State::Slash => self.before_target(byte, *pos, head),
                 State::HostStart
                 | State::Host
                 | State::Literal
@@ -173,14 +170,6 @@ impl RequestLine {
                 head.scheme.start = pos as u32;
                 State::Scheme
             }
-            (State::BeforeTarget, b'*') if head.method == Method::Options => {
-                head.form = TargetForm::Asterisk;
-                head.target = Span::new(pos, pos + 1);
-                head.path = head.target;
-                head.plain_path = false;
-                State::Asterisk
-            }
-            (State::Asterisk, b' ') => State::AfterTarget,
             (State::BeforeAuthority, _) => {
                 head.form = TargetForm::Authority;
                 self.state = State::HostStart;

@@ -60,6 +60,11 @@ impl HeadParser {
         self.stage == At::Fields
     }
 
+    /// Bytes of the lines that are whole and were taken, in the head that is being read.
+    pub fn taken(&self) -> usize {
+        if self.stage == At::Fields { self.lines.start() } else { 0 }
+    }
+
     /// Reads on. `buf` holds the head from its first byte on: the bytes of the call before, then
     /// those that came since; `head` is the same as before, too.
     pub fn parse(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Step {
@@ -83,7 +88,7 @@ impl HeadParser {
         }
         let step = match self.run(buf, limits, head, &mut on_host) {
             Ok(step) => step,
-            Err(error) => Step::Bad(error),
+            Err(error) => Step::Bad(self.refused(error, buf)),
         };
         if step != Step::More {
             self.reset();
@@ -143,6 +148,18 @@ impl HeadParser {
         }
     }
 
+    /// Tells how far reading came.
+    #[cold]
+    fn refused(&self, mut error: H1Error, buf: &[u8]) -> H1Error {
+        use H1ErrorKind::{FieldTooLong, Invalid09Method, InvalidFieldLine, TooLarge, UriTooLong};
+        let is_cut = match error.kind {
+            FieldTooLong | Invalid09Method | InvalidFieldLine | TooLarge | UriTooLong => true,
+            _ => self.pos == 0 || buf.get(self.pos - 1) != Some(&b'\n'),
+        };
+        error.read = if is_cut { self.taken() } else { self.pos } as u32;
+        error
+    }
+
     /// Reads the request line; true when it is complete.
     #[inline]
     fn request_line(
@@ -180,10 +197,7 @@ impl HeadParser {
             Found::Done => self.packing.store(self.pos - start, limits),
         }
         // Here and not when the path is made: the fields of such a request are not waited for.
-        if !head.plain_path
-            && head.form != TargetForm::Asterisk
-            && uri::check(head.target.of(buf)).is_err()
-        {
+        if !head.plain_path && uri::check(head.target.of(buf)).is_err() {
             return Err(H1Error::line(H1ErrorKind::InvalidRequest));
         }
         if matches!(head.form, TargetForm::Absolute | TargetForm::Authority) {
@@ -224,16 +238,18 @@ impl HeadParser {
         self.any_line = true;
         let flagged = raw.invalid | raw.underscore;
         let id = if flagged { FieldId::Other } else { FieldId::lookup(raw.name.of(buf)) };
+        let dropped =
+            (raw.invalid | (raw.underscore & !limits.underscores)) & limits.ignore_invalid;
         let field = Field {
             name: raw.name,
             value: raw.value,
             id,
             invalid: raw.invalid,
-            underscore: raw.underscore,
+            dropped,
             ignored: false,
         };
-        head.any_flagged |= flagged;
-        if !field.is_dropped(limits.ignore_invalid, limits.underscores) {
+        head.any_dropped |= dropped;
+        if !dropped {
             self.counted += 1;
         }
         if self.counted > limits.max_headers || head.fields.len() >= u16::MAX as usize {
@@ -259,7 +275,11 @@ fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error
     }
     match field.id {
         FieldId::Host => match host_of(field.value, buf) {
-            None => return Err(H1Error::field(H1ErrorKind::InvalidHostField, field.value)),
+            None => {
+                // Logs show it.
+                head.fields.push(*field);
+                return Err(H1Error::field(H1ErrorKind::InvalidHostField, field.value));
+            }
             // The host of an absolute target takes precedence (RFC 9112 section 3.2.2).
             Some(host) => head.host = head.host.or(Some(host)),
         },

@@ -492,7 +492,7 @@ fn field(raw: RawField, buf: &[u8], head: &mut ResponseHead) -> Result<(), Respo
         value: raw.value,
         id,
         invalid: raw.invalid,
-        underscore: raw.underscore,
+        dropped: false,
         ignored: false,
     };
     if head.fields.len() >= u16::MAX as usize {

@@ -45,7 +45,8 @@ impl Buffers {
         let Some(entries) = NonNull::new(memory.cast::<BufRingEntry>()) else {
             handle_alloc_error(layout)
         };
-        let mut buffers = Buffers { entries, pages: Vec::new(), missing: Vec::new(), tail: 0 };
+        let missing = Vec::with_capacity(usize::from(COUNT));
+        let mut buffers = Buffers { entries, pages: Vec::new(), missing, tail: 0 };
         // SAFETY: the entries live until `Buffers` is dropped, which its owner does after the
         // ring is gone.
         unsafe {
