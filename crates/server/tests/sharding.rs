@@ -47,10 +47,17 @@ fn all_answer(weir: &Weir) -> HashSet<u32> {
     (0..60).map(|_| answer(weir.port(0), Duration::from_secs(10)).unwrap()).collect()
 }
 
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+}
+
 /// Stops a worker while `f` runs. What a machine is busy with must not look like a stuck worker for
 /// longer than a test may wait, and so the stop is long.
 fn while_stopped<T>(weir: &Weir, worker: u32, f: impl FnOnce() -> T) -> T {
     weir.signal_to(worker, "STOP");
+    // Until it gets a processor to stop on, it may accept what comes.
+    wait_for("the worker's stop", || is_stopped(worker).then_some(()));
     let result = f();
     weir.signal_to(worker, "CONT");
     result
@@ -113,9 +120,12 @@ fn steering_follows_the_number_of_workers() {
     let mut weir = site(3, "", STEERED).start();
     for (workers, http) in [(2, STEERED), (4, STEERED), (3, PLAIN), (1, STEERED), (2, STEERED)] {
         weir.set_config(&config(workers, "", http));
+        let before: HashSet<u32> = weir.workers().into_iter().collect();
         weir.reload();
-        wait_for("the old workers' end", || (weir.workers().len() == workers).then_some(()));
-        let now: HashSet<u32> = weir.workers().into_iter().collect();
+        let now = wait_for("the old workers' end", || {
+            let now: HashSet<u32> = weir.workers().into_iter().collect();
+            (now.len() == workers && now.is_disjoint(&before)).then_some(now)
+        });
         wait_for("each of them", || (all_answer(&weir) == now).then_some(()));
         if http == STEERED && workers > 1 {
             let stuck = *now.iter().next().unwrap();
