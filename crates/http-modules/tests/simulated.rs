@@ -121,7 +121,8 @@ fn response(got: &mut Vec<u8>) -> Option<(u16, Vec<u8>)> {
 
 fn check(ask: Ask, status: u16, body: &[u8], steady: bool) {
     match ask {
-        _ if !steady => assert!(matches!(status, 200 | 404 | 405), "{status}"),
+        // 500: a file that was cut to nothing before its first byte was read.
+        _ if !steady => assert!(matches!(status, 200 | 404 | 405 | 500), "{status}"),
         Ask::Small => assert_eq!((status, body), (200, SMALL)),
         Ask::Large => assert!(status == 200 && body == large(), "the large file came differently"),
         Ask::Missing => assert_eq!(status, 404),
