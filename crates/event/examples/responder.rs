@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     os::socket::bind(&fd, &addr)?;
     os::socket::listen(&fd, 511)?;
     let mut event_loop = Loop::new(Options { driver, connections: 20_000, ..Options::default() })?;
-    let listener = Listener::new(fd, ListenOpts { exclusive: false });
+    let listener = Listener::new(fd, ListenOpts { exclusive: false, defer_under_load: false });
     let gate = Gate::new();
     event_loop.block_on(async move {
         loop {

@@ -6,6 +6,7 @@
 //! kernel sees; dropping one gives its operation up.
 
 mod deadline;
+mod deferral;
 mod driver;
 mod fd;
 mod foresight;

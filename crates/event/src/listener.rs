@@ -16,6 +16,7 @@ use base::log::Level;
 use os::SockAddr;
 use rustix::io::Errno;
 
+use crate::deferral::Deferral;
 use crate::driver::Driver;
 use crate::op::Wait;
 use crate::slot::{NONE, Terms};
@@ -48,11 +49,14 @@ pub trait AcceptLock {
 pub struct ListenOpts {
     /// Other processes accept from the same socket: one of them is woken for a connection.
     pub exclusive: bool,
+    /// While more than a thousand connections a second are accepted, they are left to the kernel
+    /// until their clients have sent something: a TCP socket whose clients speak first.
+    pub defer_under_load: bool,
 }
 
 impl Default for ListenOpts {
     fn default() -> ListenOpts {
-        ListenOpts { exclusive: true }
+        ListenOpts { exclusive: true, defer_under_load: false }
     }
 }
 
@@ -77,6 +81,7 @@ pub(crate) struct Shared {
     accepted: Cell<u32>,
     /// Connections accepted in a row, with `multi_accept`.
     in_a_row: Cell<u32>,
+    deferral: Deferral,
 }
 
 impl Drop for Shared {
@@ -121,6 +126,7 @@ impl Listener {
             paused: Cell::new(false),
             accepted: Cell::new(0),
             in_a_row: Cell::new(0),
+            deferral: Deferral::default(),
         });
         with(|inner| inner.core.listeners.push(Rc::downgrade(&shared)));
         Listener(shared)
@@ -213,6 +219,9 @@ impl Listener {
                     entry.bits &= !bits::READ;
                 }
                 inner.rotate(shared);
+                if shared.opts.defer_under_load {
+                    shared.deferral.accepted(shared.sock.fd());
+                }
                 return Step::Accepted(fd, addr);
             }
             Err(error) => error,

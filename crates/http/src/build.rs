@@ -339,7 +339,7 @@ fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
         let mut spec = d.def.spec.clone();
         // A client of HTTP speaks first: until it does, a worker that is woken for its connection
         // has nothing to do but to wait again.
-        spec.deferred.get_or_insert(true);
+        spec.deferred.get_or_insert(net::Deferral::UnderLoad);
         sockets.push(Listen { spec, addresses });
     }
     Ok(sockets)

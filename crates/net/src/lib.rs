@@ -21,4 +21,4 @@ pub use engine::{Engine, Seat};
 pub use inherit::Inherited;
 pub use listeners::Listeners;
 pub use os::socket::Kind;
-pub use spec::{Keepalive, ListenSpec};
+pub use spec::{Deferral, Keepalive, ListenSpec};

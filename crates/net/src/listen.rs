@@ -4,7 +4,7 @@ use conf::value::{parse_sec, parse_size};
 use conf::{ConfError, Node, Word};
 
 use crate::addr;
-use crate::spec::{Keepalive, ListenSpec};
+use crate::spec::{Deferral, Keepalive, ListenSpec};
 
 /// What a `listen` directive says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,8 +69,8 @@ fn option(spec: &mut ListenSpec, word: &Word) -> Result<bool, ConfError> {
     match (name, value) {
         (b"reuseport", None) => spec.reuseport = true,
         (b"reuseport", Some(b"steered")) => (spec.reuseport, spec.steered) = (true, true),
-        (b"deferred", None) => spec.deferred = Some(true),
-        (b"deferred", Some(b"off")) => spec.deferred = Some(false),
+        (b"deferred", None) => spec.deferred = Some(Deferral::Always),
+        (b"deferred", Some(b"off")) => spec.deferred = Some(Deferral::Never),
         (b"multipath", None) => spec.multipath = true,
         (b"backlog", Some(value)) => {
             let backlog = integer(value).filter(|n| *n > 0);
@@ -176,13 +176,17 @@ mod tests {
         let [a, b] = &l.specs[..] else { panic!("{l:?}") };
         assert_eq!((a.addr.port(), b.addr.port()), (81, 82));
         assert!(
-            b.reuseport && b.deferred == Some(true) && b.multipath && b.ipv6only == Some(false)
+            b.reuseport
+                && b.deferred == Some(Deferral::Always)
+                && b.multipath
+                && b.ipv6only == Some(false)
         );
         assert_eq!((b.backlog, b.rcvbuf, b.sndbuf), (Some(5), Some(8192), Some(4096)));
         assert_eq!(b.fastopen, Some(3));
         let k = Keepalive { on: true, idle: Some(1800), interval: None, count: Some(10) };
         assert_eq!(b.keepalive, Some(k));
-        assert_eq!(read("listen 80 deferred=off").unwrap().specs[0].deferred, Some(false));
+        let never = Some(Deferral::Never);
+        assert_eq!(read("listen 80 deferred=off").unwrap().specs[0].deferred, never);
         assert_eq!(read("listen 80").unwrap().specs[0].deferred, None);
         assert!(read("listen 80 bind").unwrap().specs[0].bind);
     }

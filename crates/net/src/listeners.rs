@@ -529,6 +529,7 @@ fn open_to_all(path: &std::path::Path, env: OpenEnv<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Deferral;
     use base::log::capture;
     use std::os::unix::ffi::OsStrExt;
 
@@ -566,7 +567,7 @@ mod tests {
         let none = Listeners::default();
         let plain = free();
         let one = open(std::slice::from_ref(&plain), &none, 3, &log).unwrap();
-        let deferred = Some(true);
+        let deferred = Some(Deferral::Always);
         let own = ListenSpec { reuseport: true, deferred, ..plain.clone() };
         let mut three = open(std::slice::from_ref(&own), &one, 3, &log).unwrap();
         three.configure(&log);

@@ -29,9 +29,8 @@ pub struct ListenSpec {
     pub reuseport: bool,
     /// `reuseport=steered`: the same, and connections are kept from workers that are stuck.
     pub steered: bool,
-    /// `deferred`, `deferred=off`: accept a connection when its client has sent something, or after
-    /// about a second; off if not given.
-    pub deferred: Option<bool>,
+    /// `deferred`, `deferred=off`; never if not given.
+    pub deferred: Option<Deferral>,
     /// `fastopen=`: the queue of connections that have data before the handshake's end.
     pub fastopen: Option<i32>,
     /// `so_keepalive=`.
@@ -43,6 +42,18 @@ pub struct ListenSpec {
     /// A socket of its own even where a wildcard socket on the same port would do: `bind`, and
     /// what other options bring with them.
     pub bind: bool,
+}
+
+/// When connections are accepted only once their client has sent something, or after about a second
+/// (`TCP_DEFER_ACCEPT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deferral {
+    /// `deferred=off`.
+    Never,
+    /// While a worker accepts many connections a second: see [`event::ListenOpts`].
+    UnderLoad,
+    /// `deferred`.
+    Always,
 }
 
 /// `so_keepalive=off`, `on` or `idle:interval:count`.
@@ -152,7 +163,8 @@ impl ListenSpec {
             // for it (engines turn it off again where `tcp_nodelay off` holds).
             tell(Level::Alert, "setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
             let was = socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0);
-            let deferred = self.deferred.unwrap_or(false);
+            // Workers do the rest where it depends on the load.
+            let deferred = self.deferred == Some(Deferral::Always);
             if was != deferred {
                 let seconds = i32::from(deferred);
                 let what = format!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for");
@@ -185,7 +197,7 @@ mod tests {
         let mut spec = ListenSpec::new(socket::local_addr(&fd).unwrap());
         let (log, lines) = base::log::capture(Level::Info);
         spec.backlog = Some(7);
-        spec.deferred = Some(true);
+        spec.deferred = Some(Deferral::Always);
         spec.rcvbuf = Some(4096);
         spec.keepalive =
             Some(Keepalive { on: true, idle: Some(30), interval: None, count: Some(4) });

@@ -69,7 +69,10 @@ pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()>
     let specs = sockets.bound().iter().map(|bound| &bound.spec);
     let mut listeners = fds.into_iter().zip(specs).map(|(fd, spec)| {
         // A socket of one worker alone needs no choice of whom to wake.
-        Listener::new(fd, ListenOpts { exclusive: shared && !spec.reuseport })
+        let exclusive = shared && !spec.reuseport;
+        let defer_under_load =
+            spec.deferred == Some(net::Deferral::UnderLoad) && !spec.addr.is_unix();
+        Listener::new(fd, ListenOpts { exclusive, defer_under_load })
     });
     for engine in &cycle.engines {
         let count = engine.listeners().len();

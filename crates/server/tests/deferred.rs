@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::site;
-use testkit::wait_for;
+use testkit::{Weir, wait_for};
 
 /// The kernel's name for the state of our end of a client's connection, from `/proc/net/tcp`.
 fn state(client: &TcpStream) -> Option<String> {
@@ -30,17 +30,59 @@ fn ask(mut client: TcpStream) -> String {
     answer
 }
 
+fn connect(weir: &Weir) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", weir.port(0))).expect("connected")
+}
+
+/// A client that has said nothing, and that the kernel keeps (`03`) or a worker may accept (`01`).
+fn silent(weir: &Weir, wanted: &str) -> Option<TcpStream> {
+    // On a machine that stands still for a second the first look may come too late.
+    (0..10).map(|_| connect(weir)).find(|client| state(client).as_deref() == Some(wanted))
+}
+
+fn start(options: &str) -> Weir {
+    let http = format!("server {{ listen 127.0.0.1:%PORT0% {options}; root html; }}");
+    site(2, "", &http).start()
+}
+
 #[test]
-fn a_client_that_says_nothing_is_accepted_later() {
-    for (options, early) in [("", "03"), ("reuseport", "03"), ("deferred=off", "01")] {
-        let http = format!("server {{ listen 127.0.0.1:%PORT0% {options}; root html; }}");
-        let weir = site(2, "", &http).start();
-        let connect = || TcpStream::connect(("127.0.0.1", weir.port(0))).expect("connected");
-        // On a machine that stands still for a second the first look may come too late.
-        let client = (0..10).map(|_| connect()).find(|c| state(c).as_deref() == Some(early));
+fn a_client_that_says_nothing_is_accepted_later_where_that_is_asked_for() {
+    for (options, early) in
+        [("deferred", "03"), ("deferred reuseport", "03"), ("", "01"), ("deferred=off", "01")]
+    {
+        let weir = start(options);
+        let client = silent(&weir, early);
         let client = client.unwrap_or_else(|| panic!("{options:?}: never in state {early}"));
-        assert!(ask(connect()).ends_with("hello"));
+        assert!(ask(connect(&weir)).ends_with("hello"));
         wait_for("the connection", || (state(&client).as_deref() == Some("01")).then_some(()));
         assert!(ask(client).ends_with("hello"));
+    }
+}
+
+/// Has so many connections made at once.
+fn storm(weir: &Weir) {
+    drop((0..400).map(|_| connect(weir)).collect::<Vec<_>>());
+}
+
+#[test]
+fn it_is_accepted_later_while_many_come() {
+    for (options, defers) in [("", true), ("reuseport", true), ("deferred=off", false)] {
+        let weir = start(options);
+        if !defers {
+            storm(&weir);
+            assert!(silent(&weir, "01").is_some());
+            continue;
+        }
+        // With a socket for each worker, that of one or the other.
+        let client = wait_for("deferral", || {
+            storm(&weir);
+            silent(&weir, "03")
+        });
+        assert!(ask(client).ends_with("hello"));
+        // Few come now: as soon as one of them is accepted, that is seen.
+        wait_for("its end", || {
+            assert!(ask(connect(&weir)).ends_with("hello"));
+            silent(&weir, "01")
+        });
     }
 }

@@ -150,6 +150,16 @@ impl Server {
         }
     }
 
+    /// Has it start another program in its place, which leaves the old one's pid file beside its own.
+    fn upgrade(&self) {
+        let old = self.pid("run/server.pid").expect("a pid file");
+        testkit::signal(old, "USR2");
+        wait_for("the new program", || {
+            let moved = self.pid("run/server.pid.oldbin") == Some(old);
+            (moved && self.pid("run/server.pid").is_some_and(|new| new != old)).then_some(())
+        });
+    }
+
     /// Below which names there is what, with its permissions and its owner.
     fn made(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
@@ -222,6 +232,9 @@ fn permissions_and_owners_are_nginx_s() {
             let [theirs, ours] = [(NGINX, "nginx"), (BINARY, "weir")].map(|(binary, name)| {
                 let server = Server::start(binary, name, &config, umask, daemon);
                 server.work();
+                if daemon {
+                    server.upgrade();
+                }
                 let made = server.made();
                 server.stop();
                 made

@@ -1,0 +1,109 @@
+//! Connections of a listening socket that are left to the kernel until their clients have sent
+//! something, while many come (`TCP_DEFER_ACCEPT`).
+//!
+//! A worker that is woken for a new connection finds nothing to receive, and is woken again for the
+//! request: with a connection for each request that is a tenth to a fifth of its work. While few
+//! come it does not matter, and connections are accepted as they come: a client that says nothing
+//! for a while is seen, counted and timed from its beginning.
+
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+
+/// Connections are counted for so long.
+const WINDOW_MS: u64 = 100;
+
+/// As many in a window are many: a thousand a second.
+const MANY: u32 = 100;
+
+/// How often the socket is told again that many come: another worker, for which few come, may have
+/// told it otherwise.
+const AGAIN_MS: u64 = 1_000;
+
+/// How long the kernel keeps a connection without a byte: until it has asked once more for the
+/// handshake's end, about a second.
+const SECONDS: i32 = 1;
+
+/// What is known of a listening socket's load.
+#[derive(Default)]
+pub(crate) struct Deferral {
+    window_ms: Cell<u64>,
+    accepted: Cell<u32>,
+    /// When the socket was told to defer; `None` while it does not.
+    since_ms: Cell<Option<u64>>,
+}
+
+/// What a socket is to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tell {
+    Nothing,
+    Defer,
+    Accept,
+}
+
+impl Deferral {
+    /// A connection was accepted.
+    #[inline]
+    pub(crate) fn accepted(&self, fd: BorrowedFd<'_>) {
+        let seconds = match self.count(base::time::now_ms()) {
+            Tell::Nothing => return,
+            Tell::Defer => SECONDS,
+            Tell::Accept => 0,
+        };
+        // What it saves is all that depends on it.
+        let _ = os::socket::set_defer_accept(fd, seconds);
+    }
+
+    fn count(&self, now_ms: u64) -> Tell {
+        let accepted = self.accepted.get() + 1;
+        self.accepted.set(accepted);
+        let is_over = now_ms >= self.window_ms.get() + WINDOW_MS;
+        if is_over {
+            (self.window_ms.set(now_ms), self.accepted.set(0));
+        }
+        let since_ms = self.since_ms.get();
+        match since_ms {
+            None if accepted >= MANY && !is_over => {
+                self.since_ms.set(Some(now_ms));
+                Tell::Defer
+            }
+            Some(_) if is_over && accepted < MANY => {
+                self.since_ms.set(None);
+                Tell::Accept
+            }
+            Some(since) if now_ms >= since + AGAIN_MS => {
+                self.since_ms.set(Some(now_ms));
+                Tell::Defer
+            }
+            _ => Tell::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_deferred_and_few_are_not() {
+        let deferral = Deferral::default();
+        let told = |now_ms: u64, times: u32| -> Vec<Tell> {
+            let all = (0..times).map(|_| deferral.count(now_ms));
+            all.filter(|tell| *tell != Tell::Nothing).collect()
+        };
+        // Few, however long it goes on.
+        for n in 0..20 {
+            assert_eq!(told(1_000 + n * 60, 50), []);
+        }
+        assert_eq!(told(3_000, 1), [], "a window begins");
+        assert_eq!(told(3_010, 99), []);
+        assert_eq!(told(3_020, 1), [Tell::Defer]);
+        assert_eq!(told(3_030, 500), []);
+        for n in 1..10 {
+            assert_eq!(told(3_020 + n * 100, 200), []);
+        }
+        assert_eq!(told(4_020, 200), [Tell::Defer], "once more");
+        assert_eq!(told(4_125, 20), []);
+        assert_eq!(told(4_250, 1), [Tell::Accept]);
+        assert_eq!(told(9_000, 50), []);
+    }
+}
