@@ -213,3 +213,17 @@ fn what_is_wrong_is_told() {
         }
     });
 }
+
+#[test]
+fn a_client_that_has_seen_the_end_finds_its_request_in_the_log() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .http("server { listen 127.0.0.1:%PORT0%; location / { return 200 x; } }")
+            .start();
+        for n in 1..=60 {
+            let answer = weir.raw("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            assert!(answer.ends_with(b"x"));
+            assert_eq!(weir.log("access.log").lines().count(), n);
+        }
+    });
+}

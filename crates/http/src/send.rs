@@ -325,12 +325,14 @@ async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
 }
 
 /// Whether the connection ends behind what is in the wire chain. `post_action` may go on for long,
-/// and clients that have their end may leave meanwhile.
+/// and clients that have their end may leave meanwhile. Where there is a log phase, the end waits
+/// for it: a client that has seen it finds its request in the log.
 fn is_last(r: &Request) -> bool {
     !r.flags.keepalive
         && r.body.is_finished()
         && !r.is_subrequest()
         && r.loc.core.post_action.is_empty()
+        && r.loc.pipeline.log.is_empty()
 }
 
 /// A body that is wholly known.
