@@ -152,7 +152,9 @@ fn slow_readers_of_long_answers_hold_little_memory() {
             (weir.log("passed.log").lines().count() == READERS).then_some(())
         });
         let during = private_dirty(worker);
-        assert!(during < before + (20 << 20), "{before} bytes before, {during} during");
+        // What is on its way to the temporary files depends on how fast threads get to write it; what
+        // they kept for themselves was more than 100 MB.
+        assert!(during < before + (36 << 20), "{before} bytes before, {during} during");
         drop(readers);
         wait_for("memory to be given back", || {
             (private_dirty(worker) < before + (4 << 20)).then_some(())
