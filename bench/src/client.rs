@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::Outcome;
+use crate::{Outcome, deploy};
 
 /// Nothing came for so long: nothing will come. Long enough for a machine that is busy, and shorter
 /// than the time after which servers give up.
@@ -56,7 +56,9 @@ impl Site {
             site.write(&format!("files/{name}"), bytes)?;
         }
         site.write("page/page.html", PAGE.as_bytes())?;
-        fs::create_dir_all(site.uploads()).map_err(|e| format!("uploads: {e}"))?;
+        fs::create_dir_all(site.uploads())
+            .and_then(|()| deploy::give(&site.uploads()))
+            .map_err(|e| format!("uploads: {e}"))?;
         Ok(site)
     }
 

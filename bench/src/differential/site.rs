@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::Outcome;
+use crate::{Outcome, deploy};
 
 /// When every file was changed, in seconds since 1970: 1 January 2020.
 pub const CHANGED: u64 = 1_577_836_800;
@@ -23,7 +23,9 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 /// Makes a folder that holds what another one does, and nothing else.
 pub fn copy_tree(from: &Path, to: &Path) -> Outcome {
     let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
-    fs::remove_dir_all(to).and_then(|()| fs::create_dir(to)).map_err(failed)?;
+    let made = fs::remove_dir_all(to).and_then(|()| fs::create_dir(to));
+    // What workers have written they may write again.
+    made.and_then(|()| deploy::give(to)).map_err(failed)?;
     for entry in fs::read_dir(from).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let new = to.join(path.file_name().unwrap_or_default());
@@ -31,7 +33,7 @@ pub fn copy_tree(from: &Path, to: &Path) -> Outcome {
             fs::create_dir(&new).map_err(failed)?;
             copy_tree(&path, &new)?;
         } else {
-            fs::copy(&path, &new).map_err(failed)?;
+            fs::copy(&path, &new).and_then(|_| deploy::give(&new)).map_err(failed)?;
         }
     }
     Ok(())
