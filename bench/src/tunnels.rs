@@ -95,7 +95,7 @@ impl Behind {
             ("", "")
         } else {
             (
-                "upstream told { zone told 256k; state %PREFIX%/told.conf; }",
+                "upstream told { zone told 256k; state %PREFIX%/tmp/told.conf; }",
                 "location /told/ { proxy_pass http://told; }\nlocation /api { api write=on; }",
             )
         };
