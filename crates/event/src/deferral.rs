@@ -58,7 +58,8 @@ impl Deferral {
         self.accepted.set(accepted);
         let is_over = now_ms >= self.window_ms.get() + WINDOW_MS;
         if is_over {
-            (self.window_ms.set(now_ms), self.accepted.set(0));
+            self.window_ms.set(now_ms);
+            self.accepted.set(0);
         }
         let since_ms = self.since_ms.get();
         match since_ms {

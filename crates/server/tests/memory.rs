@@ -152,8 +152,8 @@ fn slow_readers_of_long_answers_hold_little_memory() {
             (weir.log("passed.log").lines().count() == READERS).then_some(())
         });
         let during = private_dirty(worker);
-        // What is on its way to the temporary files depends on how fast threads get to write it; what
-        // they kept for themselves was more than 100 MB.
+        // What is on its way to the temporary files depends on how fast threads get to write it;
+        // what they kept for themselves was more than 100 MB.
         assert!(during < before + (36 << 20), "{before} bytes before, {during} during");
         drop(readers);
         wait_for("memory to be given back", || {

@@ -150,7 +150,8 @@ impl Server {
         }
     }
 
-    /// Has it start another program in its place, which leaves the old one's pid file beside its own.
+    /// Has it start another program in its place, which leaves the old one's pid file beside its
+    /// own.
     fn upgrade(&self) {
         let old = self.pid("run/server.pid").expect("a pid file");
         testkit::signal(old, "USR2");
