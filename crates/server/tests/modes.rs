@@ -169,18 +169,25 @@ impl Server {
     }
 
     fn stop(mut self) {
-        for file in ["run/server.pid", "run/server.pid.oldbin"] {
-            if let Some(pid) = self.pid(file) {
-                testkit::signal(pid, "TERM");
-                wait_for("its end", || {
-                    let _ = self.child.try_wait();
-                    (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
-                });
-            }
+        // Both before either goes: the old program takes its file back when the new one ends.
+        let files = ["run/server.pid.oldbin", "run/server.pid"];
+        let pids: Vec<u32> = files.iter().filter_map(|file| self.pid(file)).collect();
+        for pid in pids {
+            testkit::signal(pid, "TERM");
+            wait_for("its end", || {
+                let _ = self.child.try_wait();
+                has_ended(pid).then_some(())
+            });
         }
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.prefix);
     }
+}
+
+/// Whether a process is gone, or waits for its parent to take notice.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
