@@ -32,7 +32,7 @@ pub(crate) struct Deferral {
     since_ms: Cell<Option<u64>>,
 }
 
-/// What a socket is to be told.
+/// The change that a socket needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tell {
     Nothing,
@@ -49,7 +49,7 @@ impl Deferral {
             Tell::Defer => SECONDS,
             Tell::Accept => 0,
         };
-        // What it saves is all that depends on it.
+        // A failure costs the saving and nothing else.
         let _ = os::socket::set_defer_accept(fd, seconds);
     }
 

@@ -67,7 +67,7 @@ impl Relief {
     }
 }
 
-/// What a shedding came to.
+/// The outcome of a shedding.
 struct Shed {
     /// It is the first of this shortage.
     began: bool,

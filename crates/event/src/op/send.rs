@@ -333,8 +333,11 @@ impl Sock {
         chain: &'a mut Chain,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
-        let limit = TURN_MAX;
-        SendAll(SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline })
+        self.send_all(chain, deadline)
+    }
+
+    fn send_all<'a>(&'a self, chain: &'a mut Chain, deadline: Deadline) -> SendAll<'a> {
+        SendAll(SendSome { sock: &self.0, chain, limit: TURN_MAX, wait: Wait::new(), deadline })
     }
 
     /// The same for the last bytes of the connection, which are memory alone: says that no more
@@ -346,10 +349,9 @@ impl Sock {
         chain: &'a mut Chain,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
-        let limit = TURN_MAX;
         // A driver that sends by itself closes behind the bytes, too.
         self.0.ends.set(with(|inner| !inner.driver.completes_send(chain)));
-        SendAll(SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline })
+        self.send_all(chain, deadline)
     }
 
     /// Sends from the front of `chain` what the socket takes, `limit` bytes at most, and waits

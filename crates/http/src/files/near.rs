@@ -305,13 +305,14 @@ pub(super) fn key(meta: &FileMeta) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    struct Temp(std::path::PathBuf);
+    /// A file of so many `x`, which goes with it.
+    pub(crate) struct Temp(pub std::path::PathBuf);
 
     impl Temp {
-        fn new(name: &str, len: usize) -> Temp {
+        pub fn new(name: &str, len: usize) -> Temp {
             let path =
                 std::env::temp_dir().join(format!("weir-near-{name}-{}", std::process::id()));
             std::fs::write(&path, vec![b'x'; len]).unwrap();

@@ -1,4 +1,4 @@
-//! Which parts of files are in the page cache, asked in the one way that every reader may.
+//! The parts of files that are in the page cache, found out in the one way open to every reader.
 //!
 //! `cachestat(2)` and `mincore(2)` answer to the owner of a file, to `CAP_FOWNER` and to those who
 //! may write it; a worker that serves another user's files is none of these. `preadv2(2)` with
@@ -143,7 +143,7 @@ pub(crate) fn saw(file: &FileHandle, pos: u64, end: u64) {
     });
 }
 
-/// What reading from memory came to.
+/// The outcome of a read from memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cached {
     /// So many bytes: all of them, or those up to the first that is not there.
@@ -214,24 +214,8 @@ fn samples_are_there(file: &FileHandle, pos: u64, len: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::near::key;
+    use super::super::near::tests::Temp;
     use super::*;
-
-    struct Temp(std::path::PathBuf);
-
-    impl Temp {
-        fn new(name: &str, len: usize) -> Temp {
-            let path =
-                std::env::temp_dir().join(format!("weir-cached-{name}-{}", std::process::id()));
-            std::fs::write(&path, vec![b'x'; len]).unwrap();
-            Temp(path)
-        }
-    }
-
-    impl Drop for Temp {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
 
     fn opened(temp: &Temp) -> FileHandle {
         let fd = os::file::open(&temp.0).unwrap();

@@ -286,7 +286,6 @@ fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|b| *b == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
 }
 
-/// Section 5.1: the first of a list; what is none counts as absent.
 /// A date of `Expires`. One in another zone than GMT is none (RFC 9110 section 5.6.7); of the
 /// forms, that of `asctime` alone names no zone.
 fn expiry(value: &[u8]) -> Option<i64> {
@@ -295,6 +294,7 @@ fn expiry(value: &[u8]) -> Option<i64> {
     parse_http_date(value).filter(|_| ends_in_gmt || !has_zone)
 }
 
+/// Section 5.1: the first of a list; what is none counts as absent.
 fn age(value: &[u8]) -> i64 {
     secs(delta_seconds(members(value).next().unwrap_or_default()))
 }
