@@ -470,3 +470,21 @@ impl Context for Request {
         }
     }
 }
+
+impl engine::Client for Request {
+    fn address(&self) -> &SockAddr {
+        self.peer()
+    }
+
+    fn eval(&mut self, template: &conf::template::Template) -> Bytes {
+        Request::eval(self, template)
+    }
+
+    fn logs(&self, level: Level) -> bool {
+        Request::logs(self, level)
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        Request::log(self, level, message);
+    }
+}

@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/files/near.rs", &[], "asks memory"),
     ("http/src/files/page_cache.rs", &[], "asks memory"),
     ("http/src/files/links.rs", &[], "called by the door"),
-    ("http/src/files.rs", &["open", "lies_near", "find_real_root", "real_root"], "in a thread"),
+    ("http/src/files/mod.rs", &["open", "lies_near", "find_real_root", "real_root"], "in a thread"),
     ("http/src/place.rs", &[], "in a thread"),
     ("http/src/temp_file.rs", &[], "in a thread"),
     (
@@ -70,7 +70,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         ],
         "in a thread, or `aio` is off",
     ),
-    ("http/src/cache/fill.rs", &["commit"], "in a thread, or `aio` is off"),
+    ("http/src/cache/fill/mod.rs", &["commit"], "in a thread, or `aio` is off"),
     ("http/src/cache/follow.rs", &["open", "header_of"], "in a thread, or `aio` is off"),
     (
         "http/src/cache/loader.rs",
@@ -84,7 +84,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
     ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
-    ("http/src/cache/fill.rs", &["commit"], "in a thread"),
+    ("http/src/cache/fill/mod.rs", &["commit"], "in a thread"),
     ("http/src/cache/loader.rs", &["take", "folder", "is_old", "files"], "in a thread"),
     ("http/src/cache/manager.rs", &["is_low"], "in a thread"),
     ("http/src/cache/store.rs", &[], "in a thread, or asks memory"),
