@@ -1,4 +1,6 @@
-//! Text within JSON.
+//! JSON: objects in the making, and text within strings.
+
+use crate::ascii::write_u64;
 
 /// Appends a text as it stands within the quotes of a JSON string. Bytes that are no UTF-8 stay.
 pub fn escape(text: &[u8], out: &mut Vec<u8>) {
@@ -20,14 +22,108 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// A JSON object in the making. Names and values stand in the order in which they are added; each
+/// name is to be added once.
+pub struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    /// Writes an object to `out`, with the members that `fill` adds.
+    pub fn write(out: &'a mut Vec<u8>, fill: impl FnOnce(&mut Object<'_>)) {
+        out.push(b'{');
+        fill(&mut Object { out, empty: true });
+        out.push(b'}');
+    }
+
+    fn name(&mut self, name: &str) {
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        string(self.out, name.as_bytes());
+        self.out.push(b':');
+    }
+
+    /// A number.
+    pub fn number(&mut self, name: &str, n: u64) {
+        self.name(name);
+        write_u64(self.out, n);
+    }
+
+    /// A text. Bytes that are no UTF-8 are shown as U+FFFD.
+    pub fn text(&mut self, name: &str, text: &[u8]) {
+        self.name(name);
+        string(self.out, text);
+    }
+
+    /// A word of the configuration that is on or off.
+    pub fn flag(&mut self, name: &str, on: bool) {
+        self.name(name);
+        self.out.extend_from_slice(if on { b"true" } else { b"false" });
+    }
+
+    /// An object within this one.
+    pub fn object(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
+        self.name(name);
+        Object::write(self.out, fill);
+    }
+
+    /// A list of objects, one for each item.
+    pub fn list<T>(
+        &mut self,
+        name: &str,
+        items: impl Iterator<Item = T>,
+        fill: impl Fn(&mut Object<'_>, T),
+    ) {
+        self.name(name);
+        self.out.push(b'[');
+        for (i, item) in items.enumerate() {
+            if i > 0 {
+                self.out.push(b',');
+            }
+            Object::write(self.out, |o| fill(o, item));
+        }
+        self.out.push(b']');
+    }
+}
+
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', c as u8]),
+            '\0'..='\x1f' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
 #[cfg(test)]
 mod tests {
-    use super::escape;
+    use super::*;
 
     #[test]
-    fn what_json_forbids_is_escaped() {
+    fn control_characters_and_quotes_are_escaped() {
         let mut out = Vec::new();
         escape(b"a\"\\\n\r\t\x08\x0c\x00\x1f\x7f\xc3\xa9\xff/", &mut out);
         assert_eq!(out, b"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001F\x7f\xc3\xa9\xff/");
+    }
+
+    #[test]
+    fn objects_are_json() {
+        let mut out = Vec::new();
+        Object::write(&mut out, |o| {
+            o.number("a", 1);
+            o.text("b\"", b"x\\\n\xff\xc3\xa4");
+            o.object("c", |_| {});
+            o.flag("on", true);
+            o.list("l", [1, 2].into_iter(), |o, n| o.number("n", n));
+        });
+        let text = String::from_utf8(out).unwrap();
+        let want = "{\"a\":1,\"b\\\"\":\"x\\\\\\u000a\u{fffd}\u{e4}\",\"c\":{},\"on\":true,\
+                    \"l\":[{\"n\":1},{\"n\":2}]}";
+        assert_eq!(text, want);
     }
 }

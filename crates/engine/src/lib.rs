@@ -1,7 +1,32 @@
 //! The parts that all engines (`http`, `stream`, `mail`) have in common: nothing here knows what is
 //! said over a connection.
+//!
+//! An engine gives a type for its sessions ([`Session`]); tables of modules, configuration,
+//! variables and regular expressions are generic over it.
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 mod client;
+pub mod cx;
+pub mod life;
+mod lifecycle;
+pub mod merge;
+pub mod module;
+pub mod names;
+pub mod regex;
+mod session;
+pub mod settings;
+pub mod stats;
+pub mod status;
+mod temp_path;
+pub mod vars;
+pub mod watch;
+pub mod zones;
 
 pub use client::Client;
+pub use cx::{Cx, LoadEnv};
+pub use lifecycle::{Engine, Help, Helper, SLOTS, Seat};
+pub use module::Module;
+pub use session::Session;
+pub use stats::Stats;
+pub use temp_path::TempPath;

@@ -60,7 +60,7 @@ pub mod welcome;
 pub mod zstd;
 
 use http::Module;
-use http::build::Modules;
+use http::module::Modules;
 
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[

@@ -6,10 +6,10 @@ use conf::map::Compiler;
 use conf::table::{Args, Contexts, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
+use engine::regex::Regex;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::Module;
-use http::regex::Regex;
 
 /// The module's table.
 pub static MODULE: Module = Module { name: "map", directives: DIRECTIVES, ..Module::EMPTY };

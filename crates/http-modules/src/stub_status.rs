@@ -4,11 +4,11 @@ use base::ascii::write_u64;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
+use engine::stats::{Field, Stats};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
 use http::request::Request;
-use http::stats::{Field, Stats};
 use http::vars::VarDef;
 use proto::h1::Method;
 
@@ -64,7 +64,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<StubStatus>() {
         let json = l.conf::<StubStatus>().json;
         if json {
-            http::status::want();
+            engine::status::show();
         }
         p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, json)));
     }
@@ -76,7 +76,7 @@ fn handle(r: &mut Request, json: bool) -> Verdict {
         return Verdict::Status(405);
     }
     let (content_type, text) = match json {
-        true => ("application/json", http::status::object(&r.main)),
+        true => ("application/json", r.main.status()),
         false => ("text/plain", Numbers::of(&r.main.stats).page().into_bytes()),
     };
     r.respond(200, Bytes::from_static(content_type.as_bytes()), Bytes::from(text));

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::log::{Level, capture};
 use bytes::Bytes;
+use engine::{Engine, Seat};
 use event::sim::{self, Faults, Plan};
 use event::testing::{connect, each_driver, listen};
 use event::{Deadline, Sock};
 use http::engine::HttpEngine;
 use mem::Chain;
-use net::engine::{Engine, Seat};
 use os::SockAddr;
 
 const SMALL: &[u8] = b"a small file\n";
@@ -53,7 +53,7 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
         error_log: log.clone(),
         workers: 1,
         connections: 512,
-        stats: Rc::new(http::stats::Stats::new(1).unwrap()),
+        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
         zones: Rc::default(),
         bells: Rc::default(),
         pools: Rc::default(),

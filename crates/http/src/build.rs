@@ -1,6 +1,6 @@
 //! From the text of an `http` block to what workers run: apply, merge, compile.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -8,71 +8,51 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use conf::table::{Contexts, Table};
-use conf::{ConfError, Node};
+use conf::{ConfError, Node, Word};
+use engine::TempPath;
+use engine::addresses::{self, ListenAddress, Listening};
+use engine::cx::Applied;
+use engine::merge::Merged;
+use engine::names::ServerName;
+use engine::regex::Regex;
 use event::Gate;
 
-use crate::core_blocks::ServerDef;
-use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft, TempPath};
-use crate::core_listen::ListenDef;
-use crate::cx::{Cx, Level, LoadEnv, LocationDraft, ServerDraft};
+use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
+use crate::cx::{Level, LoadEnv, LocationDraft};
 use crate::location::{LocKind, Location, LocationInfo, Tree};
-use crate::module::{ConfSet, LocView, Module, Pipeline, Scope};
-use crate::names::{self, ServerName};
-use crate::server::{Address, HttpMain, Listen, Server};
+use crate::module::{LocView, Modules, Pipeline};
+use crate::server::{HttpMain, Listen, Server};
 use crate::traps;
-use crate::vars::Registry;
 use crate::watch;
 
-/// How deep locations may nest.
+/// The depth to which locations may nest.
 const DEPTH_MAX: usize = 100;
-
-/// The ordered list of modules, the core's first.
-pub type Modules = &'static [&'static Module];
-
-/// All directives of the modules, for applying and for the reference page.
-pub fn table(modules: Modules) -> Table<Cx> {
-    Table::new(modules.iter().flat_map(|m| m.directives))
-}
 
 /// Loads an `http` block.
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
 pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>, ConfError> {
-    let table = Rc::new(table(modules));
-    let vars = Registry::new(modules);
-    let mut cx = Cx::new(env, vars, table.clone());
-    table.apply(&mut cx, node.children(), Contexts::HTTP)?;
-    for m in modules {
-        if let Some(init) = m.init {
-            init(&mut cx)?;
-        }
-    }
-    let level = cx.levels.pop().unwrap_or_else(|| Level::new(Contexts::HTTP, None));
-    let servers = std::mem::take(&mut cx.servers);
-    let folders = std::mem::take(&mut cx.folders);
-    let env = cx.env;
-    let (vars, var_names) = cx.vars.finish()?;
+    let Applied { top: level, servers, folders, vars, env } =
+        engine::cx::apply(node, env, modules)?;
     let merge = Merge {
         modules,
         error_log: env.error_log.clone(),
         temp_paths: RefCell::new(folders),
         prefix: env.prefix.clone(),
     };
-    let top = merge.top(&level)?;
+    let top = merge.top(&level);
     let mut built = Vec::with_capacity(servers.len());
-    for s in servers {
-        built.push(merge.server(s, &top)?);
+    for (level, at) in servers {
+        built.push(merge.server(level, &at, &top)?);
     }
     let prefix = Bytes::copy_from_slice(env.prefix.as_os_str().as_bytes());
     let default_root = Bytes::copy_from_slice(env.path(b"html").as_os_str().as_bytes());
     let listens = listens(&built)?;
     Ok(Rc::new(HttpMain {
-        vars,
-        asks_real_root: var_names.names(b"realpath_root"),
-        var_names,
-        confs: top.set.clone(),
+        asks_real_root: vars.names(b"realpath_root"),
+        vars: Rc::new(vars),
+        confs: top.values.set.clone(),
         sections: modules.iter().filter_map(|m| Some((m.name, m.status?))).collect(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
         listens,
@@ -91,10 +71,29 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     }))
 }
 
-/// A server with what its addresses need.
+/// The sockets to answer on, with their servers.
+fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
+    let servers: Vec<_> = built
+        .iter()
+        .map(|b| Listening {
+            server: b.server.clone(),
+            names: &b.server.names,
+            addresses: &b.listens,
+        })
+        .collect();
+    let mut listens = addresses::gather(&servers, |a, b| !Rc::ptr_eq(&a.core, &b.core))?;
+    for listen in &mut listens {
+        // A client of HTTP speaks first: until it does, a worker that is woken for its connection
+        // has nothing to do but to wait again.
+        listen.spec.deferred.get_or_insert(net::Deferral::UnderLoad);
+    }
+    Ok(listens)
+}
+
+/// A server and its addresses.
 struct Built {
     server: Rc<Server>,
-    listens: Vec<ListenDef>,
+    listens: Vec<ListenAddress>,
 }
 
 struct Merge {
@@ -105,32 +104,31 @@ struct Merge {
     temp_paths: RefCell<Vec<TempPath>>,
 }
 
-/// A merged level: every type's value, shared with the parent's where nothing was set.
-struct Merged {
-    set: ConfSet,
+/// A merged level with the core's settings as plain values, all of them shared with the level
+/// around where nothing was set.
+struct MergedLevel {
+    values: Merged,
     core: Rc<CoreLoc>,
     core_srv: Rc<CoreSrv>,
-    /// What was set at this very level.
-    own: Vec<TypeId>,
 }
 
 impl Merge {
-    fn top(&self, level: &Level) -> Result<Merged, ConfError> {
-        let mut items: Vec<(TypeId, Rc<dyn Any>)> = Vec::new();
-        for c in self.modules.iter().flat_map(|m| m.confs) {
-            let default = (c.create)();
-            let id = (c.id)();
-            let own = level.set.iter().find(|(i, _)| *i == id).map(|(_, v)| v.clone());
-            items.push((id, own.unwrap_or(default)));
-        }
-        let set = ConfSet(items.into());
-        let mut core = CoreLoc::from(set.get::<CoreLocDraft>().unwrap_or(&CoreLocDraft::default()));
+    fn top(&self, level: &Level) -> MergedLevel {
+        let values = Merged::top(self.modules, level);
+        let draft = values.set.get_rc::<CoreLocDraft>().unwrap_or_default();
+        let core = Rc::new(self.core(&draft));
+        let core_srv =
+            CoreSrv::from(values.set.get::<CoreSrvDraft>().unwrap_or(&CoreSrvDraft::default()));
+        MergedLevel { values, core, core_srv: Rc::new(core_srv) }
+    }
+
+    fn core(&self, draft: &CoreLocDraft) -> CoreLoc {
+        let mut core = CoreLoc::from(draft);
         self.temp_path(&mut core);
-        if set.get::<CoreLocDraft>().is_none_or(|d| d.error_log.is_none()) {
+        if draft.error_log.is_none() {
             core.error_log = self.error_log.clone();
         }
-        let core_srv = CoreSrv::from(set.get::<CoreSrvDraft>().unwrap_or(&CoreSrvDraft::default()));
-        Ok(Merged { set, core: Rc::new(core), core_srv: Rc::new(core_srv), own: Vec::new() })
+        core
     }
 
     /// Makes the folder for bodies absolute and notes that it is needed.
@@ -144,58 +142,28 @@ impl Merge {
     }
 
     /// Merges a level below `up`. Nothing set: everything is shared.
-    fn level(&self, level: &mut Level, up: &Merged) -> Result<Merged, ConfError> {
-        let mut own = std::mem::take(&mut level.set);
-        own.retain(|(id, _)| *id != TypeId::of::<ServerDef>());
-        if own.is_empty() {
-            let (core, core_srv) = (up.core.clone(), up.core_srv.clone());
-            return Ok(Merged { set: up.set.clone(), core, core_srv, own: Vec::new() });
-        }
-        let mut items = Vec::with_capacity(up.set.0.len());
-        let types = self.modules.iter().flat_map(|m| m.confs);
-        for (c, (id, prev)) in types.zip(up.set.0.iter()) {
-            let value = match own.iter_mut().find(|(i, _)| i == id) {
-                Some((_, v)) if c.scope != Scope::Main => {
-                    if let Some(v) = Rc::get_mut(v) {
-                        (c.merge)(v, prev.as_ref())?;
-                    }
-                    v.clone()
-                }
-                _ => prev.clone(),
-            };
-            items.push((*id, value));
-        }
-        let set = ConfSet(items.into());
-        let has = |id| own.iter().any(|(i, _)| *i == id);
-        let core = match set.get::<CoreLocDraft>() {
-            Some(d) if has(TypeId::of::<CoreLocDraft>()) => {
-                let mut core = CoreLoc::from(d);
-                self.temp_path(&mut core);
-                if d.error_log.is_none() {
-                    core.error_log = self.error_log.clone();
-                }
-                Rc::new(core)
-            }
+    fn level(&self, level: &mut Level, up: &MergedLevel) -> Result<MergedLevel, ConfError> {
+        let values = up.values.below(self.modules, level)?;
+        let core = match values.set.get::<CoreLocDraft>() {
+            Some(draft) if values.sets::<CoreLocDraft>() => Rc::new(self.core(draft)),
             _ => up.core.clone(),
         };
-        let core_srv = match set.get::<CoreSrvDraft>() {
-            Some(d) if has(TypeId::of::<CoreSrvDraft>()) => Rc::new(CoreSrv::from(d)),
+        let core_srv = match values.set.get::<CoreSrvDraft>() {
+            Some(draft) if values.sets::<CoreSrvDraft>() => Rc::new(CoreSrv::from(draft)),
             _ => up.core_srv.clone(),
         };
-        let own = own.iter().map(|(id, _)| *id).collect();
-        Ok(Merged { set, core, core_srv, own })
+        Ok(MergedLevel { values, core, core_srv })
     }
 
-    fn server(&self, draft: ServerDraft, top: &Merged) -> Result<Built, ConfError> {
-        let mut level = draft.level;
-        let def = std::mem::take(level.get::<ServerDef>());
+    fn server(&self, mut level: Level, at: &Word, top: &MergedLevel) -> Result<Built, ConfError> {
+        let mut names = std::mem::take(&mut level.block.names);
+        let mut listens = std::mem::take(&mut level.block.listens);
         let merged = self.level(&mut level, top)?;
         let mut named = HashMap::new();
         let info = LocationInfo { kind: LocKind::Server, name: Bytes::new(), auto_redirect: false };
         let root = self.location(info, None, level, (&merged, &[]), &mut named, 0)?;
-        let mut names = def.names;
         if names.is_empty() {
-            names.push(ServerName::empty(&draft.at));
+            names.push(ServerName::empty(at));
         }
         let server = Rc::new(Server {
             name: names[0].shown(),
@@ -205,9 +173,8 @@ impl Merge {
             root,
             named,
         });
-        let mut listens = def.listens;
         if listens.is_empty() {
-            listens.push(ListenDef::default_of(&draft.at));
+            listens.push(ListenAddress::default_of(at));
         }
         Ok(Built { server, listens })
     }
@@ -217,14 +184,14 @@ impl Merge {
     fn location(
         &self,
         info: LocationInfo,
-        regex: Option<Rc<crate::regex::Regex>>,
+        regex: Option<Rc<Regex>>,
         level: Level,
-        (merged, around): (&Merged, &[TypeId]),
+        (merged, around): (&MergedLevel, &[TypeId]),
         named: &mut HashMap<Bytes, Rc<Location>>,
         depth: usize,
     ) -> Result<Rc<Location>, ConfError> {
-        let mut children = Vec::with_capacity(level.locations.len());
-        for l in level.locations {
+        let mut children = Vec::with_capacity(level.block.locations.len());
+        for l in level.block.locations {
             let at = l.at.clone();
             let child = self.child(l, merged, named, depth + 1)?;
             match child.info.kind {
@@ -233,8 +200,8 @@ impl Merge {
             }
         }
         traps::shadowed(&merged.core, &children);
-        let (mut ifs, mut open_ifs) = (Vec::with_capacity(level.ifs.len()), Vec::new());
-        for l in level.ifs {
+        let (mut ifs, mut open_ifs) = (Vec::with_capacity(level.block.ifs.len()), Vec::new());
+        for l in level.block.ifs {
             let (at, ends) = (l.at.clone(), l.ends);
             let block = self.child(l, merged, named, depth + 1)?;
             if !ends {
@@ -242,12 +209,13 @@ impl Merge {
             }
             ifs.push(block);
         }
-        let limit_except = match level.limit_except {
+        let limit_except = match level.block.limit_except {
             Some((methods, l)) => Some((methods, self.child(*l, merged, named, depth + 1)?)),
             None => None,
         };
         let mut pipeline = Pipeline::default();
-        let view = LocView { info: &info, confs: &merged.set, own: &merged.own, around };
+        let view =
+            LocView { info: &info, confs: &merged.values.set, own: &merged.values.own, around };
         for m in self.modules {
             let Some(install) = m.install else { continue };
             if m.added {
@@ -263,7 +231,7 @@ impl Merge {
             info,
             core: merged.core.clone(),
             pipeline,
-            confs: merged.set.clone(),
+            confs: merged.values.set.clone(),
             regex,
             tree: Tree::new(children.into_iter().map(|(child, _)| child).collect()),
             ifs,
@@ -274,7 +242,7 @@ impl Merge {
     fn child(
         &self,
         draft: LocationDraft,
-        up: &Merged,
+        up: &MergedLevel,
         named: &mut HashMap<Bytes, Rc<Location>>,
         depth: usize,
     ) -> Result<Rc<Location>, ConfError> {
@@ -285,102 +253,9 @@ impl Merge {
         let merged = self.level(&mut level, up)?;
         let info = LocationInfo { kind, name, auto_redirect: false };
         let around: &[TypeId] = match kind {
-            LocKind::If | LocKind::LimitExcept => &up.own,
+            LocKind::If | LocKind::LimitExcept => &up.values.own,
             _ => &[],
         };
         self.location(info, regex, level, (&merged, around), named, depth)
     }
-}
-
-/// One address of the whole block while servers are gathered.
-struct AddressDraft {
-    def: ListenDef,
-    servers: Vec<usize>,
-    default: Option<usize>,
-}
-
-/// Gathers servers by address, then addresses by socket: a wildcard socket stands for all addresses
-/// of its port that ask for no socket of their own.
-fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
-    let mut drafts: Vec<AddressDraft> = Vec::new();
-    let mut index: HashMap<String, usize> = HashMap::new();
-    for (i, b) in built.iter().enumerate() {
-        for l in &b.listens {
-            let key = l.spec.addr.to_string();
-            let at = *index.entry(key).or_insert_with(|| {
-                drafts.push(AddressDraft { def: l.clone(), servers: Vec::new(), default: None });
-                drafts.len() - 1
-            });
-            join(&mut drafts[at], l, i)?;
-        }
-    }
-    let mut sockets: Vec<Listen> = Vec::new();
-    let wildcard = |d: &AddressDraft, other: &AddressDraft| {
-        other.def.spec.addr.is_wildcard()
-            && other.def.spec.addr.port() == d.def.spec.addr.port()
-            && other.def.spec.addr.family() == d.def.spec.addr.family()
-    };
-    for (i, d) in drafts.iter().enumerate() {
-        let covered = !d.def.spec.bind
-            && !d.def.spec.addr.is_wildcard()
-            && drafts.iter().any(|o| wildcard(d, o));
-        if covered {
-            continue;
-        }
-        let mut addresses = Vec::new();
-        if d.def.spec.addr.is_wildcard() && !d.def.spec.addr.is_unix() {
-            for (j, o) in drafts.iter().enumerate() {
-                if j != i && wildcard(o, d) && !o.def.spec.bind && !o.def.spec.addr.is_wildcard() {
-                    addresses.push(address(o, built));
-                }
-            }
-        }
-        addresses.push(address(d, built));
-        let mut spec = d.def.spec.clone();
-        // A client of HTTP speaks first: until it does, a worker that is woken for its connection
-        // has nothing to do but to wait again.
-        spec.deferred.get_or_insert(net::Deferral::UnderLoad);
-        sockets.push(Listen { spec, addresses });
-    }
-    Ok(sockets)
-}
-
-fn join(d: &mut AddressDraft, l: &ListenDef, server: usize) -> Result<(), ConfError> {
-    if d.servers.is_empty() {
-        d.def = l.clone();
-    } else if l.set {
-        if d.def.set {
-            let m = format!("duplicate listen options for {}", l.spec.addr);
-            return Err(ConfError::at(&l.at, m));
-        }
-        let (proxy_protocol, bind) = (d.def.proxy_protocol, d.def.spec.bind);
-        d.def = l.clone();
-        d.def.proxy_protocol |= proxy_protocol;
-        d.def.spec.bind |= bind;
-    }
-    d.def.proxy_protocol |= l.proxy_protocol;
-    if l.default_server {
-        if d.default.is_some() {
-            let m = format!("a duplicate default server for {}", l.spec.addr);
-            return Err(ConfError::at(&l.at, m));
-        }
-        d.default = Some(server);
-    }
-    d.servers.push(server);
-    Ok(())
-}
-
-fn address(d: &AddressDraft, built: &[Built]) -> Rc<Address> {
-    let default = built[d.default.unwrap_or(d.servers[0])].server.clone();
-    let of: Vec<_> =
-        d.servers.iter().map(|i| (built[*i].server.clone(), &*built[*i].server.names)).collect();
-    let text = d.def.spec.addr.to_string();
-    let limits_differ = of.iter().any(|(s, _)| !Rc::ptr_eq(&s.core, &default.core));
-    Rc::new(Address {
-        limits_differ,
-        addr: d.def.spec.addr.clone(),
-        default,
-        names: names::of_address(&of, &text),
-        proxy_protocol: d.def.proxy_protocol,
-    })
 }

@@ -31,12 +31,12 @@ use proto::h1::{HeadParser, Limits, Step};
 
 use crate::bad_head;
 use crate::core_conf::{CoreSrv, Lingering};
-use crate::names::Names;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Filtered};
 use crate::server::{Address, HttpMain, Server};
-use crate::stats::Field;
+use engine::names::ServerNames;
+use engine::stats::Field;
 
 /// How long, at least, a worker that is leaving goes on serving kept connections, so that none is
 /// cut under a request that is on its way: milliseconds.
@@ -334,7 +334,7 @@ async fn batch(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Box<Request>) -> After
 #[inline]
 fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
     let names = match &c.listen.names {
-        Some(names) if c.listen.limits_differ => names,
+        Some(names) if c.listen.differ => names,
         _ => return parser.parse(r.buf.filled(), limits, &mut r.head),
     };
     if names.has_regexes() {
@@ -349,7 +349,7 @@ fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) ->
 /// The same where names are regular expressions, which are matched on behalf of the request.
 #[cold]
 fn parse_and_match(
-    names: &Names<Rc<Server>>,
+    names: &ServerNames<Rc<Server>>,
     parser: &mut HeadParser,
     r: &mut Request,
     limits: &Limits,
@@ -623,7 +623,7 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
 }
 
 /// Counts a connection as active while it lives, whatever way it ends.
-struct Counted(Rc<crate::stats::Stats>, #[allow(dead_code, reason = "kept for its drop")] Hold);
+struct Counted(Rc<engine::stats::Stats>, #[allow(dead_code, reason = "kept for its drop")] Hold);
 
 impl Counted {
     fn new(main: &HttpMain) -> Counted {

@@ -7,32 +7,16 @@ use conf::table::Contexts as C;
 use conf::template::Template;
 use conf::value;
 use conf::{ConfError, Node, Word};
+use engine::names::ServerName;
+use engine::regex::Regex;
 
 use crate::core_conf::{CoreLocDraft, DisableSymlinks, OpenFileCache, Root};
-use crate::cx::{Cx, LocationDraft, ServerDraft};
+use crate::cx::{Block, Cx, LocationCx, LocationDraft};
 use crate::location::LocKind;
-use crate::module::Conf;
-use crate::names::ServerName;
-use crate::regex::Regex;
 use crate::types::Types;
 
-/// What a `server` block alone has; never merged.
-#[derive(Default)]
-pub struct ServerDef {
-    pub(crate) names: Vec<ServerName>,
-    pub(crate) listens: Vec<crate::core_listen::ListenDef>,
-}
-
-impl Conf for ServerDef {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
-
 pub(crate) fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let level = cx.block(n, C::SERVER, None)?;
-    cx.servers.push(ServerDraft { level, at: n.name.clone() });
-    Ok(())
+    cx.server_block(n)
 }
 
 /// The modifier and name of a `location`: `= /x`, `=/x`, `~* \.php$`, `@x`, `/x`.
@@ -80,13 +64,13 @@ pub(crate) fn location(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         };
         same && l.name == name
     };
-    if cx.top().locations.iter().any(twin) {
+    if cx.top().block.locations.iter().any(twin) {
         let m = format!("duplicate location \"{}\"", String::from_utf8_lossy(&name));
         return Err(ConfError::at(word, m));
     }
-    let level = cx.block(n, C::LOCATION, Some((kind, name.clone())))?;
+    let level = cx.block(n, C::LOCATION, Block::of_location(Some((kind, name.clone()))))?;
     let at = word.clone();
-    cx.top().locations.push(LocationDraft { kind, name, regex, level, at, ends: false });
+    cx.top().block.locations.push(LocationDraft { kind, name, regex, level, at, ends: false });
     Ok(())
 }
 
@@ -120,7 +104,7 @@ fn check_nesting(cx: &Cx, kind: LocKind, word: &Word, name: &Bytes) -> Result<()
 }
 
 pub(crate) fn limit_except(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.top().limit_except.is_some() {
+    if cx.top().block.limit_except.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let mut methods = Vec::new();
@@ -136,19 +120,19 @@ pub(crate) fn limit_except(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         methods.push(Bytes::from(upper));
     }
     let me = cx.location().cloned();
-    let level = cx.block(n, C::LIMIT_EXCEPT, me.clone())?;
+    let level = cx.block(n, C::LIMIT_EXCEPT, Block::of_location(me.clone()))?;
     let name = me.map(|m| m.1).unwrap_or_default();
     let at = n.name.clone();
     let draft =
         LocationDraft { kind: LocKind::LimitExcept, name, regex: None, level, at, ends: false };
-    cx.top().limit_except = Some((methods, Box::new(draft)));
+    cx.top().block.limit_except = Some((methods, Box::new(draft)));
     Ok(())
 }
 
 pub(crate) fn server_name(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     for w in &n.args {
         let name = ServerName::parse(w, &mut cx.vars)?;
-        cx.srv::<ServerDef>().names.push(name);
+        cx.top().block.names.push(name);
     }
     Ok(())
 }

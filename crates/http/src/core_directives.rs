@@ -1,16 +1,16 @@
 //! The core module's directive table: settings that are one value each. Blocks, `listen`, names and
 //! pages have files of their own.
 
-use conf::ConfError;
-use conf::Node;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{
     self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size, set_str,
 };
+use conf::{ConfError, Node};
+use engine::TempPath;
 
 use crate::core_conf::{
     CoreLocDraft, CoreSrvDraft, IfModifiedSince, InFileOnly, KeepaliveDisable, Lingering, Satisfy,
-    ServerTokens, TempPath,
+    ServerTokens,
 };
 use crate::cx::Cx;
 use crate::module::{ConfType, Module, Scope};

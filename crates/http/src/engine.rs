@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::ConfError;
+use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener, TaskId};
 use net::ListenSpec;
-use net::engine::{Engine, Help, Helper, Seat};
 
 use crate::conn::{self, NewConn};
 use crate::server::HttpMain;
 
-/// See the module's documentation.
+/// The engine of one loaded `http` block.
 pub struct HttpEngine {
     main: Rc<HttpMain>,
     accepting: RefCell<Vec<(Rc<Listener>, TaskId)>>,
@@ -54,7 +54,11 @@ impl Engine for HttpEngine {
             let task = event::spawn(accept(self.main.clone(), i, listener.clone()));
             accepting.push((listener, task));
         }
-        crate::status::begin(&self.main);
+        let serving = Rc::downgrade(&self.main);
+        engine::status::begin(&self.main.stats, &self.main.pools, move || {
+            // One that leaves still works, until it has nothing to do.
+            serving.upgrade().is_some_and(|main| !main.gate.is_closed() || main.active() > 0)
+        });
         self.main.starts.iter().for_each(|start| start(&self.main, seat));
         Ok(())
     }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use crate::core_conf::CoreLoc;
 use crate::module::{ConfSet, Pipeline};
-use crate::regex::Regex;
 use crate::request::Request;
+use engine::regex::Regex;
 
 /// What a location's modifier makes of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

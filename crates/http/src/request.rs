@@ -12,6 +12,9 @@ use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
+use conf::table::Contexts;
+use engine::regex::Captures;
+use engine::vars::{Values, Variables};
 use mem::Page;
 use os::SockAddr;
 use proto::h1::{FieldId, Head, Method, Version};
@@ -20,9 +23,7 @@ use crate::body::ReqBody;
 use crate::conn::Conn;
 use crate::location::Location;
 use crate::output::{BodyFilter, Response};
-use crate::regex::Captures;
 use crate::server::{HttpMain, Server};
-use crate::vars::Values;
 
 /// How many times a request may change its URI inside the server before it is a circle.
 pub const MAX_URI_CHANGES: u8 = 10;
@@ -486,5 +487,47 @@ impl engine::Client for Request {
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         Request::log(self, level, message);
+    }
+}
+
+impl engine::Session for Request {
+    const BLOCK: Contexts = Contexts::HTTP;
+    const SERVER: Contexts = Contexts::SERVER;
+
+    type Block = crate::cx::Block;
+    type Place = crate::location::LocationInfo;
+    type Pipeline = crate::module::Pipeline;
+    type Main = HttpMain;
+
+    fn variables(&self) -> &Rc<Variables<Request>> {
+        &self.main.vars
+    }
+
+    fn values(&self) -> &Values {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
+    }
+
+    fn captures(&self) -> &Captures {
+        &self.captures
+    }
+
+    fn captures_mut(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+
+    fn error_log(&self) -> &Log {
+        Request::error_log(self)
+    }
+
+    fn connection(&self) -> u64 {
+        self.c().number
+    }
+
+    fn warns_of_uninitialized(&self) -> bool {
+        self.loc.core.uninitialized_variable_warn
     }
 }

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use engine::names::{ServerName, ServerNames};
+use engine::regex::MatchFailed;
+use engine::vars::Variables;
+use engine::{Stats, TempPath};
 use event::Gate;
 use os::SockAddr;
 
-use crate::core_conf::{CoreSrv, TempPath};
+use crate::core_conf::CoreSrv;
 use crate::location::Location;
 use crate::module::ConfSet;
-use crate::names::{Names, ServerName};
-use crate::regex::MatchFailed;
 use crate::request::Request;
-use crate::stats::Stats;
-use crate::vars::Var;
 
 /// A virtual server.
 pub struct Server {
@@ -29,7 +29,7 @@ pub struct Server {
     /// Its names, as written; at least one.
     pub(crate) names: Box<[ServerName]>,
     /// The same for looking up, made when first needed.
-    pub(crate) by_name: OnceCell<Names<()>>,
+    pub(crate) by_name: OnceCell<ServerNames<()>>,
 }
 
 impl Server {
@@ -39,7 +39,7 @@ impl Server {
     /// A regular expression's match was given up.
     pub fn is_named(&self, host: &[u8], r: &Request) -> Result<bool, MatchFailed> {
         let names = self.by_name.get_or_init(|| {
-            let mut names = Names::new();
+            let mut names = ServerNames::new();
             for name in &self.names {
                 names.add(name, &());
             }
@@ -51,9 +51,8 @@ impl Server {
 
 /// The whole `http` block, as a worker runs it.
 pub struct HttpMain {
-    /// Variables by id.
-    pub(crate) vars: Vec<Var>,
-    pub(crate) var_names: crate::vars::Names,
+    /// Its variables.
+    pub(crate) vars: Rc<Variables<Request>>,
     /// `$realpath_root` is among them.
     pub(crate) asks_real_root: bool,
     /// Modules' configuration of scope `Main`.
@@ -61,7 +60,7 @@ pub struct HttpMain {
     /// What modules do when a worker begins to serve.
     pub(crate) starts: Vec<crate::module::Start>,
     /// What modules show of themselves, by their names.
-    pub(crate) sections: Vec<(&'static str, crate::status::Section)>,
+    pub(crate) sections: Vec<(&'static str, engine::status::Section<Request>)>,
     /// The sockets to answer on, with their servers.
     pub listens: Vec<Listen>,
     /// Counters shared by all workers.
@@ -100,6 +99,15 @@ impl HttpMain {
         self.confs.get::<crate::cache::Caches>().map(|all| all.all()).unwrap_or_default()
     }
 
+    /// The object that `stub_status json` answers with.
+    pub fn status(&self) -> Vec<u8> {
+        engine::status::object(&self.stats, &self.pools, |o| {
+            for (name, section) in &self.sections {
+                o.object(name, |o| section(self, o));
+            }
+        })
+    }
+
     /// Connections of this worker that are open.
     pub fn active(&self) -> usize {
         self.active.get()
@@ -107,39 +115,7 @@ impl HttpMain {
 }
 
 /// A socket to answer on: one address, or a wildcard that stands for several.
-pub struct Listen {
-    /// What to bind, and how.
-    pub spec: net::ListenSpec,
-    /// Servers by the address that a connection was made to; the wildcard's own last.
-    pub addresses: Vec<Rc<Address>>,
-}
-
-impl Listen {
-    /// The servers for a connection whose local address is `local` (asked only where it matters).
-    pub fn address(&self, local: impl FnOnce() -> Option<SockAddr>) -> Rc<Address> {
-        let last = self.addresses.len() - 1;
-        if last > 0
-            && let Some(local) = local()
-        {
-            let found = self.addresses[..last].iter().find(|a| a.addr == local);
-            if let Some(a) = found {
-                return a.clone();
-            }
-        }
-        self.addresses[last].clone()
-    }
-}
+pub type Listen = engine::addresses::Listen<Server>;
 
 /// One address with its servers.
-pub struct Address {
-    /// The address as configured.
-    pub addr: SockAddr,
-    /// The server for hosts that no name matches.
-    pub default: Rc<Server>,
-    /// `None` where no host can lead to another server.
-    pub(crate) names: Option<Names<Rc<Server>>>,
-    /// Some server here has settings of its own for reading a head.
-    pub(crate) limits_differ: bool,
-    /// `listen … proxy_protocol`
-    pub proxy_protocol: bool,
-}
+pub type Address = engine::addresses::Address<Server>;

@@ -11,9 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base::log::Level;
 use mem::{Buf, Chain, FileHandle};
 
-use crate::core_conf::TempPath;
 use crate::files;
 use crate::place::FileError;
+use engine::TempPath;
 
 /// What becomes of a temporary file's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

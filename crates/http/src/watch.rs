@@ -1,96 +1,15 @@
-//! Who holds up the event loop: the time that modules from outside the project take at a stretch is
-//! measured, and the one that takes too long is named in the log.
-//!
-//! The project's own modules go without: reading the clock twice a call costs more than most of
-//! them. A module that is waited *for* is not held against it; only the time between two waits is.
+//! Handlers and filters of modules from outside the project, under watch; see [`engine::watch`].
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Instant;
 
-use base::log::{Level, Log};
 use conf::ConfError;
+use engine::watch::{StretchLog, Watched, call, call_with, log_of};
 use mem::Chain;
 
 use crate::module::{HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece};
 use crate::request::Request;
-
-/// From how many milliseconds on a stretch is logged.
-const HELD_MS: u128 = 100;
-
-thread_local! {
-    /// How often something was logged: what a stretch contains is told once, by the innermost.
-    static TOLD: Cell<u64> = const { Cell::new(0) };
-}
-
-/// One stretch on the loop.
-struct Stretch {
-    began: Instant,
-    told: u64,
-}
-
-impl Stretch {
-    fn begin() -> Stretch {
-        Stretch { began: Instant::now(), told: TOLD.get() }
-    }
-
-    #[inline]
-    fn end(self, module: &str, log: impl FnOnce() -> (Log, u64)) {
-        let ms = self.began.elapsed().as_millis();
-        if ms >= HELD_MS && self.told == TOLD.get() {
-            held(ms, module, log());
-        }
-    }
-}
-
-#[cold]
-fn held(ms: u128, module: &str, (log, connection): (Log, u64)) {
-    TOLD.set(TOLD.get() + 1);
-    base::log!(
-        log,
-        Level::Warn,
-        Some(connection),
-        "event loop was held for {ms} ms by module {module}"
-    );
-}
-
-fn log_of(r: &Request) -> (Log, u64) {
-    (r.error_log().clone(), r.c().number)
-}
-
-/// Calls code of a module.
-pub(crate) fn call<T>(
-    r: &mut Request,
-    module: &'static str,
-    f: impl FnOnce(&mut Request) -> T,
-) -> T {
-    let stretch = Stretch::begin();
-    let value = f(r);
-    stretch.end(module, || log_of(r));
-    value
-}
-
-/// A module's future: each time that it is polled is a stretch.
-struct Watched<F: ?Sized> {
-    module: &'static str,
-    log: Rc<(Log, u64)>,
-    future: Pin<Box<F>>,
-}
-
-impl<F: Future + ?Sized> Future for Watched<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let stretch = Stretch::begin();
-        let polled = self.future.as_mut().poll(cx);
-        stretch.end(self.module, || (*self.log).clone());
-        polled
-    }
-}
 
 /// Installs a module, and puts what it installed under watch.
 pub(crate) fn install(
@@ -143,11 +62,9 @@ impl PhaseHandler for WatchedHandler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async move {
             let module = self.module;
-            let log = Rc::new(log_of(r));
+            let log = log_of(r);
             let verdict = {
-                let stretch = Stretch::begin();
-                let step = self.handler.run(&mut *r);
-                stretch.end(module, || (*log).clone());
+                let step = call_with(&log, module, || self.handler.run(&mut *r));
                 match step {
                     Step::Now(verdict) => verdict,
                     Step::Wait(future) => Watched { module, log: log.clone(), future }.await,
@@ -168,13 +85,13 @@ impl PhaseHandler for WatchedHandler {
 
 struct WatchedSource {
     module: &'static str,
-    log: Rc<(Log, u64)>,
+    log: StretchLog,
     source: Box<dyn BodySource>,
 }
 
 impl WatchedSource {
     fn watch<'a, T>(
-        (module, log): (&'static str, &Rc<(Log, u64)>),
+        (module, log): (&'static str, &StretchLog),
         future: Pin<Box<dyn Future<Output = T> + 'a>>,
     ) -> Pin<Box<dyn Future<Output = T> + 'a>>
     where
@@ -246,7 +163,7 @@ impl BodyFilter for WatchedBodyFilter {
         let module = self.module;
         match call(r, module, |r| self.filter.filter(r, input, last, out)) {
             FilterStep::Wait(future) => {
-                FilterStep::Wait(Box::pin(Watched { module, log: Rc::new(log_of(r)), future }))
+                FilterStep::Wait(Box::pin(Watched { module, log: log_of(r), future }))
             }
             step => step,
         }

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::log::{Level, Log, MemorySink};
 use bytes::Bytes;
+use engine::{Engine, Seat};
 use event::{Deadline, Loop, Options, Sock};
 use http::engine::HttpEngine;
 use http::server::HttpMain;
-use net::engine::{Engine, Seat};
 
 use crate::Module;
 
@@ -195,7 +195,7 @@ fn build(
         error_log: log.clone(),
         workers: 1,
         connections: 64,
-        stats: Rc::new(http::stats::Stats::new(1).map_err(|e| e.to_string())?),
+        stats: Rc::new(engine::stats::Stats::new(1).map_err(|e| e.to_string())?),
         zones: Rc::default(),
         pools: Rc::default(),
         bells: Rc::default(),

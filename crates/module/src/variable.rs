@@ -28,4 +28,5 @@
 //! ```
 
 pub use conf::template::{Template, VarId};
-pub use http::vars::{Get, PrefixFn, Registry, SetFn, ValueFn, VarDef, WriteFn};
+pub use engine::vars::{Get, PrefixFn, WriteFn};
+pub use http::vars::{Registry, SetFn, ValueFn, VarDef};

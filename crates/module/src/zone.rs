@@ -99,5 +99,5 @@
 //! assert_eq!(texts, ["1", "1", "2"]);
 //! ```
 
-pub use http::zones::name_and_size;
+pub use engine::zones::name_and_size;
 pub use shm::{Counters, Entry, Full, Key, Locked, Record, Table, ZoneState};

@@ -3,7 +3,6 @@
 
 pub mod addr;
 pub mod cidr;
-pub mod engine;
 pub mod forwarded;
 pub mod geo;
 pub mod geoip;
@@ -17,7 +16,6 @@ pub mod syslog;
 pub mod vigil;
 
 pub use cidr::{Cidr, Origin};
-pub use engine::{Engine, Seat};
 pub use inherit::Inherited;
 pub use listeners::Listeners;
 pub use os::socket::Kind;

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use http::build::Modules;
+use http::module::Modules;
 
 static FEW: Modules = &[
     &http::core_directives::MODULE,

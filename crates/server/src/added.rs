@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use conf::{ConfError, Node};
 use http::Module;
-use http::build::Modules;
+use http::module::Modules;
 
 /// A module from outside the project.
 pub struct Added {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::log;
 use base::log::{Level, Log, os_error};
-use net::engine::{Helper, SLOTS};
+use engine::{Helper, SLOTS};
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 

@@ -313,9 +313,9 @@ fn worker_processes(node: &Node) -> Result<usize, ConfError> {
     }
     match base::ascii::parse_u64(word.bytes()) {
         // Each has a place of its own in shared memory, and a reload doubles them for a while.
-        Some(n) if n <= (net::engine::SLOTS / 2) as u64 => Ok(n as usize),
+        Some(n) if n <= (engine::SLOTS / 2) as u64 => Ok(n as usize),
         Some(_) => {
-            let most = net::engine::SLOTS / 2;
+            let most = engine::SLOTS / 2;
             Err(ConfError::at(word, format!("\"worker_processes\" can be {most} at most")))
         }
         None => Err(ConfError::directive(node, "invalid value")),

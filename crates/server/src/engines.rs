@@ -4,55 +4,31 @@
 use std::io;
 use std::rc::Rc;
 
-use base::log::Log;
 use conf::reference;
 use conf::table::Contexts;
 use conf::{ConfError, Node};
+use engine::{Engine, LoadEnv, SLOTS, Stats};
 use http::engine::HttpEngine;
-use net::engine::{Engine, SLOTS};
-use net::logs::LogFiles;
 
 use crate::added;
-use crate::paths::Paths;
 
-/// What is lent to an engine that reads its block.
-pub struct LoadCx<'a> {
-    /// Where things are.
-    pub paths: &'a Paths,
-    /// The log files of this configuration.
-    pub logs: &'a Rc<LogFiles>,
-    /// The error log of the outermost level.
-    pub log: &'a Log,
-    /// The number of workers.
-    pub workers: usize,
-    /// The most connections of a worker.
-    pub connections: usize,
-    /// What outlives configurations.
-    pub lasting: &'a Lasting,
-    /// The pools of threads.
-    pub pools: &'a Rc<event::Pools>,
-    /// The shared zones of this configuration.
-    pub zones: &'a Rc<shm::Zones>,
-}
-
-/// What engines keep from one configuration to the next: made once by the master.
+/// Shared memory that engines keep from one configuration to the next: made once by the master.
 pub struct Lasting {
-    http_stats: Rc<http::stats::Stats>,
-    bells: Rc<shm::Bells>,
+    /// The counters of all engines.
+    pub stats: Rc<Stats>,
+    /// Bells that wake other processes of the server.
+    pub bells: Rc<shm::Bells>,
 }
 
 impl Lasting {
-    /// Maps what is shared by all processes.
+    /// Maps the memory that all processes share.
     pub fn new() -> io::Result<Lasting> {
-        Ok(Lasting {
-            http_stats: Rc::new(http::stats::Stats::new(SLOTS)?),
-            bells: Rc::new(shm::Bells::new(SLOTS)?),
-        })
+        Ok(Lasting { stats: Rc::new(Stats::new(SLOTS)?), bells: Rc::new(shm::Bells::new(SLOTS)?) })
     }
 }
 
 /// Reads an engine's block.
-pub type Build = fn(&Node, &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError>;
+pub type Build = fn(&Node, LoadEnv) -> Result<Rc<dyn Engine>, ConfError>;
 
 /// An engine's block and how it is read.
 pub struct Entry {
@@ -79,19 +55,7 @@ pub fn dump(add: &mut dyn FnMut(String)) {
     }
 }
 
-fn build_http(node: &Node, cx: &LoadCx<'_>) -> Result<Rc<dyn Engine>, ConfError> {
-    let env = http::LoadEnv {
-        prefix: cx.paths.prefix.clone(),
-        conf_prefix: cx.paths.conf_prefix.clone(),
-        logs: cx.logs.clone(),
-        error_log: cx.log.clone(),
-        workers: cx.workers,
-        connections: cx.connections,
-        stats: cx.lasting.http_stats.clone(),
-        pools: cx.pools.clone(),
-        zones: cx.zones.clone(),
-        bells: cx.lasting.bells.clone(),
-    };
+fn build_http(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
     let main = http::build::build(node, env, added::modules())?;
     Ok(Rc::new(HttpEngine::new(main)))
 }

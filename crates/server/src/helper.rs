@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use base::time::now_ms;
-use net::engine::{Helper, Seat};
+use engine::{Helper, Seat};
 use os::signal::Signal;
 use shm::ShmLock;
 

@@ -38,7 +38,7 @@ mod worker;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use http::build::Modules;
+use http::module::Modules;
 
 pub use added::Added;
 

@@ -11,7 +11,7 @@ use base::log::{Level, Log, Sink};
 use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
-use net::engine::Engine;
+use engine::{Engine, LoadEnv};
 use net::listeners::OpenEnv;
 use net::logs::{LogFile, LogFiles};
 use net::{Inherited, Listeners};
@@ -19,7 +19,7 @@ use shm::Zones;
 
 use crate::directives::TABLE;
 use crate::draft::Draft;
-use crate::engines::{self, Lasting, LoadCx};
+use crate::engines::{self, Lasting};
 use crate::paths::Paths;
 use crate::pidfile;
 use crate::settings::Settings;
@@ -168,20 +168,22 @@ impl Loader {
         zones: &Rc<Zones>,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
         let events = draft.events.as_ref();
-        let cx = LoadCx {
-            paths: &self.paths,
-            logs: &draft.logs,
-            log: &Log::new(sinks.to_vec()),
+        let env = LoadEnv {
+            prefix: self.paths.prefix.clone(),
+            conf_prefix: self.paths.conf_prefix.clone(),
+            logs: draft.logs.clone(),
+            error_log: Log::new(sinks.to_vec()),
             workers: draft.worker_processes.unwrap_or(1),
             connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
-            lasting: &self.lasting,
-            pools: &draft.pools,
-            zones,
+            stats: self.lasting.stats.clone(),
+            pools: draft.pools.clone(),
+            zones: zones.clone(),
+            bells: self.lasting.bells.clone(),
         };
         let mut built = Vec::new();
         for node in nodes {
             if let Some(entry) = engines::ALL.iter().find(|e| node.name == *e.name) {
-                built.push((entry.build)(node, &cx)?);
+                built.push((entry.build)(node, env.clone())?);
             }
         }
         Ok(built)

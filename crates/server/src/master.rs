@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use base::log;
 use base::log::{Level, debug, os_error};
+use engine::Helper;
 use net::Inherited;
-use net::engine::Helper;
 use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;

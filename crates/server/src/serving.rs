@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
+use engine::{Helper, Seat};
 use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener, TaskId};
-use net::engine::{Helper, Seat};
 use os::signal::{Received, SignalFd};
 use shm::ShmLock;
 

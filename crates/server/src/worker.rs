@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
-use net::engine::Helper;
+use engine::Helper;
 use os::limits::Limit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;

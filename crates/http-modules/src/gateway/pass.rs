@@ -8,7 +8,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word};
-use http::core_conf::TempPath;
+use engine::TempPath;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView};

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::value::{set_bitmask, set_enum, set_flag};
 use conf::{ConfError, Node};
+use engine::regex::Regex;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Scope};
-use http::regex::Regex;
 use http::request::Request;
 use proto::h1::{FieldId, Version};
 

@@ -284,7 +284,7 @@ pub fn install(
     Ok(())
 }
 
-fn start(main: &Rc<HttpMain>, _: &net::Seat) {
+fn start(main: &Rc<HttpMain>, _: &engine::Seat) {
     let Some(checks) = main.confs.get::<Checks>() else { return };
     for check in checks.list.borrow().iter() {
         check.begin();

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use conf::template::Template;
 use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node, Word};
+use engine::zones::name_and_size;
 use http::cx::{Cx, LoadEnv};
 use http::module::{Conf, Verdict};
 use http::request::Request;
-use http::zones::name_and_size;
 use shm::{Entry, Journal, Locked, Record, Table, ZoneState};
 
 /// What a kind of limit keeps by key.
@@ -46,7 +46,7 @@ const JOURNAL_PLACES: usize = 16 << 10;
 impl<R: Counted> Shared<R> {
     fn new(key: Bytes, bytes: usize, env: &LoadEnv) -> io::Result<Shared<R>> {
         // Workers that leave after a reload have slots, too.
-        let slots = env.workers.saturating_mul(4).saturating_add(16).min(net::engine::SLOTS);
+        let slots = env.slots();
         let journal = match R::HELD {
             true => Some(Journal::new(slots, env.connections.min(JOURNAL_PLACES))?),
             false => None,

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node};
+use engine::regex::Regex;
 use http::cx::Cx;
-use http::regex::Regex;
 use http::request::Request;
 
 use super::ProxyConf;

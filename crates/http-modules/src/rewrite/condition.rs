@@ -6,9 +6,9 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::template::{VarId, VarNames};
 use conf::{ConfError, Node, Word};
+use engine::regex::{MatchFailed, Regex};
 use http::cx::Cx;
 use http::files::{self, OpenError};
-use http::regex::{MatchFailed, Regex};
 use http::request::Request;
 use os::file::FileMeta;
 

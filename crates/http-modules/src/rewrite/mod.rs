@@ -17,7 +17,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::template::{Template, VarId};
 use conf::{ConfError, Node, value as conf_value};
 use http::core_directives::{REWRITE, directive};
-use http::cx::Cx;
+use http::cx::{Cx, LocationCx};
 use http::location::LocKind;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
 use http::vars::SetFn;

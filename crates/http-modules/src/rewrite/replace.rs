@@ -3,9 +3,9 @@
 use base::log::Level;
 use bytes::Bytes;
 use conf::{ConfError, Node};
+use engine::regex::Regex;
 use http::cx::Cx;
 use http::module::Verdict;
-use http::regex::Regex;
 use http::request::Request;
 use proto::uri::{Unescape, unescape};
 

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use asking::Chance;
 use base::log::{Level, capture};
 use bytes::Bytes;
+use engine::{Engine, Seat};
 use event::pool::{Pool, Pools};
 use event::testing::listen;
 use http::engine::HttpEngine;
-use net::engine::{Engine, Seat};
 use net::logs::LogFiles;
 use os::SockAddr;
 use testkit::StallingFolder;
@@ -247,7 +247,7 @@ fn start(scenario: &Scenario, upstream: &SockAddr, logs: &Rc<LogFiles>) -> Serve
         error_log: log.clone(),
         workers: 1,
         connections: 512,
-        stats: Rc::new(http::stats::Stats::new(1).unwrap()),
+        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
         zones: Rc::default(),
         bells: Rc::default(),
         pools: Rc::new(pools),

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use base::json::Object;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::value::{parse_msec, parse_offset, parse_sec, parse_size, set_bitmask};
@@ -13,12 +14,11 @@ use conf::{ConfError, Node, Word};
 use super::conf::{Draft, Which, methods};
 use super::key::Layout;
 use super::zone::{Cache, Pace, Settings};
-use crate::core_conf::TempPath;
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
 use crate::server::HttpMain;
-use crate::status::Object;
 use crate::upstream::directives::Shared;
+use engine::TempPath;
 
 /// The table of what all caches have in common.
 pub static MODULE: Module = Module {

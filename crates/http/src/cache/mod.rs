@@ -75,8 +75,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use engine::Helper;
 use event::{Deadline, Fd};
-use net::engine::Helper;
 
 use crate::server::HttpMain;
 

@@ -29,12 +29,12 @@ use super::purge;
 use super::rules::Forbids;
 use super::tags;
 use super::zone::Cache;
-use crate::core_conf::TempPath;
 use crate::files::{self, OpenFile};
 use crate::place::FileError;
 use crate::reading;
 use crate::request::Request;
 use crate::temp_file::next_number;
+use engine::TempPath;
 
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;

@@ -208,9 +208,7 @@ impl Cache {
             }
             None => {
                 let env = &cx.env;
-                // Workers that leave after a reload have slots, too, and so have helpers.
-                let slots = env.workers.saturating_mul(4).saturating_add(16);
-                let slots = slots.min(net::engine::SLOTS);
+                let slots = env.slots();
                 let made = env.bells.make(slots).and_then(|()| {
                     let layout = settings.layout.clone();
                     Keys::new(bytes, layout, env.bells.clone(), slots, env.connections)

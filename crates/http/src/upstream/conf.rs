@@ -11,8 +11,8 @@ use proto::h1::{FieldId, FieldSet};
 
 use super::store::Store;
 use crate::cache::CacheConf;
-use crate::core_conf::TempPath;
 use crate::cx::Cx;
+use engine::TempPath;
 
 /// When the next server is asked: the bits of `*_next_upstream`.
 pub mod next {

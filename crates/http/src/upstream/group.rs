@@ -191,7 +191,7 @@ pub(super) fn upstream(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::at(&name, format!("duplicate upstream \"{}\"", name.lossy())));
     }
     cx.main::<Upstreams>().reading = name.text.clone();
-    let mut level = cx.block(n, C::UPSTREAM, None)?;
+    let mut level = cx.block(n, C::UPSTREAM, crate::cx::Block::default())?;
     let block = std::mem::take(level.get::<Block>());
     if block.lines.is_empty() && block.state.is_none() {
         return Err(ConfError::at(&n.name, "no servers are inside upstream"));
@@ -317,7 +317,7 @@ fn implicit(url: &Url, at: &Word) -> Result<Group, ConfError> {
 }
 
 /// In a worker: begins what goes on beside requests.
-fn start(main: &Rc<HttpMain>, seat: &net::engine::Seat) {
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
     let Some(all) = main.confs.get::<Upstreams>() else { return };
     for group in all.named() {
         group.servers.rows().use_slot(seat.slot);

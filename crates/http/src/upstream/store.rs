@@ -17,11 +17,11 @@ use proto::h1::{FieldId, Method};
 use super::conf::Conf;
 use super::source::Source;
 use crate::conn::Hold;
-use crate::core_conf::TempPath;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::place::{FileError, Place, dir_mode, place};
 use crate::request::Request;
 use crate::temp_file::{Keep, TempFile};
+use engine::TempPath;
 
 /// `*_store`
 #[derive(Clone)]

@@ -93,7 +93,7 @@ fn make(
         return Ok(old.upstreams.iter().zip(1..).map(anew).collect());
     }
     // Workers that leave after a reload have slots, too.
-    let slots = cx.env.workers.saturating_mul(4).saturating_add(16).min(net::engine::SLOTS);
+    let slots = cx.env.slots();
     let rows = Rows::shared(bytes, word::ROW, slots).map_err(|e| {
         let e = base::log::os_error(&e);
         ConfError::at(at, format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"))

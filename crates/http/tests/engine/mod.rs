@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use base::log::{Level, Log, MemorySink};
 use bytes::Bytes;
+use engine::{Engine, Seat};
 use event::{Deadline, Sock};
-use http::build::Modules;
 use http::engine::HttpEngine;
-use net::engine::{Engine, Seat};
+use http::module::Modules;
 use os::SockAddr;
 
 /// An engine that serves a configuration.
@@ -55,7 +55,7 @@ pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
         error_log: log.clone(),
         workers: 1,
         connections: 64,
-        stats: Rc::new(http::stats::Stats::new(1).unwrap()),
+        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
         zones: Rc::default(),
         bells: Rc::default(),
         pools: Rc::default(),

@@ -1,4 +1,5 @@
-//! Counters that all workers share: what `stub_status` shows, and the numbers of connections.
+//! Counters that all workers and engines share: those of `stub_status`, each worker's reports of
+//! its loop and pools, and the numbers of connections.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -26,7 +27,7 @@ pub enum Field {
     Waiting,
 }
 
-/// What counts what is under way, and is void when a worker died.
+/// The counters of work under way, which are void when a worker died.
 pub const UNDER_WAY: [usize; 4] = [
     Field::Active as usize,
     Field::Reading as usize,
@@ -34,16 +35,16 @@ pub const UNDER_WAY: [usize; 4] = [
     Field::Waiting as usize,
 ];
 
-/// Lines that a worker has for what it tells of itself: one of its loop, the others of its pools.
+/// The lines of a worker's reports: one of its loop, the others of its pools.
 const LINES: usize = 32;
 
-/// What stands in the line of a worker's loop.
+/// The fields in the line of a worker's loop.
 #[derive(Clone, Copy)]
 enum OfLoop {
     Pid,
     Tasks,
     LongestMs,
-    // Those from here on only grow, whoever has the line.
+    // The fields from here on only grow, whichever worker has the line.
     Turns,
     Polls,
     BusyMs,
@@ -51,7 +52,7 @@ enum OfLoop {
     Dropped,
 }
 
-/// What stands in the line of a pool.
+/// The fields in the line of a pool.
 #[derive(Clone, Copy)]
 enum OfPool {
     /// A hash of its name.
@@ -63,7 +64,7 @@ enum OfPool {
     Refused,
 }
 
-/// What one worker told of itself.
+/// The report of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerReport {
     /// Its process.
@@ -76,7 +77,7 @@ pub struct WorkerReport {
     pub longest_turn_ms: u64,
 }
 
-/// What all workers' loops did, those included that have ended.
+/// The work of all loops, of workers included that have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkReport {
     /// Turns.
@@ -91,7 +92,7 @@ pub struct WorkReport {
     pub dropped: u64,
 }
 
-/// What the workers' pools of one name did and have to do.
+/// The work, done and waiting, of the workers' pools of one name.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct PoolReport {
     /// Tasks that wait for a thread.
@@ -111,8 +112,8 @@ pub struct Stats {
     counters: Counters,
     /// [`LINES`] of each worker.
     reports: Counters,
-    /// What this worker has told before of what only grows.
-    told: RefCell<Vec<u64>>,
+    /// The values of growing counters at this worker's last report.
+    reported: RefCell<Vec<u64>>,
     numbers: Zone,
     slot: Cell<usize>,
 }
@@ -125,19 +126,19 @@ impl Stats {
     pub fn new(slots: usize) -> io::Result<Stats> {
         let slots = slots.max(1);
         let (counters, reports) = (Counters::new(slots)?, Counters::new(slots * LINES)?);
-        let (numbers, told) = (Zone::anonymous(64)?, RefCell::default());
-        Ok(Stats { counters, reports, told, numbers, slot: Cell::new(0) })
+        let (numbers, reported) = (Zone::anonymous(64)?, RefCell::default());
+        Ok(Stats { counters, reports, reported, numbers, slot: Cell::new(0) })
     }
 
-    /// Says which line this process writes; what a predecessor left under way there is cleared.
+    /// Takes the line of this process's slot; a predecessor's work under way is cleared.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
         self.counters.clear(slot, &UNDER_WAY);
-        self.forget(slot);
+        self.clear_reports(slot);
     }
 
-    /// What a worker told of that is no more.
-    fn forget(&self, slot: usize) {
+    /// Clears the reports of work that ended with its worker.
+    fn clear_reports(&self, slot: usize) {
         let (of_loop, pools) = self.lines(slot);
         for field in [OfLoop::Pid, OfLoop::Tasks, OfLoop::LongestMs] {
             of_loop.set(field as usize, 0);
@@ -154,9 +155,9 @@ impl Stats {
         (self.reports.line(first), (first + 1..first + LINES).map(|i| self.reports.line(i)))
     }
 
-    /// Tells of this worker: its loop, log lines it has dropped, and its pools, as far as there are
-    /// lines for them.
-    pub fn tell<'a>(
+    /// Writes this worker's report: its loop, the log lines it has dropped, and its pools, as far
+    /// as there are lines for them.
+    pub fn report<'a>(
         &self,
         stats: &event::Stats,
         dropped: u64,
@@ -166,14 +167,14 @@ impl Stats {
         line.set(OfLoop::Pid as usize, std::process::id().into());
         line.set(OfLoop::Tasks as usize, stats.tasks as u64);
         line.set(OfLoop::LongestMs as usize, stats.longest_turn_ms);
-        let mut told = self.told.borrow_mut();
+        let mut reported = self.reported.borrow_mut();
         let mut place = 0;
         let mut grown = |line: &Line, field: usize, n: u64| {
-            if told.len() <= place {
-                told.resize(place + 1, 0);
+            if reported.len() <= place {
+                reported.resize(place + 1, 0);
             }
             // A pool of another configuration may stand where this one stood.
-            line.add(field, n.saturating_sub(std::mem::replace(&mut told[place], n)));
+            line.add(field, n.saturating_sub(std::mem::replace(&mut reported[place], n)));
             place += 1;
         };
         for (field, n) in [
@@ -200,10 +201,10 @@ impl Stats {
         }
     }
 
-    /// The workers that tell of themselves.
+    /// The reports of all workers.
     pub fn workers(&self) -> Vec<WorkerReport> {
         let slots = 0..self.counters.slots();
-        let told = |slot| {
+        let report = |slot| {
             let line = self.lines(slot).0;
             WorkerReport {
                 pid: line.get(OfLoop::Pid as usize),
@@ -212,10 +213,10 @@ impl Stats {
                 longest_turn_ms: line.get(OfLoop::LongestMs as usize),
             }
         };
-        slots.map(told).filter(|worker| worker.pid != 0).collect()
+        slots.map(report).filter(|worker| worker.pid != 0).collect()
     }
 
-    /// What all loops did.
+    /// The work of all loops.
     pub fn work(&self) -> WorkReport {
         let sum = |field: OfLoop| {
             let slots = 0..self.counters.slots();
@@ -230,7 +231,7 @@ impl Stats {
         }
     }
 
-    /// What the workers' pools of that name did.
+    /// The work of the workers' pools of that name.
     pub fn pool(&self, name: &str) -> PoolReport {
         let name = name_hash(name);
         let mut report = PoolReport::default();
@@ -257,10 +258,10 @@ impl Stats {
         self.slot.get()
     }
 
-    /// Clears what a dead worker left under way.
+    /// Clears the work that a dead worker left under way.
     pub fn worker_died(&self, slot: usize) {
         self.counters.clear(slot, &UNDER_WAY);
-        self.forget(slot);
+        self.clear_reports(slot);
     }
 
     /// Adds to this worker's counter.
@@ -300,7 +301,7 @@ mod tests {
     use event::pool::Counters as OfPools;
 
     #[test]
-    fn workers_tell_of_themselves_and_are_forgotten() {
+    fn reports_of_a_dead_worker_are_cleared() {
         let stats = Stats::new(3).unwrap();
         let of_loop = |turns, longest_turn_ms| event::Stats {
             turns,
@@ -309,8 +310,8 @@ mod tests {
         };
         let pool = |queued, done| OfPools { queued, done, ..OfPools::default() };
         stats.use_slot(1);
-        stats.tell(&of_loop(5, 7), 2, [("a", pool(3, 10)), ("b", pool(0, 1))].into_iter());
-        stats.tell(&of_loop(8, 7), 2, [("a", pool(1, 15)), ("b", pool(0, 1))].into_iter());
+        stats.report(&of_loop(5, 7), 2, [("a", pool(3, 10)), ("b", pool(0, 1))].into_iter());
+        stats.report(&of_loop(8, 7), 2, [("a", pool(1, 15)), ("b", pool(0, 1))].into_iter());
         assert_eq!((stats.work().turns, stats.work().dropped), (8, 2));
         assert_eq!((stats.pool("a").queued, stats.pool("a").done), (1, 15));
         assert_eq!(stats.pool("b").done, 1);

@@ -5,6 +5,7 @@ use conf::value::parse_size;
 use conf::{ConfError, Word};
 
 use crate::cx::Cx;
+use crate::session::Session;
 
 /// The least size of a zone, in pages.
 const PAGES_MIN: usize = 8;
@@ -25,7 +26,7 @@ pub fn name_and_size(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfErr
     Ok((Bytes::copy_from_slice(name), bytes))
 }
 
-impl Cx {
+impl<S: Session> Cx<S> {
     /// Declares a shared zone for `user` (a module's name), or refers to one with `None`.
     ///
     /// # Errors

@@ -7,16 +7,17 @@ use conf::hostnames::{HostTable, Refused};
 use conf::{ConfError, Word};
 
 use crate::regex::{MatchFailed, Regex};
-use crate::request::Request;
-use crate::server::Server;
+use crate::session::Session;
 use crate::vars::Registry;
 
 /// One argument of `server_name`.
 #[derive(Clone)]
-pub(crate) struct ServerName {
+pub struct ServerName {
     /// As written, but in lower case unless it is a regular expression.
     pub text: Bytes,
+    /// The expression, where it is one.
     pub regex: Option<Rc<Regex>>,
+    /// Its place in the configuration.
     pub at: Word,
 }
 
@@ -26,7 +27,11 @@ impl ServerName {
         ServerName { text: Bytes::new(), regex: None, at: at.clone() }
     }
 
-    pub fn parse(w: &Word, vars: &mut Registry) -> Result<Self, ConfError> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// The name is none, or its regular expression is malformed.
+    pub fn parse<S: Session>(w: &Word, vars: &mut Registry<S>) -> Result<Self, ConfError> {
         let raw = w.bytes();
         if raw == b"." || raw.first() == Some(&b'*') && !matches!(raw, [_, b'.', _, ..]) {
             let m = format!("server name \"{}\" is invalid", w.lossy());
@@ -55,7 +60,7 @@ impl ServerName {
             raw.to_vec()
         };
         let text = Bytes::from(text.to_ascii_lowercase());
-        // Tried out here, where the place is known, and not once for each address.
+        // Tried here, where the place is known, and not once for each address.
         if HostTable::new().add(&text, ()) == Err(Refused::Invalid) {
             let m = format!("invalid server name or wildcard \"{}\"", w.lossy());
             return Err(ConfError::at(w, m));
@@ -63,7 +68,7 @@ impl ServerName {
         Ok(ServerName { text, regex: None, at: w.clone() })
     }
 
-    /// What `$server_name` and redirects say: `.example.com` without its dot.
+    /// The name in `$server_name` and redirects: `.example.com` without its dot.
     pub fn shown(&self) -> Bytes {
         match &self.regex {
             None if self.text.starts_with(b".") => self.text.slice(1..),
@@ -72,19 +77,25 @@ impl ServerName {
     }
 }
 
-/// What belongs to a name, by name: the servers of one address.
-pub(crate) struct Names<T> {
+/// A table by server name: the servers of one address, for instance.
+pub struct ServerNames<T> {
     table: HostTable<T>,
     regexes: Vec<(Rc<Regex>, T)>,
 }
 
-impl<T: Clone> Names<T> {
+impl<T: Clone> Default for ServerNames<T> {
+    fn default() -> Self {
+        ServerNames::new()
+    }
+}
+
+impl<T: Clone> ServerNames<T> {
     /// An empty table.
     pub fn new() -> Self {
-        Names { table: HostTable::new(), regexes: Vec::new() }
+        ServerNames { table: HostTable::new(), regexes: Vec::new() }
     }
 
-    /// Adds a name; false where it is there already, and stays what it was.
+    /// Adds a name; false where the table has it already, whose entry stays.
     pub fn add(&mut self, name: &ServerName, value: &T) -> bool {
         match &name.regex {
             Some(re) => {
@@ -95,15 +106,19 @@ impl<T: Clone> Names<T> {
         }
     }
 
-    /// Whether a name is a regular expression: then even a single server has to be looked for,
-    /// since its groups are variables.
+    /// Says whether a name is a regular expression: then even a single server has to be looked for,
+    /// since the expression's groups are variables.
     pub fn has_regexes(&self) -> bool {
         !self.regexes.is_empty()
     }
 
-    /// What belongs to `host` (lower case, without port): the exact name, the longest leading
-    /// wildcard, the longest trailing wildcard, the first regular expression that matches.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<Option<T>, MatchFailed> {
+    /// The entry of `host` (lower case, without port): the exact name's, else that of the longest
+    /// leading wildcard, of the longest trailing wildcard, of the first regular expression that
+    /// matches.
+    ///
+    /// # Errors
+    /// A match was given up.
+    pub fn find<S: Session>(&self, host: &[u8], s: &mut S) -> Result<Option<T>, MatchFailed> {
         if let Some(found) = self.table.find(host) {
             return Ok(Some(found.clone()));
         }
@@ -111,7 +126,7 @@ impl<T: Clone> Names<T> {
             return Ok(None);
         }
         for (re, value) in &self.regexes {
-            if re.exec(r, host)? {
+            if re.exec(s, host)? {
                 return Ok(Some(value.clone()));
             }
         }
@@ -119,20 +134,23 @@ impl<T: Clone> Names<T> {
     }
 }
 
-impl<T> Names<T> {
-    /// What belongs to `host` by its text alone: for before there is a request that a regular
-    /// expression's groups could be stored in.
+impl<T> ServerNames<T> {
+    /// The entry of `host` among the names that are text: for use before there is a session that a
+    /// regular expression's groups could be stored in.
     pub fn find_text(&self, host: &[u8]) -> Option<&T> {
         self.table.find(host)
     }
 
-    /// Whether something belongs to `host`; groups of regular expressions are not recorded.
-    pub fn has(&self, host: &[u8], r: &Request) -> Result<bool, MatchFailed> {
+    /// Says whether there is an entry of `host`; groups of regular expressions are not recorded.
+    ///
+    /// # Errors
+    /// A match was given up.
+    pub fn has<S: Session>(&self, host: &[u8], s: &S) -> Result<bool, MatchFailed> {
         if self.table.find(host).is_some() {
             return Ok(true);
         }
         for (re, _) in &self.regexes {
-            if re.is_match(r, host)? {
+            if re.is_match(s, host)? {
                 return Ok(true);
             }
         }
@@ -140,12 +158,13 @@ impl<T> Names<T> {
     }
 }
 
-/// The servers of one address; a name that two of them have is warned of, and the first keeps it.
-pub(crate) fn of_address(
-    servers: &[(Rc<Server>, &[ServerName])],
+/// The servers of one address by name; a name that two of them have is warned of, and the first
+/// keeps it. `None` where no name can lead to another server than the only one.
+pub fn of_address<T>(
+    servers: &[(Rc<T>, &[ServerName])],
     address: &str,
-) -> Option<Names<Rc<Server>>> {
-    let mut names = Names::new();
+) -> Option<ServerNames<Rc<T>>> {
+    let mut names = ServerNames::new();
     for (server, list) in servers {
         for name in *list {
             if !names.add(name, server) {

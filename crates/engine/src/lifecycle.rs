@@ -1,5 +1,5 @@
 //! The seam between the server, which owns processes, sockets and signals, and the engines (`http`,
-//! `mail`, `stream`), which own what is said over connections.
+//! `mail`, `stream`), which own the conversations over connections.
 //!
 //! An engine is the outcome of reading its block of the configuration. The life of one in a worker:
 //!
@@ -18,10 +18,8 @@ use std::rc::Rc;
 use base::log::Log;
 use conf::ConfError;
 use event::{Accepted, Listener};
+use net::{ListenSpec, Origin};
 use os::SockAddr;
-
-use crate::cidr::Origin;
-use crate::spec::ListenSpec;
 
 /// The place that a worker has among the processes of its master.
 #[derive(Clone)]
@@ -57,7 +55,7 @@ impl Seat {
 pub enum Helper {
     /// Looks after caches as long as the server runs.
     CacheManager,
-    /// Finds out what is in them, and exits.
+    /// Reads which entries they hold, and exits.
     CacheLoader,
 }
 
@@ -128,8 +126,8 @@ pub trait Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cidr::Cidr;
     use base::log::{Level, capture};
+    use net::Cidr;
 
     #[test]
     fn chosen_clients_are_logged_in_full() {

@@ -1,4 +1,4 @@
-//! Regular expressions in requests: the groups of the last match, and variables for named ones.
+//! Regular expressions in sessions: the groups of the last match, and variables for named ones.
 
 use std::rc::Rc;
 
@@ -8,8 +8,8 @@ use conf::pattern::{Pattern, Span};
 use conf::template::VarId;
 use conf::{ConfError, Word};
 
-use crate::request::Request;
-use crate::vars::Registry;
+use crate::session::Session;
+use crate::vars::{self, Registry};
 
 /// A compiled pattern with the variables that its named groups set.
 #[derive(Debug)]
@@ -18,11 +18,11 @@ pub struct Regex {
     names: Vec<(usize, VarId)>,
 }
 
-/// The match was given up, which is logged already; the request fails with status 500.
+/// The match was given up, which is logged already; an HTTP request fails with status 500.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MatchFailed;
 
-/// The groups of the last match of a request: spans in a copy of the subject.
+/// The groups of the last match of a session: spans in a copy of the subject.
 #[derive(Clone, Default)]
 pub struct Captures {
     subject: Vec<u8>,
@@ -49,11 +49,11 @@ impl Regex {
     /// # Errors
     /// What the pattern says, and `the duplicate "NAME" variable` for a group that has the name of
     /// a variable that cannot be set.
-    pub fn compile(
+    pub fn compile<S: Session>(
         word: &Word,
         pattern: &[u8],
         caseless: bool,
-        vars: &mut Registry,
+        vars: &mut Registry<S>,
     ) -> Result<Regex, ConfError> {
         let pattern = vars.pattern(word, pattern, caseless)?;
         let mut names = Vec::new();
@@ -68,43 +68,47 @@ impl Regex {
         self.pattern.text()
     }
 
-    /// Whether the pattern matches, without recording groups.
-    pub fn is_match(&self, r: &Request, subject: &[u8]) -> Result<bool, MatchFailed> {
-        self.pattern.is_match(subject).map_err(|_| self.gave_up(r, subject))
-    }
-
-    /// Matches and, on success, records the groups and sets the named ones' variables in `r`.
+    /// Says whether the pattern matches, without recording groups.
     ///
     /// # Errors
-    /// The match was given up: whether it would have succeeded is not known, so the request must
+    /// The match was given up.
+    pub fn is_match<S: Session>(&self, s: &S, subject: &[u8]) -> Result<bool, MatchFailed> {
+        self.pattern.is_match(subject).map_err(|_| self.gave_up(s, subject))
+    }
+
+    /// Matches and, on success, records the groups and sets the named ones' variables in `s`.
+    ///
+    /// # Errors
+    /// The match was given up: whether it would have succeeded is not known, so the session must
     /// not go on as if it had not.
-    pub fn exec(&self, r: &mut Request, subject: &[u8]) -> Result<bool, MatchFailed> {
+    pub fn exec<S: Session>(&self, s: &mut S, subject: &[u8]) -> Result<bool, MatchFailed> {
         if self.pattern.groups() == 0 {
-            let found = self.is_match(r, subject)?;
+            let found = self.is_match(s, subject)?;
             if found {
-                r.captures.clear();
+                s.captures_mut().clear();
             }
             return Ok(found);
         }
-        match self.pattern.find(subject, &mut r.captures.spans) {
+        let captures = s.captures_mut();
+        match self.pattern.find(subject, &mut captures.spans) {
             Ok(false) => return Ok(false),
             Ok(true) => {}
-            Err(_) => return Err(self.gave_up(r, subject)),
+            Err(_) => return Err(self.gave_up(s, subject)),
         }
-        r.captures.subject.clear();
-        r.captures.subject.extend_from_slice(subject);
+        captures.subject.clear();
+        captures.subject.extend_from_slice(subject);
         for &(group, var) in &self.names {
-            let value = r.captures.get(group).map(Bytes::copy_from_slice);
-            r.set_var(var, Some(value.unwrap_or_default()));
+            let value = s.captures().get(group).map(Bytes::copy_from_slice);
+            vars::store(s, var, Some(value.unwrap_or_default()));
         }
         Ok(true)
     }
 
     #[cold]
-    fn gave_up(&self, r: &Request, subject: &[u8]) -> MatchFailed {
+    fn gave_up<S: Session>(&self, s: &S, subject: &[u8]) -> MatchFailed {
         let (subject, text) = (base::log::lossy(subject), base::log::lossy(self.text()));
         let m = "regular expression match was given up";
-        r.log(Level::Alert, format_args!("{m} on \"{subject}\" using \"{text}\""));
+        s.log(Level::Alert, format_args!("{m} on \"{subject}\" using \"{text}\""));
         MatchFailed
     }
 }

@@ -1,0 +1,59 @@
+//! What an engine gives to be built of the parts in this crate.
+
+use std::rc::Rc;
+
+use base::log::Log;
+use conf::table::Contexts;
+use conf::template::VarId;
+
+use crate::client::Client;
+use crate::regex::Captures;
+use crate::vars::{Values, Variables};
+
+/// A session of one engine: an HTTP request, a connection of `stream`. Directives, variables and
+/// configuration are generic over it, so that each engine has its own tables and no dynamic call.
+pub trait Session: Client + Sized + 'static {
+    /// The engine's own block, as in `http { … }`.
+    const BLOCK: Contexts;
+    /// Its `server` blocks.
+    const SERVER: Contexts;
+
+    /// What a block holds beside the values of directives while it is read: an HTTP block the
+    /// locations in it.
+    type Block: Default;
+    /// What a module may know of the place that it installs its handlers into.
+    type Place;
+    /// Handlers and filters of one place.
+    type Pipeline: Default;
+    /// The engine's block, compiled.
+    type Main;
+
+    /// The variables of the configuration that the session runs under.
+    fn variables(&self) -> &Rc<Variables<Self>>;
+
+    /// The values of variables that this session has computed or stored.
+    fn values(&self) -> &Values;
+
+    /// The same, to be changed.
+    fn values_mut(&mut self) -> &mut Values;
+
+    /// The groups of the last regular expression that matched.
+    fn captures(&self) -> &Captures;
+
+    /// The same, to be changed.
+    fn captures_mut(&mut self) -> &mut Captures;
+
+    /// The error log in force.
+    fn error_log(&self) -> &Log;
+
+    /// The number of the connection in log lines.
+    fn connection(&self) -> u64;
+
+    /// Whether the use of a variable that `set` declares and nobody has set is warned of.
+    fn warns_of_uninitialized(&self) -> bool;
+
+    /// The value of a variable; `None` where it has none.
+    fn var(&mut self, id: VarId) -> Option<bytes::Bytes> {
+        crate::vars::value(self, id)
+    }
+}

@@ -1,0 +1,54 @@
+//! Folders for temporary files.
+
+use std::path::PathBuf;
+
+use conf::ConfError;
+
+/// A folder of temporary files, as `client_body_temp_path` and its like name it.
+#[derive(Clone)]
+pub struct TempPath {
+    /// The folder, absolute.
+    pub path: PathBuf,
+    /// How many hexadecimal digits name the folder of each level.
+    pub levels: [u8; 3],
+}
+
+impl TempPath {
+    /// Makes the folder, for `owner` where one is named.
+    ///
+    /// # Errors
+    /// What the system says, in nginx's words.
+    pub fn create(&self, owner: Option<u32>) -> Result<(), ConfError> {
+        let fail = |what: &str, e: &std::io::Error| {
+            let path = self.path.display();
+            ConfError::new(format!("{what} \"{path}\" failed {}", base::log::os_error(e)))
+        };
+        match std::fs::create_dir(&self.path) {
+            Ok(()) => {
+                use std::os::unix::fs::PermissionsExt;
+                let only_ours = std::fs::Permissions::from_mode(0o700);
+                std::fs::set_permissions(&self.path, only_ours).map_err(|e| fail("chmod()", &e))?;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(fail("mkdir()", &e)),
+        }
+        if let Some(uid) = owner {
+            os::file::chown(&self.path, Some(uid), None).map_err(|e| fail("chown()", &e))?;
+        }
+        Ok(())
+    }
+
+    /// The file for number `n`: `path/LEVELS/0000000042`.
+    pub fn file(&self, n: u64) -> PathBuf {
+        let name = format!("{n:010}");
+        let mut path = self.path.clone();
+        let mut end = name.len();
+        for &width in self.levels.iter().filter(|w| **w > 0) {
+            let start = end.saturating_sub(width as usize);
+            path.push(&name[start..end]);
+            end = start;
+        }
+        path.push(name);
+        path
+    }
+}

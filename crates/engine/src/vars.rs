@@ -1,0 +1,551 @@
+//! Variables: the registry built at load, and their evaluation in a session.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::pattern::Pattern;
+use conf::template::{VarId, VarNames};
+use conf::{ConfError, Word};
+
+use crate::module::Modules;
+use crate::session::Session;
+use crate::watch;
+
+/// Writes a variable's value; `false` where it has none ("not found").
+pub type WriteFn<S> = fn(&mut S, &mut Vec<u8>) -> bool;
+/// The same for a family of names (`$arg_…`): the rest of the name follows the session.
+pub type PrefixFn<S> = fn(&mut S, &[u8], &mut Vec<u8>) -> bool;
+/// Computes a value that is kept for the session's lifetime.
+pub type ValueFn<S> = Rc<dyn Fn(&mut S) -> Option<Bytes>>;
+/// The effect of `set $name` on a built-in variable.
+pub type SetFn<S> = fn(&mut S, Bytes);
+
+/// A built-in variable or a family of them.
+pub struct VarDef<S> {
+    /// Without the dollar; a family's name ends in `_`.
+    pub name: &'static str,
+    /// How its value comes about.
+    pub get: Get<S>,
+    /// Whether `set`, `map` and the like may define it anew, and what setting does.
+    pub set: Option<SetFn<S>>,
+    /// Whether another module may define a variable of the same name.
+    pub changeable: bool,
+}
+
+impl<S> VarDef<S> {
+    /// A read-only variable that is computed on each use.
+    pub const fn new(name: &'static str, get: WriteFn<S>) -> VarDef<S> {
+        VarDef { name, get: Get::Write(get), set: None, changeable: false }
+    }
+
+    /// A family of variables by prefix.
+    pub const fn prefix(name: &'static str, get: PrefixFn<S>) -> VarDef<S> {
+        VarDef { name, get: Get::Prefix(get), set: None, changeable: false }
+    }
+
+    /// A read-only variable that is computed once a request and kept.
+    pub const fn kept(name: &'static str, get: WriteFn<S>) -> VarDef<S> {
+        VarDef { name, get: Get::Kept(get), set: None, changeable: false }
+    }
+
+    /// The same with a setter for `set $name value`.
+    pub const fn settable(name: &'static str, get: WriteFn<S>, set: SetFn<S>) -> VarDef<S> {
+        VarDef { name, get: Get::Write(get), set: Some(set), changeable: true }
+    }
+
+    /// The same, but `set` and others may define a variable of that name.
+    pub const fn changeable(mut self) -> VarDef<S> {
+        self.changeable = true;
+        self
+    }
+}
+
+/// The way in which a built-in variable gets its value.
+pub enum Get<S> {
+    /// Cheap: written out on each use.
+    Write(WriteFn<S>),
+    /// Computed once a session.
+    Kept(WriteFn<S>),
+    /// A family.
+    Prefix(PrefixFn<S>),
+}
+
+// Not derived: functions can be copied whatever they are called with.
+impl<S> Clone for Get<S> {
+    fn clone(&self) -> Get<S> {
+        *self
+    }
+}
+
+impl<S> Copy for Get<S> {}
+
+/// One variable that some directive refers to or defines.
+struct Var<S> {
+    /// Its whole name.
+    name: Bytes,
+    evaluation: Evaluation<S>,
+    set: Option<SetFn<S>>,
+    changeable: bool,
+    seen_at: Option<Word>,
+}
+
+enum Evaluation<S> {
+    /// Referred to, not defined yet.
+    Undefined,
+    /// `$1`…: the n-th capture of the last regular expression.
+    Capture(usize),
+    Write(WriteFn<S>),
+    Kept(WriteFn<S>),
+    Prefix(PrefixFn<S>, Bytes),
+    /// Evaluated once a session and kept (`map`, `geo`, `split_clients`).
+    Value(ValueFn<S>),
+    /// Evaluated on each use (`map … volatile`).
+    Volatile(ValueFn<S>),
+    /// Only what `set` stored.
+    Stored,
+    /// Only what a named group of a regular expression, or `set`, stored.
+    Captured,
+}
+
+/// A built-in variable, and the module to name where computing it takes long.
+struct BuiltIn<S: 'static> {
+    def: &'static VarDef<S>,
+    watched: Option<&'static str>,
+}
+
+impl<S> Clone for BuiltIn<S> {
+    fn clone(&self) -> BuiltIn<S> {
+        *self
+    }
+}
+
+impl<S> Copy for BuiltIn<S> {}
+
+impl<S: Session> BuiltIn<S> {
+    /// The variable's evaluation; `rest` is the part of its name behind a family's prefix.
+    fn evaluation(self, rest: &[u8]) -> Evaluation<S> {
+        let BuiltIn { def, watched } = self;
+        let Some(module) = watched else {
+            return match def.get {
+                Get::Write(f) => Evaluation::Write(f),
+                Get::Kept(f) => Evaluation::Kept(f),
+                Get::Prefix(_) if rest.is_empty() => Evaluation::Undefined,
+                Get::Prefix(f) => Evaluation::Prefix(f, Bytes::copy_from_slice(rest)),
+            };
+        };
+        match def.get {
+            Get::Write(f) => Evaluation::Volatile(watched_value(module, f)),
+            Get::Kept(f) => Evaluation::Value(watched_value(module, f)),
+            Get::Prefix(_) if rest.is_empty() => Evaluation::Undefined,
+            Get::Prefix(f) => {
+                let rest = Bytes::copy_from_slice(rest);
+                Evaluation::Volatile(watched_value(module, move |s, out| f(s, &rest, out)))
+            }
+        }
+    }
+}
+
+/// The value that `write` writes, with the module to name where that takes long.
+fn watched_value<S: Session>(
+    module: &'static str,
+    write: impl Fn(&mut S, &mut Vec<u8>) -> bool + 'static,
+) -> ValueFn<S> {
+    Rc::new(move |s| {
+        let mut out = Vec::new();
+        let found = watch::call(s, module, |s| write(s, &mut out));
+        found.then(|| Bytes::from(out))
+    })
+}
+
+/// All variables by name, while loading.
+pub struct Registry<S: 'static> {
+    vars: Vec<Var<S>>,
+    by_name: HashMap<Bytes, u32>,
+    builtin: HashMap<&'static str, BuiltIn<S>>,
+    prefixes: Vec<BuiltIn<S>>,
+    /// Patterns by text and whether their case matters: large configurations repeat the same few in
+    /// every server, and compiling one costs more than all else in its location.
+    patterns: HashMap<(Bytes, bool), Rc<Pattern>>,
+}
+
+impl<S: Session> Registry<S> {
+    /// A registry that knows the variables of the given modules.
+    pub fn new(modules: Modules<S>) -> Registry<S> {
+        let mut builtin = HashMap::new();
+        let mut prefixes = Vec::new();
+        for m in modules {
+            let watched = m.added.then_some(m.name);
+            for def in m.variables {
+                let d = BuiltIn { def, watched };
+                match def.get {
+                    Get::Prefix(_) => prefixes.push(d),
+                    Get::Write(_) | Get::Kept(_) => {
+                        builtin.insert(def.name, d);
+                    }
+                }
+            }
+        }
+        let patterns = HashMap::new();
+        Registry { vars: Vec::new(), by_name: HashMap::new(), builtin, prefixes, patterns }
+    }
+
+    /// Compiles a pattern, once for all places where it stands.
+    pub(crate) fn pattern(
+        &mut self,
+        word: &Word,
+        text: &[u8],
+        caseless: bool,
+    ) -> Result<Rc<Pattern>, ConfError> {
+        let key = (Bytes::copy_from_slice(text), caseless);
+        if let Some(known) = self.patterns.get(&key) {
+            return Ok(known.clone());
+        }
+        let pattern = Rc::new(Pattern::compile(word, text, caseless)?);
+        self.patterns.insert(key, pattern.clone());
+        Ok(pattern)
+    }
+
+    fn id_of(&mut self, name: &[u8], at: Option<&Word>) -> VarId {
+        let name = name.to_ascii_lowercase();
+        if let Some(&i) = self.by_name.get(name.as_slice()) {
+            return VarId(i);
+        }
+        let def = std::str::from_utf8(&name).ok().and_then(|n| self.builtin.get(n).copied());
+        let name = Bytes::from(name);
+        let mut var = Var {
+            name: name.clone(),
+            evaluation: Evaluation::Undefined,
+            set: None,
+            changeable: true,
+            seen_at: at.cloned(),
+        };
+        if let Some(d) = def {
+            var.set = d.def.set;
+            var.changeable = d.def.changeable;
+            var.evaluation = d.evaluation(b"");
+        }
+        let i = self.vars.len() as u32;
+        self.vars.push(var);
+        self.by_name.insert(name, i);
+        VarId(i)
+    }
+
+    /// Finds or makes the variable that `word` names with a leading `$`, for a directive that
+    /// defines it; `None` where it is built in with a setter, which then is what "defining" it
+    /// means.
+    pub fn define(&mut self, word: &Word) -> Result<VarId, ConfError> {
+        let text = word.bytes();
+        let name = match text.strip_prefix(b"$") {
+            Some(n) if !n.is_empty() => n,
+            _ => {
+                let m = format!("invalid variable name \"{}\"", word.lossy());
+                return Err(ConfError::at(word, m));
+            }
+        };
+        let id = self.id_of(name, Some(word));
+        let var = &mut self.vars[id.0 as usize];
+        if !var.changeable {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(ConfError::at(word, format!("the duplicate \"{name}\" variable")));
+        }
+        Ok(id)
+    }
+
+    /// Makes the variable one whose value is computed once a request (`volatile`: on each use).
+    pub fn define_value(
+        &mut self,
+        word: &Word,
+        volatile: bool,
+        value: ValueFn<S>,
+    ) -> Result<VarId, ConfError> {
+        let id = self.define(word)?;
+        self.vars[id.0 as usize].evaluation =
+            if volatile { Evaluation::Volatile(value) } else { Evaluation::Value(value) };
+        Ok(id)
+    }
+
+    /// Makes the variable one that holds what is stored in it at run time (`set`), if it is not
+    /// computed by something else. Gives its setter where it is built in.
+    pub fn define_stored(&mut self, word: &Word) -> Result<(VarId, Option<SetFn<S>>), ConfError> {
+        let id = self.define(word)?;
+        let var = &mut self.vars[id.0 as usize];
+        if matches!(var.evaluation, Evaluation::Undefined) {
+            var.evaluation = Evaluation::Stored;
+        }
+        Ok((id, var.set))
+    }
+
+    /// The variable that a named group of a regular expression sets.
+    pub(crate) fn named_capture(&mut self, name: &str, at: &Word) -> Result<VarId, ConfError> {
+        let id = self.id_of(name.as_bytes(), Some(at));
+        let var = &mut self.vars[id.0 as usize];
+        if !var.changeable {
+            return Err(ConfError::at(at, format!("the duplicate \"{name}\" variable")));
+        }
+        // Whatever the variable was, it now has no value until the expression matched.
+        var.evaluation = Evaluation::Captured;
+        Ok(id)
+    }
+
+    /// The end of loading: gives families their names and refuses what nobody defined.
+    ///
+    /// # Errors
+    /// `unknown "NAME" variable`, at the place that names it first.
+    pub fn finish(mut self) -> Result<Variables<S>, ConfError> {
+        for var in &mut self.vars {
+            // A name that only `set` defines still belongs to its family where nothing was stored.
+            if !matches!(var.evaluation, Evaluation::Undefined | Evaluation::Stored) {
+                continue;
+            }
+            let found = self
+                .prefixes
+                .iter()
+                .filter(|d| var.name.starts_with(d.def.name.as_bytes()))
+                .max_by_key(|d| d.def.name.len());
+            if let Some(d) = found {
+                var.evaluation = d.evaluation(&var.name[d.def.name.len()..]);
+                continue;
+            }
+            if matches!(var.evaluation, Evaluation::Stored) {
+                continue;
+            }
+            let m = format!("unknown \"{}\" variable", String::from_utf8_lossy(&var.name));
+            return Err(match &var.seen_at {
+                Some(w) => ConfError::at(w, m),
+                None => ConfError::new(m),
+            });
+        }
+        let Registry { vars, by_name, builtin, prefixes, .. } = self;
+        Ok(Variables { vars, by_name, builtin, prefixes })
+    }
+}
+
+/// The variables of a configuration: by number, and by name where that is known at run time only.
+pub struct Variables<S: 'static> {
+    vars: Vec<Var<S>>,
+    by_name: HashMap<Bytes, u32>,
+    builtin: HashMap<&'static str, BuiltIn<S>>,
+    prefixes: Vec<BuiltIn<S>>,
+}
+
+impl<S> Variables<S> {
+    /// Says whether the configuration names this variable.
+    pub fn names(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    fn name(&self, id: VarId) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.vars[id.0 as usize].name)
+    }
+}
+
+impl<S: Session> VarNames for Registry<S> {
+    fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError> {
+        // `${1}`, for a group that a digit follows.
+        if let [n @ b'1'..=b'9'] = name {
+            return Ok(self.capture_id(n - b'0'));
+        }
+        Ok(self.id_of(name, Some(at)))
+    }
+
+    fn capture_id(&mut self, n: u8) -> VarId {
+        let id = self.id_of(n.to_string().as_bytes(), None);
+        self.vars[id.0 as usize].evaluation = Evaluation::Capture(n.into());
+        id
+    }
+}
+
+/// A variable's value in one session.
+#[derive(Clone, Default)]
+enum Slot {
+    #[default]
+    Unset,
+    /// Being computed: met again, it is a circle.
+    Busy,
+    NotFound,
+    Value(Bytes),
+}
+
+/// The values of one session, by variable; recycled with it. Subrequests have them in common with
+/// the request that made them.
+#[derive(Default)]
+pub struct Values {
+    slots: Vec<Slot>,
+    touched: bool,
+    /// Instead of `slots`, from the first subrequest on.
+    common: Option<Rc<RefCell<Vec<Slot>>>>,
+}
+
+impl Values {
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        if self.touched {
+            self.slots.clear();
+            self.touched = false;
+        }
+        self.common = None;
+    }
+
+    /// The same values for another session.
+    pub fn share(&mut self) -> Values {
+        let own = &mut self.slots;
+        let common = self.common.get_or_insert_with(|| Rc::new(RefCell::new(std::mem::take(own))));
+        Values { slots: Vec::new(), touched: false, common: Some(common.clone()) }
+    }
+
+    fn set(&mut self, id: VarId, value: Slot) {
+        let put = |slots: &mut Vec<Slot>| {
+            let i = id.0 as usize;
+            if i >= slots.len() {
+                slots.resize_with(i + 1, Slot::default);
+            }
+            slots[i] = value;
+        };
+        match &self.common {
+            None => {
+                self.touched = true;
+                put(&mut self.slots);
+            }
+            Some(common) => put(&mut common.borrow_mut()),
+        }
+    }
+
+    /// Looks at a value; `look` must not touch others.
+    fn with<T>(&self, id: VarId, look: impl FnOnce(&Slot) -> T) -> T {
+        let of = |slots: &[Slot]| look(slots.get(id.0 as usize).unwrap_or(&Slot::Unset));
+        match &self.common {
+            None => of(&self.slots),
+            Some(common) => of(&common.borrow()),
+        }
+    }
+}
+
+/// Stores a value, as `set` and named captures do.
+pub fn store<S: Session>(s: &mut S, id: VarId, value: Option<Bytes>) {
+    let slot = match value {
+        Some(v) => Slot::Value(v),
+        None => Slot::NotFound,
+    };
+    s.values_mut().set(id, slot);
+}
+
+/// The value of a variable; `None` where it has none.
+pub fn value<S: Session>(s: &mut S, id: VarId) -> Option<Bytes> {
+    match s.values().with(id, Slot::clone) {
+        Slot::Value(v) => return Some(v),
+        Slot::NotFound => return None,
+        Slot::Busy => return cycle(s, id),
+        Slot::Unset => {}
+    }
+    let all = s.variables().clone();
+    match &all.vars[id.0 as usize].evaluation {
+        Evaluation::Value(f) => {
+            s.values_mut().set(id, Slot::Busy);
+            let v = f(s);
+            store(s, id, v.clone());
+            v
+        }
+        Evaluation::Volatile(f) => {
+            s.values_mut().set(id, Slot::Busy);
+            let v = f(s);
+            s.values_mut().set(id, Slot::Unset);
+            v
+        }
+        Evaluation::Kept(f) => {
+            let mut out = Vec::new();
+            let v = f(s, &mut out).then(|| Bytes::from(out));
+            store(s, id, v.clone());
+            v
+        }
+        Evaluation::Capture(n) => s.captures().get(*n).map(Bytes::copy_from_slice),
+        _ => {
+            let mut out = Vec::new();
+            write(s, id, &mut out).then(|| Bytes::from(out))
+        }
+    }
+}
+
+/// Appends a variable's value to `out`; `false` where it has none.
+pub fn write<S: Session>(s: &mut S, id: VarId, out: &mut Vec<u8>) -> bool {
+    let stored = s.values().with(id, |slot| match slot {
+        Slot::Value(v) => {
+            out.extend_from_slice(v);
+            Some(true)
+        }
+        Slot::NotFound => Some(false),
+        Slot::Busy | Slot::Unset => None,
+    });
+    match stored {
+        Some(found) => return found,
+        None if s.values().with(id, |slot| matches!(slot, Slot::Busy)) => {
+            return cycle(s, id).is_some();
+        }
+        None => {}
+    }
+    let all = s.variables().clone();
+    match &all.vars[id.0 as usize].evaluation {
+        Evaluation::Write(f) => f(s, out),
+        Evaluation::Prefix(f, rest) => f(s, rest, out),
+        Evaluation::Capture(n) => match s.captures().get(*n) {
+            Some(v) => {
+                out.extend_from_slice(v);
+                true
+            }
+            None => false,
+        },
+        Evaluation::Stored => uninitialized(s, id),
+        Evaluation::Kept(_) | Evaluation::Value(_) | Evaluation::Volatile(_) => {
+            match value(s, id) {
+                Some(v) => {
+                    out.extend_from_slice(&v);
+                    true
+                }
+                None => false,
+            }
+        }
+        Evaluation::Undefined | Evaluation::Captured => false,
+    }
+}
+
+/// The value of a variable whose name is known at run time only, in lower case; `None` where it has
+/// none, or there is no such variable.
+pub fn value_of_name<S: Session>(s: &mut S, name: &[u8]) -> Option<Bytes> {
+    let all = s.variables().clone();
+    if let Some(&i) = all.by_name.get(name) {
+        return value(s, VarId(i));
+    }
+    let mut out = Vec::new();
+    let builtin = std::str::from_utf8(name).ok().and_then(|n| all.builtin.get(n));
+    let prefixes = all.prefixes.iter().filter(|d| name.starts_with(d.def.name.as_bytes()));
+    let d = builtin.or_else(|| prefixes.max_by_key(|d| d.def.name.len()))?;
+    let mut get = |s: &mut S| match d.def.get {
+        Get::Write(f) | Get::Kept(f) => f(s, &mut out),
+        Get::Prefix(f) => f(s, &name[d.def.name.len()..], &mut out),
+    };
+    let found = match d.watched {
+        None => get(s),
+        Some(module) => watch::call(s, module, get),
+    };
+    found.then(|| Bytes::from(out))
+}
+
+#[cold]
+fn cycle<S: Session>(s: &mut S, id: VarId) -> Option<Bytes> {
+    let name = s.variables().name(id);
+    s.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+    None
+}
+
+#[cold]
+fn uninitialized<S: Session>(s: &mut S, id: VarId) -> bool {
+    if s.warns_of_uninitialized() {
+        let name = s.variables().name(id);
+        s.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+    }
+    s.values_mut().set(id, Slot::Value(Bytes::new()));
+    true
+}

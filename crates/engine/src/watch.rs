@@ -1,0 +1,100 @@
+//! The time that modules from outside the project hold up the event loop: each stretch is measured,
+//! and the module of one that takes too long is named in the log.
+//!
+//! The project's own modules go without: reading the clock twice a call costs more than most of
+//! them. Waiting *for* something is not held against a module; only the time between two waits is.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use base::log::{Level, Log};
+
+use crate::session::Session;
+
+/// The length from which on a stretch is logged, in milliseconds.
+const HELD_MS: u128 = 100;
+
+thread_local! {
+    /// Stretches logged so far: of stretches within each other, the innermost alone is logged.
+    static LOGGED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The log of a stretch, and the connection that its line names.
+pub type StretchLog = Rc<(Log, u64)>;
+
+/// The log for stretches of this session.
+pub fn log_of<S: Session>(s: &S) -> StretchLog {
+    Rc::new((s.error_log().clone(), s.connection()))
+}
+
+/// One stretch on the loop.
+struct Stretch {
+    began: Instant,
+    logged: u64,
+}
+
+impl Stretch {
+    fn begin() -> Stretch {
+        Stretch { began: Instant::now(), logged: LOGGED.get() }
+    }
+
+    #[inline]
+    fn end(self, module: &str, log: impl FnOnce() -> (Log, u64)) {
+        let ms = self.began.elapsed().as_millis();
+        if ms >= HELD_MS && self.logged == LOGGED.get() {
+            held(ms, module, log());
+        }
+    }
+}
+
+#[cold]
+fn held(ms: u128, module: &str, (log, connection): (Log, u64)) {
+    LOGGED.set(LOGGED.get() + 1);
+    base::log!(
+        log,
+        Level::Warn,
+        Some(connection),
+        "event loop was held for {ms} ms by module {module}"
+    );
+}
+
+/// Calls code of a module.
+pub fn call<S: Session, T>(s: &mut S, module: &'static str, f: impl FnOnce(&mut S) -> T) -> T {
+    let stretch = Stretch::begin();
+    let value = f(s);
+    stretch.end(module, || (s.error_log().clone(), s.connection()));
+    value
+}
+
+/// Calls code of a module whose result may borrow the session.
+pub fn call_with<T>(log: &StretchLog, module: &'static str, f: impl FnOnce() -> T) -> T {
+    let stretch = Stretch::begin();
+    let value = f();
+    stretch.end(module, || (**log).clone());
+    value
+}
+
+/// A module's future: each poll of it is a stretch.
+pub struct Watched<F: ?Sized> {
+    /// The module to name.
+    pub module: &'static str,
+    /// The log for its stretches.
+    pub log: StretchLog,
+    /// The future itself.
+    pub future: Pin<Box<F>>,
+}
+
+impl<F: Future + ?Sized> Future for Watched<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let stretch = Stretch::begin();
+        let polled = self.future.as_mut().poll(cx);
+        stretch.end(self.module, || (*self.log).clone());
+        polled
+    }
+}
