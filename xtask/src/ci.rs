@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::Workspace;
-use crate::{Findings, directives, run, tidy, tiers};
+use crate::{Findings, circles, directives, run, tidy, tiers};
 
 /// The compiler release whose lints and formatting the tree is clean under. Another release may
 /// know new lints: there they are shown, but do not fail.
@@ -15,6 +15,7 @@ type Step = fn(&Workspace, bool) -> Result<(), Vec<String>>;
 const STEPS: &[(&str, Step)] = &[
     ("format", |ws, exact| with_tool(ws, exact, "rustfmt", &["fmt", "--all", "--check"])),
     ("tiers", |ws, _| tiers::run(ws)),
+    ("circles", |ws, _| circles::check(ws)),
     ("tidy", |ws, _| tidy::run(ws, &[])),
     ("lints", lints),
     ("licences", licences),

@@ -6,6 +6,7 @@
 mod asan;
 mod bench;
 mod ci;
+mod circles;
 mod directives;
 mod fuzz;
 mod new_module;
@@ -72,6 +73,12 @@ const VERBS: &[Verb] = &[
         arguments: "",
         help: "no crate depends on one below it; each foreign one has its reason",
         run: |ws, _| tiers::run(ws),
+    },
+    Verb {
+        name: "circles",
+        arguments: "[CRATE...]",
+        help: "each crate's largest circle of imports; none has more than eight modules",
+        run: circles::run,
     },
     Verb {
         name: "tidy",

@@ -89,7 +89,7 @@ impl Source {
     }
 
     /// The braces that follow `from`, outermost pair, or nothing where a `;` comes first.
-    fn item_body(&self, from: usize) -> Option<Range<usize>> {
+    pub fn item_body(&self, from: usize) -> Option<Range<usize>> {
         let code = self.code.as_bytes();
         let (mut depth, mut at) = (0usize, from);
         while at < code.len() {
@@ -133,15 +133,18 @@ impl Source {
             if parts.last().is_some_and(|last| last.contains(&at)) {
                 continue;
             }
-            if let Some(body) = self.item_body(at) {
-                parts.push(at..body.end);
+            // `mod tests;` and `use` have no body.
+            let declaration = || self.code[at..].find(';').map(|len| at + len + 1);
+            if let Some(end) = self.item_body(at).map(|body| body.end).or_else(declaration) {
+                parts.push(at..end);
             }
         }
         parts
     }
 }
 
-fn is_name_byte(byte: u8) -> bool {
+/// Whether the byte can stand in a name.
+pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
@@ -308,7 +311,7 @@ mod tests {
         let source = Source::new(text);
         let seen: Vec<bool> = source.words("x").map(|at| source.in_tests(at)).collect();
         assert_eq!(seen, [false, true, false]);
-        assert_eq!(source.test_lines(), 5);
+        assert_eq!(source.test_lines(), 7);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Base64 (RFC 4648 section 4), read as nginx reads it in credentials.
 
-/// Decodes `text` and appends the bytes to `out`. Padding may be missing, and what follows it is
-/// not looked at. False, with nothing appended, for other characters and impossible lengths.
+/// Decodes `text` and appends the bytes to `out`. Padding is optional, and everything behind it is
+/// ignored. False, with nothing appended, for other characters and impossible lengths.
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode_with(text, out, value_of)
 }
 
-/// The same for the alphabet of RFC 4648 section 5, which has `-` and `_` in the place of `+` and
+/// [`decode`] for the alphabet of RFC 4648 section 5, which has `-` and `_` in the place of `+` and
 /// `/`.
 pub fn decode_url(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode_with(text, out, |byte| match byte {

@@ -1,28 +1,29 @@
-//! Futures that have a place of their own.
+//! Futures in boxes of their own.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Boxes what `make` makes, without making it elsewhere first.
+/// Boxes the future that `make` makes, and builds it in the box.
 ///
-/// `Box::pin(f())` builds a future on the stack and copies all of it, however little of it is in
-/// use before it begins: it has to be dropped where there is no memory. Here memory comes first.
+/// `Box::pin(f())` builds the future on the stack and copies all of it, although little of it is in
+/// use before the first poll. It also needs a way to drop the future where there is no memory for
+/// the box. Here the memory comes first.
 #[inline(always)]
 pub fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, make()))
 }
 
-/// A future that few requests need: it has a box of its own, and its code lies apart from that of
-/// the many, so that they find theirs close together.
+/// Puts a future that few requests need into a box of its own. Its code then lies apart from that
+/// of the common requests, whose code stays close together in the caches.
 #[cold]
 #[inline(never)]
 pub fn rarely<F: Future>(future: F) -> Rarely<F> {
     Rarely(Box::pin(future))
 }
 
-/// See [`rarely`].
+/// The future that [`rarely`] returns.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Rarely<F>(Pin<Box<F>>);
 

@@ -1,8 +1,8 @@
-//! Tables by hash for what every request looks up: a fast hash with a secret of the process.
+//! Hash tables for the look-ups of every request: a fast hash with a secret of the process.
 //!
-//! It is not meant for names that clients make up and that are then kept: who measures long enough
-//! may come to know which of those collide. The tables of the standard library are for these. Here
-//! are names of what exists anyway (files, servers), and hashes that are one-way already.
+//! Not for names that clients choose and the server keeps: a client that measures long enough can
+//! find names that collide. The tables of the standard library are for those. Here the keys are
+//! names of existing things (files, servers) or values that are one-way hashes already.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use foldhash::SharedSeed;
 use foldhash::fast::{FoldHasher, SeedableRandomState};
 
-/// A table whose keys are hashed fast.
+/// A hash table with a fast hash.
 pub type Table<K, V> = HashMap<K, V, Fast>;
 
 /// The hash of a [`Table`].
@@ -35,7 +35,7 @@ impl BuildHasher for Fast {
     }
 }
 
-/// A number that the system drew.
+/// A random number of the system's.
 fn random() -> u64 {
     std::hash::RandomState::new().hash_one(())
 }

@@ -1,4 +1,4 @@
-//! Values that every other crate speaks in: the error log's front, cached time, small byte helpers.
+//! Values that all crates share: the error log's front, cached time, small byte helpers.
 //!
 //! Nothing here does input or output of its own, except the last-resort sink that writes to
 //! standard error; nothing here may block, allocate without need or panic.

@@ -1,4 +1,4 @@
-//! MurmurHash2 (Austin Appleby, public domain) with seed 0: `split_clients` is defined by it,
+//! MurmurHash2 (Austin Appleby, public domain) with seed 0: the hash that defines `split_clients`,
 //! so that a key lands in the same share here as in nginx.
 
 const M: u32 = 0x5bd1_e995;

@@ -1,7 +1,7 @@
 //! Time, cached for a turn of the event loop, and its texts.
 //!
 //! Each thread has its own clock. [`update`] reads the system's clocks and is called once a turn;
-//! everything else reads what it left. Texts are made when first asked for in a second.
+//! all other functions read the values it stored. Texts are made when first asked for in a second.
 //! A simulation [`pin`]s the clock and moves it by hand.
 
 use std::cell::Cell;
@@ -19,7 +19,7 @@ struct Clock {
     unix_ms: Cell<u64>,
     pinned: Cell<bool>,
     http_date: Cell<(u64, [u8; 29])>,
-    /// The second that the local texts are of.
+    /// The second of the cached local texts.
     local_secs: Cell<u64>,
     error_log: Cell<[u8; 19]>,
     clf: Cell<[u8; 26]>,
@@ -45,16 +45,16 @@ thread_local! {
     };
 }
 
-/// Where the monotonic clock counts from. Forked processes share it when the parent has read the
-/// clock before, which is what makes times in shared memory comparable.
+/// The origin of the monotonic clock. Forked processes share it if the parent read the clock before
+/// the fork, so that times in shared memory are comparable.
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// Tells the offset of local time from UTC at a moment (Unix seconds), in seconds, east positive.
+/// The offset of local time from UTC at a moment (Unix seconds), in seconds, east positive.
 pub type ZoneOffset = fn(i64) -> i32;
 
 static ZONE: OnceLock<ZoneOffset> = OnceLock::new();
 
-/// Registers how local time is found; the first registration in the process stays. Without one,
+/// Registers the source of local time; the first registration in the process stays. Without one,
 /// local time is UTC.
 pub fn set_zone(offset: ZoneOffset) {
     let _ = ZONE.set(offset);
@@ -113,8 +113,8 @@ pub fn now_ms() -> u64 {
     with_clock(|clock| clock.now_ms.get())
 }
 
-/// As [`now_ms`], read from the system's clock just now: for what must not be older than it seems
-/// where a turn lasts long. Costs some 25 ns.
+/// [`now_ms`] read from the system's clock now: for decisions that a cached time makes wrong where
+/// a turn lasts long. Costs some 25 ns.
 pub fn exact_ms() -> u64 {
     CLOCK.with(|clock| if clock.pinned.get() { clock.now_ms.get() } else { monotonic_ms() })
 }
@@ -276,8 +276,8 @@ impl Civil {
     pub fn from_unix(unix_secs: i64) -> Civil {
         let days = unix_secs.div_euclid(86_400);
         let rest = unix_secs.rem_euclid(86_400);
-        // Years begin in March here, so that the day that comes and goes is the last of the year;
-        // an era is 400 years, after which the calendar repeats.
+        // Years begin in March here, so that the leap day is the last day of the year; an era is
+        // 400 years, after which the calendar repeats.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let day_of_era = shifted.rem_euclid(146_097);
@@ -331,8 +331,8 @@ pub fn format_http_date(unix_secs: i64) -> [u8; 29] {
     out
 }
 
-/// The text of a moment as cookies have it: `Sun, 06-Nov-94 08:49:37 GMT`. From 2038 on the year
-/// has four digits, since two of them were taken for one of the last century.
+/// The text of a moment for cookies: `Sun, 06-Nov-94 08:49:37 GMT`. From 2038 on the year has four
+/// digits: browsers read two digits as a year of the last century.
 pub fn format_cookie_date(unix_secs: i64) -> Vec<u8> {
     let mut text = format_http_date(unix_secs).to_vec();
     text[7] = b'-';
@@ -346,7 +346,7 @@ pub fn format_cookie_date(unix_secs: i64) -> Vec<u8> {
 /// Reads any of the three dates of RFC 9110, 5.6.7:
 /// `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`.
 ///
-/// As in nginx, the name of the weekday is not looked at, nor is what follows the time of day
+/// As in nginx, the name of the weekday is ignored, as is everything behind the time of day
 /// (browsers have sent `; length=` there), and two-digit years below 70 are of this century.
 pub fn parse_http_date(text: &[u8]) -> Option<i64> {
     let name_end = text.iter().position(|&byte| byte == b',' || byte == b' ')?;

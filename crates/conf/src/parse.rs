@@ -290,8 +290,6 @@ enum Unreadable {
     TooLarge,
 }
 
-const EISDIR: i32 = 21;
-
 /// Reads a regular file of at most `max` bytes: its text, its device and inode.
 fn load(path: &Path, max: u64) -> Result<(Bytes, (u64, u64)), Unreadable> {
     // Before opening: to open a pipe waits for its writer, to open a device may do anything.
@@ -299,7 +297,7 @@ fn load(path: &Path, max: u64) -> Result<(Bytes, (u64, u64)), Unreadable> {
     let kind = metadata.file_type();
     let identity = (metadata.dev(), metadata.ino());
     if kind.is_dir() {
-        return Err(Unreadable::Call("pread", io::Error::from_raw_os_error(EISDIR)));
+        return Err(Unreadable::Call("pread", io::Error::from_raw_os_error(os::errno::EISDIR)));
     }
     // /dev/null is how people switch an include off.
     if kind.is_char_device() && path == Path::new("/dev/null") {

@@ -12,6 +12,7 @@ use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
 use mem::Chain;
+pub(crate) use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 use proto::h1::Method;
 
 /// The module's table.
@@ -93,13 +94,6 @@ pub fn not_opened(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
     }
     Verdict::Status(status)
 }
-
-pub(crate) const ENOENT: i32 = 2;
-pub(crate) const EACCES: i32 = 13;
-pub(crate) const ENOTDIR: i32 = 20;
-pub(crate) const EMLINK: i32 = 31;
-pub(crate) const ENAMETOOLONG: i32 = 36;
-pub(crate) const ELOOP: i32 = 40;
 
 /// A folder asked for without its slash: the redirect that adds it.
 fn add_slash(r: &mut Request) -> Verdict {

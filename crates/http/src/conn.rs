@@ -26,6 +26,7 @@ use base::log::{Context, Fields, Level, Log};
 use event::task::foreseen;
 use event::{Deadline, Gate, Sock, Wake};
 use mem::Page;
+use net::Transport;
 use os::SockAddr;
 use proto::h1::{HeadParser, Limits, Step};
 
@@ -44,8 +45,8 @@ const LEAVE_MS: u64 = 2_000;
 
 /// A connection; shared by its task and the request that it serves.
 pub struct Conn {
-    /// The socket.
-    pub sock: Sock,
+    /// The byte stream from and to the client.
+    pub sock: Transport,
     /// Its number in logs, unique among all workers.
     pub number: u64,
     /// The other end.
@@ -68,7 +69,7 @@ pub struct Conn {
 impl Conn {
     /// Our own end; asked of the kernel once.
     pub fn local(&self) -> Option<&SockAddr> {
-        self.local.get_or_init(|| os::socket::local_addr(self.sock.fd()).ok()).as_ref()
+        self.local.get_or_init(|| self.sock.local_addr().ok()).as_ref()
     }
 
     /// The port of our own end; 0 for unix sockets.
@@ -82,7 +83,7 @@ impl Conn {
     /// `tcp_nodelay` of the location that answers now.
     pub(crate) fn set_nodelay(&self, on: bool) {
         if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
-            let _ = os::socket::set_nodelay(self.sock.fd(), on);
+            let _ = self.sock.set_nodelay(on);
         }
     }
 
@@ -594,7 +595,7 @@ pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, new: NewConn) {
     }
     let debug = main.debug_connection(&new.peer);
     let c = Rc::new(Conn {
-        sock: new.sock,
+        sock: new.sock.into(),
         number: main.stats.next_connection(),
         peer: new.peer,
         listen: address,

@@ -455,11 +455,7 @@ fn own_error(e: &io::Error) -> Option<&io::Error> {
 /// Whether a failure to send is one of the file. sendfile has one error for both of its ends: what
 /// only disks say is taken for the file's.
 pub(crate) fn is_of_file(e: &io::Error) -> bool {
-    const EIO: i32 = 5;
-    const EBADMSG: i32 = 74;
-    const ESTALE: i32 = 116;
-    const EUCLEAN: i32 = 117;
-    const EREMOTEIO: i32 = 121;
+    use os::errno::{EBADMSG, EIO, EREMOTEIO, ESTALE, EUCLEAN};
     e.kind() == io::ErrorKind::UnexpectedEof
         || own_error(e).is_some()
         || matches!(e.raw_os_error(), Some(EIO | EBADMSG | ESTALE | EUCLEAN | EREMOTEIO))

@@ -406,7 +406,7 @@ pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chai
 
 /// Whether files in a chain have to be read before they are sent.
 pub(crate) fn needs_memory(r: &Request, chain: &Chain) -> bool {
-    let sendfile = r.loc.core.sendfile;
+    let sendfile = r.loc.core.sendfile && r.c().sock.sends_files();
     chain.iter().any(|b| match b {
         Buf::File { file, .. } => !sendfile || file.is_direct(),
         _ => false,
@@ -445,6 +445,10 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         } else {
             c.sock.send(&mut r.wire, until).await
         }
+    };
+    let done = match done {
+        Ok(()) if c.sock.has_unsent() => c.sock.flush(Deadline::in_ms(timeout)).await,
+        done => done,
     };
     match done {
         Ok(()) => Ok(()),

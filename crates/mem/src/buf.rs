@@ -59,8 +59,8 @@ impl Buf {
         }
     }
 
-    /// Splits the piece: what is returned has its first `n` bytes (all when there are fewer),
-    /// `self` keeps the rest. A page that is really split becomes shared bytes; nothing is copied.
+    /// Splits off the first `n` bytes (all when there are fewer); `self` keeps the rest. A page
+    /// that is really split becomes shared bytes; nothing is copied.
     pub fn split_to(&mut self, n: u64) -> Buf {
         if n >= self.len() {
             return std::mem::replace(self, Buf::Mem(Bytes::new()));

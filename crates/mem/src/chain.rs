@@ -23,7 +23,7 @@ const KEEP_CAPACITY: usize = 64;
 type Queue = VecDeque<Buf>;
 
 thread_local! {
-    // Boxed, because it is the box that a chain takes and gives back.
+    // Boxed, because a chain takes and returns the box.
     #[expect(clippy::vec_box)]
     static FREE: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
 }
@@ -86,12 +86,12 @@ impl Chain {
     /// has that, otherwise a new page. Heads and small bodies of several responses that are
     /// written through it lie in one piece and leave with one send.
     ///
-    /// Only append: what stands in the vector already belongs to the chain.
+    /// Only append: the bytes in the vector already belong to the chain.
     pub fn writer(&mut self) -> &mut Vec<u8> {
         self.writer_for(WRITER_ROOM)
     }
 
-    /// The same as [`Chain::writer`] with room for `room` bytes.
+    /// [`Chain::writer`] with room for `room` bytes.
     pub fn writer_for(&mut self, room: usize) -> &mut Vec<u8> {
         let queue = self.queue();
         let fits = matches!(queue.back(), Some(Buf::Page(page)) if page.spare() >= room);
@@ -112,7 +112,7 @@ impl Chain {
         self.iter().map(Buf::len).sum()
     }
 
-    /// Whether there is nothing to send.
+    /// Whether it holds no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Only the last piece can be empty.
@@ -197,9 +197,8 @@ impl Chain {
         }
     }
 
-    /// Fills `slices` with the pieces in memory that stand at the front, `limit` bytes at most
-    /// in all; returns how many slices were filled and their bytes. (0, 0): the chain is empty
-    /// or begins with a file.
+    /// Fills `slices` with the pieces in memory at the front, `limit` bytes at most in all; returns
+    /// the number of slices and their bytes. (0, 0): the chain is empty or begins with a file.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], limit: usize) -> (usize, usize) {
         let (mut count, mut left) = (0, limit);
         for memory in self.iter().map_while(Buf::memory).filter(|memory| !memory.is_empty()) {
@@ -222,14 +221,14 @@ impl Chain {
         }
     }
 
-    /// The bytes of the only piece, where that is in memory: most responses are one.
+    /// The bytes of the only piece, if it is in memory: most responses are one.
     #[inline]
     pub fn single(&self) -> Option<&[u8]> {
         let queue = self.queue.as_ref().filter(|queue| queue.len() == 1)?;
         queue.front()?.memory()
     }
 
-    /// Pieces in memory that stand before the first file range, and whether one follows them.
+    /// The number of pieces in memory before the first file range, and whether one follows them.
     pub fn leading_memory(&self) -> (usize, bool) {
         let mut count = 0;
         for buf in self.iter() {
@@ -249,7 +248,7 @@ impl Chain {
         }
     }
 
-    /// Gives the queue, which is empty, back to the thread's free list.
+    /// Returns the queue, which is empty, to the thread's free list.
     fn shelve(&mut self) {
         let Some(queue) = self.queue.take() else { return };
         debug_assert!(queue.is_empty());

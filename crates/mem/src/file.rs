@@ -10,7 +10,7 @@ pub struct FileHandle(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Taken out at the end only.
+    /// `None` in the destructor alone.
     fd: Option<OwnedFd>,
     direct: bool,
     key: u64,
@@ -19,34 +19,34 @@ struct Inner {
 }
 
 impl FileHandle {
-    /// An open file. `key`: see [`FileHandle::key`]. `direct`: it is read past the page cache
-    /// (`O_DIRECT`). `close` takes care of it in the end, where it lies on a slow file system: one
-    /// of the network, or made by a process, on which reading what is in memory, and closing, may
-    /// wait all the same.
+    /// An open file. `key`: see [`FileHandle::key`]. `direct`: reads bypass the page cache
+    /// (`O_DIRECT`). `close` is given for a file on a slow file system (of the network, or made by
+    /// a process), and gets the descriptor in the end: there a read of cached pages may wait, and
+    /// so may a close.
     pub fn new(fd: OwnedFd, key: u64, direct: bool, close: Option<fn(OwnedFd)>) -> FileHandle {
         FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, slow: close.is_some(), close }))
     }
 
-    /// The same for a file of this machine's own file systems. `close` takes care of it all the
-    /// same: its last name may be gone by then.
-    pub fn near(fd: OwnedFd, key: u64, direct: bool, close: fn(OwnedFd)) -> FileHandle {
+    /// An open file on this machine's own file systems. `close` gets the descriptor in the end all
+    /// the same: the file's last name may be gone by then.
+    pub fn local(fd: OwnedFd, key: u64, direct: bool, close: fn(OwnedFd)) -> FileHandle {
         let (fd, slow, close) = (Some(fd), false, Some(close));
         FileHandle(Arc::new(Inner { fd, direct, key, slow, close }))
     }
 
-    /// A file whose blocks are freed when it is closed, which may wait wherever it lies: `close`
-    /// takes care of it. `slow`: it lies on a slow file system.
+    /// A file whose last name is gone: a close frees its blocks, which may wait on any file system,
+    /// so that `close` gets the descriptor. `slow`: it lies on a slow file system.
     pub fn temporary(fd: OwnedFd, slow: bool, close: fn(OwnedFd)) -> FileHandle {
         let (direct, key, close) = (false, 0, Some(close));
         FileHandle(Arc::new(Inner { fd: Some(fd), direct, key, slow, close }))
     }
 
-    /// A number that other handles of the same file on disk have too; 0 for none.
+    /// A number that all handles of one file on disk share; 0 for none.
     pub fn key(&self) -> u64 {
         self.0.key
     }
 
-    /// Whether it is read past the page cache.
+    /// Whether reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.0.direct
     }
@@ -108,7 +108,7 @@ mod tests {
         let two = one.clone();
         assert!(one.same(&two) && !one.same(&open().into()));
         assert!(one.is_slow() && !one.is_direct());
-        drop(FileHandle::near(open(), 7, false, count));
+        drop(FileHandle::local(open(), 7, false, count));
         assert_eq!(CLOSED.take(), 1);
         drop(one);
         assert_eq!(CLOSED.with(Cell::get), 0);

@@ -1,4 +1,4 @@
-//! A table by name that knows in which order its entries were used.
+//! A table by name that keeps its entries in the order of their last use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ struct Node<V> {
     older: Option<Key>,
 }
 
-/// Values by name, chained from the one used last to the one used longest ago. Every operation
-/// takes the time of one look-up; how many values there are is the owner's to limit.
+/// Values by name, linked from the most recently used to the least recently used. Every operation
+/// takes the time of one look-up; the owner limits the number of values.
 #[derive(Debug)]
 pub struct Lru<V> {
     by_name: HashMap<Arc<[u8]>, Key>,
@@ -45,12 +45,12 @@ impl<V> Lru<V> {
         self.nodes.is_empty()
     }
 
-    /// The value of that name; its place in the order stays.
+    /// The value of that name; its position in the order stays.
     pub fn peek(&self, name: &[u8]) -> Option<&V> {
         self.nodes.get(*self.by_name.get(name)?).map(|node| &node.value)
     }
 
-    /// The value of that name, which from now on is the one used last.
+    /// The value of that name, which becomes the most recently used.
     pub fn get(&mut self, name: &[u8]) -> Option<&mut V> {
         let key = *self.by_name.get(name)?;
         if self.newest != Some(key) {
@@ -60,8 +60,7 @@ impl<V> Lru<V> {
         self.nodes.get_mut(key).map(|node| &mut node.value)
     }
 
-    /// Adds a value as the one used last, or puts it in the place of the one that has its name,
-    /// which is given back.
+    /// Adds a value as the most recently used. Returns the value that had this name before.
     pub fn insert(&mut self, name: &[u8], value: V) -> Option<V> {
         if let Some(old) = self.get(name) {
             return Some(std::mem::replace(old, value));
@@ -80,12 +79,12 @@ impl<V> Lru<V> {
         self.take(key)
     }
 
-    /// The value used longest ago.
+    /// The least recently used value.
     pub fn oldest(&self) -> Option<&V> {
         self.nodes.get(self.oldest?).map(|node| &node.value)
     }
 
-    /// Takes the value used longest ago out.
+    /// Removes the least recently used value.
     pub fn pop_oldest(&mut self) -> Option<V> {
         self.take(self.oldest?)
     }
@@ -110,7 +109,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// Puts a node that is in no chain at the newest end.
+    /// Links a node that is in no chain at the newest end.
     fn link(&mut self, key: Key) {
         let was = self.newest.replace(key);
         if let Some(w) = was.and_then(|k| self.nodes.get_mut(k)) {

@@ -10,11 +10,11 @@ use bytes::Bytes;
 /// Capacity of an ordinary page, in bytes.
 pub const PAGE_SIZE: usize = 16 * 1024;
 
-/// Pages the free list of a thread holds at most: 4 MiB. More than a loop turn has in use at
-/// once, so that the steady state allocates none.
+/// Pages that the free list of a thread holds at most: 4 MiB, more than one turn of the loop uses,
+/// so that the steady state allocates none.
 const FREE_MAX: usize = 256;
 
-/// More bytes than this stay in an ordinary buffer while a page waits.
+/// A waiting page with more bytes than this keeps its ordinary buffer.
 const NARROW_MAX: usize = PAGE_SIZE / 4;
 
 thread_local! {
@@ -22,13 +22,13 @@ thread_local! {
         const { RefCell::new(Free { pages: Vec::new(), unused: 0, max: 0 }) };
 }
 
-/// The free list of a thread. Only a thread that asks for it has one ([`recycle`]): pages that are
-/// dropped in others would wait there for a use that never comes.
+/// The free list of a thread. Only a thread that asks for it has one ([`recycle`]): in other
+/// threads dropped pages would wait for a use that never comes.
 struct Free {
-    // Boxed, because it is the box that a page takes and gives back.
+    // Boxed, because a page takes and returns the box.
     #[expect(clippy::vec_box)]
     pages: Vec<Box<Inner>>,
-    /// The fewest pages that were in the list since it was trimmed: nobody needed those.
+    /// The fewest pages in the list since the last trim: pages without a use.
     unused: usize,
     max: usize,
 }
@@ -42,13 +42,12 @@ impl Free {
     }
 }
 
-/// Has this thread keep pages that are dropped on it for those that it asks for.
+/// Turns on the free list of this thread.
 pub fn recycle() {
     FREE.with(|free| free.borrow_mut().max = FREE_MAX);
 }
 
-/// Frees the pages that this thread has kept since the last call without a use for them. Returns
-/// how many those were.
+/// Frees the pages that had no use since the last call. Returns their number.
 pub fn trim() -> usize {
     let unused = FREE.try_with(|free| {
         let mut free = free.borrow_mut();
@@ -60,23 +59,22 @@ pub fn trim() -> usize {
     unused.map_or(0, |pages| pages.len())
 }
 
-/// Pages that this thread keeps.
+/// Pages in this thread's free list.
 pub fn kept() -> usize {
     FREE.try_with(|free| free.borrow().pages.len()).unwrap_or(0)
 }
 
 struct Inner {
     bytes: Vec<u8>,
-    /// Bytes at the front that were consumed; `start <= bytes.len()`.
+    /// Consumed bytes at the front; `start <= bytes.len()`.
     start: usize,
 }
 
 /// An owned buffer of [`PAGE_SIZE`] bytes or more; one pointer wide.
 ///
-/// Bytes are appended at the end and consumed at the front; the page derefs to what lies
-/// between. A page without a buffer is an ordinary value: it is empty, has nothing to spare, and
-/// gets a buffer with the first bytes. Dropping a page gives an ordinary buffer back to the
-/// thread's free list.
+/// Bytes are appended at the end and consumed at the front; the page derefs to the bytes between. A
+/// page without a buffer is an ordinary value: it is empty, has no spare room, and gets a buffer
+/// with the first bytes. Dropping a page returns an ordinary buffer to the thread's free list.
 #[derive(Default)]
 pub struct Page {
     inner: Option<Box<Inner>>,
@@ -94,7 +92,7 @@ impl Page {
         Page { inner: Some(buffer(min)) }
     }
 
-    /// The same where it can fail: buffers are most of what connections hold.
+    /// [`Page::get`] that can fail: buffers are most of the memory that connections hold.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -104,7 +102,7 @@ impl Page {
         Ok(page)
     }
 
-    /// As [`Page::reserve`].
+    /// [`Page::reserve`] that can fail.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -129,7 +127,7 @@ impl Page {
         os::memory::reserve(&mut inner.bytes, room)
     }
 
-    /// Gives the buffer back and leaves an empty page without one.
+    /// Returns the buffer and leaves an empty page without one.
     pub fn release(&mut self) {
         *self = Page::new();
     }
@@ -148,7 +146,7 @@ impl Page {
         }
     }
 
-    /// The same as [`Page::filled`], to be changed in place.
+    /// [`Page::filled`], to be changed in place.
     #[inline]
     pub fn filled_mut(&mut self) -> &mut [u8] {
         match &mut self.inner {
@@ -163,13 +161,13 @@ impl Page {
         self.inner.as_ref().map_or(0, |inner| inner.bytes.capacity() - inner.bytes.len())
     }
 
-    /// Bytes the page could hold in all.
+    /// Bytes that the buffer can hold in all.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.inner.as_ref().map_or(0, |inner| inner.bytes.capacity())
     }
 
-    /// Makes room for `room` more bytes: first by moving what is left to the front, then by
+    /// Makes room for `room` more bytes: first by moving the filled bytes to the front, then by
     /// growing. A page that has grown is not recycled.
     pub fn reserve(&mut self, room: usize) {
         if self.spare() >= room {
@@ -183,8 +181,8 @@ impl Page {
         inner.bytes.reserve(room);
     }
 
-    /// Moves a few bytes out of an ordinary buffer to one that is hardly larger, and gives the
-    /// ordinary one back: for a page that waits, which [`Page::widen`] ends.
+    /// Moves a few bytes from an ordinary buffer to one that is hardly larger, and returns the
+    /// ordinary one: for a page that waits. [`Page::widen`] undoes it.
     pub fn narrow(&mut self) {
         let len = self.filled().len();
         if self.capacity() != PAGE_SIZE || len > NARROW_MAX {
@@ -193,7 +191,7 @@ impl Page {
         *self = Page::copied(self.filled());
     }
 
-    /// A copy of some bytes in a page with room for hardly more.
+    /// A copy of some bytes in a page with little room beyond them.
     pub fn copied(from: &[u8]) -> Page {
         let mut bytes = Vec::with_capacity(from.len().max(1).next_multiple_of(256));
         bytes.extend_from_slice(from);

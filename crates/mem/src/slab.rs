@@ -1,11 +1,11 @@
-//! A table whose keys do not outlive what they name.
+//! A table whose keys do not outlive the entries they name.
 
-/// Names an entry of a [`Slab`]: a place and the generation of what stood there.
+/// Names an entry of a [`Slab`]: an index and the generation of the entry there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
-    /// The place in the table.
+    /// The index in the table.
     pub index: u32,
-    /// How many entries the place had before.
+    /// The number of entries that this index had before.
     pub generation: u32,
 }
 
@@ -23,8 +23,8 @@ struct Entry<T> {
     state: State<T>,
 }
 
-/// A table of values named by [`Key`]s. A key of a value that was removed finds nothing, even
-/// when its place is taken again. Grows on demand; places are reused last in, first out.
+/// A table of values named by [`Key`]s. The key of a removed value finds nothing, even when its
+/// index is in use again. Grows on demand; indices are reused last in, first out.
 #[derive(Debug)]
 pub struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
         Key { index, generation: 0 }
     }
 
-    /// The value of `key`, unless it was removed.
+    /// The value of `key`, if it was not removed.
     pub fn get(&self, key: Key) -> Option<&T> {
         match self.entries.get(key.index as usize) {
             Some(Entry { generation, state: State::Full(value) })
@@ -80,7 +80,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value of `key` to be changed, unless it was removed.
+    /// The value of `key` to be changed, if it was not removed.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         match self.entries.get_mut(key.index as usize) {
             Some(Entry { generation, state: State::Full(value) })
@@ -106,7 +106,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// All values with their keys, by place.
+    /// All values with their keys, by index.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, index)| match &entry.state {
             State::Full(value) => Some((Key { index, generation: entry.generation }, value)),

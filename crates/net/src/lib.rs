@@ -13,6 +13,7 @@ pub mod logs;
 pub mod resolver;
 pub mod spec;
 pub mod syslog;
+pub mod transport;
 pub mod vigil;
 
 pub use cidr::{Cidr, Origin};
@@ -20,3 +21,4 @@ pub use inherit::Inherited;
 pub use listeners::Listeners;
 pub use os::socket::Kind;
 pub use spec::{Deferral, Keepalive, ListenSpec};
+pub use transport::Transport;

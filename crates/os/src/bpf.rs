@@ -1,4 +1,4 @@
-//! bpf(2): the little of it that steering connections needs.
+//! bpf(2): the few calls that steering connections needs.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ const PROG_TYPE_SK_REUSEPORT: u32 = 21;
 
 const SO_ATTACH_REUSEPORT_EBPF: libc::c_int = 52;
 
-/// What bpf(2) takes when it makes a map. What is behind in the kernel's union is zero.
+/// The attributes of the command that makes a map. The rest of the kernel's union is zero.
 #[repr(C)]
 struct MapAttr {
     map_type: u32,
@@ -26,7 +26,7 @@ struct MapAttr {
     flags: u32,
 }
 
-/// When it changes an element.
+/// The attributes of the command that changes an element.
 #[repr(C)]
 struct ElementAttr {
     map: u32,
@@ -36,7 +36,7 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// When it loads a program.
+/// The attributes of the command that loads a program.
 #[repr(C)]
 struct ProgramAttr {
     program_type: u32,
@@ -52,8 +52,8 @@ struct ProgramAttr {
 }
 
 fn call<T>(command: libc::c_int, attr: &T) -> io::Result<RawFd> {
-    // SAFETY: the attributes live over the call and have the size that is told; what they point to
-    // is for the callers here, who keep it alive over the call as well.
+    // SAFETY: the attributes live over the call and have the size given; the callers here keep the
+    // memory they point to alive over the call as well.
     let rc = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>() as u32)
     };
@@ -72,7 +72,7 @@ pub(crate) fn array(entries: u32) -> io::Result<OwnedFd> {
     make_map(MAP_TYPE_ARRAY, entries, MAP_MMAPABLE)
 }
 
-/// A map of these listening sockets, each of which is in no other one.
+/// A map of these listening sockets. A socket can be in one such map only.
 pub(crate) fn socket_array(sockets: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let map = make_map(MAP_TYPE_REUSEPORT_SOCKARRAY, sockets.len() as u32, 0)?;
     for (index, socket) in (0u32..).zip(sockets) {
@@ -89,7 +89,7 @@ pub(crate) fn socket_array(sockets: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     Ok(map)
 }
 
-/// An instruction, as the kernel has it.
+/// An instruction in the kernel's layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -102,7 +102,7 @@ pub(crate) struct Step {
 
 #[cfg(test)]
 impl Step {
-    /// Where it may go on, counted from the next step, if it is a jump.
+    /// The offset of the jump, from the next step, if it is a jump.
     pub(crate) fn jump(self) -> Option<i16> {
         [0x15, 0xbd, 0xa5].contains(&self.code).then_some(self.offset)
     }
@@ -185,7 +185,7 @@ pub(crate) mod step {
         make(0xa5, a, 0, offset, value)
     }
 
-    /// The end.
+    /// Ends the program.
     pub(crate) const fn exit() -> Step {
         make(0x95, 0, 0, 0, 0)
     }
@@ -213,7 +213,7 @@ pub(crate) fn load_reuseport(steps: &[Step]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes a program choose among the group that `socket` belongs to, in the place of any other.
+/// Makes a program choose among the group that `socket` belongs to; replaces another one.
 pub(crate) fn attach_reuseport(socket: impl AsFd, program: &OwnedFd) -> io::Result<()> {
     let fd = program.as_raw_fd();
     // SAFETY: the kernel reads a descriptor's number, which lives over the call.

@@ -23,8 +23,7 @@ pub fn utc_offset_secs(unix_secs: i64) -> i32 {
 /// Writes a time as `strftime` does, in UTC (called GMT) or the local zone; `None` where that would
 /// be longer than `max` bytes, or the format holds a NUL.
 pub fn strftime(format: &[u8], unix_secs: i64, local: bool, max: usize) -> Option<Vec<u8>> {
-    // An empty result cannot be told from one that is too long: a byte in front makes the
-    // difference.
+    // An empty result and one that is too long look alike: a byte in front makes the difference.
     let mut with_mark = Vec::with_capacity(format.len() + 1);
     with_mark.push(b' ');
     with_mark.extend_from_slice(format);
@@ -55,8 +54,7 @@ pub fn strftime(format: &[u8], unix_secs: i64, local: bool, max: usize) -> Optio
     Some(out)
 }
 
-/// The monotonic clock, microseconds since the system started: the clock that systemd compares
-/// with.
+/// The monotonic clock in microseconds since the system started, as systemd uses it.
 pub fn monotonic_usec() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000

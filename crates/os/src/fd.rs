@@ -1,4 +1,4 @@
-//! Descriptors: flags, duplicates, pipes, event counters, those that came from a parent.
+//! Descriptors: flags, duplicates, pipes, event counters, inherited ones.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
 
-/// Says whether the descriptor is closed when another program is executed.
+/// Sets whether the descriptor is closed when another program is executed.
 pub fn set_cloexec(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(fd, if on { FdFlags::CLOEXEC } else { FdFlags::empty() })?)
 }
@@ -39,7 +39,7 @@ pub fn eventfd() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Adds one to an [`eventfd`]; a counter that is full is as good as one that was added to.
+/// Adds one to an [`eventfd`]; a full counter wakes its reader as well.
 pub fn eventfd_notify(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
@@ -86,12 +86,13 @@ pub fn null_stdio() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(&null)?)
 }
 
-/// Reads what is there; 0 is the end.
+/// Reads the bytes that are there; 0 is the end.
 pub fn read(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::read(fd, buf)?)
 }
 
-/// Waits until something can be read, or the other end is gone. False when the time is over first.
+/// Waits until the descriptor is readable or its other end is closed. False when `limit` is over
+/// first.
 pub fn wait_readable(fd: impl AsFd, limit: Duration) -> bool {
     let end = std::time::Instant::now() + limit;
     loop {

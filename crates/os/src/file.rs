@@ -1,13 +1,12 @@
-//! Files: what they are, opening without waiting, reading what is cached, locks.
+//! Files: metadata, opening without waiting, reading from the page cache, locks.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 
-/// What sort of thing a path names.
+/// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// A regular file.
@@ -20,10 +19,10 @@ pub enum FileKind {
     Other,
 }
 
-/// The facts about a file that serving it needs.
+/// The metadata that serving a file needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileMeta {
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// Length in bytes.
     pub size: u64,
@@ -33,8 +32,8 @@ pub struct FileMeta {
     pub mtime_sec: i64,
     /// The nanoseconds of that second.
     pub mtime_nsec: u32,
-    /// Last change of content, permissions or name: seconds since 1970. Programs can set the other
-    /// time back, not this one.
+    /// Last change of content, permissions or name: seconds since 1970. Unlike the other time,
+    /// programs cannot set it.
     pub ctime_sec: i64,
     /// The nanoseconds of that second.
     pub ctime_nsec: u32,
@@ -63,7 +62,7 @@ impl FileMeta {
         self.kind == FileKind::Dir
     }
 
-    /// Whether `other` is the same file with the same content as far as the file system tells.
+    /// Whether `other` is the same file with the same content, as far as the file system knows.
     pub fn same_version(&self, other: &FileMeta) -> bool {
         self.ino == other.ino
             && self.dev == other.dev
@@ -100,12 +99,12 @@ pub(crate) fn statx(dir: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<F
     })
 }
 
-/// The facts about what `path` leads to.
+/// The metadata of the file that `path` leads to.
 pub fn stat(path: &Path) -> io::Result<FileMeta> {
     statx(CWD, path, AtFlags::empty())
 }
 
-/// The facts about `path` itself, a symbolic link included.
+/// The metadata of `path` itself, a symbolic link included.
 pub fn lstat(path: &Path) -> io::Result<FileMeta> {
     statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -115,7 +114,7 @@ pub fn lstat_at(dir: impl AsFd, name: &Path) -> io::Result<FileMeta> {
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// The facts about an open file.
+/// The metadata of an open file.
 pub fn fstat(fd: impl AsFd) -> io::Result<FileMeta> {
     statx(fd, Path::new(""), AtFlags::EMPTY_PATH)
 }
@@ -126,29 +125,29 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// As [`open`], only from what the kernel has cached: `WouldBlock` when the disk would have to be
-/// asked (Linux 5.12; `ENOSYS` or `EINVAL` before).
+/// As [`open`], from the kernel's caches alone: `WouldBlock` when the disk has to be read (Linux
+/// 5.12; `ENOSYS` or `EINVAL` before).
 pub fn open_cached(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
 }
 
-/// As [`open`], for a file of the server's own: reading it does not change its access time, which
-/// would be written to the disk (`O_NOATIME`; not where another user owns it).
+/// As [`open`], for a file of the server's own: reading it does not change its access time and so
+/// writes nothing to the disk (`O_NOATIME`, which another user's files refuse).
 pub fn open_own(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::open(path, flags, Mode::empty());
     Ok(open(flags | OFlags::NOATIME).or_else(|e| another_way(e, || open(flags)))?)
 }
 
-/// As [`open_own`], only from what the kernel has cached: see [`open_cached`].
+/// As [`open_own`], from the kernel's caches alone: see [`open_cached`].
 pub fn open_own_cached(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
     Ok(open(flags | OFlags::NOATIME).or_else(|e| another_way(e, || open(flags)))?)
 }
 
-/// Only owners may leave the access time alone.
+/// Only a file's owner may leave its access time alone.
 fn another_way(
     e: rustix::io::Errno,
     open: impl FnOnce() -> rustix::io::Result<OwnedFd>,
@@ -156,7 +155,7 @@ fn another_way(
     if e == rustix::io::Errno::PERM { open() } else { Err(e) }
 }
 
-/// How [`open_at`] treats what it opens.
+/// The way [`open_at`] opens a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenAt {
     /// A directory to walk through, links followed.
@@ -169,7 +168,7 @@ pub enum OpenAt {
     FileNoFollow,
 }
 
-/// Opens a directory to walk through with [`open_at`]; that it may be searched is enough.
+/// Opens a directory to walk through with [`open_at`]; permission to search it is enough.
 pub fn open_search(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -186,7 +185,7 @@ pub fn open_at(dir: impl AsFd, name: &Path, how: OpenAt) -> io::Result<OwnedFd> 
     Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens for appending, made when absent. Log files; `mode` is cut by the umask.
+/// Opens for appending; makes the file if it is absent. For log files; `mode` is cut by the umask.
 pub fn open_append(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
@@ -204,13 +203,13 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
 }
 
-/// Opens a file that is there for reading and writing.
+/// Opens an existing file for reading and writing.
 pub fn open_to_change(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// The room on a file system.
+/// The free room on a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
     /// Size of a block, bytes.
@@ -219,7 +218,7 @@ pub struct Space {
     pub available: u64,
 }
 
-/// The room on the file system that `path` lies on. May wait for a disk.
+/// The free room on the file system of `path`. May wait for a disk.
 pub fn space(path: &Path) -> io::Result<Space> {
     let fs = rustix::fs::statvfs(path)?;
     let fragment = if fs.f_frsize == 0 { fs.f_bsize } else { fs.f_frsize };
@@ -231,25 +230,15 @@ pub fn read_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(fd, buf, pos)?)
 }
 
-/// Reads at `pos` into memory not initialised before; gives the part that now is.
-pub fn read_at_uninit(
-    fd: impl AsFd,
-    buf: &mut [MaybeUninit<u8>],
-    pos: u64,
-) -> io::Result<&mut [u8]> {
-    let (filled, _) = rustix::io::pread(fd, buf, pos)?;
-    Ok(filled)
-}
-
-/// As [`read_at`], only what lies in the page cache: `WouldBlock` when the disk would have to be
-/// asked, `Unsupported` where the file system cannot tell.
+/// As [`read_at`], from the page cache alone: `WouldBlock` when the disk has to be read,
+/// `Unsupported` where the file system does not support the question.
 pub fn read_cached_at(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<usize> {
     let mut one = [io::IoSliceMut::new(buf)];
     Ok(rustix::io::preadv2(fd, &mut one, pos, rustix::io::ReadWriteFlags::NOWAIT)?)
 }
 
-/// Sets the blocks of the first `len` bytes aside, so that writing them later does not fail for
-/// want of room; the length of the file stays. `Unsupported` where the file system cannot.
+/// Allocates the blocks of the first `len` bytes, so that later writes do not fail for want of
+/// room; the length of the file stays. `Unsupported` where the file system cannot.
 pub fn reserve(fd: impl AsFd, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len)?)
 }
@@ -259,7 +248,7 @@ pub fn write_at(fd: impl AsFd, buf: &[u8], pos: u64) -> io::Result<usize> {
     Ok(rustix::io::pwrite(fd, buf, pos)?)
 }
 
-/// Writes at the end, or wherever the descriptor stands.
+/// Writes at the position of the descriptor, or at the end (`O_APPEND`).
 pub fn write(fd: impl AsFd, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::io::write(fd, buf)?)
 }
@@ -287,28 +276,27 @@ pub fn set_mtime(fd: impl AsFd, secs: i64) -> io::Result<()> {
     Ok(rustix::fs::futimens(fd, &times)?)
 }
 
-/// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when another has
-/// it.
+/// Takes the exclusive `flock(2)` of an open file without waiting: `WouldBlock` when it is taken.
 pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Gives the lock of [`try_lock`] back.
+/// Releases the lock of [`try_lock`].
 pub fn unlock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::Unlock)?)
 }
 
-/// Waits until what was written to a file is on its disk, length included.
+/// Waits until the file's data is on its disk, length included.
 pub fn sync_data(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(fd)?)
 }
 
-/// Tells the kernel how much of a file will be read soon, so that it reads ahead (`read_ahead`).
+/// Asks the kernel to read ahead in a file that is read from front to end (`read_ahead`).
 pub fn advise_sequential(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::Sequential)?)
 }
 
-/// Whether an open file is read past the page cache (`O_DIRECT`).
+/// Whether reads of an open file bypass the page cache (`O_DIRECT`).
 pub fn is_direct(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
@@ -320,8 +308,7 @@ pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, new)?)
 }
 
-/// Whether this process may do `how` (bits 4 read, 2 write, 1 search) with `path`, by its effective
-/// user.
+/// Checks the effective user's permission for `how` (bits 4 read, 2 write, 1 search) on `path`.
 pub fn access(path: &Path, how: u8) -> io::Result<()> {
     let mut wanted = rustix::fs::Access::EXISTS;
     wanted.set(rustix::fs::Access::READ_OK, how & 4 != 0);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rustix::thread::{Timespec, futex};
 
-/// Sleeps while `word` holds `expected`, for `limit` at most. It also returns early, for a signal
-/// or for no reason: the caller looks at the word again. The word may lie in memory shared with
-/// other processes.
+/// Sleeps while `word` holds `expected`, for `limit` at most. It can return early, for a signal or
+/// for no reason: the caller looks at the word again. The word may lie in shared memory.
 pub fn wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),

@@ -1,11 +1,12 @@
 //! Safe functions over the operating system (Linux): addresses, sockets, files, processes, signals.
 //!
-//! This is one of the few crates where `unsafe` may stand. Nothing unsafe is in its public face:
-//! descriptors are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and what cannot be made safe
-//! by types is refused at run time (see [`process::fork`]).
+//! One of the few crates where `unsafe` may stand. Its public functions are all safe: descriptors
+//! are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and calls that types cannot make safe are
+//! refused at run time (see [`process::fork`]).
 
 mod bpf;
 pub mod clock;
+pub mod errno;
 pub mod fd;
 pub mod file;
 pub mod futex;

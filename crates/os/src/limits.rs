@@ -5,7 +5,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 
-/// Which limit.
+/// A resource limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Open descriptors.

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A region of zeroed memory that this process and those forked from it later all see. It is
-/// unmapped when dropped, in this process alone.
+/// A region of zeroed memory that this process shares with those forked from it later. Dropping it
+/// unmaps it in this process alone.
 #[derive(Debug)]
 pub struct SharedMap {
     start: NonNull<u8>,
@@ -29,8 +29,8 @@ impl SharedMap {
         Ok(SharedMap { start, len })
     }
 
-    /// The first byte. It is aligned to a page. What may be done with it is for the caller to
-    /// argue: other processes may write at any time.
+    /// The first byte, aligned to a page. Other processes may write at any time: callers argue for
+    /// each access.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
@@ -44,8 +44,8 @@ impl SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
-        // SAFETY: the region was mapped by `new` with this length, and whoever took `as_ptr` keeps
-        // this value alive for as long as the pointer is used.
+        // SAFETY: the region was mapped by `new` with this length, and users of `as_ptr` keep this
+        // value alive for as long as they use the pointer.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

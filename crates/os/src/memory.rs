@@ -1,4 +1,4 @@
-//! The allocator, and what is left when the system gives no more memory.
+//! The allocator, and its reserve for when the system has no more memory.
 //!
 //! ```text
 //!            null from the system
@@ -10,11 +10,11 @@
 //!
 //! A failed allocation cannot be undone in Rust: the standard library aborts the process. So the
 //! allocator keeps a reserve, which is address space and hardly a page of memory until it is used,
-//! and gives it up block by block. Whoever runs the process asks [`take_short`] between two pieces
-//! of work, each of which needs less than the reserve, and frees what it can.
+//! and gives it up block by block. The event loop asks [`take_short`] between two pieces of work,
+//! each of which needs less than the reserve, and frees memory then.
 //!
-//! Where sizes come from outside, the reserve does not help: memory is asked for by [`reserve`] and
-//! [`zeros`] there, which fail.
+//! The reserve does not cover sizes that come from outside: for those, callers use [`reserve`] and
+//! [`zeros`], which can fail.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,32 +34,32 @@ const BLOCK: usize = 64 << 10;
 /// Blocks of the reserve: 4 MB. A poll of a task takes some hundred KB at most.
 const BLOCKS: usize = 64;
 
-/// Blocks that have to do where there are no more.
+/// Blocks that are enough for [`settle`].
 const ENOUGH: usize = 4;
 
-/// How long a thread that is not the loop's waits for memory that the loop gives back.
+/// Tries of a thread other than the loop's, each a wait for memory that the loop frees.
 const THREAD_TRIES: u32 = 400;
 const THREAD_PAUSE: Duration = Duration::from_millis(5);
 
 static RESERVE: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
 
-/// Blocks that the reserve is to have: none before [`keep_reserve`].
+/// The number of blocks in a whole reserve: none before [`keep_reserve`].
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
-/// An allocation failed since [`take_short`] was asked.
+/// An allocation has failed since the last [`take_short`].
 static SHORT: AtomicBool = AtomicBool::new(false);
 
 /// The reserve is not whole.
 static LOW: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Who allocates can bear that it fails.
+    /// The running code can handle a failed allocation.
     static BEARS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reserves room for `more` bytes, and fails where the system has no memory and half of the reserve
-/// is gone: the rest is for who cannot fail. Buffers, and whatever a client, a file or the
-/// configuration says the size of, are asked for so.
+/// Reserves room for `more` bytes. Fails where the system has no memory and half of the reserve is
+/// gone: the rest is for allocations that cannot fail. For buffers, and for every size that a
+/// client, a file or the configuration decides.
 ///
 /// # Errors
 /// `OutOfMemory`.
@@ -73,7 +73,7 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
     done.map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
-/// So many zeros, or the same error.
+/// Zeros, `len` of them.
 ///
 /// # Errors
 /// `OutOfMemory`.
@@ -127,8 +127,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Gives up blocks of the reserve until the allocation succeeds. What is larger than all of the
-/// reserve fails at once: it was asked for by somebody who can bear that, or nothing helps.
+/// Gives up blocks of the reserve until the allocation succeeds. An allocation larger than the
+/// whole reserve fails at once: its caller can handle that, or nothing helps.
 #[cold]
 #[inline(never)]
 fn again(size: usize, mut alloc: impl FnMut() -> *mut u8) -> *mut u8 {
@@ -142,7 +142,7 @@ fn again(size: usize, mut alloc: impl FnMut() -> *mut u8) -> *mut u8 {
         if bears && kept() < BLOCKS / 2 {
             return null_mut();
         }
-        // As many as the allocation is long, and one for what goes along with it.
+        // As many blocks as the allocation is long, and one for its companions.
         let freed = (0..=size / BLOCK).filter(|_| give_up_block()).count();
         let got = alloc();
         if !got.is_null() {
@@ -155,8 +155,8 @@ fn again(size: usize, mut alloc: impl FnMut() -> *mut u8) -> *mut u8 {
     if WANTED.load(Ordering::Relaxed) == 0 || on_first_thread() {
         return null_mut();
     }
-    // The loop frees what it can, and does not wait for this thread: what the two share under a
-    // lock is not held while something is allocated for long.
+    // The loop frees memory and does not wait for this thread: no lock that both take is held over
+    // a large allocation.
     for _ in 0..THREAD_TRIES {
         std::thread::sleep(THREAD_PAUSE);
         let got = alloc();
@@ -184,22 +184,22 @@ const BLOCK_LAYOUT: Layout = match Layout::from_size_align(BLOCK, 16) {
     Err(_) => panic!("a power of two aligns"),
 };
 
-/// Whether this is the process's first thread, which has the loop.
+/// Whether this is the process's first thread, which runs the loop.
 fn on_first_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// Has the allocator keep a reserve from now on, in this process and those forked from it, and the
-/// C library keep its memory in one heap: one for each thread reserves 64 MB of address space, and
-/// keeps for itself what others could use.
+/// Makes the allocator keep a reserve from now on, in this process and those forked from it, and
+/// the C library keep its memory in one heap: a heap for each thread reserves 64 MB of address
+/// space, and keeps its free memory from other threads.
 pub fn keep_reserve() {
     one_heap();
     WANTED.store(BLOCKS, Ordering::Relaxed);
     refill();
 }
 
-/// Takes back the blocks that were given up, as far as there is memory. Returns whether all of them
-/// are there. What the reserve has taken is the system's word alone: no page of it is touched.
+/// Takes back the blocks that were given up, as far as there is memory. Returns whether the reserve
+/// is whole. It is address space alone: no page of it is touched.
 pub fn refill() -> bool {
     let wanted = WANTED.load(Ordering::Relaxed);
     let mut there = kept();
@@ -226,13 +226,12 @@ pub fn refill() -> bool {
     there >= wanted
 }
 
-/// Blocks that are there.
+/// The blocks in the reserve.
 fn kept() -> usize {
     RESERVE.iter().filter(|place| !place.load(Ordering::Relaxed).is_null()).count()
 }
 
-/// Makes do with the reserve that there is, where that is not next to nothing. Says whether it
-/// is not.
+/// Accepts the present reserve as whole, unless next to nothing is left. Returns whether it did.
 pub fn settle() -> bool {
     let there = kept();
     let enough = there >= ENOUGH;
@@ -243,7 +242,7 @@ pub fn settle() -> bool {
     enough
 }
 
-/// Whether an allocation failed since this was asked last.
+/// Whether an allocation has failed since the last call.
 #[inline]
 pub fn take_short() -> bool {
     SHORT.load(Ordering::Relaxed) && take()
@@ -254,7 +253,7 @@ fn take() -> bool {
     SHORT.swap(false, Ordering::Relaxed)
 }
 
-/// Whether some of the reserve was given up, and is not back: what may wait waits.
+/// Whether a part of the reserve is in use: work that can wait should.
 #[inline]
 pub fn is_low() -> bool {
     LOW.load(Ordering::Relaxed)
@@ -262,26 +261,26 @@ pub fn is_low() -> bool {
 
 #[cfg(target_env = "gnu")]
 fn one_heap() {
-    // SAFETY: mallopt(3) may be called at any time; what it refuses stays as it was.
+    // SAFETY: mallopt(3) may be called at any time; a refused value changes nothing.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
 #[cfg(not(target_env = "gnu"))]
 fn one_heap() {}
 
-/// Gives free memory of the heap back to the system. Looks at all that is free: for quiet times.
+/// Returns free memory of the heap to the system. Walks the whole heap: for quiet times.
 #[cfg(target_env = "gnu")]
 pub fn give_back() {
     // SAFETY: malloc_trim(3) may be called at any time.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Gives free memory of the heap back to the system.
+/// Returns free memory of the heap to the system.
 #[cfg(not(target_env = "gnu"))]
 pub fn give_back() {}
 
-/// Whether the system may refuse memory to this process, or end it for what it takes: a limit on
-/// address space, data or the group of processes, or a kernel that counts what it has promised.
+/// Whether the system may refuse memory to this process, or kill it: a limit on address space, data
+/// or the control group, or a kernel without overcommitment.
 pub fn is_limited() -> bool {
     use rustix::process::{Resource, getrlimit};
     let limited = |what| getrlimit(what).current.is_some();
@@ -296,15 +295,14 @@ pub fn is_limited() -> bool {
         return true;
     }
     group_folders().iter().any(|folder| {
-        // Version 1 says a number of the size of the address space where there is no limit.
+        // Version 1 shows a number of the size of the address space where there is no limit.
         let limit = first(&format!("{folder}/memory.max"))
             .or_else(|| first(&format!("{folder}/memory.limit_in_bytes")));
         limit.is_some_and(|limit| limit < 1 << 60)
     })
 }
 
-/// Where the groups of this process have their files, as far as they are mounted in the usual
-/// places.
+/// The folders of this process's control groups, as far as they are mounted in the usual places.
 fn group_folders() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut folders = Vec::new();
@@ -317,13 +315,13 @@ fn group_folders() -> Vec<String> {
             _ => continue,
         };
         folders.push(format!("{root}{path}"));
-        // Within a container its own group is the root of what is mounted.
+        // Within a container the own group is the root of the mount.
         folders.push(root.to_owned());
     }
     folders
 }
 
-/// Makes this process the first that the kernel ends when memory runs out.
+/// Makes this process the first that the kernel kills when memory runs out.
 pub fn offer_first() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
@@ -355,7 +353,7 @@ mod tests {
         BEARS.set(false);
         assert!((BLOCKS / 2 - 2..BLOCKS / 2).contains(&kept()) && is_low() && take_short());
         assert!(refill() && !is_low());
-        // Nothing that the reserve cannot help with costs any of it.
+        // An allocation that the reserve cannot help leaves the reserve alone.
         assert!(again(BLOCK * BLOCKS + 1, null_mut).is_null());
         assert_eq!(kept(), BLOCKS);
         assert!(!take_short());

@@ -1,4 +1,4 @@
-//! Users and groups, and giving up root.
+//! Users, groups, and dropping root.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -6,15 +6,15 @@ use std::io;
 /// An account of the system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct User {
-    /// Its name, for the list of its further groups.
+    /// Its name, for the list of its supplementary groups.
     pub name: CString,
     /// User id.
     pub uid: u32,
-    /// Its first group.
+    /// Its primary group.
     pub gid: u32,
 }
 
-/// Looks an account up by name; `None` when there is none of that name.
+/// Looks an account up by name; `None` when there is none.
 pub fn user(name: &[u8]) -> io::Result<Option<User>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let found = look_up(|entry, buf, found| {
@@ -25,7 +25,7 @@ pub fn user(name: &[u8]) -> io::Result<Option<User>> {
     Ok(found.map(|entry: libc::passwd| User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
 }
 
-/// Looks a group's id up by name; `None` when there is none of that name.
+/// Looks a group's id up by name; `None` when there is none.
 pub fn group(name: &[u8]) -> io::Result<Option<u32>> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let found = look_up(|entry, buf, found| {
@@ -36,10 +36,10 @@ pub fn group(name: &[u8]) -> io::Result<Option<u32>> {
 }
 
 /// Calls one of the system's look-ups with buffers that grow until they are large enough. The texts
-/// that the entry points to went with the buffer: only its numbers are of use.
+/// that the entry points to are freed with the buffer: only its numbers are valid.
 ///
-/// `call` gets room for the entry, a buffer for texts, and where to put the pointer to the entry if
-/// there is one; it answers with an error number, or 0.
+/// `call` gets room for the entry, a buffer for texts, and a place for the pointer to the entry; it
+/// answers with an error number, or 0.
 fn look_up<E>(
     call: impl Fn(*mut E, &mut [libc::c_char], *mut *mut E) -> i32,
 ) -> io::Result<Option<E>> {
@@ -58,11 +58,11 @@ fn look_up<E>(
     }
 }
 
-/// After a look-up that found nothing: whether to try again with the larger buffer.
+/// Whether to try a look-up without a result again with the larger buffer.
 fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
     const LARGEST: usize = 1 << 20;
     match rc {
-        // What "not found" is called differs between systems (getpwnam_r(3)).
+        // Systems differ in the error for "not found" (getpwnam_r(3)).
         0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => Ok(false),
         libc::ERANGE if buf.len() < LARGEST => {
             buf.resize(buf.len() * 4, 0);
@@ -72,12 +72,11 @@ fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
     }
 }
 
-/// The step of [`drop_to`] that failed, by the name of its call, with the system's error.
+/// The call of [`drop_to`] that failed, by its name, with the system's error.
 pub type StepError = (&'static str, io::Error);
 
-/// Becomes `uid` and `gid` for good, with the further groups of `name`; then checks that there is
-/// no way back. To be called while the process has one thread. After it the process may write core
-/// files.
+/// Becomes `uid` and `gid` for good, with the supplementary groups of `name`, and checks that there
+/// is no way back. To be called while the process has one thread. Core files stay possible.
 pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<(), StepError> {
     fn step(what: &'static str, rc: i32) -> Result<(), StepError> {
         if rc == -1 { Err((what, io::Error::last_os_error())) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Asking the kernel first: what of a file is in memory, and what this kernel can tell of that.
+//! Questions to the kernel about what is in memory, and which of them this kernel answers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 
 use crate::file::{self, FileMeta};
 
-/// Which questions this kernel answers (and a sandbox around us lets through).
+/// The questions that this kernel answers (and a sandbox around us lets through).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probes {
     /// `preadv2(RWF_NOWAIT)`: reads what is in memory or says that the disk is needed (Linux 4.14).
@@ -19,11 +19,11 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Those of the running kernel, found out once.
+    /// The answers of the running kernel, probed once.
     pub fn here() -> Probes {
         static HERE: OnceLock<Probes> = OnceLock::new();
         *HERE.get_or_init(|| {
-            // Any answer but these comes from the call itself.
+            // All other answers come from the call itself.
             let answers = |result: io::Result<()>| match result {
                 Ok(()) => true,
                 Err(e) => !matches!(
@@ -42,7 +42,7 @@ impl Probes {
         })
     }
 
-    /// What is said about them at the start.
+    /// The line of the log about them at the start.
     pub fn describe(self) -> String {
         let all = [(self.read, "preadv2(RWF_NOWAIT)"), (self.open, "openat2(RESOLVE_CACHED)")];
         let list = |there: bool| {
@@ -57,9 +57,9 @@ impl Probes {
     }
 }
 
-/// How many of the pages that hold `pos..pos + len` are in memory, those included that are still
-/// being read: `cachestat(2)`. For tests and measurements: it fails with `EPERM` for callers that
-/// neither own the file nor may write it, as workers, and with `ENOSYS` before Linux 6.5.
+/// The number of pages of `pos..pos + len` that are in memory or being read: `cachestat(2)`. For
+/// tests and measurements: it fails with `EPERM` for callers that neither own the file nor may
+/// write it, as workers, and with `ENOSYS` before Linux 6.5.
 pub fn pages_cached(fd: impl AsFd, pos: u64, len: u64) -> io::Result<u64> {
     /// The same on every architecture but alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
@@ -89,43 +89,43 @@ pub fn pages_cached(fd: impl AsFd, pos: u64, len: u64) -> io::Result<u64> {
     }
 }
 
-/// Finds `path` if all of it is in memory, for asking about it with [`facts`]: `WouldBlock` when
-/// the disk would have to be asked. What it gives cannot be read.
+/// Looks up `path` in the kernel's caches, for [`facts`]: `WouldBlock` when the disk has to be
+/// read. The descriptor cannot be read from.
 pub fn find(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?)
 }
 
-/// Where an open file lies, as a path without links. Asks no disk.
+/// The path of an open file, without links. Reads no disk.
 pub fn path_of(fd: impl AsFd) -> io::Result<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
-/// As [`find`], waiting for the disk where need be.
+/// As [`find`], but waits for the disk where necessary.
 pub fn find_waiting(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The facts about an open file as they are in memory: a file system that lies elsewhere is not
-/// asked whether they still hold.
+/// The metadata of an open file as it is in memory: a remote file system is not asked whether it
+/// still holds.
 pub fn facts(fd: impl AsFd) -> io::Result<FileMeta> {
     file::statx(fd, Path::new(""), AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
 }
 
-/// Whether an open file of this machine's own file systems has a name left: without one its blocks
-/// are freed when it is closed. Asks no disk.
+/// Whether an open file of this machine's own file systems has a name left: without one, closing it
+/// frees its blocks. Reads no disk.
 pub fn has_name(fd: impl AsFd) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|st| st.st_nlink > 0)
 }
 
-/// Begins to read a range into memory; may wait. What comes of it is seen by reading.
+/// Begins to read a range into memory; may wait. A later read shows the result.
 pub fn read_ahead(fd: impl AsFd, pos: u64, len: u64) -> io::Result<()> {
     let len = std::num::NonZeroU64::new(len);
     Ok(rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::WillNeed)?)
 }
 
-/// Asks the kernel to forget pages of a file that were written to the disk, as far as it likes;
-/// whether it took the wish. For tests and measurements. A `len` of 0 is all behind `pos`.
+/// Asks the kernel to drop clean pages of a file from its cache; returns whether the call
+/// succeeded. For tests and measurements. A `len` of 0 is everything behind `pos`.
 pub fn forget(fd: impl AsFd, pos: u64, len: u64) -> bool {
     let len = std::num::NonZeroU64::new(len);
     rustix::fs::fadvise(fd, pos, len, rustix::fs::Advice::DontNeed).is_ok()
@@ -138,8 +138,8 @@ pub fn is_in_memory(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as u32)))
 }
 
-/// Whether an open file lies on a file system of this machine, which answers from memory what is in
-/// memory. Others (of the network, or made by a process) may have to ask even then. May wait.
+/// Whether an open file lies on a file system of this machine, which answers from memory for cached
+/// pages. Others (of the network, or made by a process) may ask their server even then. May wait.
 pub fn is_local(fd: impl AsFd) -> bool {
     /// `f_type` of ext2-4, XFS, Btrfs, F2FS, tmpfs, ramfs, overlay, ZFS, bcachefs, EROFS, SquashFS,
     /// ISO 9660, FAT, exFAT, NTFS, JFS, ReiserFS, NILFS, proc, sysfs, devices (which are tmpfs).

@@ -9,10 +9,7 @@ use rustix::process::WaitOptions;
 
 pub use rustix::process::{getegid, geteuid, getpid, getppid};
 
-/// The error number of [`reap`] when there are no children at all.
-pub const NO_CHILD: i32 = libc::ECHILD;
-
-/// Which side of a [`fork`] this is.
+/// The side of a [`fork`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fork {
     /// The parent, with the child's process id.
@@ -21,10 +18,10 @@ pub enum Fork {
     Child,
 }
 
-/// This process's id once it was asked for; 0 before.
+/// This process's id; 0 before the first [`id`].
 static ID: AtomicU32 = AtomicU32::new(0);
 
-/// This process's id, asked of the system once: locks in shared memory want it often.
+/// This process's id, asked of the system once: locks in shared memory need it often.
 #[inline]
 pub fn id() -> u32 {
     match ID.load(Ordering::Relaxed) {
@@ -37,8 +34,7 @@ pub fn id() -> u32 {
     }
 }
 
-/// Whether a process of this id exists. One that has ended does until its parent has taken its
-/// status.
+/// Whether a process of this id exists. One that has ended exists until its parent has reaped it.
 pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
@@ -62,18 +58,18 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// The number of threads of this process. Where /proc cannot be read it says one.
+/// The number of threads of this process; one where /proc cannot be read.
 fn threads() -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata("/proc/self/task") {
-        // A directory has two links more than it has directories within.
+        // A directory has two links more than it has subdirectories.
         Ok(meta) => Ok(meta.nlink().saturating_sub(2)),
         Err(_) => Ok(1),
     }
 }
 
-/// Makes `NAME=VALUE` strings the whole environment of this process. Strings without a name, or
-/// with a NUL byte, are left out. Refused (`EBUSY`) when the process has more than one thread.
+/// Replaces the whole environment of this process by `NAME=VALUE` strings. Strings without a name,
+/// or with a NUL byte, are left out. Refused (`EBUSY`) when the process has more than one thread.
 pub fn set_environment(strings: &[Vec<u8>]) -> io::Result<()> {
     if threads()? != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -103,14 +99,15 @@ pub enum Exit {
     Code(i32),
     /// By a signal.
     Signal {
-        /// Which.
+        /// Its number.
         signal: i32,
         /// Whether a core file was written.
         core: bool,
     },
 }
 
-/// Takes the status of one child that has ended; `None` when there is none at the moment.
+/// Reaps one child that has ended; `None` when there is none at the moment. Fails with `ECHILD`
+/// when there are no children.
 pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     let Some((pid, status)) = rustix::process::wait(WaitOptions::NOHANG)? else {
         return Ok(None);
@@ -122,7 +119,7 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
             let core = libc::WCOREDUMP(status.as_raw());
             Some((pid, Exit::Signal { signal, core }))
         }
-        // Stopped or continued: not asked for, and not an end.
+        // Stopped or continued: not an end.
         _ => None,
     })
 }
@@ -174,8 +171,8 @@ pub fn umask(mask: u32) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
 }
 
-/// Puts another program in the place of this process; returns only when that failed. A string with
-/// a NUL byte is `InvalidInput`.
+/// Replaces this process by another program; returns only when that failed. A string with a NUL
+/// byte is `InvalidInput`.
 pub fn exec(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Error {
     fn strings(list: &[Vec<u8>]) -> io::Result<Vec<CString>> {
         Ok(list.iter().map(|s| CString::new(s.as_slice())).collect::<Result<_, _>>()?)

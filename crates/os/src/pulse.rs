@@ -1,10 +1,10 @@
-//! Signs of life of processes that share listening sockets, and a program in the kernel that gives
-//! new connections to those that are alive.
+//! Heartbeats of processes that share listening sockets, and a program in the kernel that gives new
+//! connections to the processes that are alive.
 //!
-//! Each process writes the time into a word of its own, some tens of times a second. A process that
-//! is stuck does not, and once its word is old, connections go to the others. The words lie in a
-//! map of the kernel's where bpf(2) is allowed, so that the program reads what the processes write;
-//! elsewhere in plain shared memory, and then only the processes themselves can look.
+//! Each process writes the time into a word of its own, some tens of times a second. A stuck
+//! process does not, and once its word is old, connections go to the others. Where bpf(2) is
+//! allowed, the words lie in a map of the kernel's, which the program reads; elsewhere in plain
+//! shared memory, which only the processes themselves read.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,10 +18,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::bpf::{self, Step, step};
 use crate::map::SharedMap;
 
-/// How long the kernel may take to let sockets out of the map of a program that was taken away.
+/// The time the kernel may take to release the sockets of a program that was detached.
 const LET_GO: Duration = Duration::from_millis(500);
 
-/// The words of a number of processes, shared by all that are forked after their making.
+/// The heartbeats of a number of processes, shared by all that are forked later.
 #[derive(Debug)]
 pub struct Pulse {
     words: Words,
@@ -39,14 +39,14 @@ enum Words {
     Memory(SharedMap),
 }
 
-/// Nanoseconds on the clock that the kernel's programs read.
+/// Nanoseconds on the clock of the kernel's programs.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl Pulse {
-    /// Words for `count` processes; none of them has given a sign of life.
+    /// Words for `count` processes, none with a heartbeat yet.
     ///
     /// # Errors
     /// Out of memory.
@@ -70,31 +70,31 @@ impl Pulse {
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), self.count as usize) }
     }
 
-    /// How many processes there is room for.
+    /// The number of processes there is room for.
     pub fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// A sign of life of process `index`.
+    /// Records a heartbeat of process `index`.
     pub fn beat(&self, index: usize) {
         if let Some(word) = self.words().get(index) {
             word.store(now_ns(), Ordering::Relaxed);
         }
     }
 
-    /// Whether process `index` has been silent for longer than that; one that never gave a sign of
-    /// life is not meant.
+    /// Whether the last heartbeat of process `index` is older than `ms`. Not so before its first
+    /// one.
     pub fn is_stuck(&self, index: usize, ms: u64) -> bool {
         let beat = self.words().get(index).map_or(0, |word| word.load(Ordering::Relaxed));
         beat != 0 && beat + ms * 1_000_000 < now_ns()
     }
 
-    /// Makes the kernel give new connections of a `SO_REUSEPORT` group to its first sockets, of
-    /// which number N is that of process N, but not to a process that has been silent for longer
-    /// than `ms` (two seconds at most). While all are, the kernel chooses as it does without.
+    /// Makes the kernel give new connections of a `SO_REUSEPORT` group to its first sockets, number
+    /// N of which belongs to process N, except to processes whose last heartbeat is older than `ms`
+    /// (two seconds at most). While all are, the kernel chooses as usual.
     ///
     /// # Errors
-    /// Mostly that it is not permitted. The group is then as the kernel makes it.
+    /// Usually for want of permission. The group is then as the kernel makes it.
     pub fn steer(&self, sockets: &[BorrowedFd<'_>], ms: u32) -> io::Result<()> {
         let Words::Map { map, .. } = &self.words else {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -106,8 +106,8 @@ impl Pulse {
         let began = Instant::now();
         let array = loop {
             match bpf::socket_array(sockets) {
-                // A socket is in one such map at a time, and those of a program that was taken away
-                // are let go a moment later.
+                // A socket can be in one such map only; the map of a detached program releases its
+                // sockets a moment later.
                 Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < LET_GO => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -140,7 +140,7 @@ impl Drop for Words {
     }
 }
 
-/// The program, for so many processes:
+/// The program for `count` processes:
 ///
 /// ```text
 /// old = now - limit
@@ -157,7 +157,7 @@ fn program(count: i32, limit_ms: u32, words: i32, sockets: i32) -> Vec<Step> {
     const KTIME_GET_NS: i32 = 5;
     const SK_SELECT_REUSEPORT: i32 = 82;
     const SK_PASS: i32 = 1;
-    // The context, the place that is looked at, the oldest good time, the places seen.
+    // The context, the index under test, the oldest good time, the number of indices seen.
     const CONTEXT: u8 = 6;
     const AT: u8 = 7;
     const OLD: u8 = 8;
@@ -175,7 +175,7 @@ fn program(count: i32, limit_ms: u32, words: i32, sockets: i32) -> Vec<Step> {
         step::multiply(AT, count),
         step::shift_right(AT, 32),
         step::set(SEEN, 0),
-        // Again from here:
+        // The loop's begin:
         step::store_word(FRAME, -4, AT),
         words_low,
         words_high,
@@ -193,7 +193,7 @@ fn program(count: i32, limit_ms: u32, words: i32, sockets: i32) -> Vec<Step> {
         step::set(4, 0),
         step::call(SK_SELECT_REUSEPORT),
         step::jump_if_equal(0, 0, 5),
-        // The next one:
+        // The next index:
         step::add(AT, 1),
         step::jump_if_below(AT, count, 1),
         step::set(AT, 0),
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(connect(&addr, 6).len(), 6);
             return;
         }
-        // Nobody lives: the kernel chooses.
+        // No process has a heartbeat: the kernel chooses.
         let mut clients = connect(&addr, 24);
         let before = waiting(&fds);
         assert_eq!(before.iter().sum::<u32>(), 24);
@@ -272,7 +272,7 @@ mod tests {
             expected[alive] += 8;
             assert_eq!(waiting(&fds), expected);
         }
-        // All live: all get some.
+        // All are alive: each gets some.
         for index in 0..3 {
             pulse.beat(index);
         }
@@ -280,7 +280,7 @@ mod tests {
         clients.append(&mut connect(&addr, 48));
         let after = waiting(&fds);
         assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{after:?}");
-        // Fewer of them, with a program of their own; and again without.
+        // Fewer sockets, with a program of their own; then none.
         pulse.steer(&sockets[..2], 10_000).unwrap();
         let before = waiting(&fds)[2];
         clients.append(&mut connect(&addr, 24));

@@ -1,9 +1,9 @@
-//! Chance from the kernel, which nobody can foretell.
+//! Random bytes from the kernel, which cannot be predicted.
 
-/// Fills `out`.
+/// Fills `out` with random bytes.
 ///
 /// # Panics
-/// When the kernel has no randomness to give, which Linux does not do once it runs.
+/// When the kernel has no randomness, which Linux always has once it runs.
 pub fn fill(out: &mut [u8]) {
     let mut filled = 0;
     while filled < out.len() {
@@ -20,7 +20,7 @@ pub fn fill(out: &mut [u8]) {
     }
 }
 
-/// A number.
+/// A random number.
 pub fn number() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);

@@ -1,8 +1,8 @@
 //! Signals, taken where the program asks for them and never in a handler.
 //!
-//! The signals a process lives by are blocked from the start. The master then waits for the next
-//! one ([`wait`]); a worker reads them from a descriptor in its event loop ([`SignalFd`]). No code
-//! runs in signal context, so none has to be safe there.
+//! The signals that control a process are blocked from the start. The master waits for the next one
+//! ([`wait`]); a worker reads them from a descriptor in its event loop ([`SignalFd`]). No code runs
+//! in signal context, so none has to be safe there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -35,12 +35,12 @@ impl Signal {
     pub const ABRT: Signal = Signal(libc::SIGABRT);
     /// Stop the process (debugging).
     pub const STOP: Signal = Signal(libc::SIGSTOP);
-    /// I/O possible; logged and left alone.
+    /// I/O possible; logged and ignored.
     pub const IO: Signal = Signal(libc::SIGIO);
-    /// Timer; logged and left alone.
+    /// Timer; logged and ignored.
     pub const ALRM: Signal = Signal(libc::SIGALRM);
 
-    /// `SIGHUP` and so on; `SIG` and the number for those this program has no use for.
+    /// `SIGHUP` and so on; `SIG` and the number for signals without a constant above.
     pub fn name(self) -> std::borrow::Cow<'static, str> {
         match self {
             Signal::HUP => "SIGHUP".into(),
@@ -61,10 +61,10 @@ impl Signal {
     }
 }
 
-/// A signal that came, and who sent it.
+/// A received signal and its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
     /// The sender's process id; 0 when the kernel sent it.
     pub pid: i32,
@@ -90,12 +90,12 @@ impl SignalSet {
         SignalSet(set)
     }
 
-    /// Holds these signals back, beside those already held back, until they are asked for.
+    /// Blocks these signals, beside those already blocked.
     pub fn block(&self) {
         self.mask(libc::SIG_BLOCK);
     }
 
-    /// Lets these signals through again, as a program that is executed expects.
+    /// Unblocks these signals, as an executed program expects.
     pub fn unblock(&self) {
         self.mask(libc::SIG_UNBLOCK);
     }
@@ -107,8 +107,8 @@ impl SignalSet {
     }
 }
 
-/// Runs `f` with every signal held back but those that a fault of the thread itself raises. Threads
-/// that it starts begin so, and never take a signal that is meant for the process.
+/// Runs `f` with every signal blocked but those that a fault of the thread itself raises. Threads
+/// started by `f` inherit that, and never take a signal of the process.
 pub fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
     let mut all = std::mem::MaybeUninit::uninit();
     let mut before = std::mem::MaybeUninit::uninit();
@@ -143,7 +143,7 @@ pub fn wait(set: &SignalSet, limit: Option<Duration>) -> Option<Received> {
         if signal > 0 {
             // SAFETY: the call filled `info`; it was zeroed before, so that each field is a value.
             let info = unsafe { info.assume_init() };
-            // The field holds a process id only in what another process sent, and for a child's
+            // The field holds a process id only for signals of other processes and for a child's
             // end.
             let from_process = info.si_code <= 0 || signal == libc::SIGCHLD;
             // SAFETY: plain data in every variant that has it, zero in the others.

@@ -108,7 +108,7 @@ pub fn recv_uninit(fd: impl AsFd, buf: &mut [MaybeUninit<u8>]) -> io::Result<&mu
     Ok(filled)
 }
 
-/// Looks at what lies ready without taking it.
+/// Reads queued bytes without taking them.
 pub fn peek(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(fd, buf, RecvFlags::PEEK)?.0)
 }
@@ -131,8 +131,7 @@ pub fn send_vectored(fd: impl AsFd, bufs: &[IoSlice<'_>], more: bool) -> io::Res
 }
 
 /// Sends up to `count` bytes of `file` from `*pos` on without copying them through this process,
-/// and moves `*pos` by what was sent. 0 with `count > 0` means that the file is shorter than
-/// thought.
+/// and advances `*pos`. 0 with `count > 0` means that the file is shorter than `*pos`.
 pub fn sendfile(fd: impl AsFd, file: impl AsFd, pos: &mut u64, count: usize) -> io::Result<usize> {
     Ok(rustix::fs::sendfile(fd, file, Some(pos), count)?)
 }
@@ -145,7 +144,7 @@ pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(family, kind, flags, None)?)
 }
 
-/// Sends a message with a descriptor, which whoever receives it has, too.
+/// Sends a message with a descriptor; the receiver gets a duplicate of it.
 pub fn send_fd(fd: impl AsFd, message: &[u8], passed: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -177,7 +176,7 @@ pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
 }
 
-/// `SO_LINGER` with zero: closing sends RST and throws away what was not sent.
+/// `SO_LINGER` with zero: closing sends RST and discards unsent data.
 pub fn set_reset_on_close(fd: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?)
 }
@@ -314,7 +313,7 @@ pub fn accept_queue(fd: impl AsFd) -> io::Result<(u32, u32)> {
     Ok((info.tcpi_unacked, info.tcpi_sacked))
 }
 
-/// What `$tcpinfo_*` show of a connection.
+/// The values of `$tcpinfo_*` for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Round-trip time, µs.

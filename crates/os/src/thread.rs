@@ -1,6 +1,6 @@
-//! Threads, where the standard library's have a fault: it maps a stack for signals when a thread
-//! starts, and aborts the process if there is no memory for that. These have none: one that
-//! overflows its stack ends the process all the same, by SIGSEGV.
+//! Threads without the fault of the standard library's: those map a stack for signals when a thread
+//! starts, and abort the process if there is no memory for it. These have none: a thread that
+//! overflows its stack still ends the process, by SIGSEGV.
 
 use std::ffi::{CString, c_void};
 use std::io;
@@ -9,12 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Main = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread that nobody joins, with a stack of so many bytes.
+/// Starts a detached thread with a stack of `stack` bytes.
 ///
 /// # Errors
 /// The system's: there is no memory for the stack, or no more threads are allowed.
 pub fn start(name: &str, stack: usize, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // The kernel keeps 15 bytes of it.
+    // The kernel keeps 15 bytes of the name.
     let name = CString::new(&name.as_bytes()[..name.len().min(15)]).unwrap_or_default();
     let main: Main = Box::new(move || {
         // SAFETY: the name is a string with a NUL behind it, and is only read.
@@ -24,8 +24,8 @@ pub fn start(name: &str, stack: usize, main: impl FnOnce() + Send + 'static) -> 
     let main = Box::into_raw(Box::new(main));
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
-    // SAFETY: the attributes are made by the first call and destroyed by the last one; `run` gets
-    // the box that it takes for one, and gets it once.
+    // SAFETY: the attributes are made by the first call and destroyed by the last one; `run` takes
+    // the box exactly once.
     let made = unsafe {
         let made = libc::pthread_attr_init(attributes.as_mut_ptr());
         if made == 0 {
@@ -43,7 +43,7 @@ pub fn start(name: &str, stack: usize, main: impl FnOnce() + Send + 'static) -> 
         }
     };
     if made != 0 {
-        // SAFETY: no thread was made that would have taken it.
+        // SAFETY: no thread was made, so the box is still ours.
         drop(unsafe { Box::from_raw(main) });
         return Err(io::Error::from_raw_os_error(made));
     }
@@ -51,9 +51,9 @@ pub fn start(name: &str, stack: usize, main: impl FnOnce() + Send + 'static) -> 
 }
 
 extern "C" fn run(main: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` made it of a box, and gives it to this thread alone.
+    // SAFETY: `start` made the pointer from a box, and gives it to this thread alone.
     let main = unsafe { Box::from_raw(main.cast::<Main>()) };
-    // No panic may leave a thread of the C library's.
+    // A panic must not unwind into the C library.
     let _ = catch_unwind(AssertUnwindSafe(main));
     std::ptr::null_mut()
 }

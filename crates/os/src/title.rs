@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// Where a title may be written.
+/// The memory that holds a title.
 struct Area {
     start: NonNull<u8>,
     len: usize,
@@ -19,7 +19,7 @@ static AREA: Mutex<Option<Area>> = Mutex::new(None);
 
 /// Finds the memory of arguments and environment and moves the environment out of it. To be called
 /// once, at the start of `main`, after the arguments were copied and before there are threads.
-/// Where the system does not tell (no /proc), titles stay as they are.
+/// Without /proc, titles stay as they are.
 pub fn init() {
     let Ok(mut area) = AREA.lock() else { return };
     if area.is_some() {
@@ -40,7 +40,7 @@ pub fn init() {
 /// stat.
 fn stat_fields() -> Option<[usize; 4]> {
     let stat = std::fs::read("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses, which may hold anything.
+    // The second field is the program's name in parentheses, which may hold any byte.
     let after = stat.iter().rposition(|&b| b == b')')?;
     let text = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
     let mut fields = text.split_ascii_whitespace().skip(45);
@@ -75,7 +75,7 @@ fn move_environ(start: usize, end: usize) -> bool {
     true
 }
 
-/// Shows `title` in place of the arguments; cut to the room there is.
+/// Shows `title` in place of the arguments, cut to their room.
 pub fn set(title: &str) {
     let Ok(area) = AREA.lock() else { return };
     let Some(area) = area.as_ref() else { return };

@@ -189,7 +189,7 @@ impl Children {
                 Ok(found) => found?,
                 Err(e) => {
                     // No child is left: each that had ended has been taken already.
-                    let level = if e.raw_os_error() == Some(os::process::NO_CHILD) {
+                    let level = if e.raw_os_error() == Some(os::errno::ECHILD) {
                         Level::Debug
                     } else {
                         Level::Alert

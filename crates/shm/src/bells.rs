@@ -1,8 +1,8 @@
-//! Waking other processes of the server: each has an eventfd, made by the master before the fork.
+//! Wake-ups between the server's processes: each has an eventfd, made by the master before the
+//! fork.
 //!
-//! A bell carries no message. Who waits for something that another process will do says so in
-//! shared memory, where the other sees it ([`Bells::listen`]), and looks again when its bell rings;
-//! what there is to see lies in the tables.
+//! A bell carries no message. A process that waits for another one announces it in shared memory
+//! ([`Bells::listen`]), and looks at the tables again when its bell rings.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use crate::zone::CACHE_LINE;
 /// The bells of a master's processes, by slot. By default there is room for none.
 #[derive(Default, Debug)]
 pub struct Bells {
-    /// A cache line for each slot, whose first word says how many of its process listen.
+    /// A cache line for each slot; its first word is the number of listeners in that process.
     lines: Option<Zone>,
     slots: usize,
     fds: RefCell<Vec<OwnedFd>>,
@@ -25,7 +25,7 @@ pub struct Bells {
 const LINE: usize = CACHE_LINE / 8;
 
 impl Bells {
-    /// Room for the bells of so many processes; none is made yet.
+    /// Room for the bells of `slots` processes; none is made yet.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -34,14 +34,15 @@ impl Bells {
         Ok(Bells { lines: Some(Zone::anonymous(bytes)?), slots, fds: RefCell::default() })
     }
 
-    /// The word that says how many listen in the process of a slot.
+    /// The number of listeners in the process of a slot.
     fn listeners(&self, slot: usize) -> Option<&AtomicU64> {
         let lines = self.lines.as_ref().filter(|_| slot < self.slots)?;
         lines.words().get(slot * LINE)
     }
 
-    /// In the master, before a fork: sees to it that the first `count` slots have bells. Processes
-    /// forked before cannot ring those made now; who waits looks by itself now and then.
+    /// In the master, before a fork: makes the bells of the first `count` slots that are missing.
+    /// Processes forked earlier cannot ring the new ones; their listeners look at the tables from
+    /// time to time.
     ///
     /// # Errors
     /// The system's, when descriptors run out.
@@ -61,7 +62,7 @@ impl Bells {
     pub fn hear(&self, slot: usize) -> io::Result<Option<OwnedFd>> {
         let fds = self.fds.borrow();
         let Some(fd) = fds.get(slot) else { return Ok(None) };
-        // What was rung for a process that had the slot before is nobody's business any more.
+        // Rings for the previous process of this slot mean nothing to the next one.
         os::fd::eventfd_take(fd);
         if let Some(word) = self.listeners(slot) {
             word.store(0, Ordering::SeqCst);
@@ -74,7 +75,7 @@ impl Bells {
         slot < self.fds.borrow().len()
     }
 
-    /// One more in the process of that slot wants to be rung, or one less.
+    /// Adds a listener to the process of a slot, or removes one.
     pub fn listen(&self, slot: usize, on: bool) {
         if let Some(word) = self.listeners(slot) {
             // One writer a line: the process that has the slot.
@@ -84,14 +85,14 @@ impl Bells {
         }
     }
 
-    /// Rings the bell of one process, whether it waits for anything or not.
+    /// Rings the bell of one process, with or without listeners.
     pub fn ring_one(&self, slot: usize) {
         if let Some(fd) = self.fds.borrow().get(slot) {
             os::fd::eventfd_notify(fd);
         }
     }
 
-    /// Rings the bells of all processes that want it but the one of slot `me`.
+    /// Rings the bells of all processes with listeners but that of slot `me`.
     pub fn ring(&self, me: usize) {
         let fds = self.fds.borrow();
         for (slot, fd) in fds.iter().enumerate().filter(|(slot, _)| *slot != me) {

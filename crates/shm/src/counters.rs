@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Zone;
 use crate::zone::{CACHE_LINE, Shared};
 
-/// How many counters a line has.
+/// Counters in a line.
 pub const LINE_FIELDS: usize = CACHE_LINE / 8;
 
 /// One worker's counters, on a cache line of their own. Only that worker writes them.
@@ -18,15 +18,15 @@ pub struct Line([AtomicU64; LINE_FIELDS]);
 unsafe impl Shared for Line {}
 
 impl Line {
-    /// Adds `n` to a field. One writer a line makes a plain load and store enough, which costs no
-    /// bus lock; the same line is never written by two processes at a time.
+    /// Adds `n` to a field. A line has one writer at a time, so that a plain load and store is
+    /// enough and costs no bus lock.
     #[inline]
     pub fn add(&self, field: usize, n: u64) {
         let cell = &self.0[field];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes `n` from a field (for those that count what is under way).
+    /// Subtracts `n` from a field (of work under way).
     #[inline]
     pub fn sub(&self, field: usize, n: u64) {
         let cell = &self.0[field];
@@ -47,8 +47,7 @@ impl Line {
 }
 
 /// A line of [`LINE_FIELDS`] counters for each process slot. A slot belongs to one process at a
-/// time; the next one that gets it counts on from where the last one stood, so that sums never go
-/// back.
+/// time; the next process continues with the values of the last one, so that sums never go back.
 #[derive(Debug)]
 pub struct Counters {
     zone: Zone,
@@ -80,7 +79,7 @@ impl Counters {
         lines.fold(0, |sum, line| sum.wrapping_add(line.get(field)))
     }
 
-    /// Zeroes some fields of a slot: what a dead process had under way is under way no more.
+    /// Zeroes some fields of a slot: the work that a dead process had under way.
     pub fn clear(&self, slot: usize, fields: &[usize]) {
         for &field in fields {
             self.line(slot).set(field, 0);

@@ -1,4 +1,4 @@
-//! What each process holds of a table, so that it can be given back when the process dies.
+//! The holds of each process on a table, so that the master can release those of a dead process.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::table::Entry;
 use crate::{LINE_FIELDS, Zone};
 
-/// A row of places for each process slot, in memory that is taken only as far as it is used. Each
-/// process writes its own row; the master reads the row of one that died.
+/// A row of notes for each process slot, in memory that is touched only as far as it is used. Each
+/// process writes its own row; the master reads the row of a dead process.
 ///
-/// A process notes an entry while it has the table's lock. One that dies between the change of the
-/// entry and its note leaves that one hold behind; nothing worse.
+/// A process notes an entry while it has the table's lock. A process that dies between the change
+/// of the entry and the note leaves that one hold behind; nothing worse.
 #[derive(Debug)]
 pub struct Journal {
     zone: Zone,
     slots: usize,
-    /// Places of a row; the row has one word more, which counts those that were ever used.
+    /// Notes in a row; the row has one word more, which counts the notes ever used.
     places: usize,
     /// Places of this process's row that are free again.
     free: RefCell<Vec<u32>>,
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Journal {
-    /// A journal for so many processes of so many holds each, made before the fork.
+    /// A journal for `slots` processes with `places` holds each, made before the fork.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -52,8 +52,8 @@ impl Journal {
         (slot < self.slots).then(|| &self.zone.words()[slot * row..(slot + 1) * row])
     }
 
-    /// Notes that this process, which has that slot, holds an entry. `None` where there is no place
-    /// for the note: the hold counts, and only a death would not give it back.
+    /// Notes that this process, of slot `slot`, holds an entry. `None` where there is no room for
+    /// the note: the hold counts, and only a death would not release it.
     pub fn note(&self, slot: usize, entry: Entry) -> Option<Place> {
         let row = self.row(slot)?;
         let place = match self.free.borrow_mut().pop() {
@@ -79,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// In the master: what a dead process held. Its row is empty then, for the next one.
+    /// In the master: the holds of a dead process. Empties its row for the next one.
     pub fn take(&self, slot: usize) -> Vec<Entry> {
         let Some(row) = self.row(slot) else { return Vec::new() };
         let used = usize::try_from(row[0].swap(0, Ordering::AcqRel)).unwrap_or(usize::MAX);

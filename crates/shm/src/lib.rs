@@ -1,10 +1,9 @@
 //! Memory shared by the master and its workers: counters, tables, and locks that
 //! outlive a dead worker.
 //!
-//! Everything here is made by the master before it forks and lies in anonymous shared mappings.
-//! What a worker may find in such memory after another died in the middle of a change is part of
-//! each type's contract: counters are whole at any moment, a lock knows its owner, a
-//! table is put in order by who takes its lock next.
+//! The master makes everything here before it forks, in anonymous shared mappings. Each type says
+//! what a process finds after another died in the middle of a change: counters are whole at any
+//! moment, a lock knows its owner, the next process to lock a table repairs it.
 
 mod bells;
 mod counters;

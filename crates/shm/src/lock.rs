@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Zone;
 
 /// A lock that processes hold one at a time. The word is the owner's process id, 0 when free, so
-/// that the master can free the lock of a worker that died with it ([`ShmLock::free_of`]).
+/// that the master can free the lock of a dead worker ([`ShmLock::free_of`]).
 ///
-/// It has no waiting side: who does not get it comes back later, which is what the accept lock
+/// It has no queue: a process that does not get it tries again later, as accepting does.
 /// wants.
 #[derive(Debug)]
 pub struct ShmLock(Zone);
@@ -23,7 +23,7 @@ impl ShmLock {
         &self.0.words()[0]
     }
 
-    /// Takes the lock for `pid` when it is free. Holding it already counts as taking it.
+    /// Takes the lock for `pid` when it is free. True, too, when `pid` already holds it.
     pub fn try_lock(&self, pid: u32) -> bool {
         let word = self.word();
         // Looking first keeps the line shared among the processes that only ask.
@@ -33,12 +33,12 @@ impl ShmLock {
         }
     }
 
-    /// Gives the lock back; nothing happens when `pid` does not hold it.
+    /// Releases the lock; nothing happens when `pid` does not hold it.
     pub fn unlock(&self, pid: u32) {
         let _ = self.word().compare_exchange(pid.into(), 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Frees the lock of a process that is dead. True when it held it.
+    /// Frees the lock of a dead process. True when it held it.
     pub fn free_of(&self, dead: u32) -> bool {
         self.word().compare_exchange(dead.into(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

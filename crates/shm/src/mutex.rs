@@ -1,8 +1,8 @@
-//! A lock between processes that waits for its turn, and outlives an owner that died with it.
+//! A lock between processes with a queue of sleepers, which outlives an owner that dies.
 //!
-//! The word is that of the kernel's robust futexes: the owner's process id, a bit that says that
-//! somebody sleeps, and a bit that says that an owner died. Whoever takes the lock after a death is
-//! told, because what the lock guards may be half changed.
+//! The word has the layout of the kernel's robust futexes: the owner's process id, a bit for
+//! sleepers, a bit for a dead owner. The next process to take the lock after a death learns of it,
+//! because the guarded data may be half changed.
 //!
 //! ```text
 //!            take                      sleep
@@ -22,22 +22,21 @@ use os::futex;
 
 /// Somebody sleeps until the lock is free.
 const SLEEPERS: u32 = 1 << 31;
-/// An owner died with the lock, and nobody has taken it since.
+/// An owner died with the lock, and no process has taken it since.
 const ABANDONED: u32 = 1 << 30;
 /// The owner's process id; Linux has none above 2²².
 const OWNER: u32 = ABANDONED - 1;
 
-/// How often to look before sleeping: what the lock guards takes well under a microsecond.
+/// Looks before a sleep: the guarded changes take well under a microsecond.
 const SPINS: u32 = 200;
 
-/// How long to sleep before asking whether the owner lives. The master tells sooner, if there is
-/// one.
+/// Sleep before a check that the owner lives. The master, if there is one, frees the lock sooner.
 const DOUBT: Duration = Duration::from_millis(20);
 
 /// Takes the lock, waiting as long as it takes. True when an owner died with it.
 ///
-/// A process takes a lock once at a time: one that finds itself the owner has the id of a process
-/// that died.
+/// A process takes a lock once at a time: one that finds its own id as the owner's has the id of a
+/// dead process.
 #[inline]
 pub(crate) fn lock(word: &AtomicU32) -> bool {
     let me = os::process::id();
@@ -56,7 +55,7 @@ fn contended(word: &AtomicU32, me: u32) -> bool {
         hint::spin_loop();
     }
     loop {
-        // Who has slept cannot know whether others still do, and wakes one more than needed at
+        // A process that slept cannot know whether others still do, and wakes one too many at
         // worst.
         if let Some(abandoned) = try_take(word, me, SLEEPERS) {
             return abandoned;
@@ -79,8 +78,7 @@ fn contended(word: &AtomicU32, me: u32) -> bool {
     }
 }
 
-/// Takes the lock if it is free or its owner bears this very process's id; says whether an owner
-/// died.
+/// Takes the lock if it is free or carries this very process's id; returns whether an owner died.
 fn try_take(word: &AtomicU32, me: u32, flags: u32) -> Option<bool> {
     let seen = word.load(Ordering::Relaxed);
     let owner = seen & OWNER;
@@ -92,7 +90,7 @@ fn try_take(word: &AtomicU32, me: u32, flags: u32) -> Option<bool> {
     Some(owner == me || seen & ABANDONED != 0)
 }
 
-/// Gives the lock back. `whole` is false when what it guards may be half changed.
+/// Releases the lock. `whole` is false when the guarded data may be half changed.
 #[inline]
 pub(crate) fn unlock(word: &AtomicU32, whole: bool) {
     let seen = word.swap(if whole { 0 } else { ABANDONED }, Ordering::Release);
@@ -101,7 +99,7 @@ pub(crate) fn unlock(word: &AtomicU32, whole: bool) {
     }
 }
 
-/// Takes the lock away from a process that is dead. True when it had it.
+/// Takes the lock away from a dead process. True when it held it.
 pub(crate) fn free_of(word: &AtomicU32, dead: u32) -> bool {
     loop {
         let seen = word.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{LINE_FIELDS, Zone};
 
-/// A ring of words for each process slot, in memory that is taken only as far as it is used.
+/// A ring of words for each process slot, in memory that is touched only as far as it is used.
 ///
 /// ```text
 ///  ┌──────┬──────┬────────────────────────────────┐
@@ -14,9 +14,9 @@ use crate::{LINE_FIELDS, Zone};
 ///  └──────┴──────┴────────────────────────────────┘
 /// ```
 ///
-/// A message is there when the head is moved behind it: of a process that dies in the middle of
-/// writing, nothing is seen. The reader moves the tail once it has done what the messages ask for,
-/// so that one that dies before is followed by one that reads them again.
+/// A message exists once the head has moved behind it: a process that dies while writing leaves no
+/// part of one. The reader moves the tail when it has handled the messages: if it dies before, the
+/// next reader reads them again.
 #[derive(Debug)]
 pub struct Rings {
     zone: Zone,
@@ -28,19 +28,19 @@ pub struct Rings {
 /// Words before a ring: head and tail do not share a cache line.
 const BEFORE: usize = 2 * LINE_FIELDS;
 
-/// What became of a message.
+/// The result of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
     /// It is the only one in its ring: the reader may not know that there is something.
     First,
-    /// There are others before it.
+    /// Other messages are before it.
     Queued,
-    /// There was no room for it.
+    /// There is no room for it.
     Full,
 }
 
 impl Rings {
-    /// Rings for so many processes of about so many bytes each, made before the fork.
+    /// Rings for `slots` processes of about `bytes` bytes each, made before the fork.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -51,7 +51,7 @@ impl Rings {
         Ok(Rings { zone: Zone::anonymous(bytes)?, slots, words })
     }
 
-    /// How many there are.
+    /// The number of rings.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -90,8 +90,8 @@ impl Rings {
         head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed)
     }
 
-    /// Appends the bytes of all messages in a ring to `out`. Gives what to call
-    /// [`Rings::taken`] with.
+    /// Appends the bytes of all messages in a ring to `out`. Returns the argument for
+    /// [`Rings::taken`].
     pub fn peek(&self, slot: usize, out: &mut Vec<u8>) -> u64 {
         let Some((head, tail, ring)) = self.row(slot) else { return 0 };
         let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
@@ -100,7 +100,7 @@ impl Rings {
             let len = get(at);
             let words = len.div_ceil(8);
             if words >= end.wrapping_sub(at) {
-                // No process writes that; what comes later begins in its right place.
+                // No process writes that; the next message begins in its right place.
                 return end;
             }
             let start = out.len();
@@ -139,7 +139,7 @@ mod tests {
             }
             let mut out = Vec::new();
             rings.peek(1, &mut out);
-            // Whoever did not say that they are done with sees them again.
+            // Messages that were not taken are read again.
             out.clear();
             let at = rings.peek(1, &mut out);
             rings.taken(1, at);

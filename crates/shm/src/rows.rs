@@ -7,9 +7,9 @@
 //!  └─────────────────────────────────┴───────┴───────┴─ ─
 //! ```
 //!
-//! Every word is a value at any moment, so a process that dies with the lock leaves nothing that
-//! has to be mended, if who makes a row writes the word last that says that it is one. What a
-//! process *holds* of a row is counted a process, and the master gives it back when that one dies.
+//! Every word is valid at any moment: a process that dies with the lock leaves nothing to repair,
+//! as long as the word that marks a row as used is written last. The holds of a process on a row
+//! are counted by process, and the master releases those of a dead one.
 //!
 //! Rows may lie in memory of one process alone, too: then the lock costs nothing, and the same code
 //! serves both.
@@ -31,16 +31,16 @@ const NUMBER: usize = 3;
 enum Memory {
     /// Of this process alone.
     Own(Box<[AtomicU64]>),
-    /// Of all, with a row a process for what each holds.
+    /// In shared memory, with a row for each process that counts its holds.
     Shared { zone: Zone, held: Zone, slots: usize },
 }
 
-/// See the module's documentation.
+/// Rows of words under one lock, in shared memory or in that of one process.
 pub struct Rows {
     memory: Memory,
     row_words: usize,
     rows: usize,
-    /// This process's place among those that share the rows.
+    /// This process's index among those that share the rows.
     slot: Cell<usize>,
 }
 
@@ -56,8 +56,8 @@ impl Drop for RowsLock<'_> {
 }
 
 impl Rows {
-    /// Rows that processes share which are forked later: as many as fit in `bytes`. `slots` is how
-    /// many processes there can be.
+    /// As many rows as fit in `bytes`, shared by the processes forked later. `slots` is the
+    /// greatest number of processes.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -83,7 +83,7 @@ impl Rows {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -108,7 +108,7 @@ impl Rows {
             Memory::Own(_) => RowsLock(None),
             Memory::Shared { zone, .. } => {
                 let word = &zone.view::<AtomicU32>()[0];
-                // Whoever died with it left whole words: see the module's documentation.
+                // A dead owner left whole words: see the head of this file.
                 mutex::lock(word);
                 RowsLock(Some(word))
             }
@@ -120,7 +120,7 @@ impl Rows {
         self.words()[VERSION].load(Ordering::Acquire).wrapping_add(1)
     }
 
-    /// Under the lock: what others may have read of the rows is not so any more.
+    /// Under the lock: tells the other processes that rows they have read have changed.
     pub fn changed(&self) {
         let word = &self.words()[VERSION];
         word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -134,8 +134,8 @@ impl Rows {
         next
     }
 
-    /// Makes this process the one that does what one process does for all, where no other is.
-    /// Being it already counts.
+    /// Makes this process the leader, which does what one process does for all, unless another is.
+    /// True, too, when it is the leader already.
     pub fn try_lead(&self) -> bool {
         let (word, me) = (&self.words()[LEADER], u64::from(os::process::id()));
         match word.load(Ordering::Relaxed) {
@@ -154,7 +154,7 @@ impl Rows {
         let _ = word.compare_exchange(pid.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Says which place this process has among those that share the rows.
+    /// Sets this process's index among those that share the rows.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
     }
@@ -176,7 +176,7 @@ impl Rows {
         }
     }
 
-    /// Notes that it holds it once less.
+    /// Counts one hold of this process less.
     pub fn release(&self, row: usize) {
         if let Some(count) = self.count(self.slot.get(), row) {
             let less = |n: u32| n.checked_sub(1);
@@ -184,8 +184,8 @@ impl Rows {
         }
     }
 
-    /// In the master: the process of that id and slot is dead. What it held is told to `give_back`,
-    /// row and how often, under the lock.
+    /// In the master: a process has died. Reports its holds to `give_back`, by row and number,
+    /// under the lock.
     pub fn died(&self, pid: u32, slot: usize, mut give_back: impl FnMut(usize, u32)) {
         let Memory::Shared { zone, .. } = &self.memory else { return };
         mutex::free_of(&zone.view::<AtomicU32>()[0], pid);
@@ -199,13 +199,13 @@ impl Rows {
         }
     }
 
-    /// How many bytes of text fit in a row behind its first `from` words.
+    /// Bytes of text that fit in a row behind its first `from` words.
     pub fn text_max(&self, from: usize) -> usize {
         self.row_words.saturating_sub(from + 1) * 8
     }
 
-    /// Under the lock: puts a text into the words of a row from `from` on. False where it does not
-    /// fit.
+    /// Under the lock: writes a text into the words of a row from `from` on. False where it does
+    /// not fit.
     pub fn put_text(&self, row: usize, from: usize, text: &[u8]) -> bool {
         if text.len() > self.text_max(from) {
             return false;
@@ -255,7 +255,7 @@ mod tests {
             let version = rows.version();
             rows.changed();
             assert_eq!(rows.version(), version + 1);
-            // Whatever stands there, it is read within the row.
+            // Whatever length stands there, the text is read within the row.
             rows.row(2)[8].store(u64::MAX, Ordering::Relaxed);
             assert_eq!(rows.text(2, 8).len(), 24);
         }

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use os::map::SharedMap;
 
-/// A region of zeroed memory that all processes forked after its making share.
+/// A region of zeroed memory that all processes forked after it was made share.
 ///
-/// It is only ever looked at through atomics: whatever another process writes, every word is a
-/// value.
+/// It is only ever accessed through atomics: whatever another process writes, every word is valid.
 #[derive(Debug)]
 pub struct Zone(SharedMap);
 

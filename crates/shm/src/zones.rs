@@ -1,27 +1,26 @@
-//! The shared zones of a configuration by name, and which of them outlive it.
+//! The shared zones of a configuration by name, and those of them that a reload keeps.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// What lies in a zone.
+/// The contents of a zone.
 pub trait ZoneState: Any {
-    /// In the master: the process of that id and slot is dead. Its locks are free, and what it
-    /// held is given back.
+    /// In the master: a process has died. Frees its locks and releases its holds.
     fn died(&self, pid: u32, slot: usize);
 }
 
 struct Zone {
     name: Vec<u8>,
-    /// What the zone is for.
+    /// The directive family that uses the zone.
     user: &'static str,
-    /// 0 until a directive says it.
+    /// 0 until a directive gives the size.
     bytes: usize,
     state: Option<Rc<dyn ZoneState>>,
 }
 
-/// The zones of one configuration; those of the one before, too, while it is being loaded.
+/// The zones of one configuration; during a load, those of the previous one, too.
 #[derive(Default)]
 pub struct Zones {
     declared: RefCell<Vec<Zone>>,
@@ -37,9 +36,9 @@ pub enum ZoneConflict {
     OtherSize {
         /// The zone's name.
         name: Vec<u8>,
-        /// The size asked for, in bytes.
+        /// The size in the configuration, in bytes.
         asked: usize,
-        /// The size that it has.
+        /// The size in use, in bytes.
         bytes: usize,
     },
 }
@@ -79,11 +78,11 @@ impl Zones {
         Zones { declared: RefCell::default(), before: RefCell::new(kept.collect()) }
     }
 
-    /// Declares a zone with its size in bytes, or refers to one whose size is told elsewhere
+    /// Declares a zone with its size in bytes, or refers to one that is declared elsewhere
     /// (`None`).
     ///
     /// # Errors
-    /// The name is another user's, or the size is another.
+    /// The name is another user's, or has another size.
     pub fn declare(
         &self,
         name: &[u8],
@@ -110,8 +109,8 @@ impl Zones {
         Ok(())
     }
 
-    /// What lies in the zone of that name in the configuration before, if user, size and type are
-    /// the same.
+    /// The contents of the zone of that name in the previous configuration, if user, size and type
+    /// are the same.
     pub fn kept<T: ZoneState>(&self, name: &[u8]) -> Option<Rc<T>> {
         let declared = self.declared.borrow();
         let zone = declared.iter().find(|zone| zone.name == name)?;
@@ -123,8 +122,8 @@ impl Zones {
         state.downcast().ok()
     }
 
-    /// The user and the size in bytes that a zone of that name had in the configuration before,
-    /// where either is another now: what lay in it is lost.
+    /// The user and the size in bytes of the zone of that name in the previous configuration, if
+    /// either has changed: its contents are lost.
     pub fn other_shape(&self, name: &[u8]) -> Option<(&'static str, usize)> {
         let declared = self.declared.borrow();
         let zone = declared.iter().find(|zone| zone.name == name)?;
@@ -134,7 +133,7 @@ impl Zones {
         (!same).then_some((old.user, old.bytes))
     }
 
-    /// Says what lies in a declared zone.
+    /// Sets the contents of a declared zone.
     pub fn put<T: ZoneState>(&self, name: &[u8], state: Rc<T>) {
         let mut declared = self.declared.borrow_mut();
         if let Some(zone) = declared.iter_mut().find(|zone| zone.name == name) {

@@ -1,7 +1,7 @@
-//! A table under several processes, one of which is killed again and again, mostly with the lock in
-//! its hand.
+//! A table under several processes, one of which is killed again and again, mostly while it holds
+//! the lock.
 //!
-//! Without the test harness: it has threads, beside which no process can be forked.
+//! Without the test harness: it has threads, and a process with threads cannot be forked.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ fn the_lock_of_the_dead() {
     }
 }
 
-/// Killed at any moment: the others go on, and what they count is right.
+/// Killed at any moment: the others continue, and their counts are right.
 fn killed_in_the_middle() {
     let table = Table::<Count>::new(64 << 10).unwrap();
     let mut mine = 0;

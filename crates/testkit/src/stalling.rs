@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use os::errno::{EDQUOT, EINTR, EIO, EISDIR, ENOENT, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// A folder whose files and folders are in memory, read and changed slowly when asked to: while it
@@ -56,8 +57,6 @@ struct Failing {
 impl Failing {
     /// The error with which the next question of a kind fails, if it does.
     fn next(&mut self, opcode: u32) -> Option<i32> {
-        const ENOSPC: i32 = 28;
-        const EDQUOT: i32 = 122;
         if self.per_mille == 0 || !op::can_fail(opcode) {
             return None;
         }
@@ -391,7 +390,7 @@ fn serve(device: File, shared: &Arc<Shared>) {
     loop {
         let n = match (&*device).read(&mut buf) {
             Ok(n) if n >= 40 => n,
-            Err(e) if matches!(e.raw_os_error(), Some(2 | 4)) => continue,
+            Err(e) if matches!(e.raw_os_error(), Some(ENOENT | EINTR)) => continue,
             // Unmounted.
             _ => return,
         };
@@ -471,13 +470,6 @@ fn wait_while_stalled(shared: &Shared, question: &Question<'_>) {
     }
     state.waiting -= 1;
 }
-
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const ENOTDIR: i32 = 20;
-const EISDIR: i32 = 21;
-const ENOSYS: i32 = 38;
-const ENOTEMPTY: i32 = 39;
 
 /// The names in a question, each with its zero byte.
 fn names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {

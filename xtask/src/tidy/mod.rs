@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 use ratchet::{Measured, Ratchet};
 
 /// Lines of a file outside its tests; above, it needs an entry in the ratchet.
-const FILE_LINES: usize = 800;
+const FILE_LINES: usize = 650;
 /// Lines of a file outside its tests, and of its tests, whatever the reason.
 const FILE_LINES_EVER: usize = 1200;
 /// Lines of a function.

@@ -1,4 +1,4 @@
-//! A line while it is made: nginx's text, and the same fields as one JSON object.
+//! A line of the log under construction: nginx's text, and the same fields as one JSON object.
 
 use std::fmt;
 use std::io::Write as _;
@@ -6,50 +6,50 @@ use std::ops::Range;
 
 use super::{LINE_BYTES_MAX, Level};
 
-/// What a message is about: the fields that follow it, `, client: 127.0.0.1, request: "GET …"` in a
-/// line of text and members of their own in JSON.
+/// The fields that follow a message: `, client: 127.0.0.1, request: "GET …"` in a line of text,
+/// members of their own in JSON.
 pub trait Context {
-    /// Tells the fields, in their order.
+    /// Writes the fields, in their order.
     fn tell(&self, fields: &mut Fields<'_>);
 }
 
-/// Nothing more is known.
+/// A message without fields.
 impl Context for () {
     fn tell(&self, _: &mut Fields<'_>) {}
 }
 
-/// Takes the fields behind a message.
+/// Writes the fields behind a message.
 pub struct Fields<'a>(pub(super) &'a mut Line);
 
 impl Fields<'_> {
-    /// A field that stands in text as it is: `, NAME: VALUE`.
+    /// Adds a field that text shows as it is: `, NAME: VALUE`.
     pub fn plain(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
         self.0.field(name, "", value);
     }
 
-    /// A field that stands in text between quotes: `, NAME: "VALUE"`.
+    /// Adds a field that text shows between quotes: `, NAME: "VALUE"`.
     pub fn quoted(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
         self.0.field(name, "\"", value);
     }
 }
 
-/// Where a field stands in a line of text.
+/// The position of a field in a line of text.
 struct Mark {
     name: &'static str,
-    /// From the comma before its name on.
+    /// The position of the comma before its name.
     from: usize,
     value: Range<usize>,
 }
 
-/// A line on the stack; what does not fit is dropped. Keeps one byte for the line feed.
+/// A line on the stack; text beyond its end is dropped. One byte is kept for the line feed.
 pub(super) struct Line {
     pub(super) buf: [u8; LINE_BYTES_MAX],
     pub(super) len: usize,
-    /// The fields, where a sink wants them apart.
+    /// The fields, if a sink wants JSON.
     marks: Option<Vec<Mark>>,
 }
 
-/// What stands before the message.
+/// The fields before the message.
 pub(super) struct Head {
     pub(super) level: Level,
     pub(super) pid: u32,
@@ -82,7 +82,7 @@ impl Line {
         }
     }
 
-    /// The line as text and its line feed, where its message holds control characters: those are
+    /// The line as text with its line feed, if its message holds control characters: those are
     /// written as `\x0A`, as in access logs. Such a line may be longer than others.
     pub(super) fn escaped(&self, message_start: usize) -> Option<Vec<u8>> {
         let (head, message) = self.buf.get(..self.len)?.split_at_checked(message_start)?;
@@ -118,7 +118,8 @@ impl Line {
         let room = start < LINE_BYTES_MAX - 1;
         self.put(value);
         if let Some(marks) = &mut self.marks {
-            // One whose name was cut is not there; nor is it in the message, which ends before it.
+            // A field whose name was cut is left out, here and in the message, which ends before
+            // it.
             let name = if room { name } else { "" };
             marks.push(Mark { name, from, value: start..self.len });
         }

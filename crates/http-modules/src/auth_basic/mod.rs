@@ -163,7 +163,7 @@ impl Handler {
             }
             Ok(OpenFile { fd: Some(fd), .. }) => return Poll::Ready(Found::Long(fd)),
             Ok(_) => {
-                const EISDIR: i32 = 21;
+                use os::errno::EISDIR;
                 Err(unread(r, &std::io::Error::from_raw_os_error(EISDIR), &path))
             }
             Err(e) => {

@@ -72,13 +72,7 @@ impl Notes {
 
 /// How grave a failed call is, and the status that tells of it.
 fn grade(e: &io::Error, missing: u16) -> (Level, u16) {
-    const EPERM: i32 = 1;
-    const ENOENT: i32 = 2;
-    const EACCES: i32 = 13;
-    const EEXIST: i32 = 17;
-    const ENOTDIR: i32 = 20;
-    const ENOSPC: i32 = 28;
-    const ENAMETOOLONG: i32 = 36;
+    use os::errno::{EACCES, EEXIST, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM};
     match e.raw_os_error() {
         Some(ENOENT | ENOTDIR | ENAMETOOLONG) => (Level::Error, missing),
         Some(EACCES | EPERM) => (Level::Error, 403),

@@ -4,6 +4,7 @@ use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Sock};
 use mem::{Buf, Chain, Page};
+use net::Transport;
 use os::SockAddr;
 use proto::chunked::{Decoder, Event, Trailers};
 use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
@@ -14,7 +15,7 @@ use super::matching::Matching;
 const ANSWER_MAX: usize = 256 << 10;
 
 /// A connection that was kept, and when it was made.
-pub(super) type Kept = (Sock, u64);
+pub(super) type Kept = (Transport, u64);
 
 /// What to ask and how to judge it.
 pub(super) struct Probe<'a> {
@@ -45,16 +46,16 @@ impl Probe<'_> {
         Ok(keeps.then(|| (sock, now_ms())))
     }
 
-    async fn connect(&self, addr: &SockAddr) -> Result<Sock, Ill> {
+    async fn connect(&self, addr: &SockAddr) -> Result<Transport, Ill> {
         let failed = |e: std::io::Error| format!("connect() failed {}", base::log::os_error(&e));
         let fd = os::socket::socket(addr, os::socket::Kind::Stream).map_err(failed)?;
         let sock = Sock::from_fd(fd);
         sock.connect(addr, Deadline::in_ms(self.connect_ms)).await.map_err(failed)?;
-        Ok(sock)
+        Ok(sock.into())
     }
 
     /// Whether the connection can carry another exchange.
-    async fn converse(&self, sock: &Sock, request: &Bytes) -> Result<bool, Ill> {
+    async fn converse(&self, sock: &Transport, request: &Bytes) -> Result<bool, Ill> {
         let deadline = Deadline::in_ms(self.read_ms);
         let failed =
             |call: &str, e: std::io::Error| format!("{call} failed {}", base::log::os_error(&e));

@@ -420,7 +420,7 @@ impl Handler {
 /// Whether the folder that the request's file would lie in exists: paths made of what clients send
 /// make no logs for hosts that are not there.
 fn root_is_there(r: &mut Request) -> Poll<bool> {
-    const ENOTDIR: i32 = 20;
+    use os::errno::ENOTDIR;
     let mut root = FilePath::new();
     r.root_into(&mut root);
     let error = match ready!(files::try_stat(r, &root)) {

@@ -16,6 +16,7 @@ use base::time::now_ms;
 use bytes::Bytes;
 use event::Pool;
 use mem::{Chain, FileHandle};
+use os::errno::{ENOENT, ENOTDIR};
 use os::file::FileMeta;
 use proto::cache_index::{Entry, Record};
 use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
@@ -35,9 +36,6 @@ use crate::reading;
 use crate::request::Request;
 use crate::temp_file::next_number;
 use engine::TempPath;
-
-const ENOENT: i32 = 2;
-const ENOTDIR: i32 = 20;
 
 /// A response that is kept, opened and checked.
 pub(crate) struct Stored {

@@ -8,6 +8,7 @@ use std::task::{Poll, ready};
 
 use event::Pool;
 use mem::FileHandle;
+use os::errno::{ELOOP, ENOENT};
 use os::file::{FileKind, FileMeta};
 
 use super::links::{self, Links};
@@ -291,9 +292,6 @@ fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
     }
     Ok(listing)
 }
-
-const ENOENT: i32 = 2;
-const ELOOP: i32 = 40;
 
 /// The content of a small file that was opened before and is still of the version that `meta`
 /// tells. Unless `aio` is off only if that can be read at once.

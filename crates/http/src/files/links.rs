@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use os::errno::ELOOP;
 use os::file::{FileMeta, OpenAt};
 
 use super::OpenError;
@@ -120,8 +121,6 @@ fn component(dir: &OwnedFd, name: &Path, owner: bool, is_dir: bool) -> io::Resul
     }
     Ok(fd)
 }
-
-const ELOOP: i32 = 40;
 
 #[cfg(test)]
 mod tests {

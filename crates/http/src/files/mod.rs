@@ -517,7 +517,7 @@ fn opened(loaded: Loaded) -> OpenFile {
         fd: loaded.fd.map(|fd| {
             let (key, direct) = (near::key(&loaded.meta), loaded.direct);
             match loaded.local {
-                true => FileHandle::near(fd, key, direct, near::close),
+                true => FileHandle::local(fd, key, direct, near::close),
                 false => FileHandle::new(fd, key, direct, Some(close)),
             }
         }),
@@ -532,7 +532,7 @@ pub(crate) fn lies_near(fd: &OwnedFd) -> bool {
 
 /// An open file of this machine's own file systems, of which the loop may be the last to let go.
 pub(crate) fn held(fd: OwnedFd) -> FileHandle {
-    FileHandle::near(fd, 0, false, near::close)
+    FileHandle::local(fd, 0, false, near::close)
 }
 
 /// Closes a file without waiting for it: that of a slow file system may have to ask its server.

@@ -181,9 +181,7 @@ fn answer<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
 
 /// Whether an error says no more than that the question cannot be answered from memory.
 pub(crate) fn must_wait(e: &io::Error) -> bool {
-    const EINVAL: i32 = 22;
-    const ENOSYS: i32 = 38;
-    const EOPNOTSUPP: i32 = 95;
+    use os::errno::{EINVAL, ENOSYS, EOPNOTSUPP};
     e.kind() == io::ErrorKind::WouldBlock
         || matches!(e.raw_os_error(), Some(EINVAL | ENOSYS | EOPNOTSUPP))
 }

@@ -8,8 +8,9 @@ use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::task::foreseen;
-use event::{Deadline, Side, Sock};
+use event::{Deadline, Side};
 use mem::{Buf, Chain, Page};
+use net::Transport;
 use os::SockAddr;
 use proto::h1::Method;
 
@@ -303,7 +304,9 @@ impl Exchange {
             Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),
         };
         match done {
-            Ok(()) => Ok(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }),
+            Ok(()) => {
+                Ok(UpConn { sock: sock.into(), requests: 0, start_ms: now_ms(), cached: false })
+            }
             Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
                 Err(timed_out(r, "connecting to upstream"))
             }
@@ -339,7 +342,7 @@ impl Exchange {
         let mut page = Page::new();
         let mut broken = None;
         loop {
-            if !out.is_empty() {
+            if !out.is_empty() || sock.has_unsent() {
                 match sock.try_send(out, None) {
                     Ok(n) => {
                         self.sent |= n > 0;
@@ -385,10 +388,11 @@ impl Exchange {
         watch: Option<&crate::conn::Conn>,
     ) -> Result<(), Stop> {
         let sock = &conn.sock;
-        if out.is_empty() && !self.body.is_sent() {
+        let sent = out.is_empty() && !sock.has_unsent();
+        if sent && !self.body.is_sent() {
             return rarely(self.body.more(r, sock, self.protocol.as_mut(), out)).await;
         }
-        let (done, doing) = if out.is_empty() {
+        let (done, doing) = if sent {
             let until = Deadline::in_ms(self.conf.read_timeout);
             let client = watch.map(|client| &client.sock);
             let done = sock.readable_while(client, until).await;
@@ -719,7 +723,7 @@ fn by_network(e: &io::Error) -> bool {
 
 /// Waits until the server takes or sends something, or until the client is gone.
 async fn readable_or_writable(
-    sock: &Sock,
+    sock: &Transport,
     client: Option<&crate::conn::Conn>,
     until: Deadline,
 ) -> io::Result<Side> {

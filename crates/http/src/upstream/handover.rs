@@ -67,7 +67,7 @@ impl Queued {
         let age = self.number(1).saturating_add(unix_ms().saturating_sub(self.number(2)));
         let requests = self.number(0);
         let start_ms = now_ms().saturating_sub(age);
-        UpConn { sock: Sock::from_fd(self.fd), requests, start_ms, cached: true }
+        UpConn { sock: Sock::from_fd(self.fd).into(), requests, start_ms, cached: true }
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let (far, _) = listener.accept().unwrap();
         let sock = Sock::from_fd(near.into());
-        (UpConn { sock, requests: 5, start_ms: now_ms(), cached: false }, far)
+        (UpConn { sock: sock.into(), requests: 5, start_ms: now_ms(), cached: false }, far)
     }
 
     #[test]
@@ -235,7 +235,9 @@ mod tests {
             assert!(shared.take(&addr(3)).is_none());
             let taken = shared.take(&addr(1)).unwrap();
             assert!(taken.requests == 5 && taken.cached);
-            os::socket::send(taken.sock.fd(), b"x", false).unwrap();
+            let mut x = mem::Chain::new();
+            x.write(b"x");
+            taken.sock.send(&mut x, event::Deadline::NEVER).await.unwrap();
             far_one.set_nonblocking(false).unwrap();
             assert_eq!(std::io::Read::read(&mut far_one, &mut [0]).unwrap(), 1);
             // The peer of the last one has closed it.

@@ -2,10 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
 use std::rc::{Rc, Weak};
 
-use event::{Gate, Sock};
+use event::Gate;
+use net::Transport;
 use os::SockAddr;
 
 use super::handover::Handover;
@@ -15,8 +15,8 @@ const SWEEP_MS: u64 = 1_000;
 
 /// A connection to an upstream.
 pub struct UpConn {
-    /// The socket.
-    pub sock: Sock,
+    /// The byte stream from and to the server.
+    pub sock: Transport,
     /// Requests sent over it.
     pub requests: u64,
     /// When it was made, on the monotonic clock.
@@ -83,7 +83,7 @@ impl Pool {
                 return self.handover.as_ref().and_then(|h| h.take(addr));
             };
             let mut conn = idle.remove(at)?.conn;
-            if is_quiet(&conn.sock) {
+            if conn.sock.is_quiet() {
                 conn.cached = true;
                 return Some(conn);
             }
@@ -94,12 +94,13 @@ impl Pool {
     pub fn put(&self, conn: UpConn, addr: &SockAddr, tag: usize, gate: &Gate) {
         let now = base::time::now_ms();
         let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
-        if old || conn.requests >= self.conf.requests || gate.is_closed() || !is_quiet(&conn.sock) {
+        if old || conn.requests >= self.conf.requests || gate.is_closed() || !conn.sock.is_quiet() {
             return;
         }
         let mut idle = self.idle.borrow_mut();
         // One to each server stays at hand; what is more than that is for whoever needs it.
         if let Some(handover) = &self.handover
+            && conn.sock.can_be_passed()
             && idle.iter().any(|i| i.addr == *addr)
         {
             return handover.put(conn, addr, self.conf.timeout_ms);
@@ -120,7 +121,7 @@ impl Pool {
     fn sweep(&self) -> bool {
         let now = base::time::now_ms();
         let mut idle = self.idle.borrow_mut();
-        idle.retain(|i| now < i.until_ms && is_quiet(&i.conn.sock));
+        idle.retain(|i| now < i.until_ms && i.conn.sock.is_quiet());
         let shared = self.handover.as_ref().is_some_and(|h| {
             h.sweep();
             !h.is_empty()
@@ -140,21 +141,6 @@ impl Pool {
         let first = self.idle.borrow().iter().map(|i| i.until_ms).min();
         let first = first.unwrap_or(now + SWEEP_MS);
         first.saturating_sub(now).clamp(1, SWEEP_MS)
-    }
-}
-
-/// An idle connection on which something arrived was closed by its peer, or breaks the protocol.
-/// Costs no system call while the driver saw nothing.
-fn is_quiet(sock: &Sock) -> bool {
-    (sock.is_silent() || !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)))
-        && !hides_something(sock)
-}
-
-/// These drivers look at sockets only while somebody waits for them: the kernel must be asked.
-fn hides_something(sock: &Sock) -> bool {
-    event::looks_only_for_waiters() && {
-        let nothing = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
-        !os::socket::peek(sock.fd(), &mut [0]).is_err_and(|e| nothing(&e))
     }
 }
 

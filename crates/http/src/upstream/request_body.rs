@@ -2,8 +2,9 @@
 
 use base::ascii::write_hex_u64;
 use base::future::rarely;
-use event::{Deadline, Sock};
+use event::Deadline;
 use mem::Chain;
+use net::Transport;
 
 use super::Protocol;
 use super::conf::Conf;
@@ -122,7 +123,7 @@ impl RequestBody {
     pub async fn more(
         &mut self,
         r: &mut Request,
-        sock: &Sock,
+        sock: &Transport,
         protocol: &mut dyn Protocol,
         out: &mut Chain,
     ) -> Result<(), Stop> {

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
-use event::{Deadline, Pool, Sock};
+use event::{Deadline, Pool};
 use mem::{Buf, Chain, FileHandle, Page};
+use net::Transport;
 
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
@@ -95,7 +96,7 @@ impl Remainder {
     }
 
     /// Sends what the server takes at once.
-    fn send(&mut self, r: &mut Request, sock: &Sock) {
+    fn send(&mut self, r: &mut Request, sock: &Transport) {
         match sock.try_send(&mut self.out, None) {
             Ok(n) => r.upstream_mut().now().sent += n as u64,
             // It may have closed behind its answer, which is what counts.
@@ -293,7 +294,7 @@ impl Source {
                 self.finish(r);
                 return Ok(None);
             }
-            if !self.left.is_nothing() && self.pause() == 0 {
+            if self.sends_still() && self.pause() == 0 {
                 self.send_more(r).await?;
                 continue;
             }
@@ -310,6 +311,11 @@ impl Source {
         }
     }
 
+    /// Whether a part of the request is not on its way yet.
+    fn sends_still(&self) -> bool {
+        !self.left.is_nothing() || self.link.conn.as_ref().is_some_and(|c| c.sock.has_unsent())
+    }
+
     /// The server answers while it takes the request: sends more of that, or waits until something
     /// can be read from either side.
     async fn send_more(&mut self, r: &mut Request) -> Result<(), Broken> {
@@ -318,10 +324,10 @@ impl Source {
             self.left.out.clear();
             return Ok(());
         };
-        if !self.left.out.is_empty() {
+        if !self.left.out.is_empty() || conn.sock.has_unsent() {
             self.left.send(r, &conn.sock);
         }
-        if !self.left.out.is_empty() {
+        if !self.left.out.is_empty() || conn.sock.has_unsent() {
             let readable = conn.sock.readable(Deadline::in_ms(self.conf.read_timeout));
             let done = match either(conn.sock.writable(Deadline::NEVER), readable).await {
                 Either::First(done) | Either::Second(done) => done,

@@ -11,8 +11,9 @@ use std::task::{Context, Poll};
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Notify, Sock, TaskId};
+use event::{Deadline, Notify, TaskId};
 use mem::{Chain, Page};
+use net::Transport;
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
@@ -37,8 +38,8 @@ impl Tunnel {
 
 /// One direction.
 struct Way<'a> {
-    from: &'a Sock,
-    to: &'a Sock,
+    from: &'a Transport,
+    to: &'a Transport,
     pending: Chain,
     ended: bool,
     /// It was stopped although more could be moved.
@@ -53,10 +54,10 @@ impl Way<'_> {
     fn go(&mut self) -> io::Result<(u64, u64)> {
         let (mut read, mut written) = (0, 0);
         for _ in 0..ROUNDS {
-            if !self.pending.is_empty() {
+            if self.has_unsent() {
                 let n = self.to.try_send(&mut self.pending, None)?;
                 written += n as u64;
-                if !self.pending.is_empty() {
+                if self.has_unsent() {
                     return Ok((read, written));
                 }
             }
@@ -79,11 +80,15 @@ impl Way<'_> {
     }
 
     fn wants_read(&self) -> bool {
-        self.pending.is_empty() && !self.ended
+        !self.has_unsent() && !self.ended
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.pending.is_empty() || self.to.has_unsent()
     }
 
     fn is_done(&self) -> bool {
-        self.ended && self.pending.is_empty()
+        self.ended && !self.has_unsent()
     }
 }
 
@@ -98,7 +103,7 @@ impl Tunnel {
         let client = r.c().clone();
         let Some(upstream) = self.link.conn.take() else { return };
         if !self.link.addr.is_unix() {
-            let _ = os::socket::set_nodelay(upstream.sock.fd(), true);
+            let _ = upstream.sock.set_nodelay(true);
         }
         let (mut up, mut down) = (Chain::new(), Chain::new());
         let early = r.unread();
@@ -265,10 +270,10 @@ async fn both(up: &mut Way<'_>, down: &mut Way<'_>, times: &Times, moved: &mut M
         }
         keep(from_client.as_mut(), up.wants_read(), || client.readable(Deadline::NEVER));
         keep(from_upstream.as_mut(), down.wants_read(), || upstream.readable(Deadline::NEVER));
-        keep(to_client.as_mut(), !down.pending.is_empty(), || {
+        keep(to_client.as_mut(), down.has_unsent(), || {
             client.writable(Deadline::in_ms(times.client))
         });
-        keep(to_upstream.as_mut(), !up.pending.is_empty(), || {
+        keep(to_upstream.as_mut(), up.has_unsent(), || {
             upstream.writable(Deadline::in_ms(times.send))
         });
         last = loop {

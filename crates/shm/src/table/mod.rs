@@ -12,105 +12,41 @@
 //!    free ──▶ next ──▶ next                                cells that were used before
 //! ```
 //!
-//! All of it is atomics, so that whatever a process left behind when it died, every word is a
-//! value; a number that leads out of the zone leads nowhere. The table is put in order again by the
-//! next process that takes the lock: entries that were whole stay, chains are made anew.
+//! All of it is atomics: whatever a dead process left behind, every word is valid, and a number
+//! outside the zone leads nowhere. The next process that takes the lock repairs the table: whole
+//! entries stay, and the chains are built again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use self::cell::{Cell, DATA, ENTRY, FREE, Head, MORE, NONE, Tag, get, read, same, set, write};
 use crate::Zone;
 use crate::mutex;
-use crate::zone::{CACHE_LINE, Shared};
+use crate::zone::CACHE_LINE;
 
-/// No cell: number 0 is the head.
-const NONE: u32 = 0;
-
-/// Words of a cell that hold the value and the first bytes of the key.
-const DATA: usize = 5;
+mod cell;
+mod repair;
+#[cfg(test)]
+mod tests;
 
 /// Longest key in bytes.
 pub const KEY_MAX: usize = u16::MAX as usize;
 
-#[repr(C, align(64))]
-struct Cell {
-    /// The key's hash; while the table is put in order, the entry that has claimed this cell.
-    hash: AtomicU32,
-    /// The next entry of the bucket; the next free cell.
-    next: AtomicU32,
-    newer: AtomicU32,
-    older: AtomicU32,
-    /// The first cell with more of the key; in such a cell, the next one.
-    more: AtomicU32,
-    /// What the cell is, its generation, and the length of the key: see [`Tag`].
-    tag: AtomicU32,
-    data: [AtomicU64; DATA],
-}
-
-/// The first cell.
-#[repr(C, align(64))]
-struct Head {
-    lock: AtomicU32,
-    newest: AtomicU32,
-    oldest: AtomicU32,
-    /// Cells that were given back.
-    free: AtomicU32,
-    free_count: AtomicU32,
-    /// The first cell that was never used, as a number of cells from the first: memory is touched
-    /// late.
-    fresh: AtomicU32,
-    entries: AtomicU32,
-    rest: [AtomicU32; 9],
-}
-
-// SAFETY: atomics only, 24 + 40 bytes: no padding. Any bits are values.
-unsafe impl Shared for Cell {}
-// SAFETY: sixteen atomics of four bytes: no padding. Any bits are values.
-unsafe impl Shared for Head {}
-
-/// What a cell is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Tag {
-    kind: u8,
-    generation: u8,
-    key_len: u16,
-}
-
-const FREE: u8 = 0;
-const ENTRY: u8 = 1;
-const MORE: u8 = 2;
-
-impl Tag {
-    fn of(cell: &Cell) -> Tag {
-        let [kind, generation, a, b] = cell.tag.load(Ordering::Relaxed).to_le_bytes();
-        Tag { kind, generation, key_len: u16::from_le_bytes([a, b]) }
-    }
-
-    /// Written last by who makes an entry and first by who takes it away: until then, and from then
-    /// on, the cell is free to a process that puts the table in order.
-    fn put(self, cell: &Cell) {
-        let [a, b] = self.key_len.to_le_bytes();
-        fence(Ordering::Release);
-        cell.tag.store(u32::from_le_bytes([self.kind, self.generation, a, b]), Ordering::Relaxed);
-        fence(Ordering::Release);
-    }
-}
-
 /// A value in a table: a few words. A process may die after it wrote some of them, so any mix of an
-/// old and a new value has to be one too.
+/// old and a new value must be valid, too.
 pub trait Record: Copy {
-    /// How many words of a cell it takes, 1 to 4.
+    /// The words of a cell that it takes, 1 to 4.
     const WORDS: usize;
-    /// Its words; the rest of the row stays zero.
+    /// Its words; the rest of the array stays zero.
     fn to_words(self) -> [u64; 4];
-    /// The value of these words, whatever they are.
+    /// The value of these words; any bits are valid.
     fn from_words(words: [u64; 4]) -> Self;
 }
 
-/// A table of values of type `R` by keys of bytes; see the module's documentation.
+/// A table of values of type `R` by keys of bytes, shared by processes under one lock.
 pub struct Table<R> {
     zone: Zone,
     hasher: RandomState,
@@ -121,14 +57,14 @@ pub struct Table<R> {
     _values: PhantomData<fn(R) -> R>,
 }
 
-/// A key with its hash, which no client can foretell: the seed is made with the table.
+/// A key with its hash, which no client can predict: the seed is made with the table.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     hash: u32,
     bytes: &'a [u8],
 }
 
-/// An entry's name. It stays good while the entry is there; later it names nothing.
+/// A handle to an entry. It is valid while the entry is there; later it finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     cell: u32,
@@ -136,12 +72,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The name as a word, never 0.
+    /// The handle as a word, never 0.
     pub(crate) fn to_word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.cell)
     }
 
-    /// The name that is a word; 0 is none.
+    /// The handle that a word encodes; 0 encodes none.
     pub(crate) fn from_word(word: u64) -> Option<Entry> {
         let entry = Entry { cell: word as u32, generation: (word >> 32) as u8 };
         (entry.cell != NONE).then_some(entry)
@@ -154,10 +90,11 @@ pub struct Full;
 
 impl<R: Record> Table<R> {
     const KEY_AT: usize = R::WORDS;
-    /// How many bytes of the key are in an entry's own cell.
+    /// Bytes of the key in an entry's own cell.
     const INLINE: usize = (DATA - R::WORDS) * 8;
 
-    /// A table in a zone of its own of `bytes` bytes, made before the fork of those who share it.
+    /// A table in a zone of its own of `bytes` bytes, made before the fork of the processes that
+    /// share it.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -177,7 +114,7 @@ impl<R: Record> Table<R> {
         self.zone.bytes()
     }
 
-    /// How many entries with short keys there is room for.
+    /// The number of entries with short keys that there is room for.
     pub fn capacity(&self) -> usize {
         self.cells as usize
     }
@@ -203,12 +140,12 @@ impl<R: Record> Table<R> {
         let recovered = mutex::lock(&self.head().lock);
         let mut locked = Locked { t: self, whole: true, recovered };
         if recovered {
-            locked.put_in_order();
+            locked.repair();
         }
         locked
     }
 
-    /// Takes the lock away from a process that is dead.
+    /// Takes the lock away from a dead process.
     pub fn free_of(&self, dead: u32) {
         mutex::free_of(&self.head().lock, dead);
     }
@@ -217,7 +154,7 @@ impl<R: Record> Table<R> {
         &self.zone.view::<Head>()[0]
     }
 
-    /// The cell of a number; of one that leads nowhere, none.
+    /// The cell of a number, if the number is a cell's.
     fn cell(&self, number: u32) -> Option<&Cell> {
         if number < self.first {
             return None;
@@ -230,13 +167,13 @@ impl<R: Record> Table<R> {
         &words[CACHE_LINE / size_of::<AtomicU32>() + (hash & (self.buckets - 1)) as usize]
     }
 
-    /// How many cells hold the rest of a key.
+    /// The number of cells for the rest of a key.
     fn cells_more(key_len: usize) -> u32 {
         key_len.saturating_sub(Self::INLINE).div_ceil(DATA * 8) as u32
     }
 }
 
-/// A table whose lock this process has; given back when dropped.
+/// A table whose lock this process holds; dropping it releases the lock.
 pub struct Locked<'a, R: Record> {
     t: &'a Table<R>,
     whole: bool,
@@ -250,22 +187,14 @@ impl<R: Record> Drop for Locked<'_, R> {
     }
 }
 
-fn get(word: &AtomicU32) -> u32 {
-    word.load(Ordering::Relaxed)
-}
-
-fn set(word: &AtomicU32, value: u32) {
-    word.store(value, Ordering::Relaxed);
-}
-
 impl<'a, R: Record> Locked<'a, R> {
-    /// Whether the process that had the lock before died with it, so that whatever is kept beside
-    /// the table (sums over its entries) has to be made anew.
+    /// Whether the previous owner died with the lock: values kept beside the table (sums over its
+    /// entries) must be computed again.
     pub fn recovered(&self) -> bool {
         self.recovered
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         get(&self.t.head().entries) as usize
     }
@@ -278,7 +207,7 @@ impl<'a, R: Record> Locked<'a, R> {
     /// The entry of a key.
     pub fn find(&self, key: Key<'_>) -> Option<Entry> {
         let mut number = get(self.t.bucket(key.hash));
-        // No chain is longer than the table: a bound where a chain is a circle for some reason.
+        // No chain is longer than the table: a bound where a chain is circular for some reason.
         for _ in 0..=self.t.cells {
             let cell = self.t.cell(number)?;
             if get(&cell.hash) == key.hash {
@@ -394,7 +323,8 @@ impl<'a, R: Record> Locked<'a, R> {
         Some(R::from_words(words))
     }
 
-    /// The key of an entry whose key has `N` bytes; `None` when the entry is gone, or has another.
+    /// The key of an entry whose key has `N` bytes; `None` when the entry is gone, or the key has
+    /// another length.
     pub fn key_of<const N: usize>(&self, entry: Entry) -> Option<[u8; N]> {
         let cell = self.entry(entry)?;
         let mut bytes = Vec::with_capacity(N + CACHE_LINE);
@@ -446,7 +376,7 @@ impl<'a, R: Record> Locked<'a, R> {
         self.at(self.t.first.saturating_add(n))
     }
 
-    /// How many cells were ever used.
+    /// The number of cells ever used.
     pub fn used(&self) -> u32 {
         get(&self.t.head().fresh)
     }
@@ -495,7 +425,7 @@ impl<'a, R: Record> Locked<'a, R> {
         }
     }
 
-    /// How many cells are left.
+    /// The number of free cells.
     fn room(&self) -> u32 {
         let head = self.t.head();
         get(&head.free_count).saturating_add(self.t.cells.saturating_sub(get(&head.fresh)))
@@ -518,7 +448,7 @@ impl<'a, R: Record> Locked<'a, R> {
                 Ok((t.first + fresh, cell))
             }
             _ => {
-                // The count of free cells was wrong: something is not as it should be.
+                // The count of free cells was wrong: the table needs a repair.
                 self.whole = false;
                 Err(Full)
             }
@@ -531,93 +461,6 @@ impl<'a, R: Record> Locked<'a, R> {
         set(&head.free, number);
         set(&head.free_count, get(&head.free_count) + 1);
     }
-
-    /// Makes all chains anew after a process died in the middle of a change. Entries that were
-    /// whole stay; their order of use is lost.
-    #[cold]
-    fn put_in_order(&mut self) {
-        self.whole = false;
-        let order = self.order_of_use();
-        let (t, head) = (self.t, self.t.head());
-        for bucket in 0..t.buckets {
-            set(t.bucket(bucket), NONE);
-        }
-        for word in [&head.newest, &head.oldest, &head.free, &head.free_count, &head.entries] {
-            set(word, NONE);
-        }
-        let fresh = get(&head.fresh).min(t.cells);
-        set(&head.fresh, fresh);
-        let used = || (t.first..t.first + fresh).filter_map(|n| Some((n, t.cell(n)?)));
-        for (_, cell) in used().filter(|(_, cell)| Tag::of(cell).kind == MORE) {
-            set(&cell.hash, NONE);
-        }
-        for (number, cell) in order.into_iter().filter_map(|n| Some((n, t.cell(n)?))) {
-            let tag = Tag::of(cell);
-            match self.claim(number, cell, tag) {
-                true => self.link(number, cell),
-                false => Tag { kind: FREE, ..tag }.put(cell),
-            }
-        }
-        for (number, cell) in used() {
-            let tag = Tag::of(cell);
-            match tag.kind {
-                ENTRY => continue,
-                MORE if self.at(get(&cell.hash)).is_some() => continue,
-                MORE => Tag { kind: FREE, ..tag }.put(cell),
-                _ => {}
-            }
-            self.give_cell(number, cell);
-        }
-        self.whole = true;
-    }
-
-    /// All entries, the oldest first, as far as the chain tells. It is followed from both ends,
-    /// since it may be broken in one place. An entry that neither way leads to was being made, or
-    /// being made the newest.
-    fn order_of_use(&self) -> Vec<u32> {
-        let (t, head) = (self.t, self.t.head());
-        let fresh = get(&head.fresh).min(t.cells);
-        let is_entry = |number| t.cell(number).is_some_and(|cell| Tag::of(cell).kind == ENTRY);
-        let mut seen = vec![false; fresh as usize];
-        let mut walk = |from: &AtomicU32, next: fn(&Cell) -> &AtomicU32| {
-            let (mut found, mut number) = (Vec::new(), get(from));
-            while let Some(cell) = t.cell(number)
-                && let Some(seen) = seen.get_mut((number - t.first) as usize)
-                && is_entry(number)
-                && !std::mem::replace(seen, true)
-            {
-                found.push(number);
-                number = get(next(cell));
-            }
-            found
-        };
-        let newest = walk(&head.newest, |cell| &cell.older);
-        let mut order = walk(&head.oldest, |cell| &cell.newer);
-        let others = (t.first..t.first + fresh).zip(&seen).filter(|(_, seen)| !**seen);
-        order.extend(newest.into_iter().rev());
-        order.extend(others.map(|(number, _)| number).filter(|number| is_entry(*number)));
-        order
-    }
-
-    /// Whether all cells of an entry's key are there and no other entry's, and hold a key of its
-    /// hash; they are its own from then on.
-    fn claim(&mut self, entry: u32, cell: &Cell, tag: Tag) -> bool {
-        let mut key = Vec::with_capacity(usize::from(tag.key_len) + CACHE_LINE);
-        read(&cell.data[Table::<R>::KEY_AT..], &mut key);
-        let mut number = get(&cell.more);
-        for _ in 0..Table::<R>::cells_more(tag.key_len.into()) {
-            match self.t.cell(number) {
-                Some(more) if Tag::of(more).kind == MORE && get(&more.hash) == NONE => {
-                    set(&more.hash, entry);
-                    read(&more.data, &mut key);
-                    number = get(&more.more);
-                }
-                _ => return false,
-            }
-        }
-        key.truncate(tag.key_len.into());
-        self.t.key(&key).hash == get(&cell.hash)
-    }
 }
 
 fn write_value<R: Record>(cell: &Cell, value: R) {
@@ -625,27 +468,3 @@ fn write_value<R: Record>(cell: &Cell, value: R) {
         to.store(word, Ordering::Relaxed);
     }
 }
-
-/// The bytes of a key as words, the last one filled up with zeroes.
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    })
-}
-
-fn write(to: &[AtomicU64], bytes: &[u8]) {
-    to.iter().zip(words(bytes)).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-}
-
-fn read(data: &[AtomicU64], key: &mut Vec<u8>) {
-    data.iter().for_each(|word| key.extend(word.load(Ordering::Relaxed).to_le_bytes()));
-}
-
-fn same(data: &[AtomicU64], bytes: &[u8]) -> bool {
-    data.iter().zip(words(bytes)).all(|(have, word)| have.load(Ordering::Relaxed) == word)
-}
-
-#[cfg(test)]
-mod tests;

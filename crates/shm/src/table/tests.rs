@@ -241,8 +241,7 @@ fn a_table_of_the_least_size_works() {
     assert_eq!(t.find(table.key(b"")), Some(entry));
 }
 
-/// Who was used last is known after a death, too: or else those who come all the time would be
-/// evicted.
+/// The order of use survives a death: otherwise the most active clients would be evicted.
 #[test]
 fn the_order_of_use_outlives_a_death() {
     let table = Table::<u64>::new(8 * PAGE).unwrap();
@@ -276,7 +275,7 @@ fn the_order_of_use_outlives_a_death() {
         drop(t);
         assert_eq!(order(&table.lock()), want);
     }
-    // Killed while it made an entry the newest: that one is in no chain, and in use.
+    // Killed while it moved an entry to the newest end: that one is in no chain, and in use.
     let mut t = table.lock();
     let entry = t.find(table.key(&key_of(5))).unwrap();
     let cell = table.cell(entry.cell).unwrap();

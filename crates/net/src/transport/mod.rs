@@ -1,0 +1,359 @@
+//! A connection's byte stream, whatever carries it. The engines read and write through
+//! [`Transport`] and never see a descriptor.
+//!
+//! Today a transport is a plain socket. Two more kinds have their place here: TLS over a socket,
+//! and a stream of a multiplexed connection. The methods have the names of [`Sock`]'s; where a
+//! socket and those two differ, the contract says what each kind must answer:
+//!
+//! | question | plain socket | TLS | stream |
+//! | --- | --- | --- | --- |
+//! | `readable` ends | bytes, or the end | plaintext at hand, or bytes | DATA, or END_STREAM |
+//! | `is_quiet` | nothing arrived | no plaintext; tickets do not count | no DATA, no reset |
+//! | `peer_closed` | FIN, or broken | `close_notify`, or FIN | END_STREAM, RST_STREAM |
+//! | `has_unsent` | never | sealed bytes are left | no window |
+//! | `sends_files` | yes | with kTLS only | no |
+//! | `can_be_passed` | yes | no: the keys stay here | no |
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use event::{Deadline, Gate, Side, Sock, Wake};
+use mem::{Chain, Page};
+use os::SockAddr;
+use os::socket::TcpInfo;
+
+/// A connected byte stream of this thread's loop. It closes when it is dropped; each direction has
+/// one waiter at most.
+#[derive(Debug)]
+pub struct Transport(Carrier);
+
+/// What carries the bytes.
+#[derive(Debug)]
+enum Carrier {
+    Plain(Sock),
+}
+
+impl From<Sock> for Transport {
+    /// Bytes go over the socket as they are.
+    #[inline]
+    fn from(sock: Sock) -> Transport {
+        Transport(Carrier::Plain(sock))
+    }
+}
+
+/// Receiving.
+impl Transport {
+    /// Receives what is there, or waits for it: see [`Sock::recv`].
+    #[inline]
+    pub fn recv(
+        &self,
+        min_capacity: usize,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Page>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.recv(min_capacity, deadline),
+        }
+    }
+
+    /// Receives what is there, or waits for it, and appends it to `page`: see [`Sock::recv_into`].
+    #[inline]
+    pub fn recv_into<'a>(
+        &'a self,
+        page: &'a mut Page,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<usize>> + use<'a> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.recv_into(page, deadline),
+        }
+    }
+
+    /// Receives what is there without waiting: `None` when there is nothing, an empty page at the
+    /// end of the stream.
+    ///
+    /// # Errors
+    /// The connection is broken; for TLS also a record that is not the peer's.
+    #[inline]
+    pub fn try_recv(&self) -> io::Result<Option<Page>> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.try_recv(),
+        }
+    }
+
+    /// The same, appended to `page`: `None` when there is nothing, 0 at the end of the stream.
+    /// Bytes that carry no payload (a part of a record, a session ticket) are nothing.
+    ///
+    /// # Errors
+    /// As [`Transport::try_recv`].
+    #[inline]
+    pub fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.try_recv_into(page),
+        }
+    }
+}
+
+/// Waiting. A wait for reading ends at once while payload is at hand that the transport has taken
+/// from its carrier already: the carrier may have nothing more to report, and would not wake
+/// anyone.
+impl Transport {
+    /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile.
+    #[inline]
+    pub fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.readable(deadline),
+        }
+    }
+
+    /// Parks an idle connection: waits until there may be something to read, the gate is closed, or
+    /// the loop is short of connections and asks this one to close.
+    #[inline]
+    pub fn readable_or(
+        &self,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.readable_or(gate, deadline),
+        }
+    }
+
+    /// Waits until there may be something to read, or until the peer of `other` is known to send no
+    /// more: see [`Sock::readable_while`].
+    #[inline]
+    pub fn readable_while<'a>(
+        &'a self,
+        other: Option<&'a Transport>,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Side>> + use<'a> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.readable_while(other.map(Transport::carrier), deadline),
+        }
+    }
+
+    /// Waits until something may be sent.
+    #[inline]
+    pub fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.writable(deadline),
+        }
+    }
+
+    /// Waits until the peer is known to send no more. Takes the reader's place; data that arrives
+    /// meanwhile stays for the next receive.
+    #[inline]
+    pub fn closed_by_peer(&self) -> impl Future<Output = io::Result<()>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.closed_by_peer(),
+        }
+    }
+
+    /// Whether the peer is known to send no more. Known only once the transport has waited for
+    /// something; data may still be there to be read.
+    #[inline]
+    pub fn peer_closed(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.peer_closed(),
+        }
+    }
+
+    /// Whether an idle connection can carry another exchange: it stands, nothing is unsent, and its
+    /// peer sent nothing unasked. What arrived is dropped, so a connection that is not quiet is of
+    /// no more use. Makes no system call where the driver keeps watch and reported nothing.
+    pub fn is_quiet(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(sock) => is_quiet(sock),
+        }
+    }
+
+    #[inline]
+    fn carrier(&self) -> &Sock {
+        match &self.0 {
+            Carrier::Plain(sock) => sock,
+        }
+    }
+}
+
+fn is_quiet(sock: &Sock) -> bool {
+    (sock.is_silent() || !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)))
+        && !hides_something(sock)
+}
+
+/// Some drivers look at sockets only while somebody waits for them: the kernel is asked instead.
+fn hides_something(sock: &Sock) -> bool {
+    event::looks_only_for_waiters() && {
+        let nothing = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
+        !os::socket::peek(sock.fd(), &mut [0]).is_err_and(|e| nothing(&e))
+    }
+}
+
+/// Sending. An empty chain says that the transport has taken all of it, not that all of it is on
+/// its way: [`Transport::has_unsent`] tells, and [`Transport::flush`] waits. The sends that wait
+/// for the whole chain ([`Transport::send`], [`Transport::send_last`]) and [`Transport::post`]
+/// include that.
+impl Transport {
+    /// Sends all of `chain` and leaves it empty: see [`Sock::send`].
+    #[inline]
+    pub fn send<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.send(chain, deadline),
+        }
+    }
+
+    /// The same for the last bytes of the connection, which are memory alone; says that no more
+    /// follows: see [`Sock::send_last`].
+    #[inline]
+    pub fn send_last<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + use<'a> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.send_last(chain, deadline),
+        }
+    }
+
+    /// Sends from the front of `chain` what is taken, `limit` bytes at most, and waits only while
+    /// nothing is: see [`Sock::send_some`].
+    #[inline]
+    pub fn send_some<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        limit: Option<usize>,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<usize>> + use<'a> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.send_some(chain, limit, deadline),
+        }
+    }
+
+    /// Leaves the sending of `chain` to the driver where that can send by itself; `false` leaves
+    /// the chain as it was: see [`Sock::post`].
+    #[inline]
+    pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.post(chain, deadline),
+        }
+    }
+
+    /// Sends what is taken without waiting, `limit` bytes at most; 0 when nothing is. What is held
+    /// back goes first; with an empty chain, alone.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    #[inline]
+    pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.try_send(chain, limit),
+        }
+    }
+
+    /// Whether bytes that left a chain are held back here still.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(_) => false,
+        }
+    }
+
+    /// Waits until nothing is held back any more. The deadline's span counts again after each
+    /// progress.
+    #[inline]
+    pub fn flush(&self, _deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+        match &self.0 {
+            Carrier::Plain(_) => std::future::ready(Ok(())),
+        }
+    }
+
+    /// Whether parts of files in a chain may be sent; else they are read into memory first.
+    #[inline]
+    pub fn sends_files(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(_) => true,
+        }
+    }
+
+    /// Whether memory waits for the file that follows it: see [`Sock::set_cork`].
+    #[inline]
+    pub fn set_cork(&self, on: bool) {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.set_cork(on),
+        }
+    }
+}
+
+/// The end.
+impl Transport {
+    /// Says that no more will be sent, once what was taken is sent. TLS says so by `close_notify`
+    /// first.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.shutdown_write(),
+        }
+    }
+
+    /// Closes the connection so that the peer sees a reset.
+    pub fn reset(self) {
+        match self.0 {
+            Carrier::Plain(sock) => sock.reset(),
+        }
+    }
+
+    /// Whether an idle connection can be handed to another process by [`Transport::into_fd`]: the
+    /// descriptor is all there is of it.
+    #[inline]
+    pub fn can_be_passed(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(_) => true,
+        }
+    }
+
+    /// Takes the connection out of the loop: its descriptor, for another process. Nothing may be
+    /// under way on it.
+    ///
+    /// # Errors
+    /// The system's: no more descriptors; `Unsupported` where it cannot be passed. The connection
+    /// is closed then.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        match self.0 {
+            Carrier::Plain(sock) => sock.into_fd(),
+        }
+    }
+}
+
+/// What is known of the socket beneath. A stream answers for the connection that carries it.
+impl Transport {
+    /// Our own end.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SockAddr> {
+        os::socket::local_addr(self.carrier().fd())
+    }
+
+    /// The kernel's view of the TCP connection.
+    ///
+    /// # Errors
+    /// The system's; a socket that is not TCP's has none.
+    pub fn tcp_info(&self) -> io::Result<TcpInfo> {
+        os::socket::tcp_info(self.carrier().fd())
+    }
+
+    /// TCP_NODELAY.
+    ///
+    /// # Errors
+    /// The system's; a socket that is not TCP's has none.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        os::socket::set_nodelay(self.carrier().fd(), on)
+    }
+}
