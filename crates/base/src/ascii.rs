@@ -167,6 +167,12 @@ pub fn trim(text: &[u8]) -> &[u8] {
     text
 }
 
+/// Appends the two upper-case hexadecimal digits of a byte.
+pub fn push_upper_hex(out: &mut Vec<u8>, b: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -194,6 +194,18 @@ pub struct Directive<C: 'static> {
     pub set: fn(&mut C, &Node) -> Result<(), ConfError>,
 }
 
+/// Builds a directive's entry; see [`Directive`].
+pub const fn directive<C>(
+    name: &'static str,
+    contexts: Contexts,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: fn(&mut C, &Node) -> Result<(), ConfError>,
+) -> Directive<C> {
+    Directive { name, contexts, args, default, doc, set }
+}
+
 // Not derived: what the setters change need not be copied.
 impl<C> Clone for Directive<C> {
     fn clone(&self) -> Directive<C> {

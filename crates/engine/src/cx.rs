@@ -23,7 +23,7 @@ pub struct LoadEnv {
     /// The folder that relative paths of configuration (password files, …) start from.
     pub conf_prefix: PathBuf,
     /// Log files, opened once a path and reopened together.
-    pub logs: Rc<net::logs::LogFiles>,
+    pub logs: Rc<crate::logs::LogFiles>,
     /// The error log of the main level.
     pub error_log: base::log::Log,
     /// The number of workers that will share zones and counters.

@@ -1,18 +1,22 @@
 //! What an engine gives to be built of the parts in this crate.
 
+use std::fmt;
 use std::rc::Rc;
 
 use base::log::Log;
+use bytes::Bytes;
 use conf::table::Contexts;
-use conf::template::VarId;
+use conf::template::{VarId, VarSource};
 
 use crate::client::Client;
 use crate::regex::Captures;
+use crate::settings::ConfSet;
+use crate::stats::Stats;
 use crate::vars::{Values, Variables};
 
 /// A session of one engine: an HTTP request, a connection of `stream`. Directives, variables and
 /// configuration are generic over it, so that each engine has its own tables and no dynamic call.
-pub trait Session: Client + Sized + 'static {
+pub trait Session: Client + VarSource + Sized + 'static {
     /// The engine's own block, as in `http { … }`.
     const BLOCK: Contexts;
     /// Its `server` blocks.
@@ -43,6 +47,25 @@ pub trait Session: Client + Sized + 'static {
     /// The same, to be changed.
     fn captures_mut(&mut self) -> &mut Captures;
 
+    /// The merged configuration in force.
+    fn confs(&self) -> &ConfSet;
+
+    /// A module's state that this session and those that it made (subrequests) have in common, made
+    /// now if there is none. It is dropped when the last of them is over.
+    fn shared<T: Default + 'static>(&mut self) -> Rc<T>;
+
+    /// The counters of all workers, with this worker's slot.
+    fn stats(&self) -> &Stats;
+
+    /// The lists of addresses that proxies put before the client's data (`X-Forwarded-For`), in
+    /// order; none where the engine's protocol has no place for them.
+    fn forwarded_for(&self) -> Vec<&[u8]> {
+        Vec::new()
+    }
+
+    /// Writes a line for the `debug` level, without the session's context, as nginx does.
+    fn debug(&self, message: fmt::Arguments<'_>);
+
     /// The error log in force.
     fn error_log(&self) -> &Log;
 
@@ -53,7 +76,7 @@ pub trait Session: Client + Sized + 'static {
     fn warns_of_uninitialized(&self) -> bool;
 
     /// The value of a variable; `None` where it has none.
-    fn var(&mut self, id: VarId) -> Option<bytes::Bytes> {
+    fn var(&mut self, id: VarId) -> Option<Bytes> {
         crate::vars::value(self, id)
     }
 }

@@ -39,7 +39,7 @@ fn all_pools(pools: &Pools) -> Vec<Pool> {
 fn report(stats: &Stats, pools: &Pools) {
     let pools = all_pools(pools);
     let reports = pools.iter().map(|pool| (pool.name(), pool.counters()));
-    stats.report(&event::stats(), net::logs::dropped(), reports);
+    stats.report(&event::stats(), crate::logs::dropped(), reports);
 }
 
 /// Reports this worker's counters from now on while `serves`, if some location shows them.

@@ -20,8 +20,8 @@ use os::file::FileKind;
 use proto::h1::Method;
 use proto::uri::{Escape, escape, escape_html};
 
-use crate::escape::json;
 use crate::static_file::{EACCES, ENAMETOOLONG, ENOENT, ENOTDIR};
+use base::json::escape as json;
 
 /// The module's table.
 pub static MODULE: Module = Module {

@@ -1,18 +1,19 @@
-//! `realip`: the client's address as proxies that are trusted tell it.
+//! `realip`: the client's address as trusted proxies report it.
 
 use std::io::Write as _;
-use std::rc::Rc;
 
 use base::ascii::write_u64;
 use bytes::Bytes;
+use common_modules::forwarded;
+use common_modules::realip::TrustedProxies;
 use conf::table::{Args, Directive};
 use conf::{ConfError, Node, value};
+use engine::Session;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
-use net::{Cidr, Origin, forwarded};
 use os::SockAddr;
 use proto::h1::FieldId;
 
@@ -33,14 +34,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "Proxies whose word about the client's address is taken: address, range, name or unix:.",
-        set_real_ip_from,
+        |cx, n| cx.loc::<RealipConf>().from.add(n),
     ),
     directive(
         "real_ip_header",
         HSL,
         Args::T1,
         "X-Real-IP",
-        "The field in which proxies tell the client's address, or proxy_protocol.",
+        "The field in which proxies put the client's address, or proxy_protocol.",
         real_ip_header,
     ),
     directive(
@@ -68,7 +69,7 @@ static VARIABLES: &[VarDef] = &[
     }),
 ];
 
-/// Where the address is told.
+/// The place of the address in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Source {
     /// The first field of that name.
@@ -80,7 +81,7 @@ enum Source {
 
 #[derive(Default)]
 struct RealipConf {
-    from: Rc<Vec<Origin>>,
+    from: TrustedProxies,
     source: Option<Source>,
     recursive: Option<bool>,
 }
@@ -96,27 +97,6 @@ impl Conf for RealipConf {
         self.recursive = self.recursive.or(prev.recursive);
         Ok(())
     }
-}
-
-fn set_real_ip_from(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let word = &n.args[0];
-    let mut origins = Vec::new();
-    if word.bytes() == b"unix:" {
-        origins.push(Origin::Unix);
-    } else if let Some((net, meaningless)) = Cidr::parse(word.bytes()) {
-        if meaningless {
-            let m = format!("low address bits of {} are meaningless", word.lossy());
-            conf::warn(word, m);
-        }
-        origins.push(Origin::Net(net));
-    } else {
-        let wrong =
-            |m: &str| ConfError::at(word, format!("{m} in set_real_ip_from \"{}\"", word.lossy()));
-        let found = net::addr::resolve(word.bytes()).map_err(wrong)?;
-        origins.extend(found.into_iter().map(|ip| Origin::Net(Cidr::host(ip))));
-    }
-    Rc::make_mut(&mut cx.loc::<RealipConf>().from).extend(origins);
-    Ok(())
 }
 
 fn real_ip_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -152,7 +132,7 @@ fn handle(r: &mut Request, conf: &RealipConf) -> Verdict {
 
 fn client(r: &Request, conf: &RealipConf) -> Option<SockAddr> {
     let peer = &r.c().peer;
-    let trusted = |addr: &SockAddr| conf.from.iter().any(|o| o.matches(addr));
+    let trusted = |addr: &SockAddr| conf.from.trust(addr);
     if !trusted(peer) {
         return None;
     }
@@ -162,10 +142,7 @@ fn client(r: &Request, conf: &RealipConf) -> Option<SockAddr> {
         None => one(r.header(FieldId::XRealIp)?),
         Some(Source::Header(name)) => one(r.header_named(name)?),
         Some(Source::ForwardedFor) => {
-            let buf = r.head_bytes();
-            let fields: Vec<_> =
-                r.head.all(FieldId::XForwardedFor).map(|f| f.value.of(buf)).collect();
-            forwarded::client(peer, fields.into_iter(), trusted, recursive)
+            forwarded::client(peer, r.forwarded_for().into_iter(), trusted, recursive)
         }
         Some(Source::ProxyProtocol) => {
             let source = &r.c().proxy_header()?.source;

@@ -49,7 +49,7 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
     let env = http::LoadEnv {
         prefix: dir.to_owned(),
         conf_prefix: dir.to_owned(),
-        logs: Rc::new(net::logs::LogFiles::new(dir)),
+        logs: Rc::new(engine::logs::LogFiles::new(dir)),
         error_log: log.clone(),
         workers: 1,
         connections: 512,

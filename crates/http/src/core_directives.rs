@@ -1,6 +1,7 @@
 //! The core module's directive table: settings that are one value each. Blocks, `listen`, names and
 //! pages have files of their own.
 
+pub use conf::table::directive;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{
     self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size, set_str,
@@ -24,18 +25,6 @@ pub const HS: C = C::HTTP.or(C::SERVER);
 pub const HSLI: C = HSL.or(C::IF_LOCATION);
 /// `server`, `location` and `if` in either.
 pub const REWRITE: C = C::SERVER.or(C::LOCATION).or(C::IF_SERVER).or(C::IF_LOCATION);
-
-/// Builds a directive's entry; see [`Directive`].
-pub const fn directive(
-    name: &'static str,
-    contexts: C,
-    args: Args,
-    default: &'static str,
-    doc: &'static str,
-    set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
-) -> Directive<Cx> {
-    Directive { name, contexts, args, default, doc, set }
-}
 
 /// One-value settings: which draft, which field, which reader.
 macro_rules! simple {

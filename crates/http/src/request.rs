@@ -13,7 +13,9 @@ use std::rc::Rc;
 use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
 use conf::table::Contexts;
+use engine::Stats;
 use engine::regex::Captures;
+use engine::settings::ConfSet;
 use engine::vars::{Values, Variables};
 use mem::Page;
 use os::SockAddr;
@@ -517,6 +519,27 @@ impl engine::Session for Request {
 
     fn captures_mut(&mut self) -> &mut Captures {
         &mut self.captures
+    }
+
+    fn confs(&self) -> &ConfSet {
+        &self.loc.confs
+    }
+
+    fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
+        Request::shared(self)
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.main.stats
+    }
+
+    fn forwarded_for(&self) -> Vec<&[u8]> {
+        let buf = self.head_bytes();
+        self.head.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect()
+    }
+
+    fn debug(&self, message: fmt::Arguments<'_>) {
+        Request::debug(self, message);
     }
 
     fn error_log(&self) -> &Log {

@@ -191,7 +191,7 @@ fn build(
     let env = http::LoadEnv {
         prefix: folder.to_owned(),
         conf_prefix: folder.to_owned(),
-        logs: Rc::new(net::logs::LogFiles::new(folder)),
+        logs: Rc::new(engine::logs::LogFiles::new(folder)),
         error_log: log.clone(),
         workers: 1,
         connections: 64,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use conf::{ConfError, Word, warn};
 use os::SockAddr;
 
-use crate::forwarded::parse_ip;
+use crate::ip::parse_ip;
 
 /// A network: an address with the number of leading bits that count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

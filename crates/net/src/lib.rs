@@ -3,16 +3,12 @@
 
 pub mod addr;
 pub mod cidr;
-pub mod forwarded;
-pub mod geo;
-pub mod geoip;
 pub mod inherit;
+pub mod ip;
 pub mod listen;
 pub mod listeners;
-pub mod logs;
 pub mod resolver;
 pub mod spec;
-pub mod syslog;
 pub mod transport;
 pub mod vigil;
 

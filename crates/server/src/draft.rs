@@ -8,7 +8,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts, Directive};
 use conf::value::{self, set_enum, set_flag, set_msec, set_num, set_offset, set_once, set_str};
 use conf::{ConfError, Node, Word};
-use net::logs::{LogFile, LogFiles};
+use engine::logs::{LogFile, LogFiles};
 use os::limits::CPUS_MAX;
 
 use crate::added;

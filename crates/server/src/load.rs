@@ -11,9 +11,9 @@ use base::log::{Level, Log, Sink};
 use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
+use engine::logs::{LogFile, LogFiles};
 use engine::{Engine, LoadEnv};
 use net::listeners::OpenEnv;
-use net::logs::{LogFile, LogFiles};
 use net::{Inherited, Listeners};
 use shm::Zones;
 

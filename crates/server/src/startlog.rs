@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use base::log::{Level, Log, Sink, StderrSink};
-use net::logs::LogFiles;
+use engine::logs::LogFiles;
 
 use crate::paths::Paths;
 

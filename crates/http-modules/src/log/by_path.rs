@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::log::{Level, lossy};
+use engine::logs::{LogQueue, Report, Trouble};
 use http::files::{AppendFile, OpenError};
 use mem::Lru;
-use net::logs::{LogQueue, Report, Trouble};
 
 /// `open_log_file_cache`, with the files that a worker holds open.
 pub(super) struct Cache {

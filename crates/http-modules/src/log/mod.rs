@@ -1,8 +1,6 @@
 //! `log`: the access log.
 
 mod by_path;
-mod format;
-mod sink;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,19 +9,17 @@ use std::task::{Poll, ready};
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
+use common_modules::log::{Buffer, FileLog, Format};
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
+use engine::logs::{LogFiles, LogQueue};
+use engine::syslog::Syslog;
 use http::core_directives::{HSL, HSLI, directive};
 use http::cx::Cx;
 use http::files::{self, FilePath};
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
-use net::logs::{LogFiles, LogQueue};
-use net::syslog::Syslog;
-
-use self::format::Format;
-use self::sink::{Buffer, FileLog};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -144,7 +140,7 @@ fn log_format(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         let m = format!("duplicate \"log_format\" name \"{}\"", name.lossy());
         return Err(ConfError::at(name, m));
     }
-    let format = Format::parse(cx, n)?;
+    let format = Format::parse(&mut cx.vars, n)?;
     cx.main::<LogMain>().formats.push(Rc::new(format));
     Ok(())
 }
@@ -154,7 +150,7 @@ fn combined(cx: &mut Cx, at: &Word) -> Result<Rc<Format>, ConfError> {
     if let Some(f) = cx.main::<LogMain>().format(b"combined") {
         return Ok(f);
     }
-    let format = Rc::new(Format::combined(cx, at)?);
+    let format = Rc::new(Format::combined(&mut cx.vars, at)?);
     cx.main::<LogMain>().formats.push(format.clone());
     Ok(format)
 }

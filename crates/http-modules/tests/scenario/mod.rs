@@ -13,11 +13,11 @@ use std::sync::Arc;
 use asking::Chance;
 use base::log::{Level, capture};
 use bytes::Bytes;
+use engine::logs::LogFiles;
 use engine::{Engine, Seat};
 use event::pool::{Pool, Pools};
 use event::testing::listen;
 use http::engine::HttpEngine;
-use net::logs::LogFiles;
 use os::SockAddr;
 use testkit::StallingFolder;
 

@@ -51,7 +51,7 @@ pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
     let env = http::LoadEnv {
         prefix: prefix.to_owned(),
         conf_prefix: prefix.to_owned(),
-        logs: Rc::new(net::logs::LogFiles::new(prefix)),
+        logs: Rc::new(engine::logs::LogFiles::new(prefix)),
         error_log: log.clone(),
         workers: 1,
         connections: 64,

@@ -5,34 +5,36 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, Write as _};
 use std::rc::{Rc, Weak};
 
+use engine::logs::{Haste, LogFile};
 use event::Notify;
-use net::logs::{Haste, LogFile};
 
 /// Lines are held back up to this size where no `buffer=` says otherwise.
 const GATHER_MAX: usize = 64 << 10;
 
 /// `buffer=`, `flush=` and `gzip=` of an `access_log`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Buffer {
+pub struct Buffer {
     /// Bytes held back at most.
     pub size: usize,
-    /// How long they are held back at most, in milliseconds; 0 is no limit.
+    /// The longest time that they are held back, in milliseconds; 0 is no limit.
     pub flush_ms: u64,
     /// The level that they are compressed with.
     pub gzip: Option<u32>,
 }
 
-/// A log file with what is held back for it; one for each path of a configuration.
-pub(super) struct FileLog {
+/// A log file with the lines held back for it; one for each path of a configuration.
+pub struct FileLog {
+    /// The file.
     pub file: Rc<LogFile>,
     buffer: Cell<Option<Buffer>>,
     held: RefCell<Vec<u8>>,
-    /// Told of the first line that is held back; the task behind it begins with the first line of
-    /// all, which is after the fork.
+    /// Notified of the first line that is held back; the task behind it begins with the first line
+    /// of all, which is after the fork.
     wake: RefCell<Option<Rc<Notify>>>,
 }
 
 impl FileLog {
+    /// A log without a buffer.
     pub fn new(file: Rc<LogFile>) -> Rc<FileLog> {
         let log = Rc::new(FileLog {
             file,
@@ -154,7 +156,7 @@ fn gzip(bytes: &[u8], level: u32) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::logs::LogFiles;
+    use engine::logs::LogFiles;
     use std::io::Read;
     use std::path::PathBuf;
 

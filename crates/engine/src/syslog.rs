@@ -11,8 +11,8 @@ use conf::{ConfError, Word};
 use os::SockAddr;
 use os::socket::{self, Kind};
 
-use crate::addr;
 use crate::logs::Chosen;
+use net::addr;
 
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv",

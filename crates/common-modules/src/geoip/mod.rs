@@ -1,9 +1,10 @@
-//! Databases of where addresses are: MaxMind's present format, and the one before it that nginx's
-//! `geoip` modules read.
+//! `geoip`: databases of the places of addresses, in MaxMind's present format and in the one before
+//! it, which nginx's `geoip` modules read.
 
 mod legacy;
 mod maxmind;
 mod places;
+mod variables;
 
 use std::fmt;
 use std::io;
@@ -11,8 +12,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 pub use maxmind::{MaxMind, PathPart};
+pub use variables::{GeoIpConf, directives, variables};
 
-/// What a database tells of an address.
+/// A fact about an address in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // The names say it.
 pub enum Field {
@@ -31,14 +33,14 @@ pub enum Field {
     Organization,
 }
 
-/// What a database is about.
+/// The subject of a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About {
     /// Countries.
     Countries,
     /// Cities, with the countries that they are in.
     Cities,
-    /// Whose the addresses are: organizations, providers, domains, autonomous systems.
+    /// The owners of addresses: organizations, providers, domains, autonomous systems.
     Owners,
     /// Anything else.
     Other,
@@ -52,7 +54,7 @@ pub enum Database {
     MaxMind(MaxMind),
 }
 
-/// Why a file cannot be used.
+/// The reason that a file cannot be used.
 #[derive(Debug)]
 pub enum OpenError {
     /// It cannot be read.

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use conf::{ConfError, Word};
 
 use super::flat::Flat;
-use crate::forwarded::parse_ipv4;
+use net::ip::parse_ipv4;
 
 /// Addresses of one block, by their lower halves, with their value.
 #[derive(Clone, Copy)]

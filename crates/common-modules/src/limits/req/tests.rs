@@ -6,7 +6,7 @@ use conf::{Pos, Word};
 
 use super::*;
 
-fn limit(rate: i64, burst: i64, delay: i64) -> Limit {
+fn limit(rate: i64, burst: i64, delay: i64) -> ReqLimit {
     let pos = Pos { file: Path::new("t").into(), line: 1, column: 1 };
     let zone = Rc::new(Zone {
         name: Bytes::from_static(b"z"),
@@ -17,11 +17,16 @@ fn limit(rate: i64, burst: i64, delay: i64) -> Limit {
         rate: Cell::new(rate),
         shared: OnceCell::new(),
     });
-    Limit { zone, burst: burst * 1000, delay: delay * 1000 }
+    ReqLimit { zone, burst: burst * 1000, delay: delay * 1000 }
 }
 
 /// The excess for one request of `key`, or that of the refusal.
-fn request(table: &Table<Bucket>, limit: &Limit, key: &[u8], now: u64) -> Result<i64, Option<i64>> {
+fn request(
+    table: &Table<Bucket>,
+    limit: &ReqLimit,
+    key: &[u8],
+    now: u64,
+) -> Result<i64, Option<i64>> {
     let fits = table.fits(key.len());
     match ask(&mut table.lock(), table.key(key), fits, limit, now, true) {
         Answer::Counted(excess) => Ok(excess),
@@ -79,7 +84,7 @@ fn delays() {
     assert_eq!(limit.delay_ms(0), 0);
     assert_eq!(limit.delay_ms(1000), 0);
     assert_eq!(limit.delay_ms(1500), 1000);
-    let nodelay = Limit { delay: i64::MAX, ..limit };
+    let nodelay = ReqLimit { delay: i64::MAX, ..limit };
     assert_eq!(nodelay.delay_ms(5000), 0);
 }
 

@@ -5,77 +5,19 @@ use std::rc::Rc;
 
 use base::log::Level;
 use base::time::now_ms;
-use conf::table::{Args, Contexts, Directive};
 use conf::{ConfError, Node};
-use http::core_directives::{HSL, directive};
-use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
-use http::request::Request;
-use http::vars::VarDef;
+use engine::settings::Conf;
+use engine::{Cx, Session};
 use shm::{Entry, Full, Key, Locked, Record, Table};
 
-use super::{Counted, Refusing, Scratch, Zone, Zones, define, map_zones, positive, refer};
-
-/// The module's table.
-pub static MODULE: Module = Module {
-    name: "limit_req",
-    directives: DIRECTIVES,
-    variables: &[VarDef::new("limit_req_status", status_variable)],
-    confs: &[ConfType::of::<Zones<Bucket>>(Scope::Main), ConfType::of::<ReqConf>(Scope::Location)],
-    init: Some(map_zones::<Bucket>),
-    install: Some(install),
-    ..Module::EMPTY
-};
-
-static DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
-        "limit_req_zone",
-        Contexts::HTTP,
-        Args::T3,
-        "",
-        "A zone that counts requests by a key, and how many a second or a minute it lets through.",
-        limit_req_zone,
-    ),
-    directive(
-        "limit_req",
-        HSL,
-        Args::T123,
-        "",
-        "Holds requests to a zone's rate; up to `burst` above it wait, the first `delay` do not.",
-        limit_req,
-    ),
-    directive(
-        "limit_req_log_level",
-        HSL,
-        Args::T1,
-        "error",
-        "At which level refused requests are logged; delayed ones are one level below.",
-        |cx, n| cx.loc::<ReqConf>().refusing.set_log_level(n),
-    ),
-    directive(
-        "limit_req_status",
-        HSL,
-        Args::T1,
-        "503",
-        "The status of refused requests.",
-        |cx, n| cx.loc::<ReqConf>().refusing.set_status(n),
-    ),
-    directive(
-        "limit_req_dry_run",
-        HSL,
-        Args::FLAG,
-        "off",
-        "Counts and logs, and lets all requests through.",
-        |cx, n| cx.loc::<ReqConf>().refusing.set_dry_run(n),
-    ),
-];
+use super::{Counted, Refusing, Scratch, Zone, define, positive, refer};
 
 /// One key's bucket.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
-struct Bucket {
-    /// When it was last reckoned, in milliseconds of the monotonic clock.
+pub struct Bucket {
+    /// The time of the last reckoning, in milliseconds of the monotonic clock.
     last: u64,
-    /// What is in it: thousandths of requests above the rate.
+    /// The content: thousandths of requests above the rate.
     excess: i64,
 }
 
@@ -104,7 +46,7 @@ impl Counted for Bucket {
 const CLOCK_JUMP_MS: i64 = 60_000;
 
 impl Bucket {
-    /// Milliseconds since it was last reckoned.
+    /// Milliseconds since the last reckoning.
     fn age(&self, now: u64) -> i64 {
         match now.wrapping_sub(self.last) as i64 {
             ms if ms < -CLOCK_JUMP_MS => 1,
@@ -112,7 +54,7 @@ impl Bucket {
         }
     }
 
-    /// What is in it when one more request comes: it leaks `rate` thousandths a second.
+    /// The content with one more request in it; it leaks `rate` thousandths a second.
     fn with_one_more(&self, now: u64, rate: i64) -> i64 {
         let leaked = rate.saturating_mul(self.age(now)) / 1000;
         self.excess.saturating_sub(leaked).saturating_add(1000).max(0)
@@ -123,14 +65,14 @@ impl Bucket {
         Bucket { last: if self.age(now) > 0 { now } else { self.last }, excess }
     }
 
-    /// Empty for a minute: as good as none.
+    /// Says whether the bucket has been empty for a minute, and may go.
     fn is_stale(&self, now: u64, rate: i64) -> bool {
         let age = (now.wrapping_sub(self.last) as i64).saturating_abs();
         age >= CLOCK_JUMP_MS && self.excess <= rate.saturating_mul(age) / 1000
     }
 }
 
-/// What a zone says to a request.
+/// The answer of a zone to a request.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// Too many: so much more than the rate.
@@ -148,7 +90,7 @@ fn ask(
     t: &mut Locked<'_, Bucket>,
     key: Key<'_>,
     fits: bool,
-    limit: &Limit,
+    limit: &ReqLimit,
     now: u64,
     count: bool,
 ) -> Answer {
@@ -175,7 +117,7 @@ fn ask(
     }
 }
 
-/// Makes an entry; takes out those that are empty, and as many of the oldest as it needs room for.
+/// Makes an entry; takes out empty ones, and as many of the oldest as room is needed for.
 fn insert(
     t: &mut Locked<'_, Bucket>,
     key: Key<'_>,
@@ -195,7 +137,7 @@ fn insert(
     made
 }
 
-/// Takes out one or two entries that are as good as none.
+/// Takes out one or two entries whose buckets have been empty for long.
 fn drop_stale(t: &mut Locked<'_, Bucket>, now: u64, rate: i64) {
     for _ in 0..2 {
         let stale = |oldest: &Entry| t.value(*oldest).is_none_or(|b| b.is_stale(now, rate));
@@ -206,9 +148,9 @@ fn drop_stale(t: &mut Locked<'_, Bucket>, now: u64, rate: i64) {
     }
 }
 
-/// One zone that requests of a location are held to.
+/// One zone that requests of a place are held to.
 #[derive(Clone)]
-struct Limit {
+pub struct ReqLimit {
     zone: Rc<Zone<Bucket>>,
     /// Thousandths of requests that may be in the bucket.
     burst: i64,
@@ -216,13 +158,15 @@ struct Limit {
     delay: i64,
 }
 
+/// The `limit_req` directives of one block.
 #[derive(Default)]
-struct ReqConf {
-    limits: Option<Vec<Limit>>,
-    refusing: Refusing,
+pub struct ReqLimits {
+    limits: Option<Vec<ReqLimit>>,
+    /// The treatment of refused requests.
+    pub refusing: Refusing,
 }
 
-impl Conf for ReqConf {
+impl Conf for ReqLimits {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         if self.limits.is_none() {
             self.limits.clone_from(&prev.limits);
@@ -232,9 +176,13 @@ impl Conf for ReqConf {
     }
 }
 
-fn limit_req_zone(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+/// Reads `limit_req_zone`.
+///
+/// # Errors
+/// A parameter is wrong, or the zone is defined twice.
+pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let (mut rate, mut scale) = (1, 1);
-    let zone = define::<Bucket>(cx, n, |word| {
+    let zone = define::<S, Bucket>(cx, n, |word| {
         let Some(text) = word.bytes().strip_prefix(b"rate=") else { return Ok(false) };
         let number = match (text.strip_suffix(b"r/s"), text.strip_suffix(b"r/m")) {
             (Some(number), _) => number,
@@ -253,7 +201,11 @@ fn limit_req_zone(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn limit_req(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+/// Reads `limit_req` into the [`ReqLimits`] of its block.
+///
+/// # Errors
+/// A parameter is wrong, or the zone is limited twice in the block.
+pub fn set_limit<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let (mut zone, mut burst, mut delay) = (None, 0, 0);
     for word in &n.args {
         let number = |text: &[u8], what: &str| {
@@ -262,7 +214,7 @@ fn limit_req(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             n.ok_or_else(|| ConfError::at(word, invalid()))
         };
         if let Some(name) = word.bytes().strip_prefix(b"zone=") {
-            zone = Some(refer::<Bucket>(cx, word, name, None)?);
+            zone = Some(refer::<S, Bucket>(cx, word, name, None)?);
         } else if let Some(text) = word.bytes().strip_prefix(b"burst=") {
             burst = number(text, "burst")?;
         } else if let Some(text) = word.bytes().strip_prefix(b"delay=") {
@@ -277,95 +229,108 @@ fn limit_req(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         let message = format!("\"{}\" must have \"zone\" parameter", n.name.lossy());
         return Err(ConfError::at(&n.name, message));
     };
-    let limits = cx.loc::<ReqConf>().limits.get_or_insert_default();
+    let limits = cx.loc::<ReqLimits>().limits.get_or_insert_default();
     if limits.iter().any(|limit| Rc::ptr_eq(&limit.zone, &zone)) {
         return Err(ConfError::directive(n, "is duplicate"));
     }
-    limits.push(Limit { zone, burst, delay });
+    limits.push(ReqLimit { zone, burst, delay });
     Ok(())
 }
 
-fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
-    let conf = l.conf::<ReqConf>();
-    let Some(limits) = conf.limits.clone() else { return Ok(()) };
-    p.preaccess.push(Box::new(LimitReq {
-        limits,
-        refusing: conf.refusing,
-        delay_level: match conf.refusing.level() {
+impl ReqLimits {
+    /// The limiter of a place; `None` where nothing is limited.
+    pub fn limiter(&self) -> Option<ReqLimiter> {
+        let limits = self.limits.clone()?;
+        let delay_level = match self.refusing.level() {
             Level::Error => Level::Warn,
             Level::Warn => Level::Notice,
             _ => Level::Info,
-        },
-        scratch: Scratch::default(),
-    }));
-    Ok(())
+        };
+        let (refusing, scratch) = (self.refusing, Scratch::default());
+        Some(ReqLimiter { limits, refusing, delay_level, scratch })
+    }
 }
 
-struct LimitReq {
-    limits: Vec<Limit>,
+/// The limits of one place, ready to use.
+pub struct ReqLimiter {
+    limits: Vec<ReqLimit>,
     refusing: Refusing,
     delay_level: Level,
     scratch: Scratch,
 }
 
-/// What became of a request; with its subrequests it is held to limits once.
+/// The outcome for a request; with its subrequests it is held to limits once.
 #[derive(Default)]
-struct Outcome(Cell<Option<&'static str>>);
+struct ReqOutcome(Cell<Option<&'static str>>);
 
-fn status_variable(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let text = r.shared::<Outcome>().0.get();
+/// `$limit_req_status`
+pub fn status<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    let text = s.shared::<ReqOutcome>().0.get();
     out.extend_from_slice(text.unwrap_or_default().as_bytes());
     text.is_some()
 }
 
-/// What all zones together decide.
+/// The decision of all zones together.
 enum Decision {
     /// No zone counts this request.
-    NotMine,
-    /// It goes on after so many milliseconds; the excess and the zone that said so.
+    Uncounted,
+    /// It goes on after a delay; the excess, and the zone that demands it.
     Pass { delay_ms: u64, excess: i64, limit: usize },
     /// It is refused by that zone, with an excess where the reason is not lack of room.
     Refuse { excess: Option<i64>, limit: usize },
 }
 
-impl PhaseHandler for LimitReq {
-    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let known = r.shared::<Outcome>();
+/// The verdict on a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReqVerdict {
+    /// It goes on.
+    Pass,
+    /// It goes on after so many milliseconds.
+    Delay(u64),
+    /// It is refused.
+    Refuse,
+}
+
+impl ReqLimiter {
+    /// The treatment of refused requests.
+    pub fn refusing(&self) -> &Refusing {
+        &self.refusing
+    }
+
+    /// Holds a request to the limits; its outcome is logged, and `$limit_req_status` set.
+    pub fn admit<S: Session>(&self, s: &mut S) -> ReqVerdict {
+        let known = s.shared::<ReqOutcome>();
         if known.0.get().is_some() {
-            return Step::Now(Verdict::Next);
+            return ReqVerdict::Pass;
         }
         let mut key = self.scratch.take();
-        let decision = self.decide(r, &mut key);
+        let decision = self.decide(s, &mut key);
         self.scratch.give(key);
-        let dry_run = self.refusing.dry_run();
         let (outcome, dry_outcome, verdict) = match decision {
-            Decision::NotMine => return Step::Now(Verdict::Next),
-            Decision::Pass { delay_ms: 0, .. } => ("PASSED", "PASSED", Verdict::Next),
+            Decision::Uncounted => return ReqVerdict::Pass,
+            Decision::Pass { delay_ms: 0, .. } => ("PASSED", "PASSED", ReqVerdict::Pass),
             Decision::Pass { delay_ms, excess, limit } => {
-                self.tell(r, self.delay_level, "delaying request", excess, ",", limit);
-                if !dry_run {
-                    known.0.set(Some("DELAYED"));
-                    return Step::Wait(Box::pin(async move {
-                        r.pause(delay_ms).await.err().unwrap_or(Verdict::Next)
-                    }));
-                }
-                ("DELAYED", "DELAYED_DRY_RUN", Verdict::Next)
+                self.log(s, self.delay_level, ("delaying request", ","), excess, limit);
+                ("DELAYED", "DELAYED_DRY_RUN", ReqVerdict::Delay(delay_ms))
             }
             Decision::Refuse { excess, limit } => {
                 if let Some(excess) = excess {
-                    self.tell(r, self.refusing.level(), "limiting requests", excess, "", limit);
+                    let level = self.refusing.level();
+                    self.log(s, level, ("limiting requests", ""), excess, limit);
                 }
-                ("REJECTED", "REJECTED_DRY_RUN", self.refusing.verdict())
+                ("REJECTED", "REJECTED_DRY_RUN", ReqVerdict::Refuse)
             }
         };
-        known.0.set(Some(if dry_run { dry_outcome } else { outcome }));
-        Step::Now(verdict)
+        if self.refusing.dry_run() {
+            known.0.set(Some(dry_outcome));
+            return ReqVerdict::Pass;
+        }
+        known.0.set(Some(outcome));
+        verdict
     }
-}
 
-impl LimitReq {
     /// Asks all zones; only when none refuses does the request count in each.
-    fn decide(&self, r: &mut Request, text: &mut Vec<u8>) -> Decision {
+    fn decide<S: Session>(&self, s: &mut S, text: &mut Vec<u8>) -> Decision {
         let now = now_ms();
         let last = self.limits.len() - 1;
         // With one zone nothing is put here, so nothing is allocated.
@@ -374,13 +339,13 @@ impl LimitReq {
         let mut mine = false;
         for (i, limit) in self.limits.iter().enumerate() {
             let Some(shared) = limit.zone.shared.get() else { continue };
-            if !limit.zone.key(r, text) {
+            if !limit.zone.key(s, text) {
                 continue;
             }
             let key = shared.table.key(text);
             let fits = shared.table.fits(text.len());
             let answer = ask(&mut shared.table.lock(), key, fits, limit, now, i == last);
-            r.debug(format_args!("limit_req[{i}]: {answer:?}"));
+            s.debug(format_args!("limit_req[{i}]: {answer:?}"));
             match answer {
                 Answer::Over(excess) => {
                     return Decision::Refuse { excess: Some(excess), limit: i };
@@ -402,7 +367,7 @@ impl LimitReq {
             mine = true;
         }
         if !mine {
-            return Decision::NotMine;
+            return Decision::Uncounted;
         }
         let (mut delay_ms, mut excess, mut limit) = (0, 0, last);
         let mut weigh = |i: usize, found: i64| {
@@ -422,12 +387,19 @@ impl LimitReq {
         Decision::Pass { delay_ms, excess, limit }
     }
 
-    fn tell(&self, r: &Request, level: Level, what: &str, excess: i64, comma: &str, limit: usize) {
-        if r.logs(level) {
+    fn log<S: Session>(
+        &self,
+        s: &S,
+        level: Level,
+        (what, comma): (&str, &str),
+        excess: i64,
+        limit: usize,
+    ) {
+        if s.logs(level) {
             let dry = if self.refusing.dry_run() { ", dry run" } else { "" };
             let (whole, rest) = (excess / 1000, excess % 1000);
             let zone = self.limits[limit].zone.shown();
-            r.log(
+            s.log(
                 level,
                 format_args!("{what}{dry}, excess: {whole}.{rest:03}{comma} by zone \"{zone}\""),
             );
@@ -435,8 +407,8 @@ impl LimitReq {
     }
 }
 
-impl Limit {
-    /// How long a request waits that finds so much in the bucket.
+impl ReqLimit {
+    /// The delay of a request that finds so much in the bucket, in milliseconds.
     fn delay_ms(&self, excess: i64) -> u64 {
         let above = excess.saturating_sub(self.delay);
         if above <= 0 {
@@ -446,7 +418,7 @@ impl Limit {
         (above.saturating_mul(1000) / self.zone.rate.get().max(1)) as u64
     }
 
-    /// Puts a request into a bucket that was asked before; what is in it then.
+    /// Puts a request into a bucket that was asked before, and gives its content.
     fn count(&self, table: &Table<Bucket>, entry: Entry, now: u64) -> i64 {
         let mut t = table.lock();
         let Some(bucket) = t.value(entry) else { return 0 };

@@ -1,52 +1,58 @@
-//! The address of a client behind proxies that are trusted, for modules that look addresses up.
+//! The address of a client behind trusted proxies, for modules that look addresses up.
 
 use std::net::IpAddr;
 
 use conf::{ConfError, Node, value};
-use http::request::Request;
-use net::{Cidr, forwarded};
+use engine::Session;
+use net::Cidr;
 use os::SockAddr;
-use proto::h1::FieldId;
+
+use crate::forwarded;
 
 /// Proxies whose `X-Forwarded-For` counts.
 #[derive(Default)]
 pub struct Proxies {
+    /// Their addresses.
     pub nets: Vec<Cidr>,
+    /// Proxies are looked through to the first address that is none of them.
     pub recursive: Option<bool>,
 }
 
 impl Proxies {
-    /// A directive that adds a proxy.
+    /// Reads a directive that adds a proxy.
+    ///
+    /// # Errors
+    /// The argument is no address.
     pub fn set_proxy(&mut self, n: &Node) -> Result<(), ConfError> {
         self.nets.push(Cidr::configured(n.arg(0)?)?);
         Ok(())
     }
 
-    /// A directive that says whether addresses behind proxies are looked through.
+    /// Reads the directive that sets [`Proxies::recursive`].
+    ///
+    /// # Errors
+    /// The argument is neither `on` nor `off`, or the directive is duplicate.
     pub fn set_recursive(&mut self, n: &Node) -> Result<(), ConfError> {
         value::set_flag(&mut self.recursive, n)
     }
 
-    /// Where the request came from; nothing where that has no address.
-    pub fn client(&self, r: &Request) -> Option<IpAddr> {
-        self.behind(r, r.peer().ip_addr()?)
+    /// The address of the session's client; `None` for one of a unix socket.
+    pub fn client<S: Session>(&self, s: &S) -> Option<IpAddr> {
+        self.behind(s, s.address().ip_addr()?)
     }
 
-    /// The same for one that came from `peer`.
-    pub fn behind(&self, r: &Request, peer: IpAddr) -> Option<IpAddr> {
+    /// The address of the client behind `peer`.
+    pub fn behind<S: Session>(&self, s: &S, peer: IpAddr) -> Option<IpAddr> {
         if self.nets.is_empty() {
             return Some(peer);
         }
-        let buf = r.head_bytes();
-        let fields: Vec<_> =
-            r.head.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect();
         let trusted = |addr: &SockAddr| {
             addr.ip_addr().is_some_and(|ip| self.nets.iter().any(|net| net.contains(ip)))
         };
         let peer_addr = SockAddr::ip(peer, 0);
         let client = forwarded::client(
             &peer_addr,
-            fields.into_iter(),
+            s.forwarded_for().into_iter(),
             trusted,
             self.recursive == Some(true),
         );

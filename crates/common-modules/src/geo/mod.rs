@@ -5,6 +5,7 @@
 
 mod flat;
 mod ranges;
+mod variable;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,16 +13,18 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use conf::{ConfError, Node, Word, warn};
 
-use crate::Cidr;
 use flat::Flat;
+use net::Cidr;
 use ranges::Ranges;
+
+pub use variable::directives;
 
 /// A compiled block.
 pub struct Geo {
     v4: Flat<u32>,
     v6: Flat<u128>,
     values: Vec<Bytes>,
-    /// Whose word on the client's address is taken.
+    /// The proxies whose `X-Forwarded-For` is believed.
     pub proxies: Vec<Cidr>,
     /// `proxy_recursive`
     pub recursive: bool,
@@ -29,7 +32,7 @@ pub struct Geo {
     pub volatile: bool,
 }
 
-/// What addresses that are none, such as a unix socket's, are looked up as.
+/// The address that clients without one, such as those of a unix socket, are looked up by.
 const NO_ADDRESS: u32 = u32::MAX;
 
 /// A block while it is read.
@@ -52,7 +55,7 @@ impl Geo {
     ///
     /// The first line that is wrong, in nginx's words. What nginx warns of is logged.
     pub fn parse(node: &Node) -> Result<Geo, ConfError> {
-        // The empty value is the first, for addresses that nothing was said about.
+        // The empty value is the first, for addresses that no line names.
         let mut draft = Draft { values: vec![Bytes::new()], ..Draft::default() };
         draft.known.insert(Bytes::new(), 0);
         for line in node.entries() {

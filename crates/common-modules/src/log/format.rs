@@ -3,12 +3,10 @@
 use bytes::Bytes;
 use conf::template::{VarId, VarNames};
 use conf::{ConfError, Node, Word};
-use http::cx::Cx;
-use http::request::Request;
+use engine::Session;
+use engine::vars::{self, Registry};
 
-use crate::escape::upper_hex;
-
-/// What `combined` stands for.
+/// The text of `combined`.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
                         $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
@@ -31,7 +29,7 @@ const SAFE: [&[u8]; 12] = [
 /// `escape=`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Escape {
-    /// Quotes, backslashes and what is no printable ASCII as `\xXX`; `-` for no value.
+    /// Quotes, backslashes and all but printable ASCII as `\xXX`; `-` for no value.
     Default,
     /// As in JSON's strings.
     Json,
@@ -46,23 +44,33 @@ enum Part {
 
 /// A compiled `log_format`.
 #[derive(Debug)]
-pub(super) struct Format {
+pub struct Format {
+    /// The name that `access_log` refers to it by.
     pub name: Bytes,
     parts: Vec<Part>,
     escape: Escape,
 }
 
 impl Format {
-    /// The predefined format.
-    pub fn combined(cx: &mut Cx, at: &Word) -> Result<Format, ConfError> {
+    /// The predefined format of HTTP.
+    ///
+    /// # Errors
+    /// A variable of it is none of the engine's.
+    pub fn combined<S: Session>(
+        registry: &mut Registry<S>,
+        at: &Word,
+    ) -> Result<Format, ConfError> {
         let word = Word { text: Bytes::from_static(COMBINED.as_bytes()), ..at.clone() };
         let mut parts = Vec::new();
-        append(&mut parts, &word, cx)?;
+        append(&mut parts, &word, registry)?;
         Ok(Format { name: Bytes::from_static(b"combined"), parts, escape: Escape::Default })
     }
 
-    /// `log_format NAME [escape=…] TEXT…`
-    pub fn parse(cx: &mut Cx, n: &Node) -> Result<Format, ConfError> {
+    /// Reads `log_format NAME [escape=…] TEXT…`.
+    ///
+    /// # Errors
+    /// The way of escaping is unknown, or a variable is malformed.
+    pub fn parse<S: Session>(registry: &mut Registry<S>, n: &Node) -> Result<Format, ConfError> {
         let mut texts = &n.args[1..];
         let mut escape = Escape::Default;
         if let [first, rest @ ..] = texts
@@ -82,19 +90,19 @@ impl Format {
         }
         let mut parts = Vec::new();
         for word in texts {
-            append(&mut parts, word, cx)?;
+            append(&mut parts, word, registry)?;
         }
         Ok(Format { name: n.args[0].text.clone(), parts, escape })
     }
 
-    /// Appends the line for a request, without the line feed.
-    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+    /// Appends the line for a session, without the line feed.
+    pub fn write<S: Session>(&self, s: &mut S, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
                 Part::Text(t) => out.extend_from_slice(t),
                 Part::Var { id, safe } => {
                     let from = out.len();
-                    if !r.write_var(*id, out) {
+                    if !vars::write(s, *id, out) {
                         out.truncate(from);
                         if self.escape == Escape::Default {
                             out.push(b'-');
@@ -109,7 +117,11 @@ impl Format {
 }
 
 /// Compiles a text behind the parts that are there. Texts follow one another without a space.
-fn append(parts: &mut Vec<Part>, word: &Word, cx: &mut Cx) -> Result<(), ConfError> {
+fn append<S: Session>(
+    parts: &mut Vec<Part>,
+    word: &Word,
+    registry: &mut Registry<S>,
+) -> Result<(), ConfError> {
     let text = &word.text;
     let mut at = 0;
     while at < text.len() {
@@ -121,14 +133,14 @@ fn append(parts: &mut Vec<Part>, word: &Word, cx: &mut Cx) -> Result<(), ConfErr
             parts.push(Part::Text(text.slice(at..dollar)));
         }
         let (name, end) = name_at(word, dollar)?;
-        let id = cx.vars.var_id(name, word)?;
+        let id = registry.var_id(name, word)?;
         parts.push(Part::Var { id, safe: SAFE.contains(&name) });
         at = end;
     }
     Ok(())
 }
 
-/// The name behind the dollar, and where the text goes on.
+/// The name behind the dollar, and the place where the text goes on.
 fn name_at(word: &Word, dollar: usize) -> Result<(&[u8], usize), ConfError> {
     let text = word.bytes();
     let bracket = text.get(dollar + 1) == Some(&b'{');
@@ -158,7 +170,7 @@ fn is_special(escape: Escape, b: u8) -> bool {
     }
 }
 
-/// Escapes what stands in `out` from `from` on.
+/// Escapes the bytes of `out` from `from` on.
 fn escape_from(escape: Escape, out: &mut Vec<u8>, from: usize) {
     let Some(first) = out[from..].iter().position(|b| is_special(escape, *b)) else { return };
     let tail = out.split_off(from + first);
@@ -166,11 +178,11 @@ fn escape_from(escape: Escape, out: &mut Vec<u8>, from: usize) {
         Escape::Default => tail.iter().for_each(|b| match is_special(escape, *b) {
             true => {
                 out.extend_from_slice(b"\\x");
-                upper_hex(out, *b);
+                base::ascii::push_upper_hex(out, *b);
             }
             false => out.push(*b),
         }),
-        Escape::Json => crate::escape::json(&tail, out),
+        Escape::Json => base::json::escape(&tail, out),
         Escape::None => {}
     }
 }

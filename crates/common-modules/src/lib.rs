@@ -1,0 +1,15 @@
+//! Modules that several engines have: one implementation each, generic over the engine's sessions,
+//! with a thin shell in the engine's own list of modules.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod forwarded;
+pub mod geo;
+pub mod geoip;
+pub mod geoip2;
+pub mod limits;
+pub mod log;
+pub mod map;
+pub mod proxies;
+pub mod realip;
+pub mod split_clients;

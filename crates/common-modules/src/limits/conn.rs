@@ -1,0 +1,302 @@
+//! `limit_conn`: a limit on the sessions of one key that are under way at once.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::log::Level;
+use conf::{ConfError, Node};
+use engine::settings::Conf;
+use engine::{Cx, Session};
+use shm::{Entry, Locked, Place, Record};
+
+use super::{Counted, Refusing, Scratch, Shared, Zone, define, positive, refer};
+
+/// The number of sessions of one key.
+#[derive(Clone, Copy)]
+pub struct Count(u64);
+
+impl Record for Count {
+    const WORDS: usize = 1;
+
+    fn to_words(self) -> [u64; 4] {
+        [self.0, 0, 0, 0]
+    }
+
+    fn from_words(words: [u64; 4]) -> Count {
+        Count(words[0])
+    }
+}
+
+impl Counted for Count {
+    const NAME: &'static str = "limit_conn";
+    const KEY_MAX: usize = 255;
+    const HELD: bool = true;
+
+    fn give_back(t: &mut Locked<'_, Count>, entry: Entry) {
+        match t.value(entry) {
+            Some(Count(0 | 1)) => t.remove(entry),
+            Some(Count(n)) => t.set(entry, Count(n - 1)),
+            None => {}
+        }
+    }
+}
+
+/// One session counted; given back when dropped, in whatever way the session ends.
+struct Hold {
+    shared: Rc<Shared<Count>>,
+    entry: Entry,
+    /// Its place in the journal, for the case of this process's sudden death.
+    place: Option<Place>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut t = self.shared.table.lock();
+        if let (Some(journal), Some(place)) = (&self.shared.journal, self.place) {
+            journal.forget(place);
+        }
+        Count::give_back(&mut t, self.entry);
+    }
+}
+
+/// The reason that a zone does not take one more.
+enum Refusal {
+    Limit,
+    NoRoom,
+}
+
+impl Hold {
+    fn take(
+        shared: &Rc<Shared<Count>>,
+        key: &[u8],
+        limit: u64,
+        slot: usize,
+    ) -> Result<Hold, Refusal> {
+        let key = shared.table.key(key);
+        let mut t = shared.table.lock();
+        let entry = match t.find(key) {
+            None => t.insert(key, Count(1)).map_err(|_| Refusal::NoRoom)?,
+            Some(entry) => {
+                let Count(n) = t.value(entry).unwrap_or(Count(0));
+                if n >= limit {
+                    return Err(Refusal::Limit);
+                }
+                t.set(entry, Count(n + 1));
+                entry
+            }
+        };
+        let place = shared.journal.as_ref().and_then(|journal| journal.note(slot, entry));
+        drop(t);
+        Ok(Hold { shared: shared.clone(), entry, place })
+    }
+}
+
+/// The outcome for a session; with those that it made (subrequests) it is held to limits once.
+#[derive(Default)]
+struct ConnOutcome {
+    status: Cell<Option<&'static str>>,
+    holds: RefCell<Vec<Hold>>,
+}
+
+/// `$limit_conn_status`
+pub fn status<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    let text = s.shared::<ConnOutcome>().status.get();
+    out.extend_from_slice(text.unwrap_or_default().as_bytes());
+    text.is_some()
+}
+
+/// One zone that the sessions of a place are held to.
+#[derive(Clone)]
+pub struct ConnLimit {
+    zone: Rc<Zone<Count>>,
+    connections: u64,
+}
+
+/// The `limit_conn` directives of one block.
+#[derive(Default)]
+pub struct ConnLimits {
+    limits: Option<Vec<ConnLimit>>,
+    /// The treatment of refused sessions.
+    pub refusing: Refusing,
+}
+
+impl Conf for ConnLimits {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        if self.limits.is_none() {
+            self.limits.clone_from(&prev.limits);
+        }
+        self.refusing.merge(&prev.refusing);
+        Ok(())
+    }
+}
+
+/// Reads `limit_conn_zone`.
+///
+/// # Errors
+/// A parameter is wrong, or the zone is defined twice.
+pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    define::<S, Count>(cx, n, |_| Ok(false)).map(|_| ())
+}
+
+/// Reads `limit_conn` into the [`ConnLimits`] of its block.
+///
+/// # Errors
+/// The number is no number of connections, or the zone is limited twice in the block.
+pub fn set_limit<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let (name, count) = (n.arg(0)?, n.arg(1)?);
+    let zone = refer::<S, Count>(cx, name, name.bytes(), None)?;
+    let limits = cx.loc::<ConnLimits>().limits.get_or_insert_default();
+    if limits.iter().any(|limit| Rc::ptr_eq(&limit.zone, &zone)) {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let connections = positive(count.bytes()).ok_or_else(|| {
+        ConfError::at(count, format!("invalid number of connections \"{}\"", count.lossy()))
+    })?;
+    if connections > 65535 {
+        return Err(ConfError::at(count, "connection limit must be less 65536"));
+    }
+    limits.push(ConnLimit { zone, connections: connections as u64 });
+    Ok(())
+}
+
+impl ConnLimits {
+    /// The limiter of a place; `None` where nothing is limited.
+    pub fn limiter(&self) -> Option<ConnLimiter> {
+        let limits = self.limits.clone()?;
+        Some(ConnLimiter { limits, refusing: self.refusing, scratch: Scratch::default() })
+    }
+}
+
+/// The limits of one place, ready to use.
+pub struct ConnLimiter {
+    limits: Vec<ConnLimit>,
+    refusing: Refusing,
+    scratch: Scratch,
+}
+
+impl ConnLimiter {
+    /// The treatment of refused sessions.
+    pub fn refusing(&self) -> &Refusing {
+        &self.refusing
+    }
+
+    /// Counts a session in all zones. False where it is to be refused.
+    pub fn admit<S: Session>(&self, s: &mut S) -> bool {
+        if s.shared::<ConnOutcome>().status.get().is_some() {
+            return true;
+        }
+        let mut key = self.scratch.take();
+        let admitted = self.hold_all(s, &mut key);
+        self.scratch.give(key);
+        admitted
+    }
+
+    fn hold_all<S: Session>(&self, s: &mut S, key: &mut Vec<u8>) -> bool {
+        for limit in &self.limits {
+            let Some(shared) = limit.zone.shared.get() else { continue };
+            if !limit.zone.key(s, key) {
+                continue;
+            }
+            match Hold::take(shared, key, limit.connections, s.stats().slot()) {
+                Ok(hold) => {
+                    let outcome = s.shared::<ConnOutcome>();
+                    outcome.status.set(Some("PASSED"));
+                    outcome.holds.borrow_mut().push(hold);
+                }
+                Err(refusal) => return self.refuse(s, &limit.zone, refusal),
+            }
+        }
+        true
+    }
+
+    #[cold]
+    fn refuse<S: Session>(&self, s: &mut S, zone: &Zone<Count>, refusal: Refusal) -> bool {
+        let name = zone.shown();
+        match refusal {
+            Refusal::Limit => {
+                let dry = if self.refusing.dry_run() { ", dry run," } else { "" };
+                let level = self.refusing.level();
+                s.log(level, format_args!("limiting connections{dry} by zone \"{name}\""));
+            }
+            Refusal::NoRoom => {
+                let log = base::log::default();
+                base::log!(
+                    log,
+                    Level::Crit,
+                    None,
+                    "ngx_slab_alloc() failed: no memory in limit_conn_zone \"{name}\""
+                );
+            }
+        }
+        // The counts of this session in zones before are given back.
+        let outcome = s.shared::<ConnOutcome>();
+        outcome.holds.borrow_mut().clear();
+        let text = if self.refusing.dry_run() { "REJECTED_DRY_RUN" } else { "REJECTED" };
+        outcome.status.set(Some(text));
+        self.refusing.dry_run()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use shm::{Journal, Table, ZoneState};
+
+    fn shared(bytes: usize) -> Rc<Shared<Count>> {
+        let journal = Some(Journal::new(2, 32).unwrap());
+        Rc::new(Shared { key: Bytes::new(), table: Table::new(bytes).unwrap(), journal })
+    }
+
+    fn count(shared: &Shared<Count>, key: &[u8]) -> Option<u64> {
+        let t = shared.table.lock();
+        let entry = t.find(shared.table.key(key))?;
+        t.value(entry).map(|Count(n)| n)
+    }
+
+    #[test]
+    fn holds_count_and_give_back() {
+        let shared = shared(1 << 16);
+        let first = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
+        let second = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
+        assert!(matches!(Hold::take(&shared, b"a", 2, 0), Err(Refusal::Limit)));
+        let other = Hold::take(&shared, b"b", 2, 0).ok().unwrap();
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(2), Some(1)));
+        drop(first);
+        assert_eq!(count(&shared, b"a"), Some(1));
+        drop((second, other));
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (None, None));
+        assert!(shared.table.lock().is_empty());
+    }
+
+    #[test]
+    fn the_dead_hold_nothing() {
+        let shared = shared(1 << 16);
+        let mine = Hold::take(&shared, b"a", 9, 0).ok().unwrap();
+        for key in [b"a", b"a", b"b"] {
+            // What a process holds that is killed is never dropped.
+            std::mem::forget(Hold::take(&shared, key, 9, 1).ok().unwrap());
+        }
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(3), Some(1)));
+        shared.died(0, 1);
+        assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(1), None));
+        drop(mine);
+        assert_eq!(count(&shared, b"a"), None);
+    }
+
+    #[test]
+    fn a_full_zone_refuses_and_keeps_what_it_has() {
+        let shared = shared(4096);
+        let mut holds = Vec::new();
+        let refusal = loop {
+            match Hold::take(&shared, &holds.len().to_le_bytes(), 1, 0) {
+                Ok(hold) => holds.push(hold),
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, Refusal::NoRoom));
+        assert_eq!(holds.len(), shared.table.capacity());
+        holds.pop();
+        assert!(Hold::take(&shared, b"new", 1, 0).is_ok());
+    }
+}

@@ -1,0 +1,29 @@
+//! `split_clients`: a variable that divides sessions into shares, the same key always into the
+//! same.
+
+use std::rc::Rc;
+
+use conf::shares::Shares;
+use conf::table::{Args, Directive, directive};
+use conf::{ConfError, Node};
+use engine::{Cx, Session};
+
+/// The directives, for an engine's table.
+pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
+    [directive(
+        "split_clients",
+        S::BLOCK,
+        Args::BLOCK.or(Args::T2),
+        "",
+        "A variable whose value is chosen by the hash of a text, in given shares.",
+        split_clients,
+    )]
+}
+
+fn split_clients<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let key = cx.template(&n.args[0])?;
+    cx.vars.define(&n.args[1])?;
+    let shares = Shares::parse(n)?;
+    let value = Rc::new(move |s: &mut S| Some(shares.find(&s.eval(&key))));
+    cx.vars.define_value(&n.args[1], false, value).map(drop)
+}
