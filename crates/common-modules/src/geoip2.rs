@@ -27,7 +27,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::BLOCK.or(Args::T1),
             "",
-            "A MaxMind database; its block: variables by paths in it, $x [default=] [source=] path.",
+            "A MaxMind database; its block has variables by path: $x [default=] [source=] path.",
             geoip2,
         ),
         directive(

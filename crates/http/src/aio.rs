@@ -1,8 +1,6 @@
-//! `aio`: who waits for the disk. By default nobody who serves does: what the kernel has in memory
-//! is taken at once, and for the rest a thread of a pool waits, or the ring of `use io_uring`.
+//! `aio` and its companions: the directives, and the pool of a request.
 
 use base::log::Level;
-use conf::template::Template;
 use conf::{ConfError, Node};
 use event::Pool;
 
@@ -10,36 +8,7 @@ use crate::core_conf::CoreLocDraft;
 use crate::cx::Cx;
 use crate::request::Request;
 
-/// `aio`.
-#[derive(Clone, Debug)]
-pub enum Aio {
-    /// `off`: the worker waits, as it is nginx's default.
-    Off,
-    /// `auto`, and nothing written: the event method where that reads files, else the default pool.
-    Auto,
-    /// `io_uring`: the same, and said so.
-    Ring,
-    /// `threads`, `threads=NAME`, and `on`.
-    Pool(Pool),
-    /// `threads=$NAME`: known when a request comes.
-    Named(Template),
-}
-
-impl Aio {
-    /// Whether the worker itself waits.
-    pub fn is_off(&self) -> bool {
-        matches!(self, Aio::Off)
-    }
-
-    /// Whether the event method waits, by reading itself.
-    pub(crate) fn is_by_ring(&self) -> bool {
-        matches!(self, Aio::Auto | Aio::Ring) && event::reads_files()
-    }
-}
-
-/// The pool that a variable names does not exist; it was logged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoPool;
+pub use files::{Aio, NoPool};
 
 impl Request {
     /// The pool that waits for this request's disks; `None` where the worker itself does.
@@ -47,11 +16,9 @@ impl Request {
     /// # Errors
     /// The pool is named by variables, and there is none of that name.
     pub fn pool(&mut self) -> Result<Option<Pool>, NoPool> {
-        match &self.loc.core.aio {
-            Aio::Off => Ok(None),
-            Aio::Auto | Aio::Ring => Ok(Some(event::pool::default())),
-            Aio::Pool(pool) => Ok(Some(pool.clone())),
-            Aio::Named(_) => self.named_pool().map(Some),
+        match self.loc.core.aio.pool() {
+            Ok(pool) => Ok(pool),
+            Err(_) => self.named_pool().map(Some),
         }
     }
 
@@ -68,7 +35,7 @@ impl Request {
         match self.pool() {
             Ok(None) => Ok(task()),
             Ok(Some(pool)) => Ok(pool.run(task).await?),
-            Err(NoPool) => Err(std::io::Error::other("no thread pool")),
+            Err(no_pool) => Err(no_pool.into()),
         }
     }
 

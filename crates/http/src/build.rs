@@ -67,7 +67,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         debug_from: OnceCell::new(),
         temp_paths: merge.temp_paths.take(),
         bells: env.bells.clone(),
-        files: crate::files::Files::default(),
+        files: files::FileCaches::default(),
     }))
 }
 

@@ -10,10 +10,11 @@ use conf::{ConfError, Node, Word};
 use engine::names::ServerName;
 use engine::regex::Regex;
 
-use crate::core_conf::{CoreLocDraft, DisableSymlinks, OpenFileCache, Root};
+use crate::core_conf::{CoreLocDraft, DisableSymlinks, Root};
 use crate::cx::{Block, Cx, LocationCx, LocationDraft};
 use crate::location::LocKind;
 use crate::types::Types;
+use files::OpenFileCache;
 
 pub(crate) fn server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     cx.server_block(n)

@@ -9,11 +9,10 @@ use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 
-use engine::TempPath;
-
-use crate::aio::Aio;
 use crate::module::Conf;
 use crate::types::Types;
+use engine::TempPath;
+use files::{Aio, OpenFileCache};
 
 /// Declares a draft of optional values with its inheritance, and the plain values made from it.
 macro_rules! settings {
@@ -115,17 +114,6 @@ pub struct DisableSymlinks {
     pub if_not_owner: bool,
     /// Path components before this (a prefix of the path) are not checked.
     pub from: Option<Template>,
-}
-
-/// `open_file_cache`; the cache itself is one a worker, bounded by the largest `max`.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenFileCache {
-    /// How many entries this location's cache holds.
-    pub max: usize,
-    /// Seconds after which an unused entry goes.
-    pub inactive_secs: u64,
-    /// Caches with the same settings written at different places are different caches.
-    pub id: u32,
 }
 
 /// One line of `error_page`.

@@ -140,7 +140,7 @@ pub struct Request {
     /// The client did not take or send bytes in time.
     pub(crate) timed_out: bool,
     /// Questions to the file system.
-    pub(crate) asked: crate::files::Asked,
+    pub(crate) asked: files::Questions,
     /// What is waited for behind the log phase; see [`Request::before_close`].
     pub(crate) settling: Vec<Pin<Box<dyn Future<Output = ()>>>>,
     /// Output that waits for subrequests before it.
@@ -210,7 +210,7 @@ impl Request {
                 sub: None,
                 family: None,
                 upstream: None,
-                asked: crate::files::Asked::default(),
+                asked: files::Questions::default(),
                 settling: Vec::new(),
             }),
         }

@@ -472,7 +472,7 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         c.sock.writable(Deadline::in_ms(timeout)).await?;
         let ready = rarely(reading::ready(r, limit)).await?;
         let n = c.sock.try_send(&mut r.wire, Some(ready.bytes))?;
-        ready.sent(r, n);
+        ready.sent(&mut r.wire, n);
         if n > 0 || r.wire.is_empty() {
             return Ok(n);
         }

@@ -85,7 +85,7 @@ pub struct HttpMain {
     /// Bells that wake other processes.
     pub(crate) bells: Rc<shm::Bells>,
     /// What this worker knows about files.
-    pub(crate) files: crate::files::Files,
+    pub(crate) files: files::FileCaches,
 }
 
 impl HttpMain {

@@ -5,7 +5,7 @@
 use crate::rust_source::Source;
 
 /// The crates whose code runs on the event loop.
-const CRATES: &[&str] = &["crates/http/src/", "crates/http-modules/src/"];
+const CRATES: &[&str] = &["crates/files/src/", "crates/http/src/", "crates/http-modules/src/"];
 
 /// What begins a call that may wait. Types and constants of these modules do not.
 const CALLS: &[&str] = &[
@@ -38,19 +38,19 @@ const HARMLESS: &[&str] = &[
 
 /// The functions that may call them, with the reason.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
-    ("http/src/files/door.rs", &[], "the door: asks memory, or runs in a thread, or `aio` is off"),
-    ("http/src/files/near.rs", &[], "asks memory"),
-    ("http/src/files/page_cache.rs", &[], "asks memory"),
-    ("http/src/files/links.rs", &[], "called by the door"),
-    ("http/src/files/mod.rs", &["open", "lies_near", "find_real_root", "real_root"], "in a thread"),
-    ("http/src/place.rs", &[], "in a thread"),
-    ("http/src/temp_file.rs", &[], "in a thread"),
+    ("files/src/question.rs", &[], "asks memory, or runs in a thread, or `aio` is off"),
+    ("files/src/nonblocking.rs", &[], "asks memory"),
+    ("files/src/page_cache.rs", &[], "asks memory"),
+    ("files/src/links.rs", &[], "called by a question"),
+    ("files/src/moving.rs", &[], "in a thread"),
+    ("files/src/temp_file.rs", &[], "in a thread, or at the start"),
     (
-        "http/src/reading.rs",
-        &["read_into_cache", "read_retried", "piece", "cached_page", "failed"],
-        "in a thread, or of what is in memory, or `aio` is off; or only asks for a path",
+        "files/src/reading.rs",
+        &["into_cache", "read_retried", "piece"],
+        "in a thread, or of bytes in memory, or `aio` is off",
     ),
-    ("http/src/core_conf.rs", &["create"], "at the start"),
+    ("http/src/files.rs", &["find_real_root", "real_root"], "in a thread"),
+    ("http/src/reading.rs", &["failed"], "only asks for a path"),
     ("http/src/upstream/resolving.rs", &["system"], "at the start"),
     ("http/src/upstream/saved.rs", &["write"], "in a thread"),
     (
@@ -122,8 +122,8 @@ pub fn check(path: &str, source: &Source, findings: &mut Vec<String>) {
         if !allowed.is_some_and(|functions| functions.contains(&name)) {
             last_line = line;
             findings.push(format!(
-                "{path}:{line}: {call} in {name}() may wait for a disk: go through http::files or \
-                 Request::on_disk, and name the function in xtask/src/tidy/disks.rs"
+                "{path}:{line}: {call} in {name}() may wait for a disk: go through the crate files \
+                 or Request::on_disk, and name the function in xtask/src/tidy/disks.rs"
             ));
         }
     }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(found("crates/os/src/x.rs", text), 0);
         let text = "fn handle(m: &os::file::FileMeta) {\n    os::file::stat(p);\n}\n";
         assert_eq!(found("crates/http/src/x.rs", text), 1);
-        assert_eq!(found("crates/http/src/place.rs", text), 0);
+        assert_eq!(found("crates/files/src/moving.rs", text), 0);
         let text =
             "fn find() {\n    os::file::read_at(f);\n}\nfn run() {\n    os::file::open(f);\n}\n";
         assert_eq!(found("crates/http-modules/src/auth_basic/mod.rs", text), 1);

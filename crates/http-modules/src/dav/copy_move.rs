@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use base::log::Level;
+use files::{Attributes, copy_file, dir_mode, move_file};
 use http::module::Verdict;
-use http::place::{Place, copy, dir_mode, place};
 use http::request::Request;
 use proto::h1::{FieldId, Method};
 
@@ -217,9 +217,9 @@ fn carry_out(job: &Job, notes: &mut Notes) -> Result<u16, u16> {
 
 fn file(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u16> {
     let done = if job.is_move {
-        place(from, to, Place { dir_mode: Some(job.dir_mode), ..Place::default() })
+        move_file(from, to, Attributes { dir_mode: Some(job.dir_mode), ..Attributes::default() })
     } else {
-        copy(from, to, Place::default())
+        copy_file(from, to, Attributes::default())
     };
     done.map(|()| 204).map_err(|e| notes.broken(e.to_string()))
 }

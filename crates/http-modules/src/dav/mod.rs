@@ -15,13 +15,13 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::value::{set_access, set_bitmask, set_flag, set_num};
 use conf::{ConfError, Node};
+use files::{Attributes, dir_mode, move_file};
+use files::{Keep, TempFile};
 use http::body::InFile;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
-use http::place::{Place, dir_mode, place};
 use http::request::Request;
-use http::temp_file::{Keep, TempFile};
 use proto::h1::{FieldId, Method};
 
 use self::work::Notes;
@@ -231,7 +231,7 @@ impl Dav {
             return refused(r, 500, "PUT request body must be in a file");
         };
         let path = r.map_path().to_vec();
-        let how = Place {
+        let how = Attributes {
             mode: Some(self.access),
             mtime: r.header(FieldId::Date).and_then(base::time::parse_http_date),
             dir_mode: self.create_full_put_path.then(|| dir_mode(self.access)),
@@ -291,13 +291,13 @@ impl Dav {
 }
 
 /// Gives what was sent its place; the status.
-fn put(mut file: TempFile, path: &Path, how: Place, notes: &mut Notes) -> Result<u16, u16> {
+fn put(mut file: TempFile, path: &Path, how: Attributes, notes: &mut Notes) -> Result<u16, u16> {
     let there = os::file::stat(path);
     if there.as_ref().is_ok_and(os::file::FileMeta::is_dir) {
         let m = format!("\"{}\" could not be created (21: Is a directory)", path.display());
         return Err(notes.refused(409, m));
     }
-    place(file.path(), path, how).map_err(|e| notes.broken(e.to_string()))?;
+    move_file(file.path(), path, how).map_err(|e| notes.broken(e.to_string()))?;
     file.moved();
     Ok(if there.is_ok() { 204 } else { 201 })
 }

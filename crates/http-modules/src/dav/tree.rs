@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use base::log::Level;
-use http::place::{Place, copy};
+use files::{Attributes, copy_file};
 
 use super::work::Notes;
 
@@ -107,7 +107,8 @@ fn visit(
     let target = moved(from, to, &path);
     let kind = entry.file_type().map_err(|e| notes.failed("lstat()", &path, e, 500))?;
     if kind.is_file() {
-        copy(&path, &target, Place::default()).map_err(|e| notes.broken(e.to_string()))?;
+        copy_file(&path, &target, Attributes::default())
+            .map_err(|e| notes.broken(e.to_string()))?;
     } else if kind.is_dir() {
         copy_folder(&path, &target).map_err(|e| notes.failed("mkdir()", &target, e, 500))?;
         steps.push(Visit::Leave(path.clone()));

@@ -24,7 +24,7 @@ use proto::chunked::{Decoder, Trailers};
 use proto::h1::Head;
 
 use crate::request::Request;
-use crate::temp_file::{Keep, TempFile};
+use files::{Keep, TempFile};
 
 /// How the end of a body is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -11,10 +11,10 @@ use proto::chunked::Event;
 use super::{Framing, InFile, ReqBody, Stage};
 use crate::core_conf::InFileOnly;
 use crate::module::Verdict;
-use crate::place::FileError;
 use crate::request::Request;
 use crate::send;
-use crate::temp_file::{Keep, TempFile};
+use files::FileError;
+use files::{Keep, TempFile};
 
 /// Why bytes cannot go on being a body.
 #[derive(Debug, PartialEq, Eq)]

@@ -42,7 +42,7 @@ pub(crate) struct Growing {
 
 /// Opens a file that has a whole header. For threads.
 fn open(path: &Path) -> Option<(FileHandle, Header)> {
-    let file = crate::files::held(os::file::open_own(path).ok()?);
+    let file = files::wrap_local(os::file::open_own(path).ok()?);
     header_of(&file).map(|header| (file, header))
 }
 

@@ -21,11 +21,11 @@ use super::rules::range_begins_beyond;
 use super::serve;
 use super::store::{self, Opened, Stored};
 use super::ticket::{Status, Ticket};
-use crate::files::FilePath;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::upstream::Protocol;
 use crate::upstream::conf::{Conf, next};
+use files::FilePath;
 
 /// How a request goes on.
 pub(crate) enum Begin {

@@ -30,12 +30,10 @@ use super::purge;
 use super::rules::Forbids;
 use super::tags;
 use super::zone::Cache;
-use crate::files::{self, OpenFile};
-use crate::place::FileError;
 use crate::reading;
 use crate::request::Request;
-use crate::temp_file::next_number;
 use engine::TempPath;
+use files::{FileError, OpenFile, next_number};
 
 /// A response that is kept, opened and checked.
 pub(crate) struct Stored {
@@ -243,7 +241,7 @@ async fn open_file(
     let path = cache.settings.layout.path(hash);
     // A header that is being changed in its place may be seen half changed once.
     for last in [false, true] {
-        let file = match files::open_kept(r, &path).await {
+        let file = match crate::files::open_kept(r, &path).await {
             Ok(file) => file,
             Err(e) if matches!(e.errno(), Some(ENOENT | ENOTDIR)) => {
                 if cache.keys.gone(hash, version) {
@@ -498,7 +496,7 @@ impl Making {
                 Ok(fd) => {
                     // The lock goes with the process: a file that nobody has locked is nobody's.
                     let _ = os::file::try_lock(&fd);
-                    return Ok(Making { fd: crate::files::held(fd), number, path: Some(name) });
+                    return Ok(Making { fd: files::wrap_local(fd), number, path: Some(name) });
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(FileError::new("open()", name, error)),

@@ -21,7 +21,7 @@ use super::store::{self, Memory};
 use super::ticket::Status;
 use super::waiters::Waiters;
 use crate::cx::Cx;
-use crate::place::FileError;
+use files::FileError;
 
 /// How fast loader and manager work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

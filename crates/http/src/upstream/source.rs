@@ -18,13 +18,11 @@ use super::exchange::{Link, client_gone, log_io, timed_out};
 use super::request_body::RequestBody;
 use super::wire::{Either, client_end, either, either_if};
 use super::{Fault, Progress, Protocol, Sink};
-use crate::aio::NoPool;
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
-use crate::place::FileError;
 use crate::request::Request;
 use crate::server::HttpMain;
-use crate::temp_file::{Keep, TempFile};
 use engine::TempPath;
+use files::{FileError, Keep, NoPool, TempFile};
 
 /// Why a body ends before its end.
 pub(crate) enum Fail {

@@ -18,10 +18,9 @@ use super::conf::Conf;
 use super::source::Source;
 use crate::conn::Hold;
 use crate::output::{BodySource, Broken, NextPiece};
-use crate::place::{FileError, Place, dir_mode, place};
 use crate::request::Request;
-use crate::temp_file::{Keep, TempFile};
 use engine::TempPath;
+use files::{Attributes, FileError, Keep, TempFile, dir_mode, move_file};
 
 /// `*_store`
 #[derive(Clone)]
@@ -42,7 +41,7 @@ pub(super) struct InFile {
     folder: TempPath,
     file: Option<TempFile>,
     to: PathBuf,
-    how: Place,
+    attributes: Attributes,
     /// The length that the upstream promised.
     promised: Option<u64>,
     log: Log,
@@ -143,7 +142,7 @@ impl InFile {
             folder: conf.temp_path.clone(),
             file: None,
             to: prefix.join(OsString::from_vec(path)),
-            how: Place {
+            attributes: Attributes {
                 mode: Some(conf.store_access),
                 mtime: modified,
                 dir_mode: Some(dir_mode(conf.store_access)),
@@ -181,9 +180,9 @@ impl InFile {
         if self.promised.is_some_and(|n| n != file.len()) {
             return;
         }
-        let (to, how) = (self.to.clone(), self.how);
+        let (to, attributes) = (self.to.clone(), self.attributes);
         let task = self.pool.run(move || {
-            place(file.path(), &to, how)?;
+            move_file(file.path(), &to, attributes)?;
             file.moved();
             Ok(())
         });

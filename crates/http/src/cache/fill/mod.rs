@@ -46,8 +46,8 @@ use super::rules::Forbids;
 use super::store::{self, Making, Temp};
 use super::tags;
 use super::zone::{Admitted, Cache};
-use crate::place::FileError;
 use crate::upstream::source::{Ending, Fail, Source};
+use files::FileError;
 
 /// Bodies from here on begin with a page of their file: less is sent too quickly for that to be
 /// worth the space.

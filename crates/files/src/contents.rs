@@ -1,21 +1,21 @@
-//! The bytes of small files, by path, in two generations: what is used moves to the young one; when
-//! that is full it becomes the old one, and what the old one still held is forgotten.
+//! The bytes of small files, by path, in two generations: an entry that is used moves to the young
+//! one; when that is full it becomes the old one, and the entries left in the old one are dropped.
 //!
-//! No descriptor is held here, and nothing is trusted by itself: every use compares the facts that
-//! `statx(2)` tells with those that were read with the bytes. Two things escape that comparison:
-//! writes through a shared mapping, which the kernel stamps late, and file systems that do not
-//! keep times.
+//! No descriptor is held here, and no entry is trusted by itself: every use compares the attributes
+//! that `statx(2)` tells with those that were read with the bytes. Two things escape that
+//! comparison: writes through a shared mapping, which the kernel stamps late, and file systems that
+//! do not keep times.
 
 use std::cell::RefCell;
 
 use base::hash::Table;
 
-use super::OpenFile;
+use crate::file::OpenFile;
 
-/// What both generations hold together, in bytes of content, paths and tables.
+/// The limit of both generations together, in bytes of content, paths and tables.
 const BYTES_MAX: usize = 32 << 20;
 
-/// What an entry takes besides its path and content, roughly.
+/// Bytes of an entry besides its path and content, roughly.
 const ENTRY_BYTES: usize = 320;
 
 type Generation = Table<Box<[u8]>, OpenFile>;
@@ -27,9 +27,9 @@ struct Inner {
     old: Generation,
 }
 
-/// See the module's documentation.
+/// The contents of small files that a worker holds.
 #[derive(Default)]
-pub(super) struct Contents(RefCell<Inner>);
+pub(crate) struct Contents(RefCell<Inner>);
 
 fn weight(path: &[u8], file: &OpenFile) -> usize {
     path.len() + file.content.as_ref().map_or(0, |c| c.len()) + ENTRY_BYTES
@@ -78,8 +78,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Facts;
     use super::*;
+    use crate::file::Facts;
     use bytes::Bytes;
 
     fn file(len: usize) -> OpenFile {

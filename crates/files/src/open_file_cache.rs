@@ -1,5 +1,5 @@
-//! `open_file_cache`: what was found at paths, with descriptors, held for a while without looking
-//! again. Folders and (with `open_file_cache_errors`) errors are entries too.
+//! `open_file_cache`: files with their descriptors, held by path for a while without looking again.
+//! Folders and (with `open_file_cache_errors`) errors are entries too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,14 +9,25 @@ use std::task::{Poll, ready};
 use bytes::Bytes;
 use mem::Lru;
 
-use super::links::Links;
-use super::{CONTENT_MAX, Facts, OpenError, OpenFile, ask_load, ask_stat, door, opened};
-use crate::core_conf::OpenFileCache;
-use crate::request::Request;
+use crate::file::{CONTENT_MAX, Facts, OpenError, OpenFile};
+use crate::links::Links;
+use crate::opener::{Opener, opened};
+use crate::question;
 
-/// What was found at a path.
+/// `open_file_cache`; each worker has a cache of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFileCache {
+    /// Entries that this location's cache holds.
+    pub max: usize,
+    /// Seconds after which an unused entry goes.
+    pub inactive_secs: u64,
+    /// Caches with the same settings written at different places are different caches.
+    pub id: u32,
+}
+
+/// The object at a path.
 enum Held {
-    /// A file, open. Its content, if it is held, is in [`Contents`](super::contents::Contents).
+    /// A file, open. Its content, if it is held, is in [`Contents`](crate::contents::Contents).
     File(OpenFile),
     /// A file that was not used often enough to stay open.
     Rare,
@@ -41,10 +52,10 @@ struct Cache(Lru<Entry>);
 
 /// The caches of a configuration, by the number of their directive.
 #[derive(Default)]
-pub(super) struct Caches(RefCell<HashMap<u32, Cache>>);
+pub(crate) struct Caches(RefCell<HashMap<u32, Cache>>);
 
-/// What the cache says about a path.
-enum Found {
+/// The outcome of looking a path up.
+enum Lookup {
     Answer(Result<OpenFile, OpenError>),
     /// An open file whose time is up.
     OldFile(OpenFile),
@@ -52,49 +63,48 @@ enum Found {
     Unknown,
 }
 
-/// Opens `path` through the cache; see [`try_open`](super::try_open).
-pub(super) fn open(
-    r: &mut Request,
+/// Opens `path` through the cache: see [`Opener::open`].
+pub(crate) fn open(
+    o: &mut Opener<'_>,
     conf: &OpenFileCache,
     path: &[u8],
     links: Links,
 ) -> Poll<Result<OpenFile, OpenError>> {
     let now = base::time::now_ms() / 1000;
-    let main = r.main.clone();
-    let valid = r.loc.core.open_file_cache_valid;
-    let (found, gone) = main.files.caches.with(conf.id, |c| {
+    let (files, settings) = (o.files, o.settings);
+    let valid = settings.cache_valid;
+    let (found, gone) = files.caches.with(conf.id, |c| {
         let found = c.find(path, links, now, valid);
         (found, c.expire_unused(now, conf.inactive_secs))
     });
     dispose(gone);
     let answer = match found {
-        Found::Answer(Ok(file)) => return Poll::Ready(Ok(with_content(r, path, file))),
-        Found::Answer(Err(e)) => return Poll::Ready(Err(e)),
-        Found::OldFile(file) => match ready!(ask_stat(r, path, links)) {
+        Lookup::Answer(Ok(file)) => return Poll::Ready(Ok(with_content(o, path, file))),
+        Lookup::Answer(Err(e)) => return Poll::Ready(Err(e)),
+        Lookup::OldFile(file) => match ready!(o.uncached_stat(path, links)) {
             Ok(meta) if meta.ino == file.meta().ino && meta.dev == file.meta().dev => {
-                Ok(refreshed(r, path, file, meta))
+                Ok(refreshed(o, path, file, meta))
             }
-            Ok(_) => ready!(load(r, path, links)),
+            Ok(_) => ready!(load(o, path, links)),
             Err(e) => Err(e),
         },
-        Found::OldDir => match ready!(ask_stat(r, path, links)) {
+        Lookup::OldDir => match ready!(o.uncached_stat(path, links)) {
             Ok(meta) if meta.is_dir() => {
                 Ok(OpenFile { facts: Facts::new(meta), fd: None, content: None })
             }
-            Ok(_) => ready!(load(r, path, links)),
+            Ok(_) => ready!(load(o, path, links)),
             Err(e) => Err(e),
         },
-        Found::Unknown => ready!(load(r, path, links)),
+        Lookup::Unknown => ready!(load(o, path, links)),
     };
-    let core = &r.loc.core;
-    let (errors, min_uses) = (core.open_file_cache_errors, core.open_file_cache_min_uses);
+    let (errors, min_uses) = (settings.cache_errors, settings.cache_min_uses);
     let held = match &answer {
         Ok(f) if f.meta().is_dir() => Some(Held::Dir(f.facts.clone())),
         Ok(f) => Some(Held::File(OpenFile { content: None, ..f.clone() })),
         Err(e) if errors && e.what != "fstat()" => e.errno().map(|n| Held::Error(n, e.what)),
         Err(_) => None,
     };
-    let gone = main.files.caches.with(conf.id, |c| match held {
+    let gone = files.caches.with(conf.id, |c| match held {
         Some(held) => c.store(path, links, held, now, conf, min_uses),
         None => c.remove(path),
     });
@@ -102,7 +112,7 @@ pub(super) fn open(
     Poll::Ready(answer)
 }
 
-/// Closes what is no longer held; the loop may be waiting for a descriptor to become free.
+/// Closes entries that went; the loop may be waiting for a descriptor to become free.
 fn dispose(gone: Vec<Entry>) {
     if !gone.is_empty() {
         drop(gone);
@@ -110,42 +120,42 @@ fn dispose(gone: Vec<Entry>) {
     }
 }
 
-/// Opens and reads anew; what was read goes to the contents.
-fn load(r: &mut Request, path: &[u8], links: Links) -> Poll<Result<OpenFile, OpenError>> {
-    let how = super::how(r);
-    let loaded = match ready!(ask_load(r, path, links, how)) {
+/// Opens and reads anew; the content goes to the contents.
+fn load(o: &mut Opener<'_>, path: &[u8], links: Links) -> Poll<Result<OpenFile, OpenError>> {
+    let flags = o.settings.flags();
+    let loaded = match ready!(o.load(path, links, flags)) {
         Ok(l) => l,
         Err(e) => return Poll::Ready(Err(e)),
     };
     let settled = loaded.settled();
     let file = opened(loaded);
     if settled && file.content.is_some() {
-        keep(r, path, &file);
+        keep(o, path, &file);
     }
     Poll::Ready(Ok(file))
 }
 
-fn keep(r: &Request, path: &[u8], file: &OpenFile) {
-    r.main.files.contents.insert(path, &OpenFile { fd: None, ..file.clone() });
+fn keep(o: &Opener<'_>, path: &[u8], file: &OpenFile) {
+    o.files.contents.insert(path, &OpenFile { fd: None, ..file.clone() });
 }
 
 /// The same file with the facts of now.
-fn refreshed(r: &Request, path: &[u8], file: OpenFile, meta: os::file::FileMeta) -> OpenFile {
+fn refreshed(o: &Opener<'_>, path: &[u8], file: OpenFile, meta: os::file::FileMeta) -> OpenFile {
     let facts = match meta.same_version(file.meta()) {
         true => file.facts,
         false => Facts::new(meta),
     };
-    with_content(r, path, OpenFile { facts, ..file })
+    with_content(o, path, OpenFile { facts, ..file })
 }
 
-/// Adds the content of a small file: what is held of this very version, else what is read now, once
+/// Adds the content of a small file: from memory where this very version is held, else read now if
 /// later changes can be told from it.
-fn with_content(r: &Request, path: &[u8], mut file: OpenFile) -> OpenFile {
+fn with_content(o: &Opener<'_>, path: &[u8], mut file: OpenFile) -> OpenFile {
     let meta = file.meta();
     if !meta.is_file() || meta.size > CONTENT_MAX {
         return file;
     }
-    let held = r.main.files.contents.get(path);
+    let held = o.files.contents.get(path);
     if let Some(held) = held
         && held.meta().same_version(meta)
     {
@@ -153,11 +163,11 @@ fn with_content(r: &Request, path: &[u8], mut file: OpenFile) -> OpenFile {
         return file;
     }
     if let Some(fd) = &file.fd
-        && door::settled(meta)
-        && let Some(content) = door::read_again(fd, meta, r.loc.core.aio.is_off())
+        && question::settled(meta)
+        && let Some(content) = question::read_again(fd, meta, o.settings.aio_off)
     {
         file.content = Some(Bytes::from(content));
-        keep(r, path, &file);
+        keep(o, path, &file);
     }
     file
 }
@@ -169,29 +179,29 @@ impl Caches {
 }
 
 impl Cache {
-    fn find(&mut self, path: &[u8], links: Links, now: u64, valid: u64) -> Found {
-        let Some(e) = self.0.get(path) else { return Found::Unknown };
+    fn find(&mut self, path: &[u8], links: Links, now: u64, valid: u64) -> Lookup {
+        let Some(e) = self.0.get(path) else { return Lookup::Unknown };
         let current = now.saturating_sub(e.created) < valid && e.links == links;
         let found = match (&e.held, current) {
-            (Held::File(f), true) => Found::Answer(Ok(f.clone())),
-            (Held::File(f), false) => return Found::OldFile(f.clone()),
+            (Held::File(f), true) => Lookup::Answer(Ok(f.clone())),
+            (Held::File(f), false) => return Lookup::OldFile(f.clone()),
             (Held::Dir(facts), true) => {
                 let facts = facts.clone();
-                Found::Answer(Ok(OpenFile { facts, fd: None, content: None }))
+                Lookup::Answer(Ok(OpenFile { facts, fd: None, content: None }))
             }
-            (Held::Dir(_), false) => return Found::OldDir,
+            (Held::Dir(_), false) => return Lookup::OldDir,
             (Held::Error(n, what), true) => {
                 let error = std::io::Error::from_raw_os_error(*n);
-                Found::Answer(Err(OpenError::new(what, error)))
+                Lookup::Answer(Err(OpenError::new(what, error)))
             }
-            (Held::Error(..), false) | (Held::Rare, _) => return Found::Unknown,
+            (Held::Error(..), false) | (Held::Rare, _) => return Lookup::Unknown,
         };
         e.uses += 1;
         e.accessed = now;
         found
     }
 
-    /// Puts what was found now in place; gives back what is no longer held.
+    /// Stores an entry; gives back those that had to go.
     fn store(
         &mut self,
         path: &[u8],
@@ -253,27 +263,27 @@ mod tests {
     fn entries_hold_for_their_time_and_for_their_links() {
         let mut c = Cache::default();
         let find = |c: &mut Cache, links, now| c.find(b"/a", links, now, 60);
-        assert!(matches!(find(&mut c, Links::Follow, 0), Found::Unknown));
+        assert!(matches!(find(&mut c, Links::Follow, 0), Lookup::Unknown));
         store(&mut c, b"/a", file(), 100, 1);
-        assert!(matches!(find(&mut c, Links::Follow, 159), Found::Answer(Ok(_))));
-        assert!(matches!(find(&mut c, Links::Follow, 160), Found::OldFile(_)));
+        assert!(matches!(find(&mut c, Links::Follow, 159), Lookup::Answer(Ok(_))));
+        assert!(matches!(find(&mut c, Links::Follow, 160), Lookup::OldFile(_)));
         let check = Links::Check { owner: false, from: 0 };
-        assert!(matches!(find(&mut c, check, 101), Found::OldFile(_)));
+        assert!(matches!(find(&mut c, check, 101), Lookup::OldFile(_)));
         store(&mut c, b"/a", Held::Error(2, "open()"), 200, 1);
-        let Found::Answer(Err(e)) = find(&mut c, Links::Follow, 201) else { panic!("no error") };
+        let Lookup::Answer(Err(e)) = find(&mut c, Links::Follow, 201) else { panic!("no error") };
         assert_eq!((e.errno(), e.what), (Some(2), "open()"));
-        assert!(matches!(find(&mut c, Links::Follow, 260), Found::Unknown));
+        assert!(matches!(find(&mut c, Links::Follow, 260), Lookup::Unknown));
     }
 
     #[test]
     fn rare_files_are_not_held_open() {
         let mut c = Cache::default();
         for uses in 1..4 {
-            assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Found::Unknown), "{uses}");
+            assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Lookup::Unknown), "{uses}");
             store(&mut c, b"/a", file(), 0, 4);
         }
         store(&mut c, b"/a", file(), 0, 4);
-        assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Found::Answer(Ok(_))));
+        assert!(matches!(c.find(b"/a", Links::Follow, 0, 60), Lookup::Answer(Ok(_))));
     }
 
     #[test]
@@ -281,12 +291,12 @@ mod tests {
         let mut c = Cache::default();
         store(&mut c, b"/a", file(), 0, 1);
         store(&mut c, b"/b", file(), 1, 1);
-        assert!(matches!(c.find(b"/a", Links::Follow, 2, 60), Found::Answer(_)));
+        assert!(matches!(c.find(b"/a", Links::Follow, 2, 60), Lookup::Answer(_)));
         assert_eq!(store(&mut c, b"/c", file(), 3, 1), 1);
-        assert!(matches!(c.find(b"/b", Links::Follow, 3, 60), Found::Unknown));
+        assert!(matches!(c.find(b"/b", Links::Follow, 3, 60), Lookup::Unknown));
         assert!(c.expire_unused(12, CONF.inactive_secs).is_empty());
         assert_eq!(c.expire_unused(13, CONF.inactive_secs).len(), 1);
-        assert!(matches!(c.find(b"/a", Links::Follow, 13, 60), Found::Unknown));
-        assert!(matches!(c.find(b"/c", Links::Follow, 13, 60), Found::Answer(_)));
+        assert!(matches!(c.find(b"/a", Links::Follow, 13, 60), Lookup::Unknown));
+        assert!(matches!(c.find(b"/c", Links::Follow, 13, 60), Lookup::Answer(_)));
     }
 }

@@ -2,14 +2,22 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-/// How many buffers a worker keeps, and how large ones: deep enough for a handler that holds two
+/// The number and size of the buffers that a worker keeps: enough for a handler that holds two
 /// paths while another request's handler does.
 const FREE_MAX: usize = 8;
 const KEEP_BYTES_MAX: usize = 4096;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A path in bytes as the system calls take it.
+#[inline]
+pub fn as_path(path: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path))
 }
 
 /// A path (or URI) in the making; its buffer is recycled when it is dropped.

@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use base::hash::Table;
 
-use super::OpenFile;
+use crate::file::OpenFile;
 
-/// How long a descriptor is held after it was opened, milliseconds. It may take as long again until
-/// the sweep comes by.
+/// The time for which a descriptor is held after it was opened, milliseconds. It may take as long
+/// again until the sweep comes by.
 const HELD_MS: u64 = 1_000;
 
-/// How many are held at once.
+/// Descriptors held at once.
 const HELD_MAX: usize = 64;
 
 #[derive(Default)]
@@ -24,11 +24,11 @@ struct Inner {
     sweeping: bool,
 }
 
-/// See the module's documentation.
+/// The descriptors that a worker holds.
 #[derive(Default)]
-pub(super) struct Recent(Rc<RefCell<Inner>>);
+pub(crate) struct RecentDescriptors(Rc<RefCell<Inner>>);
 
-impl Recent {
+impl RecentDescriptors {
     /// The file that was opened at `path` a moment ago.
     pub fn get(&self, path: &[u8]) -> Option<OpenFile> {
         let inner = self.0.borrow();
@@ -48,7 +48,7 @@ impl Recent {
         }
     }
 
-    /// Forgets a path that leads elsewhere now.
+    /// Forgets a path that leads to another file now.
     pub fn remove(&self, path: &[u8]) {
         self.0.borrow_mut().files.remove(path);
     }

@@ -1,4 +1,4 @@
-//! What can be answered from memory alone, and what has to be waited for.
+//! Questions that are answered from memory alone; all others have to be waited for.
 //!
 //! ```text
 //!  stat: walked just now ─▶ statx                    else: find (cached path) + facts ─▶ answer
@@ -8,7 +8,7 @@
 //!
 //! A path that this worker walked a moment ago is in the kernel's cache of names, whose oldest
 //! entries go first; so a file that is asked for again and again costs one `statx(2)`, as it does
-//! where nobody cares. File systems of the network, and those made by processes (FUSE), may have
+//! with `aio off`. File systems of the network, and those made by processes (FUSE), may have
 //! to ask their servers whatever is in memory: they are always waited for, the closing of files
 //! included.
 
@@ -22,42 +22,45 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use event::sim::disk_is_cold;
+use mem::FileHandle;
 use os::file::FileMeta;
 use os::probe::{self, Probes};
 
-use super::page_cache::{self, Cached};
+use crate::page_cache::{self, Cached};
+use crate::path::as_path;
 
-/// How long a path that was walked counts as being in memory, milliseconds.
+/// The time for which a path that was walked counts as being in memory, milliseconds.
 const WALKED_MS: u64 = 1_000;
 
-/// How long a folder counts as lying where it was found, milliseconds. What was mounted over it
-/// since makes requests wait for its disk until then.
+/// The time for which a folder counts as lying where it was found, milliseconds. A file system that
+/// is mounted over it since makes requests wait for its disk until then.
 const FOLDER_MS: u64 = 30_000;
 
-/// Paths and folders remembered, each. A newer one takes the place of one with the same hash.
-const PLACES: usize = 1024;
+/// Paths and folders that are remembered, each. A newer one replaces one with the same slot.
+const SLOTS: usize = 1024;
 
-/// What is known of a device stands for so long: the numbers of file systems without a disk are
-/// given anew when one is gone.
+/// The time for which an answer about a device holds: the numbers of file systems without a disk
+/// are given anew when one is gone.
 const DEVICE_LIFE: Duration = Duration::from_secs(60);
 
-/// The devices met, with whether they are local; shared with the threads of the pools, which find
+/// The devices met, and whether each is local; shared with the threads of the pools, which find
 /// out.
 static DEVICES: Mutex<Vec<(u64, bool, Instant)>> = Mutex::new(Vec::new());
 
-struct Near {
+/// The paths that this worker walked.
+struct WalkedPaths {
     hasher: RandomState,
     walked: Times,
     folders: Times,
 }
 
-/// When what was last met, by hash.
+/// Times by hash.
 #[derive(Default)]
 struct Times(Box<[(u64, u64)]>);
 
 impl Times {
     fn is_recent(&self, hash: u64, within_ms: u64) -> bool {
-        match self.0.get(hash as usize % PLACES) {
+        match self.0.get(hash as usize % SLOTS) {
             Some(&(h, at)) => h == hash && at + within_ms > base::time::now_ms(),
             None => false,
         }
@@ -65,27 +68,27 @@ impl Times {
 
     fn note(&mut self, hash: u64) {
         if self.0.is_empty() {
-            self.0 = vec![(0, 0); PLACES].into();
+            self.0 = vec![(0, 0); SLOTS].into();
         }
-        self.0[hash as usize % PLACES] = (hash, base::time::now_ms());
+        self.0[hash as usize % SLOTS] = (hash, base::time::now_ms());
     }
 
     fn forget(&mut self, hash: u64) {
-        if let Some(place) = self.0.get_mut(hash as usize % PLACES) {
-            *place = (0, 0);
+        if let Some(slot) = self.0.get_mut(hash as usize % SLOTS) {
+            *slot = (0, 0);
         }
     }
 }
 
 thread_local! {
-    static NEAR: RefCell<Near> = RefCell::new(Near {
+    static WALKED: RefCell<WalkedPaths> = RefCell::new(WalkedPaths {
         hasher: RandomState::new(),
         walked: Times::default(),
         folders: Times::default(),
     });
 }
 
-impl Near {
+impl WalkedPaths {
     fn hash(&self, path: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(path);
@@ -93,8 +96,8 @@ impl Near {
     }
 }
 
-fn with<R>(f: impl FnOnce(&mut Near) -> R) -> R {
-    NEAR.with(|near| f(&mut near.borrow_mut()))
+fn with<R>(f: impl FnOnce(&mut WalkedPaths) -> R) -> R {
+    WALKED.with(|paths| f(&mut paths.borrow_mut()))
 }
 
 fn folder_of(path: &[u8]) -> &[u8] {
@@ -109,7 +112,7 @@ fn device(dev: u64) -> Option<bool> {
 }
 
 /// Whether the device of an open file is local; found out if need be, which may wait.
-pub(super) fn learn(dev: u64, fd: impl AsFd) -> bool {
+pub(crate) fn learn(dev: u64, fd: impl AsFd) -> bool {
     device(dev).unwrap_or_else(|| {
         let local = probe::is_local(fd);
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +123,7 @@ pub(super) fn learn(dev: u64, fd: impl AsFd) -> bool {
 }
 
 /// As [`learn`], for what a path leads to.
-pub(super) fn learn_by_path(dev: u64, path: &Path) {
+pub(crate) fn learn_by_path(dev: u64, path: &Path) {
     if device(dev).is_none()
         && let Ok(fd) = probe::find_waiting(path)
     {
@@ -129,45 +132,45 @@ pub(super) fn learn_by_path(dev: u64, path: &Path) {
 }
 
 /// Whether a device is known to be local.
-pub(super) fn device_is_local(dev: u64) -> bool {
+pub(crate) fn device_is_local(dev: u64) -> bool {
     device(dev) == Some(true)
 }
 
 /// Whether `path` was walked a moment ago, on a local file system.
-pub(super) fn was_walked(path: &[u8]) -> bool {
-    with(|near| {
-        let hash = near.hash(path);
-        let recent = near.walked.is_recent(hash, WALKED_MS);
+pub(crate) fn was_walked(path: &[u8]) -> bool {
+    with(|paths| {
+        let hash = paths.hash(path);
+        let recent = paths.walked.is_recent(hash, WALKED_MS);
         if recent {
             // It is about to be walked again.
-            near.walked.note(hash);
+            paths.walked.note(hash);
         }
         recent
     })
 }
 
 /// `path` was walked, and leads to a local file system.
-pub(super) fn walked(path: &[u8]) {
-    with(|near| {
-        let hash = near.hash(path);
-        near.walked.note(hash);
-        let folder = near.hash(folder_of(path));
-        near.folders.note(folder);
+pub(crate) fn walked(path: &[u8]) {
+    with(|paths| {
+        let hash = paths.hash(path);
+        paths.walked.note(hash);
+        let folder = paths.hash(folder_of(path));
+        paths.folders.note(folder);
     });
 }
 
 fn in_local_folder(path: &[u8]) -> bool {
-    with(|near| {
-        let folder = near.hash(folder_of(path));
-        near.folders.is_recent(folder, FOLDER_MS)
+    with(|paths| {
+        let folder = paths.hash(folder_of(path));
+        paths.folders.is_recent(folder, FOLDER_MS)
     })
 }
 
-fn is_elsewhere(path: &[u8]) {
-    with(|near| {
-        let (hash, folder) = (near.hash(path), near.hash(folder_of(path)));
-        near.walked.forget(hash);
-        near.folders.forget(folder);
+fn forget(path: &[u8]) {
+    with(|paths| {
+        let (hash, folder) = (paths.hash(path), paths.hash(folder_of(path)));
+        paths.walked.forget(hash);
+        paths.folders.forget(folder);
     });
 }
 
@@ -186,12 +189,12 @@ pub(crate) fn must_wait(e: &io::Error) -> bool {
         || matches!(e.raw_os_error(), Some(EINVAL | ENOSYS | EOPNOTSUPP))
 }
 
-/// The facts about what `path` leads to, if they are in memory.
-pub(super) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
+/// The attributes of what `path` leads to, if they are in memory.
+pub(crate) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
     if disk_is_cold() {
         return Poll::Pending;
     }
-    let at = super::door::path_of(path);
+    let at = as_path(path);
     if was_walked(path) {
         return Poll::Ready(os::file::stat(at));
     }
@@ -203,12 +206,12 @@ pub(super) fn stat(path: &[u8]) -> Poll<io::Result<FileMeta>> {
     Poll::Ready(Ok(meta))
 }
 
-/// What `path` leads to, as a path without links, if that is in memory.
-pub(super) fn real_path(path: &[u8]) -> Poll<io::Result<PathBuf>> {
+/// The path without links to what `path` leads to, if that is in memory.
+pub fn real_path(path: &[u8]) -> Poll<io::Result<PathBuf>> {
     if disk_is_cold() || !Probes::here().open {
         return Poll::Pending;
     }
-    answer(probe::find(super::door::path_of(path)).and_then(probe::path_of))
+    answer(probe::find(as_path(path)).and_then(probe::path_of))
 }
 
 /// `None`: it has to be waited for. Nothing of the file system itself is called here that could
@@ -224,15 +227,15 @@ fn find(path: &Path) -> Result<Option<FileMeta>, io::Error> {
     }
 }
 
-/// Opens a file for reading, with its facts, if that can be done from memory; `own`, see
+/// Opens a file for reading, with its attributes, if that can be done from memory; `own`: see
 /// [`os::file::open_own`].
-pub(super) fn open(path: &[u8], own: bool) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
+pub(crate) fn open(path: &[u8], own: bool) -> Poll<io::Result<(OwnedFd, FileMeta)>> {
     if disk_is_cold() {
         return Poll::Pending;
     }
-    let at = super::door::path_of(path);
+    let at = as_path(path);
     if !Probes::here().open {
-        // What was walked just now opens from memory, whatever the kernel can tell.
+        // A path that was walked just now opens from memory, whatever the kernel can tell.
         return match was_walked(path) {
             true => Poll::Ready(open_any(at, own).and_then(with_facts)),
             false => Poll::Pending,
@@ -255,8 +258,8 @@ pub(super) fn open(path: &[u8], own: bool) -> Poll<io::Result<(OwnedFd, FileMeta
     };
     if device(meta.dev) != Some(true) {
         // A link, or something mounted, led out of the folder's file system.
-        is_elsewhere(path);
-        super::close(fd);
+        forget(path);
+        retire(fd);
         return Poll::Pending;
     }
     walked(path);
@@ -264,7 +267,7 @@ pub(super) fn open(path: &[u8], own: bool) -> Poll<io::Result<(OwnedFd, FileMeta
 }
 
 /// Opens a file for reading; may wait for a disk.
-pub(super) fn open_any(path: &Path, own: bool) -> io::Result<OwnedFd> {
+pub(crate) fn open_any(path: &Path, own: bool) -> io::Result<OwnedFd> {
     if own { os::file::open_own(path) } else { os::file::open(path) }
 }
 
@@ -276,34 +279,49 @@ fn with_facts(fd: OwnedFd) -> io::Result<(OwnedFd, FileMeta)> {
 /// Closes a file of a local file system. One whose last name has gone meanwhile (deployments
 /// replace files, caches drop them) is deleted with that: a disk may have to be waited for, and
 /// hundreds of megabytes of memory take a while to be given back.
-pub(super) fn close(fd: OwnedFd) {
+pub(crate) fn close(fd: OwnedFd) {
     match probe::has_name(&fd) {
         true => drop(fd),
-        false => super::close(fd),
+        false => retire(fd),
     }
 }
 
+/// Whether an open file lies on a local file system. May wait.
+pub(crate) fn is_local(fd: &OwnedFd) -> bool {
+    os::file::fstat(fd).is_ok_and(|meta| learn(meta.dev, fd))
+}
+
+/// A handle of an open file on a local file system; the loop may drop the last one.
+pub fn wrap_local(fd: OwnedFd) -> FileHandle {
+    FileHandle::local(fd, 0, false, close)
+}
+
+/// Closes a file in a thread: a slow file system may have to ask its server.
+pub fn retire(fd: OwnedFd) {
+    event::pool::elsewhere(move || drop(fd));
+}
+
 /// The first `len` bytes of a file, if they are in memory.
-pub(super) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
+pub(crate) fn read(fd: impl AsFd, len: usize) -> Poll<Vec<u8>> {
     let mut content = vec![0; len];
     if len == 0 {
         return Poll::Ready(content);
     }
     match page_cache::read(fd, &mut content, 0) {
         Ok(Cached::Bytes(n)) if n == len => Poll::Ready(content),
-        // Part of it is in memory, the file has become shorter, or there is an error: who waits
-        // will see.
+        // Part of it is in memory, the file has become shorter, or there is an error: the thread
+        // that waits finds out.
         _ => Poll::Pending,
     }
 }
 
 /// A number for a file on disk.
-pub(super) fn key(meta: &FileMeta) -> u64 {
+pub(crate) fn key(meta: &FileMeta) -> u64 {
     (meta.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ meta.dev.rotate_left(32)) | 1
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A file of so many `x`, which goes with it.
@@ -311,8 +329,8 @@ pub(super) mod tests {
 
     impl Temp {
         pub fn new(name: &str, len: usize) -> Temp {
-            let path =
-                std::env::temp_dir().join(format!("weir-near-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir()
+                .join(format!("weir-nonblocking-{name}-{}", std::process::id()));
             std::fs::write(&path, vec![b'x'; len]).unwrap();
             Temp(path)
         }
@@ -363,7 +381,7 @@ pub(super) mod tests {
             let opened = open(temp.bytes(), false);
             assert!(matches!(opened, Poll::Ready(Ok((_, m))) if m == meta));
             // That a name is not there is in memory once somebody has asked.
-            assert!(os::file::stat(super::super::door::path_of(&missing)).is_err());
+            assert!(os::file::stat(as_path(&missing)).is_err());
             assert!(
                 matches!(stat(&missing), Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::NotFound)
             );

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::log::Level;
+use engine::TempPath;
 use mem::{Buf, Chain, FileHandle};
 
-use crate::files;
-use crate::place::FileError;
-use engine::TempPath;
+use crate::file_error::FileError;
+use crate::nonblocking;
 
-/// What becomes of a temporary file's name.
+/// The fate of a temporary file's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// It has none: the file is gone with the last descriptor, even after a crash.
@@ -34,7 +34,7 @@ pub struct TempFile {
     keep: Keep,
 }
 
-/// How many names are tried where others are taken.
+/// Names tried where others are taken.
 const TRIES: u32 = 10_000;
 
 impl TempFile {
@@ -62,8 +62,8 @@ impl TempFile {
     }
 
     fn made(fd: OwnedFd, path: PathBuf, keep: Keep) -> Result<TempFile, FileError> {
-        let slow = !files::lies_near(&fd);
-        let fd = FileHandle::temporary(fd, slow, files::close);
+        let slow = !nonblocking::is_local(&fd);
+        let fd = FileHandle::temporary(fd, slow, nonblocking::retire);
         if keep == Keep::Nameless
             && let Err(error) = std::fs::remove_file(&path)
         {
@@ -108,8 +108,8 @@ impl TempFile {
         Ok(())
     }
 
-    /// So many bytes were written behind what was there, through the descriptor.
-    pub(crate) fn grew(&mut self, bytes: u64) {
+    /// `bytes` more bytes were written at the end, through the descriptor.
+    pub fn grew(&mut self, bytes: u64) {
         self.len += bytes;
     }
 
@@ -138,7 +138,7 @@ impl TempFile {
         Buf::File { file: self.fd.clone(), pos: 0, end: self.len }
     }
 
-    /// The name was given to another file, or the file another name: it is not ours to remove.
+    /// The file has another name now, or the name another file: it is not removed.
     pub fn moved(&mut self) {
         self.keep = Keep::Stays;
     }
@@ -173,7 +173,7 @@ fn make_parent(path: &Path) -> Result<(), FileError> {
 
 /// A number that is probably free: workers begin at different places and count from there, all
 /// threads of one together.
-pub(crate) fn next_number() -> u32 {
+pub fn next_number() -> u32 {
     static NEXT: OnceLock<(u32, AtomicU32)> = OnceLock::new();
     let pid = std::process::id();
     let begin = || {

@@ -8,48 +8,59 @@ use std::path::Path;
 use os::errno::ELOOP;
 use os::file::{FileMeta, OpenAt};
 
-use super::OpenError;
-use super::door::path_of;
-use crate::request::Request;
+use crate::file::OpenError;
+use crate::path::as_path;
 
-/// Which links of a path are followed.
+/// The links of a path that are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Links {
+pub enum Links {
     /// All.
     Follow,
     /// None behind the first `from` bytes of the path; with `owner` those whose owner is their
     /// target's.
-    Check { owner: bool, from: usize },
+    Check {
+        /// Links whose owner is their target's are followed.
+        owner: bool,
+        /// Bytes of the path that are trusted.
+        from: usize,
+    },
 }
 
 impl Links {
+    /// Whether all are followed.
+    #[inline]
     pub fn follow(self) -> bool {
         self == Links::Follow
     }
 }
 
-/// What the location says about links in `path`.
-#[inline]
-pub(super) fn of(r: &mut Request, path: &[u8]) -> Links {
-    match &r.loc.core.disable_symlinks {
-        None => Links::Follow,
-        Some(_) => checked(r, path),
+impl Links {
+    /// The check for `path` with the trusted part `from` of `disable_symlinks`.
+    pub fn checked(path: &[u8], owner: bool, from: &[u8]) -> Links {
+        if from.is_empty() || !path.starts_with(from) {
+            return Links::Check { owner, from: 0 };
+        }
+        match path.get(from.len()) {
+            // The whole path is trusted.
+            None => Links::Follow,
+            Some(b'/') => Links::Check { owner, from: from.len() },
+            Some(_) if from.last() == Some(&b'/') => Links::Check { owner, from: from.len() - 1 },
+            Some(_) => Links::Check { owner, from: 0 },
+        }
     }
 }
 
-fn checked(r: &mut Request, path: &[u8]) -> Links {
-    let Some(conf) = r.loc.core.disable_symlinks.clone() else { return Links::Follow };
-    let owner = conf.if_not_owner;
-    let part = conf.from.as_ref().map(|t| r.eval(t)).unwrap_or_default();
-    if part.is_empty() || !path.starts_with(&part) {
-        return Links::Check { owner, from: 0 };
-    }
-    match path.get(part.len()) {
-        // The whole path is trusted.
-        None => Links::Follow,
-        Some(b'/') => Links::Check { owner, from: part.len() },
-        Some(_) if part.last() == Some(&b'/') => Links::Check { owner, from: part.len() - 1 },
-        Some(_) => Links::Check { owner, from: 0 },
+/// Opens `path` to append to it, made with the permissions `mode` when absent. Waits for the disk.
+///
+/// # Errors
+/// The system's.
+pub fn append(path: &[u8], links: Links, mode: u32) -> Result<OwnedFd, OpenError> {
+    match links {
+        Links::Follow => {
+            let fd = os::file::open_append(as_path(path), mode);
+            fd.map_err(|e| OpenError::new("open()", e))
+        }
+        Links::Check { owner, from } => open_append(path, owner, from, mode),
     }
 }
 
@@ -58,25 +69,20 @@ fn at(error: io::Error) -> OpenError {
 }
 
 /// Opens `path` for reading, with its links checked.
-pub(super) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, OpenError> {
+pub(crate) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, OpenError> {
     let (dir, last) = walk(path, owner, from)?;
     if last.is_empty() {
         // A slash at the end: the folder itself, opened anew for reading.
         return os::file::open_at(&dir, Path::new("."), OpenAt::File).map_err(at);
     }
-    component(&dir, path_of(last), owner, false).map_err(at)
+    component(&dir, as_path(last), owner, false).map_err(at)
 }
 
 /// Opens `path` for appending, made when absent. The file itself is never a link that is followed:
 /// whether its owner is its target's can only be told of what is there already.
-pub(super) fn open_append(
-    path: &[u8],
-    owner: bool,
-    from: usize,
-    mode: u32,
-) -> Result<OwnedFd, OpenError> {
+fn open_append(path: &[u8], owner: bool, from: usize, mode: u32) -> Result<OwnedFd, OpenError> {
     let (dir, last) = walk(path, owner, from)?;
-    os::file::append_at(&dir, path_of(last), mode).map_err(at)
+    os::file::append_at(&dir, as_path(last), mode).map_err(at)
 }
 
 /// Opens all folders of the path; gives the last and the name that is left, empty behind a slash.
@@ -88,20 +94,20 @@ fn walk(path: &[u8], owner: bool, from: usize) -> Result<(OwnedFd, &[u8]), OpenE
         if parts.peek().is_none() {
             last = part;
         } else if !part.is_empty() {
-            dir = component(&dir, path_of(part), owner, true).map_err(at)?;
+            dir = component(&dir, as_path(part), owner, true).map_err(at)?;
         }
     }
     Ok((dir, last))
 }
 
-/// The folder to start from, and what of the path is left to walk.
+/// The folder to start from, and the rest of the path.
 fn start(path: &[u8], from: usize) -> Result<(OwnedFd, &[u8]), OpenError> {
     let (dir, rest, what) = match path {
         _ if from > 0 => (&path[..from], &path[from + 1..], "open()"),
         [b'/', rest @ ..] => (&b"/"[..], rest, "openat()"),
         _ => (&b"."[..], path, "openat()"),
     };
-    let fd = os::file::open_search(path_of(dir)).map_err(|e| OpenError::new(what, e))?;
+    let fd = os::file::open_search(as_path(dir)).map_err(|e| OpenError::new(what, e))?;
     Ok((fd, rest))
 }
 
@@ -146,7 +152,7 @@ mod tests {
         assert_eq!(errno(&dir.join("real//./f"), false, 0), None);
         assert_eq!(errno(&dir.join("real/"), false, 0), None);
         assert_eq!(errno(&dir.join("real/link"), false, 0), Some(ELOOP));
-        // What the kernel says of a link where a folder has to be.
+        // The kernel's error for a link where a folder has to be.
         assert_eq!(errno(&dir.join("folder/f"), false, 0), Some(20));
         assert_eq!(errno(&dir.join("f/"), false, 0), Some(2));
         assert_eq!(errno(&dir.join("real/f/"), false, 0), Some(20));

@@ -1,9 +1,9 @@
-//! The one place where serving touches the file system, in two shapes: at once, or by waiting.
+//! Questions to the file system, each in two shapes: answered at once from memory, or carried to a
+//! thread that waits. Serving touches the file system here and nowhere else.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 use std::task::{Poll, ready};
 
 use event::Pool;
@@ -11,23 +11,20 @@ use mem::FileHandle;
 use os::errno::{ELOOP, ENOENT};
 use os::file::{FileKind, FileMeta};
 
-use super::links::{self, Links};
-use super::near;
-use super::{CONTENT_MAX, DirEntry, Listing, OpenError};
+use crate::aio::NoPool;
+use crate::file::{CONTENT_MAX, DirEntry, Listing, OpenError};
+use crate::links::{self, Links};
+use crate::nonblocking;
+use crate::path::as_path;
 
-/// How long a file must have been left alone before what was read of it stands for it: a change
-/// right after the reading could fall into the same tick of the file system's clock. Two seconds is
-/// the coarsest tick there is (FAT).
+/// The time since its last change after which a file's content is held: a change right after the
+/// reading could fall into the same tick of the file system's clock. Two seconds is the coarsest
+/// tick there is (FAT). Milliseconds.
 const SETTLE_MS: i64 = 2_000;
-
-pub(super) fn path_of(path: &[u8]) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(path))
-}
 
 /// A file that was opened and, where it is small, read.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     pub meta: FileMeta,
     /// Of anything but folders.
     pub fd: Option<OwnedFd>,
@@ -35,21 +32,21 @@ pub(super) struct Loaded {
     pub content: Option<Vec<u8>>,
     /// Whether it is read past the page cache.
     pub direct: bool,
-    /// It was to be, and this is why it is not.
-    pub not_direct: Option<io::Error>,
+    /// The error of `O_DIRECT`, where it was asked for and refused.
+    pub direct_refused: Option<io::Error>,
     /// Whether its file system is one of this machine's own.
     pub local: bool,
 }
 
-/// How a file is opened besides `open(2)`.
+/// The steps of an opening besides `open(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct How {
-    /// From which size on it is read past the page cache.
+pub(crate) struct OpenFlags {
+    /// The size from which on the file is read past the page cache.
     pub direct_from: Option<u64>,
-    /// Whether the kernel is told that it will be read from front to back.
+    /// The kernel is told that the file is read from front to back.
     pub read_ahead: bool,
-    /// Whether it is the server's own, whose access time nobody wants to know.
-    pub own: bool,
+    /// The file is the server's own: its access time is not written.
+    pub internal: bool,
 }
 
 impl Loaded {
@@ -61,17 +58,19 @@ impl Loaded {
 
 /// Whether what is read now of a file with these facts can be told from what a later change makes
 /// of it. The loop's clock lags behind the kernel's, which errs on the safe side.
-pub(super) fn settled(meta: &FileMeta) -> bool {
+pub(crate) fn settled(meta: &FileMeta) -> bool {
     let ms = |sec: i64, nsec: u32| sec.saturating_mul(1000) + i64::from(nsec / 1_000_000);
     let changed = ms(meta.mtime_sec, meta.mtime_nsec).max(ms(meta.ctime_sec, meta.ctime_nsec));
     changed.saturating_add(SETTLE_MS) <= base::time::unix_ms() as i64
 }
 
+/// A question without its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Operation {
     Stat,
-    Load(How),
-    /// With the facts of every entry, or only where the folder does not tell their kind.
+    Load(OpenFlags),
+    /// With the attributes of every entry, or only where the folder does not tell files from
+    /// folders.
     List(bool),
 }
 
@@ -80,54 +79,54 @@ impl Answer {
     fn is_local(&self) -> bool {
         match self {
             Answer::Load(Ok(loaded)) => loaded.local,
-            Answer::Stat(Ok(meta)) => near::device_is_local(meta.dev),
+            Answer::Stat(Ok(meta)) => nonblocking::device_is_local(meta.dev),
             _ => false,
         }
     }
 }
 
-/// A question to the file system that can be carried elsewhere.
+/// A question to the file system that can be carried to a thread.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
-    kind: Kind,
+pub(crate) struct Question {
+    operation: Operation,
     path: Vec<u8>,
     links: Links,
 }
 
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Stat(Result<FileMeta, OpenError>),
     Load(Result<Loaded, OpenError>),
     List(Result<Listing, OpenError>),
 }
 
-impl Job {
-    pub fn new(kind: Kind, path: &[u8], links: Links) -> Job {
-        Job { kind, path: path.to_vec(), links }
+impl Question {
+    pub fn new(operation: Operation, path: &[u8], links: Links) -> Question {
+        Question { operation, path: path.to_vec(), links }
     }
 
-    /// The question, and that nobody can be asked: the pool that a variable names does not exist.
-    pub fn without_pool(self) -> (Job, Answer) {
-        let answer = self.failed(io::Error::other("no thread pool"));
+    /// The question with a failure: the pool that a variable names does not exist.
+    pub fn without_pool(self) -> (Question, Answer) {
+        let answer = self.failed(NoPool.into());
         (self, answer)
     }
 
     fn failed(&self, error: io::Error) -> Answer {
-        match self.kind {
-            Kind::Stat => Answer::Stat(Err(OpenError::new("stat()", error))),
-            Kind::Load(_) => Answer::Load(Err(OpenError::new("open()", error))),
-            Kind::List(_) => Answer::List(Err(OpenError::new("opendir()", error))),
+        match self.operation {
+            Operation::Stat => Answer::Stat(Err(OpenError::new("stat()", error))),
+            Operation::Load(_) => Answer::Load(Err(OpenError::new("open()", error))),
+            Operation::List(_) => Answer::List(Err(OpenError::new("opendir()", error))),
         }
     }
 
-    pub fn is(&self, kind: Kind, path: &[u8], links: Links) -> bool {
-        self.kind == kind && self.path == path && self.links == links
+    pub fn is(&self, operation: Operation, path: &[u8], links: Links) -> bool {
+        self.operation == operation && self.path == path && self.links == links
     }
 
     fn run(&self) -> Answer {
-        match self.kind {
-            Kind::Stat => Answer::Stat(stat(&self.path, self.links)),
-            Kind::Load(how) => Answer::Load(load(&self.path, self.links, how)),
-            Kind::List(facts) => Answer::List(list(&self.path, facts)),
+        match self.operation {
+            Operation::Stat => Answer::Stat(stat(&self.path, self.links)),
+            Operation::Load(flags) => Answer::Load(load(&self.path, self.links, flags)),
+            Operation::List(facts) => Answer::List(list(&self.path, facts)),
         }
     }
 }
@@ -135,17 +134,13 @@ impl Job {
 /// The facts about what `path` leads to; `Pending` where they have to be waited for, and `aio` is
 /// not off.
 #[inline]
-pub(super) fn try_stat(path: &[u8], links: Links, off: bool) -> Poll<Result<FileMeta, OpenError>> {
-    #[cfg(test)]
-    if tests::COLD.get() {
-        return Poll::Pending;
-    }
+pub(crate) fn try_stat(path: &[u8], links: Links, off: bool) -> Poll<Result<FileMeta, OpenError>> {
     if off {
         return Poll::Ready(stat(path, links));
     }
     match links {
-        Links::Follow => near::stat(path).map_err(|e| OpenError::new("stat()", e)),
-        Links::Check { .. } if near::was_walked(path) => Poll::Ready(stat(path, links)),
+        Links::Follow => nonblocking::stat(path).map_err(|e| OpenError::new("stat()", e)),
+        Links::Check { .. } if nonblocking::was_walked(path) => Poll::Ready(stat(path, links)),
         Links::Check { .. } => Poll::Pending,
     }
 }
@@ -153,57 +148,51 @@ pub(super) fn try_stat(path: &[u8], links: Links, off: bool) -> Poll<Result<File
 /// Opens a file, and reads it if it is small; `Pending` where that has to be waited for, and `aio`
 /// is not off.
 #[inline]
-pub(super) fn try_load(
+pub(crate) fn try_load(
     path: &[u8],
     links: Links,
-    how: How,
+    flags: OpenFlags,
     off: bool,
 ) -> Poll<Result<Loaded, OpenError>> {
-    #[cfg(test)]
-    if tests::COLD.get() {
-        return Poll::Pending;
-    }
     if off {
-        return Poll::Ready(load(path, links, how));
+        return Poll::Ready(load(path, links, flags));
     }
     if links != Links::Follow {
         return Poll::Pending;
     }
-    let (fd, meta) = ready!(near::open(path, how.own)).map_err(|e| OpenError::new("open()", e))?;
-    finish(fd, meta, how, true)
+    let (fd, meta) =
+        ready!(nonblocking::open(path, flags.internal)).map_err(|e| OpenError::new("open()", e))?;
+    finish(fd, meta, flags, true)
 }
 
-/// Answers a question for which a `try_*` was `Pending`, in a thread of `pool` if there is one.
-pub(super) async fn wait(job: Job, pool: Option<Pool>) -> (Job, Answer) {
+/// Answers a question for which a `try_*` was `Pending`: in a thread of `pool`, or here without
+/// one.
+pub(crate) async fn wait(question: Question, pool: Option<Pool>) -> (Question, Answer) {
     let Some(pool) = pool else {
-        let answer = job.run();
-        return (job, answer);
+        let answer = question.run();
+        return (question, answer);
     };
-    let for_thread = job.clone();
+    let for_thread = question.clone();
     let answer = match pool.run_short(move || for_thread.run()).await {
         Ok(answer) => answer,
-        Err(e) => job.failed(e.into()),
+        Err(e) => question.failed(e.into()),
     };
     if answer.is_local() {
-        near::walked(&job.path);
+        nonblocking::walked(&question.path);
     }
-    (job, answer)
+    (question, answer)
 }
 
 /// Reads a folder; `Pending` where that has to be waited for: always, unless `aio` is off.
-pub(super) fn try_list(path: &[u8], facts: bool, off: bool) -> Poll<Result<Listing, OpenError>> {
-    #[cfg(test)]
-    if tests::COLD.get() {
-        return Poll::Pending;
-    }
+pub(crate) fn try_list(path: &[u8], facts: bool, off: bool) -> Poll<Result<Listing, OpenError>> {
     if off { Poll::Ready(list(path, facts)) } else { Poll::Pending }
 }
 
 fn stat(path: &[u8], links: Links) -> Result<FileMeta, OpenError> {
     match links {
         Links::Follow => {
-            let meta = os::file::stat(path_of(path)).map_err(|e| OpenError::new("stat()", e))?;
-            near::learn_by_path(meta.dev, path_of(path));
+            let meta = os::file::stat(as_path(path)).map_err(|e| OpenError::new("stat()", e))?;
+            nonblocking::learn_by_path(meta.dev, as_path(path));
             Ok(meta)
         }
         Links::Check { owner, from } => {
@@ -213,41 +202,45 @@ fn stat(path: &[u8], links: Links) -> Result<FileMeta, OpenError> {
     }
 }
 
-fn load(path: &[u8], links: Links, how: How) -> Result<Loaded, OpenError> {
+fn load(path: &[u8], links: Links, flags: OpenFlags) -> Result<Loaded, OpenError> {
     let fd = match links {
-        Links::Follow => {
-            near::open_any(path_of(path), how.own).map_err(|e| OpenError::new("open()", e))?
-        }
+        Links::Follow => nonblocking::open_any(as_path(path), flags.internal)
+            .map_err(|e| OpenError::new("open()", e))?,
         Links::Check { owner, from } => links::open(path, owner, from)?,
     };
     let meta = os::file::fstat(&fd).map_err(|e| OpenError::new("fstat()", e))?;
-    match finish(fd, meta, how, false) {
+    match finish(fd, meta, flags, false) {
         Poll::Ready(loaded) => loaded,
         Poll::Pending => Err(OpenError::new("read()", io::ErrorKind::WouldBlock.into())),
     }
 }
 
-/// What follows the opening. `nowait`: `Pending` where it cannot be done from memory.
-fn finish(fd: OwnedFd, meta: FileMeta, how: How, nowait: bool) -> Poll<Result<Loaded, OpenError>> {
-    let local = nowait || near::learn(meta.dev, &fd);
+/// Takes the steps that follow `open(2)`. `nowait`: `Pending` where it cannot be done from memory.
+fn finish(
+    fd: OwnedFd,
+    meta: FileMeta,
+    flags: OpenFlags,
+    nowait: bool,
+) -> Poll<Result<Loaded, OpenError>> {
+    let local = nowait || nonblocking::learn(meta.dev, &fd);
     let mut loaded =
-        Loaded { meta, fd: None, content: None, direct: false, not_direct: None, local };
+        Loaded { meta, fd: None, content: None, direct: false, direct_refused: None, local };
     if meta.is_dir() {
         return Poll::Ready(Ok(loaded));
     }
-    if meta.is_file() && how.direct_from.is_some_and(|from| meta.size >= from) {
+    if meta.is_file() && flags.direct_from.is_some_and(|from| meta.size >= from) {
         match os::file::set_direct(&fd, true) {
             Ok(()) => loaded.direct = true,
-            Err(e) => loaded.not_direct = Some(e),
+            Err(e) => loaded.direct_refused = Some(e),
         }
     }
-    if how.read_ahead && meta.size > READ_AHEAD_MIN {
+    if flags.read_ahead && meta.size > READ_AHEAD_MIN {
         // Advice, of which nothing depends.
         let _ = os::file::advise_sequential(&fd);
     }
     if !loaded.direct && meta.is_file() && meta.size <= CONTENT_MAX {
         loaded.content = match nowait {
-            true => Some(ready!(near::read(&fd, meta.size as usize))),
+            true => Some(ready!(nonblocking::read(&fd, meta.size as usize))),
             false => read_small(&fd, &meta),
         };
     }
@@ -261,7 +254,7 @@ const READ_AHEAD_MIN: u64 = 128 << 10;
 fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
     let open = |e| OpenError::new("opendir()", e);
     let mut listing = Listing::default();
-    for entry in std::fs::read_dir(path_of(path)).map_err(open)? {
+    for entry in std::fs::read_dir(as_path(path)).map_err(open)? {
         let entry = entry.map_err(|e| OpenError::new("readdir()", e))?;
         let name = entry.file_name().into_vec();
         if name.first() == Some(&b'.') {
@@ -295,7 +288,7 @@ fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
 
 /// The content of a small file that was opened before and is still of the version that `meta`
 /// tells. Unless `aio` is off only if that can be read at once.
-pub(super) fn read_again(fd: &FileHandle, meta: &FileMeta, off: bool) -> Option<Vec<u8>> {
+pub(crate) fn read_again(fd: &FileHandle, meta: &FileMeta, off: bool) -> Option<Vec<u8>> {
     if fd.is_direct() || fd.is_slow() && !off {
         return None;
     }
@@ -303,7 +296,7 @@ pub(super) fn read_again(fd: &FileHandle, meta: &FileMeta, off: bool) -> Option<
     match (same, off) {
         (false, _) => None,
         (true, true) => read_small(fd, meta),
-        (true, false) => match near::read(fd, meta.size as usize) {
+        (true, false) => match nonblocking::read(fd, meta.size as usize) {
             Poll::Ready(content) => Some(content),
             Poll::Pending => None,
         },
@@ -311,7 +304,7 @@ pub(super) fn read_again(fd: &FileHandle, meta: &FileMeta, off: bool) -> Option<
 }
 
 /// The content of a small regular file, if it is as long as its facts say.
-pub(super) fn read_small(fd: impl AsFd, meta: &FileMeta) -> Option<Vec<u8>> {
+pub(crate) fn read_small(fd: impl AsFd, meta: &FileMeta) -> Option<Vec<u8>> {
     if !meta.is_file() || meta.size > CONTENT_MAX {
         return None;
     }
@@ -326,18 +319,12 @@ pub(super) fn read_small(fd: impl AsFd, meta: &FileMeta) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use std::cell::Cell;
-
-    thread_local! {
-        /// Makes every question one that has to be waited for.
-        pub static COLD: Cell<bool> = const { Cell::new(false) };
-    }
 
     #[test]
     fn fresh_files_are_not_settled() {
-        let path = std::env::temp_dir().join(format!("weir-door-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("weir-question-{}", std::process::id()));
         std::fs::write(&path, b"x").unwrap();
         base::time::update();
         let meta = os::file::stat(&path).unwrap();

@@ -1,4 +1,5 @@
-//! The parts of files that are in the page cache, found out in the one way open to every reader.
+//! The parts of files that are in the page cache, found out by `RWF_NOWAIT`: the one way that is
+//! open to every reader.
 //!
 //! `cachestat(2)` and `mincore(2)` answer to the owner of a file, to `CAP_FOWNER` and to those who
 //! may write it; a worker that serves another user's files is none of these. `preadv2(2)` with
@@ -26,7 +27,7 @@ use event::sim::disk_is_cold;
 use mem::FileHandle;
 use os::probe;
 
-use super::near::must_wait;
+use crate::nonblocking::must_wait;
 
 /// A part of a file that was in memory to its last byte when it was last looked at.
 #[derive(Clone, Copy)]
@@ -37,28 +38,28 @@ struct Seen {
     end: u64,
 }
 
-/// How long a part that was seen in memory counts as being there, milliseconds.
+/// The time for which a part that was seen in memory counts as being there, milliseconds.
 const SURE_MS: u64 = 250;
 
-/// The same while other parts are missing: a quick disk fills memory within a moment, and what goes
-/// for that may be a slow disk's.
+/// The same while other parts are missing: a quick disk fills memory within a moment, and may evict
+/// pages of a slow disk.
 const SURE_MS_SHORT: u64 = 20;
 
 /// Memory is short for so long after a part was missing, milliseconds.
 const SHORT_MS: u64 = 2_000;
 
-/// The most that is read to see that it is there: some 75 us a megabyte.
+/// Bytes read at most to see that a part is there: some 75 us a megabyte.
 const READ_MAX: u64 = 2 << 20;
 
-/// How long after that samples are enough to be sure again, milliseconds since the last look.
-/// Within this time nothing goes and is half back.
+/// The time since the last look for which samples are enough to be sure again, milliseconds: within
+/// it no part is evicted and half read back.
 const RECENT_MS: u64 = 2_000;
 
 /// The distance of samples, bytes. The kernel reads files ahead in pieces of this size and more,
 /// and what was read together is old together.
 const SAMPLED: u64 = 64 << 10;
 
-/// The most that is sampled at once: 0.3 us a sample, some 5 us a megabyte.
+/// Bytes sampled at most at once: 0.3 us a sample, some 5 us a megabyte.
 const SAMPLE_MAX: u64 = 16 << 20;
 
 /// Places for parts, by file: rows of a few, of which the oldest goes.
@@ -213,9 +214,9 @@ fn samples_are_there(file: &FileHandle, pos: u64, len: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::near::key;
-    use super::super::near::tests::Temp;
     use super::*;
+    use crate::nonblocking::key;
+    use crate::nonblocking::tests::Temp;
 
     fn opened(temp: &Temp) -> FileHandle {
         let fd = os::file::open(&temp.0).unwrap();
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(sure_until(&file, 0, len), len, "it was there a moment ago");
         base::time::pin(5_000 + SURE_MS, 1_700_000_000_000);
         assert_eq!(sure_until(&file, 0, len), 0, "looked at again");
-        // What the samples began to read may be there by now: another hole.
+        // The pages that the samples began to read may be there by now: another hole.
         assert!(probe::forget(&file, 4 * MIB, 4 * MIB));
         let head = read_len(&file, 0, 12 << 20) as u64;
         assert!((MIB..8 * MIB).contains(&head), "what it gives ends before the hole: {head}");

@@ -1,8 +1,8 @@
-//! Parts of files that are being read from a disk, with those who wait for them.
+//! Reads of files that several requests share.
 //!
-//! Many may want the same part at once: a file that was hot and went from memory, say. One of them
-//! has it read, and the others wait with that one instead of asking the disk again. When several
-//! do, it is read before what single requests want: the more wait, the less it may take.
+//! Many requests may need the same part at once: a file that was hot and was evicted, say. One of
+//! them has it read, and the others wait for that read instead of asking the disk again. When
+//! several wait, the read goes before those of single requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,81 +11,81 @@ use std::rc::Rc;
 use event::Notify;
 use mem::FileHandle;
 
-/// So many who wait for one part are many.
+/// The number of requests from which on a part is urgent.
 const MANY: usize = 3;
 
-/// Whoever wants a part of these bytes wants the same.
+/// Bytes of a part: requests within one share its read.
 const PART: u64 = 512 << 10;
 
 type Part = (u64, u64);
 
 thread_local! {
-    static READS: RefCell<HashMap<Part, Rc<Wanted>>> = RefCell::default();
+    static READS: RefCell<HashMap<Part, Rc<SharedRead>>> = RefCell::default();
 }
 
 /// A part that is being read.
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SharedRead {
     waiting: Cell<usize>,
     over: Cell<bool>,
     end: Notify,
 }
 
-impl Wanted {
-    /// Waits until it was read, or nobody reads it any more.
-    pub async fn read(&self) {
+impl SharedRead {
+    /// Waits until it was read, or the reader gave up.
+    pub async fn finished(&self) {
         while !self.over.get() {
             self.end.notified().await;
         }
     }
 }
 
-/// Reads a part for all that want it. They go on when it is dropped.
+/// The right to read a part for all that wait for it. They go on when it is dropped.
 pub(crate) struct Reader {
     /// `None` for files that cannot be told from others.
-    part: Option<(Part, Rc<Wanted>)>,
-    /// Many wait for it.
+    part: Option<(Part, Rc<SharedRead>)>,
+    /// Many requests wait for it.
     pub is_urgent: bool,
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let Some((part, wanted)) = self.part.take() else { return };
-        wanted.over.set(true);
+        let Some((part, read)) = self.part.take() else { return };
+        read.over.set(true);
         READS.with_borrow_mut(|reads| {
             // Of two that read the same, the first to end ends it for all.
-            if reads.get(&part).is_some_and(|now| Rc::ptr_eq(now, &wanted)) {
+            if reads.get(&part).is_some_and(|now| Rc::ptr_eq(now, &read)) {
                 reads.remove(&part);
             }
         });
-        wanted.end.notify_all();
+        read.end.notify_all();
     }
 }
 
-/// What somebody has to do who wants a part.
+/// The role of a request that needs a part.
 pub(crate) enum Role {
     Read(Reader),
-    Wait(Rc<Wanted>),
+    Wait(Rc<SharedRead>),
 }
 
-/// The role of one more who wants what is at `pos`.
+/// The role of one more request that needs the part at `pos`.
 pub(crate) fn role(file: &FileHandle, pos: u64) -> Role {
     let part = (file.key(), pos / PART);
     if file.key() == 0 {
         return Role::Read(Reader { part: None, is_urgent: false });
     }
     READS.with_borrow_mut(|reads| {
-        let Some(wanted) = reads.get(&part) else {
-            let wanted = Rc::<Wanted>::default();
-            reads.insert(part, wanted.clone());
-            return Role::Read(Reader { part: Some((part, wanted)), is_urgent: false });
+        let Some(read) = reads.get(&part) else {
+            let read = Rc::<SharedRead>::default();
+            reads.insert(part, read.clone());
+            return Role::Read(Reader { part: Some((part, read)), is_urgent: false });
         };
-        wanted.waiting.set(wanted.waiting.get() + 1);
-        if wanted.waiting.get() == MANY {
-            // The first reader may still stand in the queue; whoever is sooner does it for all.
-            return Role::Read(Reader { part: Some((part, wanted.clone())), is_urgent: true });
+        read.waiting.set(read.waiting.get() + 1);
+        if read.waiting.get() == MANY {
+            // The first reader may still stand in the queue; the sooner of both ends it for all.
+            return Role::Read(Reader { part: Some((part, read.clone())), is_urgent: true });
         }
-        Role::Wait(wanted.clone())
+        Role::Wait(read.clone())
     })
 }
 

@@ -1,75 +1,43 @@
-//! Giving a file its place: moved there by name, or copied where the place is on another device. At
-//! no time does the place hold half a file. All of it waits for disks, and belongs in a thread: see
-//! [`Request::on_disk`](crate::request::Request::on_disk).
+//! Files moved and copied: by `rename(2)`, or byte by byte where the target is on another device.
+//! At no time does the target hold half a file. All of it waits for disks, and belongs in a thread.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crate::file_error::FileError;
 use crate::temp_file::next_number;
 
-/// A system call on a path that failed; prints as the log has it.
-#[derive(Debug)]
-pub struct FileError {
-    what: &'static str,
-    path: PathBuf,
-    to: Option<PathBuf>,
-    error: io::Error,
-}
-
-impl FileError {
-    /// `what` is the call, as in `open()`.
-    pub fn new(what: &'static str, path: impl Into<PathBuf>, error: io::Error) -> FileError {
-        FileError { what, path: path.into(), to: None, error }
-    }
-
-    /// The system's error.
-    pub fn error(&self) -> &io::Error {
-        &self.error
-    }
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\"", self.what, self.path.display())?;
-        if let Some(to) = &self.to {
-            write!(f, " to \"{}\"", to.display())?;
-        }
-        write!(f, " failed {}", base::log::os_error(&self.error))
-    }
-}
-
-/// How a file is to be at its place.
+/// The attributes that a file gets when it is moved or copied.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// Its permissions; `None` are those that it has.
+pub struct Attributes {
+    /// Its permissions; `None` keeps them.
     pub mode: Option<u32>,
-    /// When it was changed last, seconds since 1970; `None` is when it really was.
+    /// The time of its last change, seconds since 1970; `None` keeps it.
     pub mtime: Option<i64>,
-    /// The permissions of folders that are missing on the way to its place; `None`: they are not
+    /// The permissions of folders that are missing on the way to the target; `None`: they are not
     /// made.
     pub dir_mode: Option<u32>,
 }
 
-/// The permissions of a folder for files of these: who may read may enter.
+/// The permissions of a folder for files of these permissions: those who may read may enter.
 pub fn dir_mode(mode: u32) -> u32 {
     mode | (mode & 0o444) >> 2
 }
 
-/// Moves the file at `from` to `to`, in the place of what is there.
+/// Moves the file at `from` to `to`, over a file that is there.
 ///
 /// # Errors
 /// The first call that failed; `from` is still there then.
-pub fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
-    if how.mode.is_some() || how.mtime.is_some() {
+pub fn move_file(from: &Path, to: &Path, attributes: Attributes) -> Result<(), FileError> {
+    if attributes.mode.is_some() || attributes.mtime.is_some() {
         let fd = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
-        set_facts(&fd, from, how)?;
+        set_facts(&fd, from, attributes)?;
     }
     let mut moved = std::fs::rename(from, to);
-    if let (Err(e), Some(mode)) = (&moved, how.dir_mode)
+    if let (Err(e), Some(mode)) = (&moved, attributes.dir_mode)
         && e.kind() == io::ErrorKind::NotFound
     {
         create_parents(to, mode)?;
@@ -78,21 +46,18 @@ pub fn place(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
     match moved {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
-            copy(from, to, how)?;
+            copy_file(from, to, attributes)?;
             std::fs::remove_file(from).map_err(|e| FileError::new("unlink()", from, e))
         }
-        Err(error) => {
-            let (path, to) = (from.to_owned(), Some(to.to_owned()));
-            Err(FileError { what: "rename()", path, to, error })
-        }
+        Err(error) => Err(FileError::new("rename()", from, error).to(to)),
     }
 }
 
-fn set_facts(fd: &OwnedFd, path: &Path, how: Place) -> Result<(), FileError> {
-    if let Some(mode) = how.mode {
+fn set_facts(fd: &OwnedFd, path: &Path, attributes: Attributes) -> Result<(), FileError> {
+    if let Some(mode) = attributes.mode {
         os::file::chmod_fd(fd, mode).map_err(|e| FileError::new("chmod()", path, e))?;
     }
-    if let Some(t) = how.mtime {
+    if let Some(t) = attributes.mtime {
         os::file::set_mtime(fd, t).map_err(|e| FileError::new("futimens()", path, e))?;
     }
     Ok(())
@@ -110,38 +75,38 @@ struct Partial(Option<PathBuf>);
 impl Drop for Partial {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
-            // There is nobody left to tell, and the name says what it is.
+            // A failure is not reported: the name says what the file is.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Copies the file at `from` to `to`, in the place of what is there: first to a name beside it,
-/// which takes its place when all is written. Permissions and time of the last change are kept,
-/// unless `how` has others.
+/// Copies the file at `from` to `to`, over a file that is there: first to a name beside it, which
+/// is renamed when all is written. Permissions and time of the last change are kept,
+/// unless `attributes` has others.
 ///
 /// # Errors
-/// The first call that failed; what was at `to` is still there then.
-pub fn copy(from: &Path, to: &Path, how: Place) -> Result<(), FileError> {
+/// The first call that failed; the old file at `to` is still there then.
+pub fn copy_file(from: &Path, to: &Path, attributes: Attributes) -> Result<(), FileError> {
     let source = os::file::open(from).map_err(|e| FileError::new("open()", from, e))?;
     let meta = os::file::fstat(&source).map_err(|e| FileError::new("fstat()", from, e))?;
     let mut name = to.as_os_str().to_owned();
     name.push(format!(".{:010}", next_number()));
     let name = PathBuf::from(name);
-    let mode = how.mode.unwrap_or(meta.mode & 0o777);
+    let mode = attributes.mode.unwrap_or(meta.mode & 0o777);
     let target =
         os::file::create_new(&name, mode).map_err(|e| FileError::new("open()", &*name, e))?;
     let mut partial = Partial(Some(name.clone()));
     let (mut source, mut target) = (File::from(source), File::from(target));
     io::copy(&mut source, &mut target).map_err(|e| FileError::new("write()", &*name, e))?;
-    let mtime = Some(how.mtime.unwrap_or(meta.mtime_sec));
-    set_facts(&target.into(), &name, Place { mtime, mode: how.mode, dir_mode: None })?;
+    let mtime = Some(attributes.mtime.unwrap_or(meta.mtime_sec));
+    set_facts(&target.into(), &name, Attributes { mtime, mode: attributes.mode, dir_mode: None })?;
     match std::fs::rename(&name, to) {
         Ok(()) => {
             partial.0 = None;
             Ok(())
         }
-        Err(error) => Err(FileError { what: "rename()", path: name, to: Some(to.into()), error }),
+        Err(error) => Err(FileError::new("rename()", name, error).to(to)),
     }
 }
 
@@ -167,10 +132,11 @@ mod tests {
         let dir = folder("move");
         let (from, to) = (dir.join("a"), dir.join("b/c/d"));
         std::fs::write(&from, b"text").unwrap();
-        let missing = place(&from, &to, Place::default()).unwrap_err();
+        let missing = move_file(&from, &to, Attributes::default()).unwrap_err();
         assert!(missing.to_string().starts_with("rename() \""), "{missing}");
-        let how = Place { mode: Some(0o640), mtime: Some(1_000_000_000), dir_mode: Some(0o700) };
-        place(&from, &to, how).unwrap();
+        let attributes =
+            Attributes { mode: Some(0o640), mtime: Some(1_000_000_000), dir_mode: Some(0o700) };
+        move_file(&from, &to, attributes).unwrap();
         let meta = os::file::stat(&to).unwrap();
         assert_eq!((meta.mode & 0o777, meta.mtime_sec, meta.size), (0o640, 1_000_000_000, 4));
         assert!(!from.exists());
@@ -186,12 +152,12 @@ mod tests {
         std::fs::write(&to, b"old").unwrap();
         let fd = os::file::open(&from).unwrap();
         os::file::set_mtime(&fd, 1_000_000_000).unwrap();
-        let failed = copy(&dir.join("none"), &to, Place::default()).unwrap_err();
+        let failed = copy_file(&dir.join("none"), &to, Attributes::default()).unwrap_err();
         assert!(failed.to_string().starts_with("open() \""), "{failed}");
         assert_eq!(std::fs::read(&to).unwrap(), b"old");
         // A folder cannot be read as a file: nothing is left behind.
-        assert!(copy(&dir, &to, Place::default()).is_err());
-        copy(&from, &to, Place::default()).unwrap();
+        assert!(copy_file(&dir, &to, Attributes::default()).is_err());
+        copy_file(&from, &to, Attributes::default()).unwrap();
         assert_eq!(std::fs::read(&to).unwrap(), text);
         assert_eq!(os::file::stat(&to).unwrap().mtime_sec, 1_000_000_000);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);

@@ -1,0 +1,51 @@
+//! Files that are read and written without blocking the event loop, for every engine and for the
+//! processes beside the workers.
+//!
+//! Only what the kernel has in memory is touched on the loop; a thread of a pool waits for disks.
+//! No session appears here: a caller brings the settings that hold, and the pool that waits.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `opener` | a session's questions: open, stat, list, through the caches below |
+//! | `question` | one question to the file system: answered at once, or carried to a thread |
+//! | `nonblocking` | answers from what the kernel has in memory; which devices are local |
+//! | `links` | `disable_symlinks`: paths walked component by component |
+//! | `open_file_cache`, `recent_descriptors`, `contents` | what a worker holds by path |
+//! | `page_cache` | the parts of files that are in the page cache |
+//! | `sending` | files on their way to a socket: how much can be sent without a disk |
+//! | `reading` | reads that may wait: by a thread, by the ring |
+//! | `shared_reads` | one read for all requests that want the same part |
+//! | `temp_file`, `moving` | files that are made, moved and copied whole |
+//! | `aio` | which pool waits |
+#![forbid(unsafe_code)]
+
+pub mod aio;
+mod contents;
+mod file;
+mod file_error;
+mod links;
+mod moving;
+mod nonblocking;
+mod open_file_cache;
+mod opener;
+mod page_cache;
+mod path;
+mod question;
+mod reading;
+mod recent_descriptors;
+mod sending;
+mod shared_reads;
+mod temp_file;
+
+pub use aio::{Aio, NoPool};
+pub use file::{CONTENT_MAX, DirEntry, Facts, Listing, OpenError, OpenFile};
+pub use file_error::FileError;
+pub use links::{Links, append as open_append};
+pub use moving::{Attributes, copy_file, dir_mode, move_file};
+pub use nonblocking::{real_path as real_path_cached, retire, wrap_local};
+pub use open_file_cache::OpenFileCache;
+pub use opener::{FileCaches, OpenSettings, Opener, Questions, open_internal};
+pub use path::{FilePath, as_path};
+pub use reading::{ReadSettings, file_error, is_of_file, of_file, piece, read_some, truncated};
+pub use sending::{FileAtFront, FileRead, SendReady, Sending, Step, first_byte, front_file};
+pub use temp_file::{Keep, TempFile, next_number};

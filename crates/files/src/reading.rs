@@ -1,0 +1,300 @@
+//! Reads of files that may wait for a disk: at once where the bytes are in memory, by a thread of a
+//! pool, or by the ring of `use io_uring`.
+
+use std::io;
+
+use bytes::Bytes;
+use event::Pool;
+use mem::{Buf, FileHandle, Page};
+
+use crate::page_cache::{self, Cached};
+
+/// The buffer of threads that only bring bytes into the page cache: small enough for the nearest
+/// cache of the processor.
+const SCRATCH: usize = 16 << 10;
+
+/// The same for the ring: each of its reads is a turn of the loop.
+const RING_SCRATCH: u64 = 128 << 10;
+
+/// The location's settings about reading files.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSettings {
+    /// `aio off`: the loop waits for the disk.
+    pub aio_off: bool,
+    /// `directio` is on.
+    pub directio: bool,
+    /// `directio_alignment`.
+    pub align: usize,
+}
+
+pub(crate) enum FromMemory {
+    Read(Page),
+    Missing,
+    /// Its file system does not say.
+    Unknown,
+}
+
+/// Reads the part of a range that is in memory, if its first byte is.
+pub(crate) fn from_memory(file: &FileHandle, pos: u64, len: usize) -> io::Result<FromMemory> {
+    let mut got = Cached::Missing;
+    let page = filled(len, |buf| {
+        got = page_cache::read_at(file, buf, pos)?;
+        Ok(if let Cached::Bytes(n) = got { n } else { 0 })
+    })?;
+    match got {
+        Cached::Bytes(0) => Err(truncated()),
+        Cached::Bytes(_) => Ok(FromMemory::Read(page)),
+        Cached::Missing => Ok(FromMemory::Missing),
+        Cached::Unknown => Ok(FromMemory::Unknown),
+    }
+}
+
+/// Reads a range into the page cache, to its last byte: by a thread of the pool, or by the ring.
+pub(crate) async fn into_cache(
+    pool: Option<Pool>,
+    file: &FileHandle,
+    pos: u64,
+    len: u64,
+    is_urgent: bool,
+) -> io::Result<()> {
+    let Some(pool) = pool else {
+        return ring_into_cache(file, pos, len).await.map_err(of_file);
+    };
+    let file = file.clone();
+    let task = move || {
+        // The whole range is asked for at once; the reads below wait for it. Nothing is lost if the
+        // kernel reads less of it.
+        let _ = os::probe::read_ahead(&file, pos, len);
+        let mut at = pos;
+        let mut scratch = [0; SCRATCH];
+        while at < pos + len {
+            let want = (pos + len - at).min(SCRATCH as u64) as usize;
+            match read_retried(&file, &mut scratch[..want], at)? {
+                0 => return Err(truncated()),
+                n => at += n as u64,
+            }
+        }
+        Ok(())
+    };
+    run(&pool, task, is_urgent).await
+}
+
+/// Reads a range into memory of our own, some bytes at least: by a thread of the pool, or by the
+/// ring.
+pub(crate) async fn into_memory(
+    pool: Option<Pool>,
+    file: &FileHandle,
+    pos: u64,
+    len: usize,
+    align: usize,
+) -> io::Result<Bytes> {
+    let Some(pool) = pool else {
+        return ring_into_memory(file, pos, len, align).await.map_err(of_file);
+    };
+    let file = file.clone();
+    run(&pool, move || read_some(&file, pos, len, align), false).await
+}
+
+/// The ring reads a range into the page cache, to its last byte. Its reads ask for what follows as
+/// those of threads do; the memory that they need for the bytes is small and used again.
+async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
+    let mut at = pos;
+    let mut memory = os::memory::zeros(len.min(RING_SCRATCH) as usize)?;
+    while at < pos + len {
+        let want = (pos + len - at).min(RING_SCRATCH) as usize;
+        let (back, n) = ring_retried(file, memory, 0, want, at).await?;
+        if n == 0 {
+            return Err(truncated());
+        }
+        (memory, at) = (back, at + n as u64);
+    }
+    Ok(())
+}
+
+/// The ring reads up to `len` bytes at `pos` for us, at least one.
+async fn ring_into_memory(
+    file: &FileHandle,
+    pos: u64,
+    len: usize,
+    align: usize,
+) -> io::Result<Bytes> {
+    let direct = Direct::new(file, pos, len, align)?;
+    let Direct { skip, want, from, memory } = direct;
+    let (memory, n) = ring_retried(file, memory, from, want, pos - skip as u64).await?;
+    if n <= skip {
+        return Err(truncated());
+    }
+    Ok(Bytes::from(memory).slice(from + skip..from + n.min(skip + len)))
+}
+
+async fn ring_retried(
+    file: &FileHandle,
+    memory: Vec<u8>,
+    from: usize,
+    len: usize,
+    pos: u64,
+) -> io::Result<(Vec<u8>, usize)> {
+    let size = memory.len();
+    let mut memory = memory;
+    loop {
+        match event::read_file(file.clone(), memory, from..from + len, pos).await {
+            // A memory of the same size may begin elsewhere.
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && !file.is_direct() => {
+                memory = os::memory::zeros(size)?;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// Memory for a read of `len` bytes at `pos`. Past the page cache, position, length and memory must
+/// be multiples of the alignment.
+struct Direct {
+    /// Bytes before those that are wanted.
+    skip: usize,
+    want: usize,
+    /// Where in the memory the read begins.
+    from: usize,
+    memory: Vec<u8>,
+}
+
+impl Direct {
+    fn new(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Direct> {
+        if !file.is_direct() {
+            let memory = os::memory::zeros(len)?;
+            return Ok(Direct { skip: 0, want: len, from: 0, memory });
+        }
+        let skip = (pos % align as u64) as usize;
+        let want = (skip + len).next_multiple_of(align);
+        let memory = os::memory::zeros(want + align)?;
+        let from = memory.as_ptr().align_offset(align).min(align);
+        Ok(Direct { skip, want, from, memory })
+    }
+}
+
+/// Reads up to `len` bytes at `pos`, at least one, and waits for the disk: for tasks of a thread
+/// pool. `align` is the location's `directio_alignment`.
+///
+/// # Errors
+/// The file ends before `pos`, or cannot be read.
+pub fn read_some(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
+    if file.is_direct() {
+        return read_direct(file, pos, len, align);
+    }
+    let mut piece = os::memory::zeros(len)?;
+    let n = read_retried(file, &mut piece, pos)?;
+    if n == 0 {
+        return Err(truncated());
+    }
+    piece.truncate(n);
+    Ok(piece.into())
+}
+
+/// The same past the page cache.
+fn read_direct(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::Result<Bytes> {
+    let Direct { skip, want, from, mut memory } = Direct::new(file, pos, len, align)?;
+    let n = read_retried(file, &mut memory[from..from + want], pos - skip as u64)?;
+    if n <= skip {
+        return Err(truncated());
+    }
+    Ok(Bytes::from(memory).slice(from + skip..from + n.min(skip + len)))
+}
+
+pub(crate) fn read_retried(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result<usize> {
+    loop {
+        match os::file::read_at(file, buf, pos) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// The next bytes of a file that does not go by sendfile, `len` at most and at least one: at once
+/// if they are in memory, else from a thread of the pool, or from the ring where there is none.
+///
+/// # Errors
+/// The file ends before `pos`, or cannot be read; there is no pool.
+pub async fn piece(
+    file: &FileHandle,
+    pos: u64,
+    len: usize,
+    settings: ReadSettings,
+    pool: impl FnOnce() -> io::Result<Option<Pool>>,
+) -> io::Result<Buf> {
+    let ReadSettings { aio_off, directio, align } = settings;
+    match (aio_off, directio && file.is_direct()) {
+        (true, true) => return Ok(Buf::Mem(read_direct(file, pos, len, align)?)),
+        (true, false) => {
+            let page = filled(len, |buf| os::file::read_at(file, buf, pos))?;
+            return if page.is_empty() { Err(truncated()) } else { Ok(page.into()) };
+        }
+        (false, false) if !file.is_slow() => {
+            if let FromMemory::Read(page) = from_memory(file, pos, len)? {
+                return Ok(page.into());
+            }
+        }
+        (false, _) => {}
+    }
+    Ok(Buf::Mem(into_memory(pool()?, file, pos, len, align).await?))
+}
+
+fn filled(len: usize, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Page> {
+    let mut page = Page::try_get(len)?;
+    page.append_with(|v| {
+        let at = v.len();
+        v.resize(at + len, 0);
+        let n = read(&mut v[at..]);
+        v.truncate(at + n.as_ref().map_or(0, |n| *n));
+        n.map(drop)
+    })?;
+    Ok(page)
+}
+
+async fn run<T: Send + 'static>(
+    pool: &Pool,
+    task: impl FnOnce() -> io::Result<T> + Send + 'static,
+    is_urgent: bool,
+) -> io::Result<T> {
+    let running = if is_urgent { pool.run_short(task) } else { pool.run(task) };
+    match running.await {
+        Ok(done) => done.map_err(of_file),
+        Err(refused) => Err(of_file(refused.into())),
+    }
+}
+
+/// A failure of the file, not of the client's connection.
+#[derive(Debug)]
+struct OfFile(io::Error);
+
+impl std::fmt::Display for OfFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for OfFile {}
+
+/// Marks an error as one of the file, not of the client's connection.
+pub fn of_file(e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), OfFile(e))
+}
+
+/// The error of the file, where it is one.
+pub fn file_error(e: &io::Error) -> Option<&io::Error> {
+    let inner = e.get_ref()?.downcast_ref::<OfFile>()?;
+    Some(&inner.0)
+}
+
+/// Whether a failure to send is one of the file. sendfile has one error for both of its ends: what
+/// only disks say is taken for the file's.
+pub fn is_of_file(e: &io::Error) -> bool {
+    use os::errno::{EBADMSG, EIO, EREMOTEIO, ESTALE, EUCLEAN};
+    e.kind() == io::ErrorKind::UnexpectedEof
+        || file_error(e).is_some()
+        || matches!(e.raw_os_error(), Some(EIO | EBADMSG | ESTALE | EUCLEAN | EREMOTEIO))
+}
+
+/// The error of a file that has become shorter since its length was told to the client.
+pub fn truncated() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "file was truncated while it was sent")
+}
