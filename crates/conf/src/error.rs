@@ -7,25 +7,24 @@ use bytes::Bytes;
 
 use crate::{Node, Pos, SourceFile, Word};
 
-/// What is wrong with a configuration, and where.
+/// An error in a configuration, with its place.
 ///
 /// `Display` is nginx's `MESSAGE in FILE:LINE`.
 #[derive(Clone, Debug)]
 pub struct ConfError {
-    /// What is wrong, in nginx's words where nginx has any.
+    /// The message, in nginx's words where nginx has any.
     pub message: String,
-    /// Where; `None` when it is about no place in particular.
+    /// The place; `None` when the error concerns no place in particular.
     pub pos: Option<Pos>,
-    /// How many bytes from `pos` on are meant; at least one is marked.
+    /// The length of the marked text in bytes, from `pos` on; at least one is marked.
     pub len: u32,
-    /// What to do about it: `did you mean "x"?`.
+    /// A suggestion: `did you mean "x"?`.
     pub help: Option<String>,
-    /// The line that `pos` is in, when whoever made the error had it at hand.
+    /// The line of `pos`, when the maker of the error had it at hand.
     pub line_text: Option<Bytes>,
 }
 
-/// A message is cut to this many bytes, as in nginx, so that its place is never what a log line
-/// has no room for.
+/// A message is cut to this many bytes, as in nginx, so that a log line has room for its place.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// The width a source line is cut to around its caret.
@@ -45,7 +44,8 @@ impl ConfError {
         ConfError { pos: Some(word.pos.clone()), len, ..ConfError::new(message) }
     }
 
-    /// The same for `len` bytes at `offset` in the word's text. Escapes before it are not counted.
+    /// An error about `len` bytes at `offset` in the word's text. Escapes before it are not
+    /// counted.
     #[cold]
     pub fn within(word: &Word, offset: usize, len: usize, message: impl Into<String>) -> ConfError {
         let mut error = ConfError::at(word, message);
@@ -127,7 +127,8 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// Logs `MESSAGE in FILE:LINE` at `warn` to this thread's default log: for what is odd but works.
+/// Logs `MESSAGE in FILE:LINE` at `warn` to this thread's default log: for configuration that is
+/// odd but works.
 #[cold]
 pub fn warn(word: &Word, message: impl fmt::Display) {
     base::log!(base::log::default(), Level::Warn, None, "{message} in {}", word.pos);
@@ -194,8 +195,8 @@ fn snippet(out: &mut String, pos: &Pos, len: u32, line: &[u8]) {
     }
 }
 
-/// Appends text with control characters made visible; returns how many columns it takes, a
-/// character each.
+/// Appends text with control characters made visible; returns its width in columns, one for each
+/// character.
 fn push_clean(out: &mut String, text: &[u8]) -> usize {
     let mut columns = 0;
     for c in String::from_utf8_lossy(text).chars() {
@@ -205,7 +206,7 @@ fn push_clean(out: &mut String, text: &[u8]) -> usize {
                 columns += 3;
                 out.push_str("    ");
             }
-            // Controls, and marks that turn the direction of what follows.
+            // Control characters, and marks that change the direction of text.
             c if c.is_control() => out.push('\u{fffd}'),
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 out.push('\u{fffd}');

@@ -1,13 +1,13 @@
 //! File names by pattern, as glob(3) finds them without flags in the C locale: `*`, `?`, `[a-z]`,
-//! `[!a]`, `[[:alpha:]]`, `\` before a byte that means itself. A leading dot wants to be written
-//! out; results are sorted by byte; unreadable directories hold nothing.
+//! `[!a]`, `[[:alpha:]]`, and `\` before a literal byte. A leading dot must be written out; results
+//! are sorted by byte; unreadable directories are empty.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Says whether the bytes that mean something in a pattern are in `path`, by nginx's rule.
+/// Whether `path` is a pattern, by nginx's rule.
 pub fn is_pattern(path: &[u8]) -> bool {
     memchr::memchr3(b'*', b'?', b'[', path).is_some()
 }
@@ -25,7 +25,7 @@ pub fn glob(pattern: &[u8], max: usize) -> Option<Vec<PathBuf>> {
         next = components.next();
         if !is_pattern(part) && !part.contains(&b'\\') {
             found.iter_mut().for_each(|path| path.push(OsStr::from_bytes(part)));
-            // What is a directory on the way shows when it is read; the last has to be there.
+            // Reading a component shows whether it is a directory; the last one must exist.
             if next.is_none() {
                 found.retain(|path| path.symlink_metadata().is_ok());
             }
@@ -61,14 +61,14 @@ fn matches_in(directory: &Path, part: &[u8], want_directory: bool, found: &mut V
     }
 }
 
-/// Says whether a file's name matches one component of a pattern.
+/// Whether a file's name matches one component of a pattern.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && !matches!(pattern, [b'.', ..] | [b'\\', b'.', ..]) {
         return false;
     }
     let (mut pattern, mut name) = (pattern, name);
-    // Where to go on when what follows the last star does not fit: one byte further into the name.
-    // Only the last star matters, so the work is at most the product of the lengths.
+    // The place to go on from when the text behind the last star does not fit: one byte further
+    // into the name. Only the last star matters, so the work is at most the product of the lengths.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {
@@ -97,7 +97,8 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte against the head of a pattern that is no star; the rest of it when it fits.
+/// Matches one byte against the first element of a pattern, which is no star; returns the rest of
+/// the pattern when it fits.
 fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [] => None,
@@ -112,7 +113,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// Reads a set after its `[`: whether `byte` is in it, and what follows the `]`.
+/// Reads a set behind its `[`: whether `byte` is in it, and the text behind the `]`.
 fn set(inside: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let (negated, mut rest) = match inside {
         [b'!' | b'^', rest @ ..] => (true, rest),

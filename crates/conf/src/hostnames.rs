@@ -1,7 +1,7 @@
 //! Names with a wildcard at one end: `example.com`, `.example.com`, `*.example.com`,
 //! `www.example.*`.
 //!
-//! What `server_name`, `map` with `hostnames` and `valid_referers` look up: the exact name wins,
+//! The look-up of `server_name`, `map` with `hostnames` and `valid_referers`: the exact name wins,
 //! then the longest wildcard at the front, then the longest at the end.
 
 use base::hash::Table;
@@ -11,9 +11,9 @@ use base::hash::Table;
 pub struct HostTable<T> {
     values: Vec<T>,
     exact: Table<Box<[u8]>, u32>,
-    /// What follows the star and its dot.
+    /// The text behind the star and its dot.
     head: Table<Box<[u8]>, u32>,
-    /// What comes before the dot and the star.
+    /// The text before the dot and the star.
     tail: Table<Box<[u8]>, u32>,
 }
 
@@ -26,7 +26,7 @@ pub enum Refused {
     Conflict,
 }
 
-/// What a name is.
+/// The form of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Exact,
@@ -65,16 +65,16 @@ impl<T> HostTable<T> {
         Self::default()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it holds no name.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Adds a name as it stands, stars and all; its case does not matter.
+    /// Adds a name literally, stars and all; its case does not matter.
     ///
     /// # Errors
     ///
-    /// [`Refused::Conflict`] where the name is there.
+    /// [`Refused::Conflict`] for a name that is already there.
     pub fn add_plain(&mut self, name: &[u8], value: T) -> Result<(), Refused> {
         let value = self.value(value);
         put(&mut self.exact, name, value)
@@ -85,7 +85,8 @@ impl<T> HostTable<T> {
     ///
     /// # Errors
     ///
-    /// [`Refused::Invalid`] for what is no name, [`Refused::Conflict`] for one that is there.
+    /// [`Refused::Invalid`] for text that is no name, [`Refused::Conflict`] for a name that is
+    /// already there.
     pub fn add(&mut self, name: &[u8], value: T) -> Result<(), Refused> {
         let form = form(name).ok_or(Refused::Invalid)?;
         let value = self.value(value);

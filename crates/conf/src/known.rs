@@ -1,5 +1,5 @@
-//! Every directive of nginx 1.31.5 with its module, places and arguments: facts, so that a name
-//! this server does not build in is told apart from one that nobody knows.
+//! Every directive of nginx 1.31.5 with its module, contexts and arguments: facts, to tell names
+//! that this server does not build in from names that nobody knows.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use crate::table::Contexts;
 /// A directive of nginx.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The module that has it, as nginx calls it.
+    /// Its module, as nginx calls it.
     pub module: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// Where it may stand.
+    /// Its contexts.
     pub contexts: Contexts,
-    /// What it takes: `0`, `1`, `1,2`, `1+`, `on|off`, `block 0`.
+    /// Its arguments: `0`, `1`, `1,2`, `1+`, `on|off`, `block 0`.
     pub args: &'static str,
 }
 

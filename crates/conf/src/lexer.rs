@@ -1,8 +1,8 @@
-//! Words and their ends, as nginx cuts them.
+//! Words and the ends of statements, as nginx reads them.
 //!
-//! A statement is words up to `;` or `{`. A word is bare or in quotes of either kind; `\` takes the
-//! meaning off the byte after it; `#` begins a comment where a word could begin; `${` keeps its
-//! brace to the word. Variables are not looked at here.
+//! A statement is words up to `;` or `{`. A word is bare or in quotes of either kind; `\` makes the
+//! next byte literal; `#` begins a comment where a word could begin; the brace of `${` belongs to
+//! the word. Variables are not interpreted here.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use bytes::Bytes;
 use crate::error::{line_of, short};
 use crate::{ConfError, Pos, Word};
 
-/// A word of this many bytes is refused, as in nginx, whose buffer it would fill: far more often
-/// than not a quote was forgotten.
+/// A word of this many bytes is refused, as in nginx, whose buffer it would fill: usually a quote
+/// is missing.
 const WORD_BYTES_MAX: usize = 4096;
 
-/// What a statement ended in.
+/// The end of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// `;`
@@ -46,7 +46,7 @@ impl Lexer {
         Lexer { text, file, at: 0, line: 1, line_start: 0 }
     }
 
-    /// Reads what `-g` was given.
+    /// Reads the argument of `-g`.
     pub fn for_params(text: Bytes) -> Lexer {
         Lexer { text, file: Path::new("command line").into(), at: 0, line: 0, line_start: 0 }
     }
@@ -61,11 +61,11 @@ impl Lexer {
         &self.file
     }
 
-    /// Cuts the next statement into `words`, which is empty for `}` and at the end.
+    /// Reads the next statement into `words`, which is empty for `}` and at the end.
     ///
     /// # Errors
     ///
-    /// nginx's about what stands where it cannot, what is too long, and what never ends.
+    /// nginx's, about unexpected text, a word that is too long, and a missing end.
     pub fn statement(&mut self, words: &mut Vec<Word>) -> Result<End, ConfError> {
         words.clear();
         loop {
@@ -123,18 +123,18 @@ impl Lexer {
         ConfError::at_pos(self.pos(self.at), len, message)
     }
 
-    /// An error about the end of the text, of which nginx tells the line.
+    /// An error at the end of the text, with nginx's line number.
     pub fn error_at_end(&self, message: impl Into<String>) -> ConfError {
         let pos = Pos { file: self.file.clone(), line: self.line, column: 0 };
         ConfError::at_pos(pos, 0, message)
     }
 
-    /// The error that a `}` without its `{` is; it has just been read.
+    /// The error of a `}` without its `{`; the brace has just been read.
     pub fn unexpected_close(&self) -> ConfError {
         ConfError::at_pos(self.pos(self.at - 1), 1, "unexpected \"}\"")
     }
 
-    /// Adds the line that an error in this file is in, for showing it.
+    /// Adds the line of an error in this file, to be shown.
     #[cold]
     pub fn with_line(&self, mut error: ConfError) -> ConfError {
         if let Some(pos) = &error.pos
@@ -230,7 +230,7 @@ impl Lexer {
         }
     }
 
-    /// Steps onto the byte after a backslash, if there is one; the caller steps over it.
+    /// Steps onto the byte behind a backslash, if there is one; the caller steps over it.
     fn skip_escaped(&mut self) {
         let next = self.at + 1;
         match self.text.get(next) {
@@ -252,7 +252,7 @@ impl Lexer {
         if byte == 0 {
             return Err(self.error_here(1, "unexpected NUL byte"));
         }
-        // Past it by one escaped byte at most.
+        // Beyond it by one escaped byte at most.
         if self.at - start < WORD_BYTES_MAX || self.is_params() {
             return Ok(());
         }
@@ -318,8 +318,7 @@ fn not_ended(first: &Word) -> String {
     }
 }
 
-/// Resolves `\"`, `\'`, `\\`, `\t`, `\r`, `\n`; any other backslash stays, as regular expressions
-/// need it to.
+/// Resolves `\"`, `\'`, `\\`, `\t`, `\r`, `\n`; any other backslash stays, for regular expressions.
 fn unescape(raw: &[u8]) -> Bytes {
     let mut text = Vec::with_capacity(raw.len());
     let mut rest = raw;

@@ -2,19 +2,19 @@
 //! values and templates.
 //!
 //! - [`parse`]: words, blocks and `include`, with nginx's syntax and its messages
-//! - [`table`]: what a directive is, where it may stand, how many arguments it takes
+//! - [`table`]: directives with their contexts and numbers of arguments
 //! - [`value`]: flags, sizes, times and enumerations as arguments
 //! - [`template`]: text with `$variables`, compiled once and evaluated per request
 //! - [`pattern`]: regular expressions with PCRE's syntax
-//! - [`known`]: every directive of nginx, for the messages about those that are not built in
-//! - [`redact`]: the text for other people's eyes
+//! - [`known`]: every directive of nginx, for messages about those that are not built in
+//! - [`redact`]: the text without its secrets
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
-//! A file that works under nginx reads the same here, and messages are nginx's word for word. Where
-//! the two part:
+//! A file that works under nginx reads the same here, and messages are nginx's word for word. The
+//! differences:
 //!
-//! - a message about a directive tells the line of its name, one about an argument the argument's;
-//!   nginx tells the line of the `;` or `{` that ended the directive
+//! - a message about a directive has the line of its name, one about an argument that of the
+//!   argument; nginx uses the line of the `;` or `{` that ends the directive
 //! - a comment may be of any length, which nginx refuses beyond its buffer of 4096 bytes
 //! - a NUL byte outside of a comment is an error; nginx cuts the word there
 //! - circles and floods of `include`, more than 128 nested blocks, pipes, sockets and devices (but
@@ -28,13 +28,13 @@ pub mod glob;
 pub mod hostnames;
 pub mod known;
 mod lexer;
-mod likely;
 pub mod map;
 pub mod parse;
 pub mod pattern;
 pub mod redact;
 pub mod reference;
 pub mod shares;
+mod spelling;
 pub mod table;
 pub mod template;
 mod tree;

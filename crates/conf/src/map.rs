@@ -8,23 +8,23 @@ use crate::hostnames::{HostTable, Refused};
 use crate::template::Template;
 use crate::{ConfError, Node, Word};
 
-/// What compiles the parts of a block that are the engine's own.
+/// The engine's compiler for the parts of a block.
 pub trait Compiler {
-    /// A regular expression with what the engine needs to match it.
+    /// A compiled regular expression.
     type Regex;
 
     /// Compiles a value.
     ///
     /// # Errors
     ///
-    /// What is wrong with the template.
+    /// The template's.
     fn template(&mut self, word: &Word) -> Result<Template, ConfError>;
 
     /// Compiles a pattern, a part of `word`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the pattern.
+    /// The pattern's.
     fn regex(
         &mut self,
         word: &Word,
@@ -40,9 +40,9 @@ pub struct Map<R> {
     regexes: Vec<(R, u32)>,
     values: Vec<Template>,
     default: Template,
-    /// `hostnames`: a dot at the end of what is looked up does not count.
+    /// `hostnames`: a dot at the end of the value does not count.
     hostnames: bool,
-    /// `volatile`: the value is not kept.
+    /// `volatile`: the value is not cached.
     pub volatile: bool,
 }
 
@@ -118,7 +118,7 @@ impl<R> Map<R> {
             self.regexes.push((compiler.regex(word, pattern, caseless)?, value));
             return Ok(());
         }
-        // The backslash tells a text from the words that mean something here.
+        // The backslash makes a text of the special words.
         let key = key.strip_prefix(b"\\").unwrap_or(key);
         let added = if self.hostnames {
             self.names.add(key, value)

@@ -16,13 +16,13 @@ use crate::glob;
 use crate::lexer::{End, Lexer};
 use crate::{ConfError, Node, SourceFile, Tree, Word};
 
-/// How to read, and how much.
+/// The limits and the behaviour of a parse.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where relative `include` paths begin: the directory of the main file.
     pub conf_prefix: PathBuf,
-    /// Keeps what stands before a syntax error as a tree that ends in a [`Node::broken`], so that
-    /// an error in it is reported first, as by nginx, which reads and applies in one go.
+    /// Keeps the text before a syntax error as a tree that ends in a [`Node::broken`], so that an
+    /// error in that text is reported first, as by nginx, which reads and applies in one go.
     pub keep_broken: bool,
     /// Files included from files, the main one counted.
     pub max_depth: usize,
@@ -30,7 +30,7 @@ pub struct Options {
     pub max_files: usize,
     /// Bytes read in all.
     pub max_bytes: u64,
-    /// Blocks within blocks. What walks a tree calls itself once a level.
+    /// The depth of nested blocks. Code that walks a tree recurses once a level.
     pub max_block_depth: usize,
 }
 
@@ -47,19 +47,19 @@ impl Default for Options {
     }
 }
 
-/// Reads a file and what it includes.
+/// Reads a file and its includes.
 ///
 /// # Errors
 ///
-/// The first file that cannot be read or statement that cannot be understood; with
-/// [`keep_broken`](Options::keep_broken) only when the main file cannot be read.
+/// The first file that cannot be read or statement that is malformed; with
+/// [`keep_broken`](Options::keep_broken) only an unreadable main file.
 pub fn parse_file(path: &Path, options: &Options) -> Result<Tree, ConfError> {
     let mut parser = Parser::new(options);
     let mut lexer = parser.open(path, None)?;
     parser.run(&mut lexer)
 }
 
-/// Reads text as if a file of that name held it.
+/// Reads text as the content of a file of that name.
 ///
 /// # Errors
 ///
@@ -90,8 +90,8 @@ struct Parser<'a> {
     reading: Vec<(u64, u64)>,
     opened: usize,
     bytes: u64,
-    /// Blocks that are open, outermost first, each with what it holds so far; the first stands for
-    /// the outermost level and has no directive.
+    /// Open blocks, outermost first, each with its content so far; the first is the outermost
+    /// level, which has no directive.
     blocks: Vec<(Option<Node>, Vec<Node>)>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
         Ok(Tree { nodes, files: self.files })
     }
 
-    /// Reads one file to its end. Blocks that it opens it has to close.
+    /// Reads one file to its end. A block must end in the file where it began.
     fn read(&mut self, lexer: &mut Lexer) -> Result<(), ConfError> {
         self.statements(lexer).map_err(|error| lexer.with_line(error))
     }
@@ -229,7 +229,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Opens and reads a file that `word` includes, and notes that it is being read.
+    /// Opens and reads a file that `word` includes, and records it as open.
     fn open(&mut self, path: &Path, word: Option<&Word>) -> Result<Lexer, ConfError> {
         let error = |message: String| match word {
             Some(word) => ConfError::at(word, message),
@@ -275,7 +275,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The node that stands for what could not be read.
+/// The node for an unreadable part.
 fn broken(error: ConfError, file: &Rc<Path>) -> Node {
     let pos = error.pos.clone().unwrap_or(crate::Pos { file: file.clone(), line: 0, column: 0 });
     let name = Word { text: Bytes::new(), pos, quoted: false };
@@ -311,7 +311,7 @@ fn load(path: &Path, max: u64) -> Result<(Bytes, (u64, u64)), Unreadable> {
     }
     let file = File::open(path).map_err(|cause| Unreadable::Call("open", cause))?;
     let mut text = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
-    // A file may grow while it is read; files in /proc have no length at all.
+    // A file may grow while it is read; files in /proc have no length.
     file.take(max.saturating_add(1))
         .read_to_end(&mut text)
         .map_err(|cause| Unreadable::Call("pread", cause))?;

@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use crate::lexer::{End, Lexer};
 
-/// What stands in the place of what is not shown.
+/// The replacement of a secret.
 const INSTEAD: &[u8] = b"***";
 
-/// The text of a file with the arguments of the directives named in `secrets` left out. All else,
-/// comments and blanks included, stays as it is; what cannot be read as a configuration ends the
-/// search, and nothing of it behind the name of a secret is given out.
+/// The text of a file without the arguments of the directives named in `secrets`. The rest,
+/// comments and blanks included, stays. Text that is no configuration ends the search, and nothing
+/// of it behind the name of a secret is shown.
 pub fn redact(text: &Bytes, secrets: &[&str]) -> Bytes {
     if secrets.is_empty() {
         return text.clone();
@@ -25,7 +25,7 @@ pub fn redact(text: &Bytes, secrets: &[&str]) -> Bytes {
         let end = lexer.statement(&mut words);
         let secret = words.first().is_some_and(|name| secrets.iter().any(|s| name == *s));
         if secret {
-            // A statement that never ends may hold the secret all the same.
+            // A statement without an end may hold the secret all the same.
             let to = match end {
                 Ok(End::Semicolon | End::Open) => lexer.at() - 1,
                 _ => text.len(),

@@ -1,10 +1,10 @@
-//! Directives as lines of text: what `weir dump-directives` prints and the reference page is made
-//! of. Places and arguments are spelt as in `known.tsv`, so that the two can be compared.
+//! Directives as lines of text, for `weir dump-directives` and the reference page. Contexts and
+//! arguments are spelt as in `known.tsv`, so that the two can be compared.
 
 use crate::table::{Args, Contexts, Directive};
 
-/// A directive in one line without its break: name, places, arguments, default, documentation and
-/// the module that has it, with tabs between.
+/// A directive in one line without its line feed: name, contexts, arguments, default, documentation
+/// and module, with tabs between.
 pub fn line<C>(directive: &Directive<C>, module: &str) -> String {
     let Directive { name, contexts, args, default, doc, .. } = directive;
     let (contexts, args) = (places(*contexts), arguments(*args));

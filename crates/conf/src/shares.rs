@@ -41,7 +41,7 @@ impl Shares {
                     let m = "percent total is greater than 100%";
                     return Err(ConfError::at(&line.name, m));
                 }
-                // Rounded share by share, as nginx does it: a key must not change sides.
+                // Rounded share by share, as nginx does: a key must not change sides.
                 last += share * u64::from(u32::MAX) / WHOLE;
             }
             let end = if sum == WHOLE { END } else { last };
@@ -50,7 +50,7 @@ impl Shares {
         Ok(Shares(shares))
     }
 
-    /// The value for `key`; empty where the shares leave a rest that it falls into.
+    /// The value for `key`; empty if it falls into the rest that the shares leave.
     pub fn find(&self, key: &[u8]) -> Bytes {
         let hash = u64::from(murmur2(key));
         let found = self.0.iter().find(|(end, _)| hash < *end);

@@ -1,8 +1,8 @@
-//! Tables of directives: where each may stand, what it takes, what it sets.
+//! Tables of directives: their contexts, their arguments, their setters.
 //!
 //! A module declares its directives in a static list; an engine joins the lists of its modules to a
-//! [`Table`] and applies blocks of the tree through it. Checks come in nginx's order and speak in
-//! its words.
+//! [`Table`] and applies blocks of the tree through it. Checks come in nginx's order and use its
+//! words.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -68,17 +68,13 @@ impl Contexts {
         Contexts::HTTP_SERVER_LOCATION.or(Contexts::IF_LOCATION);
     /// `http` and `server`.
     pub const HTTP_SERVER: Contexts = Contexts::HTTP.or(Contexts::SERVER);
-    /// `stream` and its `server`.
-    pub const STREAM_ANY: Contexts = Contexts::STREAM.or(Contexts::STREAM_SERVER);
-    /// `mail` and its `server`.
-    pub const MAIL_ANY: Contexts = Contexts::MAIL.or(Contexts::MAIL_SERVER);
 
     /// Both sets together; usable in statics.
     pub const fn or(self, other: Contexts) -> Contexts {
         Contexts(self.0 | other.0)
     }
 
-    /// Says whether the sets have a place in common.
+    /// Whether the sets have a context in common.
     pub const fn intersects(self, other: Contexts) -> bool {
         self.0 & other.0 != 0
     }
@@ -98,7 +94,7 @@ impl BitOr for Contexts {
     }
 }
 
-/// How many arguments a directive takes, and whether a block follows.
+/// The number of a directive's arguments, and whether a block follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Args(u32);
 
@@ -149,7 +145,7 @@ impl Args {
         self.0 & other.0 != 0
     }
 
-    /// Says whether `count` arguments are right.
+    /// Whether a directive may have `count` arguments.
     pub const fn allows(self, count: usize) -> bool {
         if self.has(Args::ANY) {
             true
@@ -164,7 +160,7 @@ impl Args {
         }
     }
 
-    /// Says whether a block follows.
+    /// Whether a block follows.
     pub const fn is_block(self) -> bool {
         self.has(Args::BLOCK)
     }
@@ -182,13 +178,13 @@ impl BitOr for Args {
 pub struct Directive<C: 'static> {
     /// Its name.
     pub name: &'static str,
-    /// Where it may stand.
+    /// Its contexts.
     pub contexts: Contexts,
-    /// What it takes.
+    /// Its arguments.
     pub args: Args,
-    /// What holds without it, as one would write it; empty when there is nothing to write.
+    /// The default in configuration syntax; empty when there is none.
     pub default: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub doc: &'static str,
     /// Puts its arguments into the configuration; place and count have been checked.
     pub set: fn(&mut C, &Node) -> Result<(), ConfError>,
@@ -206,7 +202,7 @@ pub const fn directive<C>(
     Directive { name, contexts, args, default, doc, set }
 }
 
-// Not derived: what the setters change need not be copied.
+// Not derived: `C` need not be cloneable.
 impl<C> Clone for Directive<C> {
     fn clone(&self) -> Directive<C> {
         *self
@@ -239,7 +235,7 @@ impl Hasher for Fnv {
 
 /// The directives of several modules, found by name.
 pub struct Table<C: 'static> {
-    /// Sorted by name; those of one name in the order they were given.
+    /// Sorted by name; directives of one name in the order given.
     directives: Vec<&'static Directive<C>>,
     by_name: HashMap<&'static [u8], (usize, usize), BuildHasherDefault<Fnv>>,
     elsewhere: Vec<(&'static str, Contexts)>,
@@ -280,11 +276,11 @@ impl<C> Table<C> {
         }
     }
 
-    /// Applies the directives of a block that stands `here` (one place), in order.
+    /// Applies the directives of a block in the context `here`, in order.
     ///
     /// # Errors
     ///
-    /// The first directive that is unknown, misplaced or malformed, or whatever its `set` says.
+    /// The first directive that is unknown, misplaced or malformed, or the error of its `set`.
     pub fn apply(&self, cx: &mut C, nodes: &[Node], here: Contexts) -> Result<(), ConfError> {
         nodes.iter().try_for_each(|node| self.apply_one(cx, node, here))
     }
@@ -350,14 +346,14 @@ impl<C> Table<C> {
         }
         let error = ConfError::at(&node.name, format!("unknown directive \"{name}\""));
         match self.suggest(node.name.bytes(), here) {
-            Some(likely) => error.with_help(format!("did you mean \"{likely}\"?")),
+            Some(name) => error.with_help(format!("did you mean \"{name}\"?")),
             None => error,
         }
     }
 
-    /// The name most like `wrong` among what may stand `here`.
+    /// The name most like `wrong` among the directives of the context `here`.
     fn suggest(&self, wrong: &[u8], here: Contexts) -> Option<&'static str> {
         let fitting = self.directives.iter().filter(|one| one.contexts.intersects(here));
-        crate::likely::likely(wrong, fitting.map(|one| one.name).chain(["include"]))
+        crate::spelling::closest(wrong, fitting.map(|one| one.name).chain(["include"]))
     }
 }

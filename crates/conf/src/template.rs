@@ -1,7 +1,7 @@
 //! Text with variables: `"$scheme://${host}$1"`, compiled at load and evaluated per request.
 //!
 //! A text without variables is a constant, which costs a request a reference count and no memory; a
-//! text that is one variable costs what the variable costs.
+//! text of one variable costs no more than the variable.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{ConfError, Word};
 
-/// A variable, numbered by whoever owns the names.
+/// A variable, numbered by the owner of the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VarId(pub u32);
 
@@ -19,11 +19,11 @@ pub trait VarNames {
     ///
     /// # Errors
     ///
-    /// Whatever makes the name impossible there. A name that may yet be defined further down is not
-    /// an error here: nginx looks at the end of the block whether it was.
+    /// A name that is impossible there. A name that may yet be defined further down is no error
+    /// here: nginx checks at the end of the block.
     fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError>;
 
-    /// The number of `$1` to `$9`, what the last regular expression's group matched.
+    /// The number of `$1` to `$9`, the groups of the last regular expression that matched.
     fn capture_id(&mut self, group: u8) -> VarId;
 }
 
@@ -48,7 +48,7 @@ pub trait VarSource {
 /// A part of a text.
 #[derive(Clone, Debug)]
 pub enum Part {
-    /// Text as it stands.
+    /// Literal text.
     Text(Bytes),
     /// The value of a variable.
     Var(VarId),
@@ -71,7 +71,7 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The scratch is not kept when a value made it larger than this.
+/// A scratch buffer larger than this is freed.
 const SCRATCH_BYTES_MAX: usize = 16 * 1024;
 
 impl Template {
@@ -84,14 +84,13 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// `invalid variable name` for a `$` that no name follows, `the closing bracket in "name"
-    /// variable is missing`, and what `names` says.
+    /// `invalid variable name` for a `$` without a name, `the closing bracket in "name" variable is
+    /// missing`, and those of `names`.
     pub fn parse(word: &Word, names: &mut dyn VarNames) -> Result<Template, ConfError> {
         Template::parse_slice(&word.text, word, 0, names)
     }
 
-    /// Compiles `text`, which begins `offset` bytes into `word`: for what is only a part of an
-    /// argument.
+    /// Compiles `text`, a part of an argument that begins `offset` bytes into `word`.
     ///
     /// # Errors
     ///
@@ -133,7 +132,7 @@ impl Template {
         })
     }
 
-    /// The text, when it has no variables.
+    /// The text, if it has no variables.
     #[inline]
     pub fn as_const(&self) -> Option<&Bytes> {
         match &self.0 {
@@ -199,8 +198,8 @@ enum Name<'a> {
     Named(&'a [u8]),
 }
 
-/// Reads the variable at the start of `text`, which is its `$`: its length and name, or how much is
-/// wrong and why.
+/// Reads the variable at the `$` that begins `text`: its length and name, or the length of the
+/// faulty part and the error.
 fn variable(text: &[u8]) -> Result<(usize, Name<'_>), (usize, String)> {
     let (open, bracket) = match text.get(1) {
         Some(group @ b'1'..=b'9') => return Ok((2, Name::Group(group - b'0'))),

@@ -12,7 +12,7 @@ use crate::ConfError;
 /// A place in a configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pos {
-    /// The file, as it was opened.
+    /// The path that the file was opened by.
     pub file: Rc<Path>,
     /// The line, from 1; 0 stands for the command line, which has none.
     pub line: u32,
@@ -40,7 +40,7 @@ impl fmt::Debug for Pos {
 pub struct Word {
     /// The text without its quotes, escapes resolved; a slice of the file where there were none.
     pub text: Bytes,
-    /// Where it begins: at its quote when it has one.
+    /// Its start: the quote, if it has one.
     pub pos: Pos,
     /// It stood in quotes.
     pub quoted: bool,
@@ -76,13 +76,13 @@ impl PartialEq<str> for Word {
 pub struct Node {
     /// The name.
     pub name: Word,
-    /// What stood between the name and the `;` or `{`.
+    /// The words between the name and the `;` or `{`.
     pub args: Vec<Word>,
-    /// What stood between `{` and `}`, includes expanded.
+    /// The directives between `{` and `}`, includes expanded.
     pub block: Option<Vec<Node>>,
-    /// Set on the node that stands where the text could not be read further. Reading and applying
-    /// are two passes here and one in nginx, which reports a misplaced directive before a syntax
-    /// error that follows it; so does whoever walks the tree and stops at this.
+    /// The syntax error, on a node in the place of the text behind it. Reading and applying are two
+    /// passes here and one in nginx, which reports a misplaced directive before a syntax error
+    /// further down: code that walks the tree stops at this node and does the same.
     pub broken: Option<Box<ConfError>>,
 }
 
@@ -125,10 +125,11 @@ impl Node {
     }
 }
 
-/// A configuration as it was read, from all its files.
+/// A configuration with all its files.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// The directives of the outermost level, those of included files in their place.
+    /// The directives of the outermost level; those of included files stand in the place of the
+    /// `include`.
     pub nodes: Vec<Node>,
     /// The files in the order they were first opened, each once.
     pub files: Vec<SourceFile>,
@@ -137,8 +138,8 @@ pub struct Tree {
 /// A file that belongs to a configuration.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Its path as it was opened.
+    /// The path that it was opened by.
     pub path: Rc<Path>,
-    /// What it held.
+    /// Its content.
     pub bytes: Bytes,
 }

@@ -41,7 +41,7 @@ pub fn parse_sec(text: &[u8]) -> Option<u64> {
     parse_time(text, true)
 }
 
-/// How grand a unit is; a time may only fall from grand to small. Blanks end it all.
+/// The rank of a unit; ranks may only fall within a time. Blanks end it.
 #[derive(PartialEq, PartialOrd)]
 enum Step {
     Start,
@@ -185,7 +185,7 @@ pub fn number(node: &Node, index: usize) -> Result<u64, ConfError> {
 ///
 /// # Errors
 ///
-/// `invalid value "x"`, with the likely word.
+/// `invalid value "x"`, with a suggestion.
 pub fn enumeration<T: Clone>(
     node: &Node,
     index: usize,
@@ -202,7 +202,7 @@ pub fn enumeration<T: Clone>(
 ///
 /// # Errors
 ///
-/// `invalid value "x"`, with the likely word. A word given twice is only warned about.
+/// `invalid value "x"`, with a suggestion. A word given twice is only warned about.
 pub fn bitmask(node: &Node, values: &[(&str, u64)]) -> Result<u64, ConfError> {
     node.args.iter().try_fold(0, |bits, word| {
         let found = values.iter().find(|(name, _)| word.text.eq_ignore_ascii_case(name.as_bytes()));
@@ -220,7 +220,7 @@ pub fn bitmask(node: &Node, values: &[(&str, u64)]) -> Result<u64, ConfError> {
 fn not_among<T>(word: &Word, values: &[(&str, T)]) -> ConfError {
     let error = ConfError::at(word, format!("invalid value \"{}\"", word.lossy()));
     let names = values.iter().map(|(name, _)| *name);
-    match crate::likely::likely(word.bytes(), names.clone()) {
+    match crate::spelling::closest(word.bytes(), names.clone()) {
         Some(likely) => error.with_help(format!("did you mean \"{likely}\"?")),
         None => error.with_help(format!("it is one of: {}", names.collect::<Vec<_>>().join(", "))),
     }
@@ -230,7 +230,7 @@ fn not_among<T>(word: &Word, values: &[(&str, T)]) -> ConfError {
 ///
 /// # Errors
 ///
-/// `"NAME" directive is duplicate`, before the value is looked at; else what `read` says.
+/// `"NAME" directive is duplicate`, before the value is read; else the error of `read`.
 pub fn set_once<T>(
     field: &mut Option<T>,
     node: &Node,
@@ -343,8 +343,7 @@ pub fn set_enum<T: Clone>(
     set_once(field, node, |node| enumeration(node, 0, values))
 }
 
-/// Adds the words of a [`bitmask`]; given again, a directive adds to what it set before, as in
-/// nginx.
+/// Adds the words of a [`bitmask`]; a repeated directive adds to the earlier ones, as in nginx.
 ///
 /// # Errors
 ///
@@ -398,7 +397,7 @@ fn access_bits(word: &[u8]) -> Option<u32> {
 /// A number of buffers and the size of one in bytes, as in `proxy_buffers 8 4k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bufs {
-    /// How many.
+    /// The number of buffers.
     pub num: usize,
     /// Bytes of each.
     pub size: usize,
@@ -545,7 +544,7 @@ mod tests {
         let mut field = None;
         set_size(&mut field, &node("a 1k")).unwrap();
         assert_eq!(field, Some(1024));
-        // nginx says so before it looks at the value.
+        // nginx reports this before it reads the value.
         assert_eq!(
             message(set_size(&mut field, &node("a x"))),
             "\"a\" directive is duplicate in test.conf:3"

@@ -116,7 +116,7 @@ fn blocks_and_semicolons() {
 fn names_that_are_not_in_the_table() {
     let error = fails("sendfiel on;", Contexts::HTTP, "unknown directive \"sendfiel\"");
     assert_eq!(error.help.as_deref(), Some("did you mean \"sendfile\"?"));
-    // Only what may stand there is offered.
+    // Only directives of the context are suggested.
     let error = fails("sendfiel on;", Contexts::MAIN, "unknown directive \"sendfiel\"");
     assert_eq!(error.help, None);
     let error = fails("inclde x;", Contexts::MAIN, "unknown directive \"inclde\"");
@@ -167,7 +167,7 @@ fn the_terminal_shows_the_line_and_the_place() {
          \x20 2 | one  bad;\n\
          \x20   |      ^^^\n"
     );
-    // The place is counted in characters, and what steers terminals is not passed on.
+    // The column counts characters, and control sequences are not passed on.
     assert_eq!(
         show("any \"é\u{1b}[31m\u{202e}\"; x;", Contexts::HTTP),
         "unknown directive \"x\" in t.conf:1\n\

@@ -9,8 +9,8 @@ use crate::op::Wait;
 use crate::slot::{NONE, Terms};
 use crate::turn::with;
 
-/// When an operation gives up: a moment on the loop's clock, and the span that led to it, from
-/// which operations that go on after partial success count again.
+/// The end of an operation: a moment on the loop's clock, and the span that led to it. Operations
+/// that continue after partial success count the span again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadline {
     at_ms: u64,
@@ -91,10 +91,10 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// Runs `future` for `ms` milliseconds at most; when they are over it is dropped.
+/// Runs `future` for `ms` milliseconds at most; drops it when they are over.
 ///
 /// Operations on sockets have deadlines of their own, which cost less. Do not put this around a
-/// recv on a connection that lives on: bytes that arrive in the same moment may be lost with it.
+/// recv on a connection that continues: bytes that arrive at that moment may be lost.
 pub async fn timeout<F: Future>(ms: u64, future: F) -> Result<F::Output, Elapsed> {
     let mut future = pin!(future);
     let mut limit = pin!(sleep(ms));

@@ -5,11 +5,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::op::{Direction, Ready};
-use crate::sock::{Kind, Registered};
+use crate::sock::{Registered, SockKind};
 
 /// A descriptor of any kind in this thread's loop; closes when it is dropped.
 ///
-/// Readiness is told once: after [`Fd::readable`], read until `WouldBlock` before waiting again.
+/// Readiness is reported once: after [`Fd::readable`], read until `WouldBlock` before waiting
+/// again.
 pub struct Fd(Registered);
 
 impl Fd {
@@ -18,7 +19,7 @@ impl Fd {
     /// # Panics
     /// When this thread has no loop.
     pub fn new(fd: OwnedFd) -> Fd {
-        Fd(Registered::new(fd, Kind::Other, 0))
+        Fd(Registered::new(fd, SockKind::Other, 0))
     }
 
     /// The descriptor.

@@ -1,4 +1,4 @@
-//! A gate that closes once and wakes whoever waits at it.
+//! A gate that closes once and wakes every task that waits at it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,9 +10,8 @@ use crate::op::Wait;
 use crate::slot::{NONE, Terms};
 use crate::turn::{try_with, with};
 
-/// Open until it is closed, once and for all: the way in which a worker tells its connections
-/// that it shuts down. Waiting at a gate costs the slot of a parked connection nothing; closing
-/// looks at every slot.
+/// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
+/// a gate costs the slot of a parked connection nothing; closing looks at every slot.
 #[derive(Clone, Debug)]
 pub struct Gate(Rc<Inner>);
 
@@ -37,7 +36,7 @@ impl Gate {
         Gate(Rc::new(Inner { id, closed: Cell::new(false) }))
     }
 
-    /// Closes the gate and wakes all that wait at it.
+    /// Closes the gate and wakes every task that waits at it.
     pub fn close(&self) {
         if !self.0.closed.replace(true) {
             let _ = try_with(|inner| {

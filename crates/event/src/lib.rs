@@ -1,20 +1,20 @@
 //! The event loop of one thread: sockets, timers, tasks, and the drivers beneath them.
 //!
-//! A thread makes one [`Loop`]; free functions and the types here use the loop of their thread.
-//! An operation is tried at once, where the driver allows it, and only what would block takes a
+//! A thread makes one [`Loop`]; free functions and the types here use the loop of their thread. An
+//! operation is tried at once, where the driver allows it, and only one that would block takes a
 //! slot, a timer and a turn of the loop. Futures hold the keys of slots and no memory that the
-//! kernel sees; dropping one gives its operation up.
+//! kernel sees; dropping one cancels its operation.
 
 mod deadline;
 mod deferral;
 mod driver;
 mod fd;
-mod foresight;
 mod gate;
 mod listener;
 mod notify;
 mod op;
 pub mod pool;
+mod prefetch;
 mod race;
 mod relief;
 mod remote;

@@ -1,9 +1,9 @@
-//! Listeners: who accepts, how many at a time, and what happens when descriptors or connections
-//! run out.
+//! Listeners: accepting, its share of a turn, and the behaviour when descriptors or connections run
+//! out.
 //!
-//! A listener is reported to the loop only while somebody waits in [`Listener::accept`], it is
-//! not paused, descriptors are not known to have run out, and, where workers share an accept
-//! lock, this one has it.
+//! A listener is reported to the loop only while a task waits in [`Listener::accept`], the listener
+//! is not paused, descriptors have not run out, and, where workers share an accept lock, this one
+//! has it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,20 +20,21 @@ use crate::deferral::Deferral;
 use crate::driver::Driver;
 use crate::op::Wait;
 use crate::slot::{NONE, Terms};
-use crate::sock::{Kind, Registered, Sock, SockKey, bits};
+use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
 use crate::turn::{Core, Inner, try_with, with};
 
-/// An exclusive registration goes to the end of the kernel's list after so many connections.
-/// The kernel wakes the first worker in the list that sleeps; without this, a lightly loaded
-/// server would serve everything from one of them.
+/// Connections after which an exclusive registration moves to the end of the kernel's list. The
+/// kernel wakes the first worker in the list that sleeps; without this, one worker would serve all
+/// of a light load.
 const ROTATE_EVERY: u32 = 16;
 
-/// Without `multi_accept`, one connection is accepted for each report; with it, all that wait,
-/// but this many before other tasks have their turn.
+/// Without `multi_accept`, one connection is accepted for each report; with it, all that wait, but
+/// this many before other tasks have their turn.
 const MULTI_MAX: u32 = 512;
 
-/// How long accepting stops at most when descriptors or memory have run out. It goes on as soon as
-/// a descriptor is closed through the loop; others may be closed without the loop's knowledge.
+/// Accepting stops for this long at most when descriptors or memory have run out. It resumes as
+/// soon as a descriptor is closed through the loop; others may be closed without the loop's
+/// knowledge.
 pub(crate) const STARVED_MS: u64 = 50;
 
 /// Decides which of several workers accepts.
@@ -44,13 +45,13 @@ pub trait AcceptLock {
     fn unlock(&self);
 }
 
-/// How a listener takes part in accepting.
+/// A listener's manner of accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOpts {
-    /// Other processes accept from the same socket: one of them is woken for a connection.
+    /// Other processes accept from the same socket: the kernel wakes one of them for a connection.
     pub exclusive: bool,
-    /// While more than a thousand connections a second are accepted, they are left to the kernel
-    /// until their clients have sent something: a TCP socket whose clients speak first.
+    /// While more than a thousand connections a second are accepted, the kernel keeps each until
+    /// its client has sent something: for a TCP socket whose clients speak first.
     pub defer_under_load: bool,
 }
 
@@ -101,13 +102,13 @@ impl Drop for Shared {
     }
 }
 
-/// What one look at a listener came to.
-enum Step {
+/// The result of one attempt to accept.
+enum Attempt {
     /// The slot waits.
     Wait,
     /// Other tasks first.
     Yield,
-    /// Nothing came of it: look again.
+    /// No connection, no end: try again.
     Again,
     Accepted(OwnedFd, SockAddr),
     Failed(Level, io::Error),
@@ -121,7 +122,7 @@ impl Listener {
     /// When this thread has no loop.
     pub fn new(fd: OwnedFd, opts: ListenOpts) -> Listener {
         let shared = Rc::new(Shared {
-            sock: Registered::new(fd, Kind::Listener, 0),
+            sock: Registered::new(fd, SockKind::Listener, 0),
             opts,
             paused: Cell::new(false),
             accepted: Cell::new(0),
@@ -159,15 +160,15 @@ impl Listener {
     fn poll_accept(&self, cx: &mut Context<'_>, wait: &mut Wait) -> Poll<io::Result<Accepted>> {
         loop {
             match with(|inner| self.step(inner, cx, wait)) {
-                Step::Wait => return Poll::Pending,
-                Step::Yield => {
+                Attempt::Wait => return Poll::Pending,
+                Attempt::Yield => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                Step::Again => (),
-                Step::Broken(error) => return Poll::Ready(Err(error)),
-                Step::Failed(level, error) => log_failure(level, &error),
-                Step::Accepted(fd, addr) => {
+                Attempt::Again => (),
+                Attempt::Broken(error) => return Poll::Ready(Err(error)),
+                Attempt::Failed(level, error) => log_failure(level, &error),
+                Attempt::Accepted(fd, addr) => {
                     if let Some(accepted) = admit(fd, addr) {
                         return Poll::Ready(Ok(accepted));
                     }
@@ -176,22 +177,22 @@ impl Listener {
         }
     }
 
-    fn step(&self, inner: &mut Inner, cx: &mut Context<'_>, wait: &mut Wait) -> Step {
+    fn step(&self, inner: &mut Inner, cx: &mut Context<'_>, wait: &mut Wait) -> Attempt {
         let shared = &*self.0;
         if let Some(Poll::Pending) = wait.poll(inner, cx) {
-            return Step::Wait;
+            return Attempt::Wait;
         }
         let ahead = !shared.paused.get() && inner.driver.has_accepted(shared.sock.key);
         let allowed = ahead || inner.core.may_accept(shared);
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
-            return Step::Broken(io::ErrorKind::NotConnected.into());
+            return Attempt::Broken(io::ErrorKind::NotConnected.into());
         };
         if allowed && entry.bits & bits::READ != 0 {
             if shared.in_a_row.get() < MULTI_MAX {
                 return self.attempt(inner);
             }
             shared.in_a_row.set(0);
-            return Step::Yield;
+            return Attempt::Yield;
         }
         shared.in_a_row.set(0);
         let terms =
@@ -201,15 +202,15 @@ impl Listener {
             entry.reader = wait.key().index;
         }
         inner.sync_listener(shared);
-        Step::Wait
+        Attempt::Wait
     }
 
-    fn attempt(&self, inner: &mut Inner) -> Step {
+    fn attempt(&self, inner: &mut Inner) -> Attempt {
         let shared = &*self.0;
         let multi = inner.core.multi_accept || inner.driver.accepts_ahead();
         let accepted = call(inner, shared);
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
-            return Step::Broken(io::ErrorKind::NotConnected.into());
+            return Attempt::Broken(io::ErrorKind::NotConnected.into());
         };
         let error = match accepted {
             Ok((fd, addr)) => {
@@ -222,7 +223,7 @@ impl Listener {
                 if shared.opts.defer_under_load {
                     shared.deferral.accepted(shared.sock.fd());
                 }
-                return Step::Accepted(fd, addr);
+                return Attempt::Accepted(fd, addr);
             }
             Err(error) => error,
         };
@@ -231,19 +232,21 @@ impl Listener {
             entry.bits &= !bits::READ;
         }
         match errno {
-            Errno::AGAIN | Errno::INTR => Step::Again,
-            Errno::CONNABORTED => Step::Failed(Level::Error, error),
+            Errno::AGAIN | Errno::INTR => Attempt::Again,
+            Errno::CONNABORTED => Attempt::Failed(Level::Error, error),
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => match inner.starve() {
-                true => Step::Failed(Level::Crit, error),
-                false => Step::Again,
+                true => Attempt::Failed(Level::Crit, error),
+                false => Attempt::Again,
             },
-            Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Step::Broken(error),
-            _ => Step::Failed(Level::Alert, error),
+            Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => {
+                Attempt::Broken(error)
+            }
+            _ => Attempt::Failed(Level::Alert, error),
         }
     }
 
-    /// Accepts what is in the kernel's queue now, without waiting: for a socket that is about to
-    /// be closed.
+    /// Accepts the connections that are in the kernel's queue now, without waiting: for a socket
+    /// that is about to close.
     pub fn drain(&self) -> Vec<Accepted> {
         let mut all = Vec::new();
         if let Err(error) = with(|inner| inner.stop_accepting(&self.0)) {
@@ -265,11 +268,11 @@ impl Listener {
     }
 }
 
-/// Accepts a connection from a listening socket that is not this loop's, and does not wait for one:
-/// `None` when there is none, or no room for it.
+/// Accepts a connection from a listening socket outside this loop, without waiting: `None` when
+/// there is none, or no room for it.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn accept_from(fd: impl AsFd) -> io::Result<Option<Accepted>> {
     let room = with(|inner| {
         let core = &inner.core;
@@ -358,7 +361,7 @@ impl Core {
             && self.accept_held
     }
 
-    /// A report came for a listener from which nobody accepts.
+    /// A report came for a listener without an accepting task.
     pub(crate) fn idle_listener(&mut self, key: SockKey) {
         self.idle_listeners.push(key);
     }
@@ -382,11 +385,11 @@ impl Inner {
         if let Err(error) =
             self.driver.listen(&self.core, key, shared.sock.fd(), wanted, shared.opts.exclusive)
         {
-            self.core.troubles.push(error);
+            self.core.listen_failures.push(error);
         }
     }
 
-    /// The same for all listeners; forgets those that are gone.
+    /// [`Core::sync_listener`] for all listeners; forgets those that are closed.
     pub(crate) fn sync_listeners(&mut self) {
         let mut listeners = std::mem::take(&mut self.core.listeners);
         listeners.retain(|weak| match weak.upgrade() {
@@ -399,7 +402,7 @@ impl Inner {
         self.core.listeners = listeners;
     }
 
-    /// Ends the reports of listeners that nobody accepts from; the next accept begins them again.
+    /// Ends the reports of listeners without an accepting task; the next accept begins them again.
     pub(crate) fn quiet_idle_listeners(&mut self) {
         if !self.core.idle_listeners.is_empty() {
             self.core.idle_listeners.clear();
@@ -435,9 +438,9 @@ impl Inner {
         }
     }
 
-    /// Descriptors have run out: nothing is accepted until one is closed. Those that have been
-    /// parked longest are asked to go, as where connections run out. Returns whether that is to be
-    /// logged: once in a second.
+    /// Descriptors have run out: accepting stops until one is closed. The longest parked
+    /// connections are asked to close, as where connections run out. Returns whether to log it:
+    /// once a second.
     fn starve(&mut self) -> bool {
         let core = &mut self.core;
         core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);

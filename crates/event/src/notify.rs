@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use crate::deadline::Deadline;
 use crate::op::Wait;
-use crate::slot::{NONE, SlotKey, State, Terms};
+use crate::slot::{NONE, SlotKey, SlotState, Terms};
 use crate::turn::{try_with, with};
 
-/// Lets tasks of one thread wait for a word from another task of it.
+/// Notifications between tasks of one thread.
 #[derive(Default, Debug)]
 pub struct Notify {
     state: RefCell<Waiters>,
@@ -19,32 +19,32 @@ pub struct Notify {
 
 #[derive(Default, Debug)]
 struct Waiters {
-    /// A word that was given while nobody waited.
+    /// A notification that no task waited for.
     permit: bool,
     /// First come, first served. Keys of operations that are over may stand among them.
     queue: VecDeque<SlotKey>,
 }
 
 impl Notify {
-    /// Nobody waits, and no word was given.
+    /// Without waiters and without a notification.
     pub fn new() -> Notify {
         Notify::default()
     }
 
-    /// Wakes the one that has waited longest. When nobody waits, the next one will not wait.
+    /// Wakes the longest waiter. Without one, the next wait ends at once.
     pub fn notify_one(&self) {
         if !self.wake_one() {
             self.state.borrow_mut().permit = true;
         }
     }
 
-    /// Wakes all that wait now; those that come later wait.
+    /// Wakes all present waiters; later ones wait.
     pub fn notify_all(&self) {
         while self.wake_one() {}
     }
 
-    /// Wakes so many at most, those that have waited longest; how many. Nothing is kept for those
-    /// that come later.
+    /// Wakes up to `most` waiters, the longest first; returns their number. Nothing is kept for
+    /// later ones.
     pub fn notify_some(&self, most: usize) -> usize {
         (0..most).take_while(|_| self.wake_one()).count()
     }
@@ -54,8 +54,8 @@ impl Notify {
         let woken = try_with(|inner| {
             let core = &mut inner.core;
             while let Some(key) = waiters.queue.pop_front() {
-                if core.slots.state(key) == State::Waiting {
-                    core.slots.complete(&mut core.tasks, key.index, State::Ready);
+                if core.slots.state(key) == SlotState::Waiting {
+                    core.slots.complete(&mut core.tasks, key.index, SlotState::Ready);
                     return true;
                 }
             }
@@ -69,14 +69,14 @@ impl Notify {
         Notified(self.notified_by(Deadline::NEVER))
     }
 
-    /// Waits for a word until a deadline; whether it came.
+    /// Waits for a notification until a deadline; returns whether it came.
     pub fn notified_by(&self, deadline: Deadline) -> NotifiedBy<'_> {
         NotifiedBy { notify: self, wait: Wait::new(), deadline, done: false }
     }
 }
 
-/// The future of [`Notify::notified`]. A word that reaches it and is not taken, because it is
-/// dropped first, goes to the next one.
+/// The future of [`Notify::notified`]. A notification that reaches it goes to the next waiter if
+/// the future is dropped before it is polled.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Notified<'a>(NotifiedBy<'a>);
 
@@ -105,7 +105,7 @@ impl Future for NotifiedBy<'_> {
         let waiters = &mut *this.notify.state.borrow_mut();
         let key = this.wait.key();
         let polled = with(|inner| match this.wait.poll(inner, cx) {
-            Some(polled) => polled.map(|state| state != State::TimedOut),
+            Some(polled) => polled.map(|state| state != SlotState::TimedOut),
             None if this.done || std::mem::take(&mut waiters.permit) => Poll::Ready(true),
             None => {
                 let deadline_ms = this.deadline.at_ms();
@@ -129,7 +129,7 @@ impl Drop for NotifiedBy<'_> {
         if self.done || key == SlotKey::NONE {
             return;
         }
-        let told = try_with(|inner| inner.core.slots.state(key) == State::Ready);
+        let told = try_with(|inner| inner.core.slots.state(key) == SlotState::Ready);
         if told == Some(true) {
             self.notify.notify_one();
         } else {

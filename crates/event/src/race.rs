@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Which of two futures ended, and with what.
+/// The first of two futures to end, with its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Either<A, B> {
     /// The first.
@@ -20,18 +20,18 @@ impl<A, B> Either<A, B> {
     }
 }
 
-/// Runs two futures until one of them ends, and drops the other. When both are ready, the first
-/// one wins.
+/// Runs two futures until one of them ends, and drops the other. When both are ready, the first one
+/// wins.
 ///
-/// For waits that lose nothing when they are dropped (readiness, [`crate::Sock::closed_by_peer`],
-/// a gate, a notification, a sleep), and for work that ends with its connections. Never for a
-/// recv or a send on a connection that lives on: a driver may be in the middle of it.
+/// For waits that lose nothing when they are dropped (readiness, [`crate::Sock::closed_by_peer`], a
+/// gate, a notification, a sleep), and for work that ends with its connections. Never for a recv or
+/// a send on a connection that continues: a driver may be in the middle of it.
 pub fn race<A: Future, B: Future>(first: A, second: B) -> Race<A, B> {
     Race { first, second }
 }
 
-/// The future of [`race`]: no larger than its two, as an `async fn` would be, which keeps what it
-/// was given beside what it made of it.
+/// The future of [`race`]: no larger than its two. An `async fn` would keep its arguments beside
+/// the futures made from them.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Race<A, B> {
     first: A,

@@ -1,4 +1,5 @@
-//! Memory: what a loop does when the system gives no more, and what it gives back in quiet times.
+//! Memory pressure: the loop's reaction when the system has no more memory, and the memory it
+//! returns in quiet times.
 //!
 //! ```text
 //!            an allocation failed
@@ -8,27 +9,26 @@
 //!     └──────────────────────────── refilled: the reserve is whole, connections are accepted
 //! ```
 //!
-//! The allocator's reserve ([`os::memory`]) lets the task that was running go on. Who goes: parked
-//! connections (idle, or with half a head), the longest parked first, and those whose client is
-//! slow to take a response or to send a body, the ones without progress for longest first.
+//! The allocator's reserve ([`os::memory`]) lets the running task continue. Connections are asked
+//! to close: parked ones (idle, or with half a head), the longest parked first, and those with a
+//! client that is slow to take a response or to send a body, the longest without progress first.
 
 use base::log::Level;
 
-use crate::slot::{NONE, State};
-use crate::sock::{Kind, bits};
+use crate::slot::{NONE, SlotState};
+use crate::sock::{SockKind, bits};
 use crate::turn::{Inner, with};
 
 /// So long without a failed allocation the shortage counts as over.
 const CALM_MS: u64 = 1_000;
 
-/// While the reserve is not whole it is tried again after so long, where nothing happens.
+/// Interval between attempts to fill the reserve while nothing else happens.
 const RETRY_MS: u64 = 20;
 
-/// Of so many connections one is asked to go at first.
+/// One connection of so many is asked to close at first.
 const SHARE: usize = 32;
 
-/// A connection's task runs in the next turn; what it had with the driver comes back in the one
-/// after.
+/// A connection's task runs in the next turn; its memory in the driver comes back in the one after.
 const GRACE: u8 = 2;
 
 /// Where a loop stands with its memory.
@@ -43,14 +43,14 @@ pub(crate) struct Relief {
     short_ms: u64,
     /// Sheddings since then: each asks for more than the one before.
     rounds: u32,
-    /// Turns until those that were asked have gone: what they had is not back before.
+    /// Turns until the connections that were asked have closed: their memory is not back before.
     grace: u8,
     parked: u64,
     slow: u64,
 }
 
 impl Relief {
-    /// Whether nothing is to be accepted.
+    /// Whether accepting is stopped.
     pub(crate) fn is_short(&self) -> bool {
         self.short
     }
@@ -60,7 +60,7 @@ impl Relief {
         self.since_ms.is_some()
     }
 
-    /// When there is something to be done next.
+    /// The time of the next action, if there is one.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.since_ms?;
         Some(self.last_ms + if self.short { RETRY_MS } else { CALM_MS })
@@ -71,7 +71,7 @@ impl Relief {
 struct Shed {
     /// It is the first of this shortage.
     began: bool,
-    /// Connections that were asked to go.
+    /// Connections that were asked to close.
     asked: usize,
 }
 
@@ -100,12 +100,12 @@ impl Inner {
         Shed { began, asked: parked + slow }
     }
 
-    /// Ends waits for clients that make no progress; how many.
+    /// Ends waits for clients without progress; returns their number.
     fn shed_slow(&mut self, share: usize) -> usize {
         let core = &mut self.core;
         let mut slow: Vec<(u64, u32)> = Vec::new();
         for entry in core.socks.all() {
-            if entry.kind != Kind::Connection || entry.bits & bits::ACCEPTED == 0 {
+            if entry.kind != SockKind::Connection || entry.bits & bits::ACCEPTED == 0 {
                 continue;
             }
             let reader = if entry.bits & bits::READER_FOR_CLOSE == 0 { entry.reader } else { NONE };
@@ -117,7 +117,7 @@ impl Inner {
             // The soonest deadline is that of the longest wait.
             slow.select_nth_unstable(asked - 1);
             for (_, slot) in &slow[..asked] {
-                core.slots.complete(&mut core.tasks, *slot, State::Shed);
+                core.slots.complete(&mut core.tasks, *slot, SlotState::Shed);
             }
         }
         asked
@@ -156,7 +156,7 @@ pub(crate) fn turn(failed: bool) {
         return;
     }
     if with(|inner| inner.core.relief.short) {
-        // Twice: what came back since the first time counts as unused then.
+        // Twice: pages that came back since the first time count as unused then.
         mem::trim_pages();
         mem::trim_pages();
         let enough = os::memory::refill() || make_memory() == 0 && with(Inner::settle);
@@ -188,26 +188,26 @@ pub(crate) fn turn(failed: bool) {
 }
 
 impl Inner {
-    /// Nobody is left to give memory back. After a while, what there is of a reserve has to do:
-    /// connections that come may be few and small.
+    /// No connection is left to close. After a while the present reserve has to be enough: new
+    /// connections may be few and small.
     fn settle(&mut self) -> bool {
         os::memory::give_back();
         base::time::now_ms() >= self.core.relief.short_ms + CALM_MS && os::memory::settle()
     }
 }
 
-/// How long after there was something to do a loop looks at what it keeps, and again after that.
+/// Delay between activity and a look at unused memory, and between looks.
 const TIDY_MS: u64 = 1_000;
 
 /// As many polls in [`TIDY_MS`] are a quiet time.
 const QUIET: u64 = 100;
 
-/// As many polls since the heap was looked through are worth another look, and as many pages that
-/// were freed. Where nothing happens at all, it costs nobody anything.
+/// Polls since the last look that justify another one, or freed pages. An idle loop does not look
+/// at all.
 const WORTH: u64 = 1_000;
 const WORTH_PAGES: usize = 16;
 
-/// Gives back in quiet times what a burst has left behind: pages that have no use, and free memory
+/// Returns the memory that a burst has left behind, in quiet times: unused pages, and free memory
 /// in the middle of the heap.
 #[derive(Default)]
 pub(crate) struct Tidying {
@@ -227,7 +227,7 @@ impl Tidying {
         }
     }
 
-    /// When there is something to be done next.
+    /// The time of the next action, if there is one.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.due_ms
     }

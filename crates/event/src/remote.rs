@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::slot::NONE;
 
-/// What other threads may touch of a loop.
+/// The part of a loop that other threads may touch.
 pub(crate) struct Mailbox {
     queue: Mutex<Vec<u64>>,
     event: OwnedFd,
@@ -58,15 +58,15 @@ impl Mailbox {
         }
     }
 
-    /// Takes what was posted; called when the eventfd is readable.
+    /// Takes the posted words; called when the eventfd is readable.
     pub(crate) fn take(&self, into: &mut Vec<u64>) {
-        // Emptied before the queue is: a post after that makes it readable again.
+        // Emptied before the queue is: a later post makes it readable again.
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
         into.append(&mut lock(&self.queue));
     }
 }
 
-/// Forgets the mailbox of loop `id`; words for it go nowhere from then on.
+/// Removes the mailbox of loop `id`; words for it are dropped from then on.
 pub(crate) fn close(id: u16) {
     if let Some(place) = lock(&LOOPS).get_mut(usize::from(id)) {
         *place = None;

@@ -1,4 +1,4 @@
-//! Slots: one place for each operation that waits.
+//! Slots: one for each operation that waits.
 //!
 //! ```text
 //!           begin                    complete
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Where the driver completes operations, `Flying` stands for `Waiting`, and a slot that is
-//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`]. A slot that is
-//! `Posted` flies, and nobody ever waits for it.
+//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`]. A `Posted` slot
+//! flies without a waiter.
 //!
-//! A future holds the key of its slot and nothing that the kernel can see. The slot holds who is
-//! to be woken, the deadline with its place in the timer wheel, and for parked connections the
-//! place in the list of those that may be given up. 48 bytes; nothing is allocated for an
-//! operation but its place in the table.
+//! A future holds the key of its slot and nothing that the kernel can see. The slot holds the
+//! waker, the deadline with its position in the timer wheel, and for parked connections the
+//! position in the list of those that may be reclaimed. 48 bytes; an operation allocates nothing
+//! but its slot.
 
 use std::collections::HashMap;
 use std::task::Waker;
@@ -28,16 +28,16 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// Where an operation stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     Free,
     Waiting,
     /// The driver has the operation.
     Flying,
-    /// The driver has the operation, and nobody waits for it any more.
+    /// The driver has the operation, whose future was dropped.
     Orphaned,
-    /// The driver has the operation, which was left to it altogether.
+    /// The driver has the operation, which never had a future.
     Posted,
-    /// What was waited for has come, as far as the driver knows.
+    /// The operation is ready, as far as the driver knows.
     Ready,
     TimedOut,
     /// The gate that the operation stood at was closed.
@@ -61,7 +61,7 @@ impl SlotKey {
 
 pub(crate) struct Slot {
     generation: u32,
-    state: State,
+    state: SlotState,
     /// Whether the slot is in the list of parked connections.
     parked: bool,
     pub(crate) bucket: u16,
@@ -82,7 +82,7 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) const VACANT: Slot = Slot {
         generation: 0,
-        state: State::Free,
+        state: SlotState::Free,
         parked: false,
         bucket: NO_BUCKET,
         waker: 0,
@@ -96,10 +96,10 @@ impl Slot {
     };
 }
 
-/// Marks a slot whose waker is not one of this loop's and stands in `Slots::foreign`.
+/// Marks a slot whose waker is not of this loop and is kept in `Slots::foreign`.
 const FOREIGN: u64 = u64::MAX;
 
-/// What an operation waits for besides its socket.
+/// The ends of an operation's wait besides its socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) sock: u32,
@@ -171,7 +171,7 @@ impl Slots {
             self.foreign.insert(index, waker.clone());
         }
         let slot = &mut self.list[index as usize];
-        slot.state = State::Waiting;
+        slot.state = SlotState::Waiting;
         slot.waker = own.unwrap_or(FOREIGN);
         slot.sock = terms.sock;
         slot.gate = terms.gate;
@@ -186,20 +186,20 @@ impl Slots {
         SlotKey { index, generation }
     }
 
-    /// Where the operation of `key` stands; `Free` when the key has outlived it.
-    pub(crate) fn state(&self, key: SlotKey) -> State {
+    /// The state of `key`'s operation; `Free` when the key has outlived it.
+    pub(crate) fn state(&self, key: SlotKey) -> SlotState {
         match self.list.get(key.index as usize) {
             Some(slot) if slot.generation == key.generation => slot.state,
-            _ => State::Free,
+            _ => SlotState::Free,
         }
     }
 
     /// Where the operation that has the place `index` now stands.
-    pub(crate) fn state_at(&self, index: u32) -> State {
-        self.list.get(index as usize).map_or(State::Free, |slot| slot.state)
+    pub(crate) fn state_at(&self, index: u32) -> SlotState {
+        self.list.get(index as usize).map_or(SlotState::Free, |slot| slot.state)
     }
 
-    /// Makes `waker` the one to wake; a future may move between tasks while it waits.
+    /// Sets the waker; a future may move between tasks while it waits.
     pub(crate) fn set_waker(&mut self, tasks: &mut Tasks, key: SlotKey, waker: &Waker) {
         let slot = &mut self.list[key.index as usize];
         let data = tasks.data_of(waker);
@@ -215,19 +215,21 @@ impl Slots {
     }
 
     /// Ends the wait of slot `index` with `state` and wakes its task.
-    pub(crate) fn complete(&mut self, tasks: &mut Tasks, index: u32, state: State) {
+    pub(crate) fn complete(&mut self, tasks: &mut Tasks, index: u32, state: SlotState) {
         let Some(slot) = self.list.get_mut(index as usize) else { return };
         match slot.state {
-            State::Waiting => self.wake(tasks, index, state),
+            SlotState::Waiting => self.wake(tasks, index, state),
             // Its end is still to come, and may be a better one.
-            State::Flying | State::Posted if matches!(state, State::TimedOut | State::Shed) => {
+            SlotState::Flying | SlotState::Posted
+                if matches!(state, SlotState::TimedOut | SlotState::Shed) =>
+            {
                 self.cancels.push(index);
             }
             _ => (),
         }
     }
 
-    fn wake(&mut self, tasks: &mut Tasks, index: u32, state: State) {
+    fn wake(&mut self, tasks: &mut Tasks, index: u32, state: SlotState) {
         let slot = &mut self.list[index as usize];
         slot.state = state;
         let waker = slot.waker;
@@ -247,7 +249,7 @@ impl Slots {
     /// The operation of slot `index`, which waits without a deadline, is given to the driver.
     pub(crate) fn fly(&mut self, index: u32, deadline_ms: u64) {
         let slot = &mut self.list[index as usize];
-        slot.state = State::Flying;
+        slot.state = SlotState::Flying;
         slot.deadline_ms = deadline_ms;
         if deadline_ms != u64::MAX {
             self.departed.push(SlotKey { index, generation: slot.generation });
@@ -255,22 +257,21 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for an operation that is left to the driver, and that is to be given up at the
-    /// deadline.
+    /// Takes a slot for a posted operation, which is cancelled at the deadline.
     pub(crate) fn post(&mut self, deadline_ms: u64) -> u32 {
         let index = self.take();
         let slot = &mut self.list[index as usize];
         (slot.waker, slot.sock, slot.gate) = (NO_TASK, NONE, 0);
         self.fly(index, deadline_ms);
-        self.list[index as usize].state = State::Posted;
+        self.list[index as usize].state = SlotState::Posted;
         index
     }
 
-    /// A wait is over: what has not landed in it gets its timer.
+    /// After a wait: starts the timers of operations that have not landed in it.
     pub(crate) fn time_flights(&mut self) {
         let mut departed = std::mem::take(&mut self.departed);
         for key in departed.drain(..) {
-            if matches!(self.state(key), State::Flying | State::Posted) {
+            if matches!(self.state(key), SlotState::Flying | SlotState::Posted) {
                 self.wheel.insert(&mut self.list, key.index);
             }
         }
@@ -278,16 +279,16 @@ impl Slots {
         self.departed_ms = u64::MAX;
     }
 
-    /// The driver is done with the operation of slot `index`. Returns whether nobody waited for it,
-    /// and its slot is free now.
+    /// The driver is done with the operation of slot `index`. Returns whether it had no waiter, and
+    /// its slot is free now.
     pub(crate) fn land(&mut self, tasks: &mut Tasks, index: u32) -> bool {
         match self.list.get(index as usize).map(|slot| slot.state) {
-            Some(State::Flying) => self.wake(tasks, index, State::Ready),
-            Some(State::Orphaned) => {
+            Some(SlotState::Flying) => self.wake(tasks, index, SlotState::Ready),
+            Some(SlotState::Orphaned) => {
                 self.free(index);
                 return true;
             }
-            Some(State::Posted) => {
+            Some(SlotState::Posted) => {
                 self.unlink(index);
                 let slot = &mut self.list[index as usize];
                 slot.generation = slot.generation.wrapping_add(1);
@@ -299,15 +300,16 @@ impl Slots {
         false
     }
 
-    /// Operations that the driver is to give up: their deadline has come, or nobody waits.
+    /// The operations that the driver must cancel: their deadline has passed, or their future was
+    /// dropped.
     pub(crate) fn take_cancels(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.cancels)
     }
 
-    /// Frees the slot of `key`, or leaves it to the driver as an orphan; returns the socket it
-    /// waited for, or `NONE`. Does nothing for a key that has outlived its operation.
+    /// Frees the slot of `key`, or leaves it to the driver as an orphan; returns its socket, or
+    /// `NONE`. Does nothing for a key that has outlived its operation.
     pub(crate) fn release(&mut self, tasks: &mut Tasks, key: SlotKey) -> u32 {
-        if self.state(key) == State::Free {
+        if self.state(key) == SlotState::Free {
             return NONE;
         }
         self.unlink(key.index);
@@ -320,8 +322,8 @@ impl Slots {
         let slot = &mut self.list[key.index as usize];
         let sock = std::mem::replace(&mut slot.sock, NONE);
         slot.generation = slot.generation.wrapping_add(1);
-        if slot.state == State::Flying {
-            slot.state = State::Orphaned;
+        if slot.state == SlotState::Flying {
+            slot.state = SlotState::Orphaned;
             self.cancels.push(key.index);
         } else {
             self.free(key.index);
@@ -331,7 +333,7 @@ impl Slots {
 
     fn free(&mut self, index: u32) {
         let slot = &mut self.list[index as usize];
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.next = self.free;
         self.free = index;
         self.in_use -= 1;
@@ -381,34 +383,35 @@ impl Slots {
         for _ in 0..count {
             match self.parked_first {
                 NONE => return,
-                index => self.complete(tasks, index, State::Reclaim),
+                index => self.complete(tasks, index, SlotState::Reclaim),
             }
         }
     }
 
-    /// When the operation at the place `index` is given up, if it waits.
+    /// The deadline of the operation of slot `index`, if it waits.
     pub(crate) fn waits_until(&self, index: u32) -> Option<u64> {
         let slot = self.list.get(index as usize)?;
-        let waits = matches!(slot.state, State::Waiting | State::Flying | State::Posted);
+        let waits =
+            matches!(slot.state, SlotState::Waiting | SlotState::Flying | SlotState::Posted);
         (waits && !slot.parked).then_some(slot.deadline_ms)
     }
 
-    /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits
-    /// at one pays nothing for it until then.
+    /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits at
+    /// one costs nothing until then.
     pub(crate) fn close_gate(&mut self, tasks: &mut Tasks, gate: u32) {
         for index in 0..self.list.len() {
-            if self.list[index].gate == gate && self.list[index].state == State::Waiting {
-                self.complete(tasks, index as u32, State::Gate);
+            if self.list[index].gate == gate && self.list[index].state == SlotState::Waiting {
+                self.complete(tasks, index as u32, SlotState::Gate);
             }
         }
     }
 
-    /// Ends the waits whose deadline has come.
+    /// Ends the waits whose deadline has passed.
     pub(crate) fn expire(&mut self, tasks: &mut Tasks, now_ms: u64) {
         let mut fired = std::mem::take(&mut self.fired);
         self.wheel.expire(&mut self.list, now_ms, &mut fired);
         for index in fired.drain(..) {
-            self.complete(tasks, index, State::TimedOut);
+            self.complete(tasks, index, SlotState::TimedOut);
         }
         self.fired = fired;
     }
@@ -442,17 +445,17 @@ mod tests {
     fn keys_do_not_outlive_operations() {
         let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
         let old = slots.begin(&tasks, Waker::noop(), PLAIN);
-        slots.complete(&mut tasks, old.index, State::Ready);
-        slots.complete(&mut tasks, old.index, State::TimedOut);
-        assert_eq!(slots.state(old), State::Ready);
+        slots.complete(&mut tasks, old.index, SlotState::Ready);
+        slots.complete(&mut tasks, old.index, SlotState::TimedOut);
+        assert_eq!(slots.state(old), SlotState::Ready);
         slots.release(&mut tasks, old);
         let new = slots.begin(&tasks, Waker::noop(), PLAIN);
         assert_eq!(
             (new.index, slots.state(old), slots.state(new)),
-            (0, State::Free, State::Waiting)
+            (0, SlotState::Free, SlotState::Waiting)
         );
         assert_eq!(slots.release(&mut tasks, old), NONE);
-        assert_eq!((slots.state(new), slots.in_use()), (State::Waiting, 1));
+        assert_eq!((slots.state(new), slots.in_use()), (SlotState::Waiting, 1));
         slots.release(&mut tasks, new);
         assert_eq!((slots.in_use(), slots.foreign.len()), (0, 0));
     }
@@ -465,8 +468,8 @@ mod tests {
         slots.release(&mut tasks, keys[0]);
         slots.release(&mut tasks, keys[2]);
         slots.reclaim(&mut tasks, 2);
-        let states: Vec<State> = keys.iter().map(|&key| slots.state(key)).collect();
-        use State::{Free, Reclaim, Waiting};
+        let states: Vec<SlotState> = keys.iter().map(|&key| slots.state(key)).collect();
+        use SlotState::{Free, Reclaim, Waiting};
         assert_eq!(states, [Free, Reclaim, Free, Reclaim, Waiting]);
         assert_eq!(slots.parked(), 1);
         slots.reclaim(&mut tasks, 9);
@@ -479,6 +482,6 @@ mod tests {
         let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
         let [a, b] = [1, 2].map(|gate| slots.begin(&tasks, Waker::noop(), Terms { gate, ..PLAIN }));
         slots.close_gate(&mut tasks, 2);
-        assert_eq!((slots.state(a), slots.state(b)), (State::Waiting, State::Gate));
+        assert_eq!((slots.state(a), slots.state(b)), (SlotState::Waiting, SlotState::Gate));
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets of the loop, and the table of what the driver knows about each.
+//! Sockets of the loop, and the table of the driver's knowledge about each.
 
 use std::cell::Cell;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use base::log::Level;
 
 use crate::op::Direction;
-use crate::slot::{NONE, State};
+use crate::slot::{NONE, SlotState};
 use crate::turn::{Core, Shortage, try_with, with};
 
-/// What may be done without waiting, as far as is known: set when the kernel says so, cleared
-/// when an attempt comes back short.
+/// Operations that would not block, as far as known: set by the kernel's reports, cleared when an
+/// attempt comes back short.
 pub(crate) mod bits {
     pub(crate) const READ: u8 = 1;
     pub(crate) const WRITE: u8 = 2;
@@ -27,7 +27,7 @@ pub(crate) mod bits {
     pub(crate) const ACCEPTED: u8 = 64;
 }
 
-/// What is known of a socket's sends that were left to the driver.
+/// The state of a socket's posted sends.
 pub(crate) mod out {
     /// One is on its way.
     pub(crate) const POSTED: u8 = 1;
@@ -37,9 +37,9 @@ pub(crate) mod out {
     pub(crate) const LAST: u8 = 4;
 }
 
-/// What stands in a place of the table.
+/// The contents of a table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum SockKind {
     Vacant,
     Connection,
     Listener,
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Names a place for as long as one socket has it. It is also the driver's token.
+/// Names an entry for as long as one socket has it. It is also the driver's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SockKey {
     pub(crate) index: u32,
@@ -64,34 +64,34 @@ impl SockKey {
     }
 }
 
-/// What the driver knows about a socket.
-pub(crate) struct Entry {
+/// The driver's knowledge about a socket.
+pub(crate) struct SockEntry {
     generation: u32,
     /// The slot that waits to read, or `NONE`. In a vacant place: the next vacant one.
     pub(crate) reader: u32,
     /// The slot that waits to write, or `NONE`.
     pub(crate) writer: u32,
     pub(crate) bits: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SockKind,
     /// Operations of the socket that are with the driver.
     pub(crate) flights: u8,
     /// See [`out`].
     pub(crate) out: u8,
 }
 
-impl Entry {
-    const VACANT: Entry = Entry {
+impl SockEntry {
+    const VACANT: SockEntry = SockEntry {
         generation: 0,
         reader: NONE,
         writer: NONE,
         bits: 0,
-        kind: Kind::Vacant,
+        kind: SockKind::Vacant,
         flights: 0,
         out: 0,
     };
 
-    /// Whether the descriptor is to stay open for what the driver does with it. `behind`: a driver
-    /// that is to close it does so in its turn, after a send that it was left.
+    /// Whether the driver's operations need the descriptor to stay open. `behind`: the driver
+    /// closes it in its turn, after a posted send.
     fn holds_open(&self, behind: bool) -> bool {
         match self.flights {
             0 => false,
@@ -111,7 +111,7 @@ impl Entry {
 
 /// The sockets of a loop.
 pub(crate) struct Socks {
-    list: Vec<Entry>,
+    list: Vec<SockEntry>,
     free: u32,
     connections: usize,
 }
@@ -121,10 +121,10 @@ impl Socks {
         Socks { list: Vec::new(), free: NONE, connections: 0 }
     }
 
-    fn insert(&mut self, kind: Kind, bits: u8) -> SockKey {
+    fn insert(&mut self, kind: SockKind, bits: u8) -> SockKey {
         let index = match self.free {
             NONE => {
-                self.list.push(Entry::VACANT);
+                self.list.push(SockEntry::VACANT);
                 (self.list.len() - 1) as u32
             }
             index => {
@@ -132,37 +132,37 @@ impl Socks {
                 index
             }
         };
-        self.connections += usize::from(kind == Kind::Connection);
+        self.connections += usize::from(kind == SockKind::Connection);
         let entry = &mut self.list[index as usize];
         (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
         (entry.flights, entry.out) = (0, 0);
         SockKey { index, generation: entry.generation }
     }
 
-    /// Frees a place; from then on events for it are stale.
+    /// Frees an entry; from then on events for it are stale.
     pub(crate) fn remove(&mut self, key: SockKey) {
         let next = self.free;
         let Some(entry) = self.get(key) else { return };
-        let connection = entry.kind == Kind::Connection;
-        entry.kind = Kind::Vacant;
+        let connection = entry.kind == SockKind::Connection;
+        entry.kind = SockKind::Vacant;
         entry.generation = entry.generation.wrapping_add(1);
         entry.reader = next;
         self.free = key.index;
         self.connections -= usize::from(connection);
     }
 
-    /// The entry of `key`, unless its socket is gone.
+    /// The entry of `key`, unless its socket is closed.
     #[inline]
-    pub(crate) fn get(&mut self, key: SockKey) -> Option<&mut Entry> {
+    pub(crate) fn get(&mut self, key: SockKey) -> Option<&mut SockEntry> {
         self.list
             .get_mut(key.index as usize)
-            .filter(|entry| entry.generation == key.generation && entry.kind != Kind::Vacant)
+            .filter(|entry| entry.generation == key.generation && entry.kind != SockKind::Vacant)
     }
 
     /// The slot `slot` does not wait for the socket at `index` any longer.
     pub(crate) fn forget_waiter(&mut self, index: u32, slot: u32) {
         if let Some(entry) = self.list.get_mut(index as usize)
-            && entry.kind != Kind::Vacant
+            && entry.kind != SockKind::Vacant
         {
             if entry.reader == slot {
                 entry.reader = NONE;
@@ -175,7 +175,7 @@ impl Socks {
     }
 
     /// All places, vacant ones included.
-    pub(crate) fn all(&self) -> &[Entry] {
+    pub(crate) fn all(&self) -> &[SockEntry] {
         &self.list
     }
 
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// Takes note of what the driver reports for `key`, and completes what waited for it.
+    /// Records the driver's report for `key`, and completes the operations that waited for it.
     pub(crate) fn apply(&mut self, key: SockKey, ready: u8) {
         let Some(entry) = self.socks.get(key) else { return };
         entry.bits |= ready;
@@ -209,10 +209,10 @@ impl Core {
             _ => bits::PEER_CLOSED,
         };
         if ready & wanted != 0 && reader != NONE {
-            self.slots.complete(&mut self.tasks, reader, State::Ready);
+            self.slots.complete(&mut self.tasks, reader, SlotState::Ready);
         }
         if ready & bits::WRITE != 0 && writer != NONE {
-            self.slots.complete(&mut self.tasks, writer, State::Ready);
+            self.slots.complete(&mut self.tasks, writer, SlotState::Ready);
         }
     }
 }
@@ -229,7 +229,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    pub(crate) fn new(fd: OwnedFd, kind: Kind, bits: u8) -> Registered {
+    pub(crate) fn new(fd: OwnedFd, kind: SockKind, bits: u8) -> Registered {
         let key = with(|inner| {
             let key = inner.core.socks.insert(kind, bits);
             inner.driver.opened(key, fd.as_fd(), kind);
@@ -265,24 +265,24 @@ impl Drop for Registered {
     }
 }
 
-/// A stream socket of this thread's loop. It is nonblocking, closes when it is dropped, and each
-/// of its directions has one waiter at most: a second one fails with `ResourceBusy`.
+/// A stream socket of this thread's loop. It is nonblocking, closes when it is dropped, and each of
+/// its directions has one waiter at most: a second one fails with `ResourceBusy`.
 pub struct Sock(pub(crate) Registered);
 
 impl Sock {
-    /// Takes a nonblocking stream socket into the loop. It counts as a connection; when the loop
-    /// is short of those, the longest parked ones are asked to go.
+    /// Takes a nonblocking stream socket into the loop. It counts as a connection; when the loop is
+    /// short of those, the longest parked ones are asked to close.
     ///
     /// # Panics
     /// When this thread has no loop.
     pub fn from_fd(fd: OwnedFd) -> Sock {
-        // Both directions are taken for ready: an attempt tells.
+        // Both directions count as ready: the first attempt shows.
         Sock::with_bits(fd, bits::READ | bits::WRITE)
     }
 
     pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
         let number = fd.as_raw_fd() as usize;
-        let sock = Sock(Registered::new(fd, Kind::Connection, bits));
+        let sock = Sock(Registered::new(fd, SockKind::Connection, bits));
         if let Some(shortage) = with(|inner| inner.make_room(number)) {
             log_shortage(shortage);
         }
@@ -294,29 +294,29 @@ impl Sock {
         self.0.fd()
     }
 
-    /// Whether memory waits for the file that follows it, so that packets are full (`MSG_MORE`;
-    /// what `tcp_nopush` asks for). Off at first: one packet less, but measured on the loopback the
-    /// kernel spends about a third more on a response of 100 KB.
+    /// Whether memory waits for the file behind it, so that packets are full (`MSG_MORE`; the aim
+    /// of `tcp_nopush`). Off at first: one packet less, but measured on the loopback the kernel
+    /// spends about a third more on a response of 100 KB.
     pub fn set_cork(&self, on: bool) {
         self.0.cork.set(on);
     }
 
     /// Whether the peer is known to send no more (it closed its half, or the connection broke).
-    /// Known only once the socket has waited for something; data may still be there to be read.
+    /// Known only once the socket has waited for something; unread data may still be there.
     pub fn peer_closed(&self) -> bool {
         with(|inner| {
             inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & bits::PEER_CLOSED != 0)
         })
     }
 
-    /// Whether the driver has reported nothing that was not received yet: neither bytes nor an end.
-    /// What drivers that look at sockets only while somebody waits do not know, they cannot say.
+    /// Whether all that the driver has reported was received: bytes and the end. Drivers that watch
+    /// a socket only during a wait report nothing in between.
     pub fn is_silent(&self) -> bool {
         let told = bits::READ | bits::PEER_CLOSED;
         with(|inner| inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & told == 0))
     }
 
-    /// Says that no more will be sent, once what was posted is sent.
+    /// Ends the sending direction, after the posted bytes.
     pub fn shutdown_write(&self) -> io::Result<()> {
         with(|inner| match inner.core.socks.get(self.0.key) {
             Some(entry) if entry.out & out::POSTED != 0 => {
@@ -327,13 +327,13 @@ impl Sock {
         })
     }
 
-    /// Takes the socket out of the loop: its descriptor, for another process. Nothing may be under
-    /// way on it.
+    /// Takes the socket out of the loop: its descriptor, for another process. No operation may be
+    /// in progress on it.
     ///
     /// # Errors
     /// The system's: no more descriptors. The connection is closed then.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
-        // The driver closes its own descriptor when it is through with it.
+        // The driver closes its own descriptor when it is done with it.
         let fd = self.fd().try_clone_to_owned()?;
         with(|inner| inner.driver.parting(self.fd()));
         Ok(fd)
@@ -367,17 +367,17 @@ mod tests {
 
     #[test]
     fn what_a_connection_costs_in_the_table() {
-        assert_eq!(size_of::<Entry>(), 16);
+        assert_eq!(size_of::<SockEntry>(), 16);
         assert_eq!(size_of::<Sock>(), 16);
     }
 
     #[test]
     fn stale_keys_find_nothing() {
         let mut socks = Socks::new();
-        let old = socks.insert(Kind::Connection, bits::READ);
+        let old = socks.insert(SockKind::Connection, bits::READ);
         socks.remove(old);
         socks.remove(old);
-        let new = socks.insert(Kind::Other, 0);
+        let new = socks.insert(SockKind::Other, 0);
         assert_eq!(old.index, new.index);
         assert!(socks.get(old).is_none());
         assert!(socks.get(SockKey::from_token(new.token())).is_some());

@@ -1,9 +1,9 @@
-//! Tasks: the futures that a loop runs, and the queue of those that were woken.
+//! Tasks: the futures that a loop runs, and the queue of woken ones.
 //!
-//! A waker is a word: loop, generation and place of the task. Waking on the loop's own thread
-//! pushes the place to a queue; from any other thread it goes through [`crate::remote`]. Nothing
-//! is counted or allocated in either case. A word that outlives its task wakes, at worst, the
-//! task that has its place now: futures must bear being polled without cause.
+//! A waker is a word: loop, generation and index of the task. Waking on the loop's own thread
+//! pushes the index to a queue; from any other thread it goes through [`crate::remote`]. Neither
+//! counts or allocates anything. A word that outlives its task wakes, at worst, the task that has
+//! its index now: futures must tolerate spurious polls.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::log::Level;
 
-use crate::foresight::{self, Foresight};
+use crate::prefetch::{self, Prefetches};
 use crate::relief;
 use crate::remote;
 use crate::slot::NONE;
@@ -76,9 +76,9 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Notes that the task that is being polled will use `what` when it is polled next. Before that it
-/// is brought nearer, as the task's own future is; with thousands of tasks both have left the
-/// processor's caches meanwhile. Only the address is kept, and only until then.
+/// Notes that the task under poll will use `what` at its next poll. Before that it is prefetched,
+/// as the task's own future is; with thousands of tasks both have left the processor's caches
+/// meanwhile. Only the address is kept, and only until then.
 pub fn foresee<T: ?Sized>(what: &T) {
     let _ = try_with(|inner| inner.core.tasks.foresee(what));
 }
@@ -87,7 +87,7 @@ pub fn foresee<T: ?Sized>(what: &T) {
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Foreseen<F: ?Sized>(Pin<Box<F>>);
 
-/// Has what is in the box brought nearer with what is foreseen in it.
+/// Prefetches the future in the box together with the data noted in it.
 pub fn foreseen<F: Future + ?Sized>(future: Pin<Box<F>>) -> Foreseen<F> {
     Foreseen(future)
 }
@@ -104,32 +104,32 @@ impl<F: Future + ?Sized> Future for Foreseen<F> {
     }
 }
 
-/// A waker's word that names no task, of any loop: it ends a wait and wakes nobody.
+/// A waker's word that names no task, of any loop: it ends a wait and wakes nothing.
 pub(crate) const NO_TASK: u64 = NONE as u64;
 
 const LIVE: u8 = 1;
 const QUEUED: u8 = 2;
 const CANCELLED: u8 = 4;
 
-struct Entry {
-    /// Taken out while it is being polled.
+struct TaskEntry {
+    /// `None` while it is being polled.
     future: Option<BoxFuture>,
     generation: u32,
     next_free: u32,
-    /// What it will use, by its number in `Tasks::foresight`.
+    /// The list of its regions in `Tasks::prefetches`.
     foreseen: u32,
     state: u8,
 }
 
 pub(crate) struct Tasks {
     loop_id: u16,
-    list: Vec<Entry>,
+    list: Vec<TaskEntry>,
     free: u32,
     live: usize,
     queue: Vec<u32>,
-    foresight: Foresight,
+    prefetches: Prefetches,
     current: Option<TaskId>,
-    /// Wakers of other makers that are to be called, or dropped, once nothing is borrowed.
+    /// Foreign wakers to be called, or dropped, once nothing is borrowed.
     later: Vec<Waker>,
     garbage: Vec<Waker>,
 }
@@ -142,7 +142,7 @@ impl Tasks {
             free: NONE,
             live: 0,
             queue: Vec::new(),
-            foresight: Foresight::default(),
+            prefetches: Prefetches::default(),
             current: None,
             later: Vec::new(),
             garbage: Vec::new(),
@@ -161,7 +161,7 @@ impl Tasks {
     fn insert(&mut self, future: BoxFuture) -> TaskId {
         let index = match self.free {
             NONE => {
-                self.list.push(Entry {
+                self.list.push(TaskEntry {
                     future: None,
                     generation: 0,
                     next_free: NONE,
@@ -206,10 +206,10 @@ impl Tasks {
         future
     }
 
-    /// Frees the place of a task. `QUEUED` stays when it is in the queue.
+    /// Frees the index of a task. `QUEUED` stays when it is in the queue.
     fn remove(&mut self, index: u32) {
         let entry = &mut self.list[index as usize];
-        self.foresight.forget(&mut entry.foreseen);
+        self.prefetches.forget(&mut entry.foreseen);
         entry.state &= QUEUED;
         entry.generation = entry.generation.wrapping_add(1);
         entry.next_free = self.free;
@@ -228,7 +228,7 @@ impl Tasks {
         }
     }
 
-    /// The word of `waker`, when it was made by this loop.
+    /// The word of `waker`, if this loop made it.
     pub(crate) fn data_of(&self, waker: &Waker) -> Option<u64> {
         let data = waker.data().addr() as u64;
         (std::ptr::eq(waker.vtable(), &VTABLE) && loop_of(data) == self.loop_id).then_some(data)
@@ -239,7 +239,7 @@ impl Tasks {
         self.later.push(waker);
     }
 
-    /// Drops `waker` once nothing is borrowed: what it holds may use the loop when it goes.
+    /// Drops `waker` once nothing is borrowed: its destructor may use the loop.
     pub(crate) fn drop_later(&mut self, waker: Waker) {
         self.garbage.push(waker);
     }
@@ -249,14 +249,14 @@ impl Tasks {
         !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
     }
 
-    /// Brings the future of the task at `index`, and what else it will use, nearer: it arrives
-    /// while another task is polled.
+    /// Prefetches the future of the task at `index` and its noted regions: they arrive while
+    /// another task is polled.
     fn prefetch(&self, index: u32) {
         if let Some(entry) = self.list.get(index as usize)
             && let Some(future) = entry.future.as_deref()
         {
-            foresight::fetch(foresight::region(future));
-            self.foresight.fetch(entry.foreseen);
+            prefetch::fetch(prefetch::region(future));
+            self.prefetches.fetch(entry.foreseen);
         }
     }
 
@@ -264,7 +264,7 @@ impl Tasks {
         if let Some(task) = self.current
             && let Some(entry) = self.list.get_mut(task.index as usize)
         {
-            self.foresight.note(&mut entry.foreseen, what);
+            self.prefetches.note(&mut entry.foreseen, what);
         }
     }
 
@@ -280,14 +280,14 @@ impl Tasks {
     fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
         let entry = &mut self.list[index as usize];
         entry.state &= !QUEUED;
-        self.foresight.forget(&mut entry.foreseen);
+        self.prefetches.forget(&mut entry.foreseen);
         let future = entry.future.take()?;
         let task = TaskId { index, generation: entry.generation };
         self.current = Some(task);
         Some((future, task))
     }
 
-    /// Puts the future back; returns it when it is to be dropped instead.
+    /// Puts the future back; returns it when it must be dropped instead.
     fn end_poll(&mut self, task: TaskId, future: BoxFuture, ended: bool) -> Option<BoxFuture> {
         self.current = None;
         let entry = &mut self.list[task.index as usize];
@@ -312,7 +312,7 @@ impl Tasks {
     }
 }
 
-/// Runs every task that is queued now, and none that is queued meanwhile; returns how many.
+/// Runs every task that is queued now, and none that is queued meanwhile; returns their number.
 pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
     let (later, garbage, remains) = with(|inner| {
         let tasks = &mut inner.core.tasks;
@@ -336,15 +336,15 @@ pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
     polled
 }
 
-/// An allocation failed: the reserve is good for little more than the task that was polled. Those
-/// that are to give memory back run before the `rest` of the queue.
+/// An allocation failed: the reserve covers little more than the task that was polled. Tasks that
+/// can free memory run before the `rest` of the queue.
 #[cold]
 fn make_memory(rest: &mut Vec<u32>) {
     relief::make_memory();
     with(|inner| inner.core.tasks.queue.append(rest));
 }
 
-/// Polls the task at `index`; `next` is the one that comes after it.
+/// Polls the task at `index`; `next` is the one after it.
 fn run_one(index: u32, next: Option<u32>) {
     let Some((loop_id, future, task)) = with(|inner| {
         let tasks = &mut inner.core.tasks;
@@ -371,7 +371,7 @@ fn run_one(index: u32, next: Option<u32>) {
     drop_quietly(with(|inner| inner.core.tasks.end_poll(task, future, ended)));
 }
 
-/// Drops every future of this thread's loop; what they start while they go is dropped as well.
+/// Drops every future of this thread's loop; tasks that they start meanwhile are dropped as well.
 pub(crate) fn drop_all() {
     loop {
         let futures = with(|inner| inner.core.tasks.take_all());
@@ -388,7 +388,7 @@ pub(crate) fn drop_quietly<T>(value: Option<T>) {
         && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value)))
     {
         log_panic(&*panic);
-        // Only a value that panics again when dropped is left: it is not worth the process.
+        // Only a value that panics again in its destructor is leaked: it is not worth the process.
         if panic.is::<&str>() || panic.is::<String>() {
             drop(panic);
         } else {
@@ -397,7 +397,7 @@ pub(crate) fn drop_quietly<T>(value: Option<T>) {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown kind")
@@ -416,8 +416,8 @@ fn loop_of(data: u64) -> u16 {
 fn waker(loop_id: u16, task: TaskId) -> Waker {
     let data =
         u64::from(loop_id) << 48 | u64::from(task.generation as u16) << 32 | u64::from(task.index);
-    // SAFETY: the functions of VTABLE take the data for a number and never for an address, may
-    // be called from any thread, and need nothing to be released.
+    // SAFETY: the functions of VTABLE treat the data as a number and never as an address, may be
+    // called from any thread, and own nothing.
     unsafe { Waker::from_raw(raw(std::ptr::without_provenance(data as usize))) }
 }
 

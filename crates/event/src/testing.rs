@@ -19,8 +19,8 @@ pub fn real_drivers() -> Vec<DriverKind> {
     all.into_iter().filter(|driver| driver.is_available()).collect()
 }
 
-/// Every driver: the kernel's, a simulation without faults, and simulations with those faults
-/// that do not break connections.
+/// Every driver: the kernel's, a simulation without faults, and simulations with the faults that do
+/// not break connections.
 pub fn drivers() -> Vec<DriverKind> {
     let calm = Plan::new(0, Faults::NONE);
     let rough = (1..=SEEDS).map(|seed| Plan::new(seed, Faults::ROUGH));
@@ -40,10 +40,10 @@ pub fn each_driver<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
     }
 }
 
-/// A listener on a port of the loopback that was free, and its address.
+/// A listener on a free port of the loopback, and its address.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn listen() -> io::Result<(Listener, SockAddr)> {
     let any = SockAddr::ip(std::net::Ipv4Addr::LOCALHOST.into(), 0);
     let fd = os::socket::socket(&any, os::socket::Kind::Stream)?;
@@ -56,7 +56,7 @@ pub fn listen() -> io::Result<(Listener, SockAddr)> {
 /// A connection to `addr`.
 ///
 /// # Errors
-/// What the system says, or `TimedOut` after ten seconds.
+/// The system's, or `TimedOut` after ten seconds.
 pub async fn connect(addr: &SockAddr) -> io::Result<Sock> {
     let sock = Sock::from_fd(os::socket::socket(addr, os::socket::Kind::Stream)?);
     sock.connect(addr, Deadline::in_ms(10_000)).await?;
@@ -66,7 +66,7 @@ pub async fn connect(addr: &SockAddr) -> io::Result<Sock> {
 /// Two sockets that are connected to each other.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn pair() -> io::Result<(Sock, Sock)> {
     let (a, b) = std::os::unix::net::UnixStream::pair()?;
     a.set_nonblocking(true)?;

@@ -17,8 +17,8 @@ pub(crate) const NO_BUCKET: u16 = u16::MAX;
 /// The bucket of timers that were due already when they were set.
 const DUE: u16 = (RINGS * RING) as u16;
 
-/// Half of what the rings span (34 years): with the clock below that, too, no sum of the two has
-/// a digit that the rings lack.
+/// Half of the rings' span (34 years): together with the clock below that, no sum of the two has a
+/// digit that the rings lack.
 const FAR_MS: u64 = 1 << (RINGS as u32 * BITS - 1);
 
 pub(crate) struct Wheel {
@@ -55,7 +55,7 @@ impl Wheel {
         if when <= self.elapsed_ms {
             return DUE;
         }
-        // What lies beyond the last ring waits in it and moves when its bucket comes.
+        // Timers beyond the last ring wait in it and move when their bucket comes.
         let when = when.min(self.elapsed_ms + FAR_MS);
         let differing = (self.elapsed_ms ^ when) | (RING as u64 - 1);
         let ring = ((63 - differing.leading_zeros()) / BITS).min(RINGS as u32 - 1);
@@ -63,7 +63,7 @@ impl Wheel {
         (ring as usize * RING + digit) as u16
     }
 
-    /// Takes the timer of slot `index` out, if it is set.
+    /// Removes the timer of slot `index`, if it is set.
     pub(crate) fn remove(&mut self, slots: &mut [Slot], index: u32) {
         let slot = &mut slots[index as usize];
         let (bucket, prev, next) = (slot.bucket, slot.timer_prev, slot.timer_next);

@@ -1,4 +1,4 @@
-//! The loop itself: what a thread's loop consists of, and its turn.
+//! The loop: its parts, and its turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,13 +18,13 @@ use crate::slot::Slots;
 use crate::sock::{SockKey, Socks};
 use crate::task::{self, Tasks};
 
-/// Tasks that wake tasks run in the same turn for so many rounds: accept, the new connection's
-/// first recv, and what that wakes need not pay for a system call each.
+/// Rounds of tasks that wake tasks within one turn: accept, the new connection's first recv, and
+/// the tasks woken by that need no system call each.
 const ROUNDS: usize = 4;
 
-/// What a loop is to be like.
+/// The settings of a loop.
 pub struct Options {
-    /// How it learns of events.
+    /// The source of its events.
     pub driver: DriverKind,
     /// Connections it holds at most (`worker_connections`).
     pub connections: usize,
@@ -32,9 +32,9 @@ pub struct Options {
     pub multi_accept: bool,
     /// The lock under which the workers accept, if they do.
     pub accept_mutex: Option<Box<dyn AcceptLock>>,
-    /// How long to wait before trying for the lock again, in milliseconds.
+    /// Delay before trying for the lock again, in milliseconds.
     pub accept_mutex_delay_ms: u64,
-    /// How often the clock is read, in milliseconds; 0: after each wait.
+    /// Interval between readings of the clock, in milliseconds; 0: after each wait.
     pub timer_resolution_ms: u64,
 }
 
@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// What a loop has done so far.
+/// The work of a loop so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
     /// Turns.
@@ -62,7 +62,7 @@ pub struct Stats {
     pub tasks: usize,
     /// Operations that wait.
     pub waiting: usize,
-    /// Connections accepted, those included that there was no room for.
+    /// Connections accepted, those without room included.
     pub accepted: u64,
     /// Milliseconds spent waiting in the kernel, to the clock's tick of some milliseconds.
     pub wait_ms: u64,
@@ -72,7 +72,7 @@ pub struct Stats {
     pub longest_turn_ms: u64,
 }
 
-/// What there is too little of, and how much there is.
+/// A scarce resource, with its amount.
 #[derive(Clone, Copy)]
 pub(crate) enum Shortage {
     Connections(usize),
@@ -85,7 +85,7 @@ pub(crate) fn descriptors_max() -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// What the operations share, apart from the driver.
+/// The part that operations share, apart from the driver.
 pub(crate) struct Core {
     pub(crate) socks: Socks,
     pub(crate) slots: Slots,
@@ -102,8 +102,8 @@ pub(crate) struct Core {
     pub(crate) multi_accept: bool,
     /// Whether connections may be accepted: always, or while the accept lock is held.
     pub(crate) accept_held: bool,
-    /// Whether listeners are reported: always, or since the accept lock was last had and until
-    /// another worker has it.
+    /// Whether listeners are reported: always, or from holding the accept lock until another worker
+    /// has it.
     pub(crate) accept_listening: bool,
     /// Turns in which the accept lock is left to others.
     pub(crate) accept_disabled: usize,
@@ -113,8 +113,8 @@ pub(crate) struct Core {
     tidying: Tidying,
     /// The driver has closed a descriptor since accepting was last looked at.
     pub(crate) descriptor_closed: bool,
-    /// Failures to be logged when nothing is borrowed: a log may use the loop.
-    pub(crate) troubles: Vec<io::Error>,
+    /// Failures to watch a listener, to be logged when nothing is borrowed: a log may use the loop.
+    pub(crate) listen_failures: Vec<io::Error>,
     /// The second in which the lack of connections was last logged.
     reuse_logged: u64,
     /// The second in which the lack of descriptors was last logged.
@@ -123,7 +123,7 @@ pub(crate) struct Core {
 
 /// The loop of a thread.
 pub(crate) struct Inner {
-    /// Goes first: it ends its use of the memory that the flights own.
+    /// Dropped first: it ends its use of the memory that the flights own.
     pub(crate) driver: Driver,
     pub(crate) core: Core,
 }
@@ -132,23 +132,23 @@ thread_local! {
     static INNER: RefCell<Option<Inner>> = const { RefCell::new(None) };
 }
 
-/// Calls `f` with this thread's loop. Never call anything in it that may use the loop itself:
+/// Calls `f` with this thread's loop. `f` must not call anything that may use the loop itself:
 /// dropping a future, a socket or a foreign waker does.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
     INNER.with(|inner| f(inner.borrow_mut().as_mut().expect("this thread has an event loop")))
 }
 
-/// The same, or nothing when the thread has no loop, or it is in use at this moment.
+/// [`with`], or nothing when the thread has no loop, or it is in use at this moment.
 #[inline]
 pub(crate) fn try_with<R>(f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
     INNER.try_with(|inner| Some(f(inner.try_borrow_mut().ok()?.as_mut()?))).ok().flatten()
 }
 
 impl Core {
-    /// About how many descriptors are open, those included that are no connections. The kernel
-    /// gives the lowest number that is free: when `newest` was opened, all below it were in use.
-    /// Lower ones that are freed hide the others for a while, so the most of late is taken.
+    /// About how many descriptors are open, those of other uses included. The kernel gives the
+    /// lowest free number: when `newest` was opened, all below it were in use. Freed lower numbers
+    /// hide the others for a while, so the recent maximum is taken.
     fn descriptors_used(&mut self, newest: usize) -> usize {
         let connections = self.socks.connections();
         let others = (newest + 1).saturating_sub(connections);
@@ -170,9 +170,9 @@ impl Core {
 }
 
 impl Inner {
-    /// Asks parked connections to go when few places are left, or few descriptors: those who are
-    /// served need some for files and upstreams. `newest` is the one that was opened last. Returns
-    /// what is to be logged: once in a second.
+    /// Asks parked connections to close when few connections or descriptors are left: active ones
+    /// need some for files and upstreams. `newest` is the one opened last. Returns the shortage to
+    /// log: once a second.
     pub(crate) fn make_room(&mut self, newest: usize) -> Option<Shortage> {
         let core = &mut self.core;
         let (max, descriptors) = (core.connections_max, core.descriptors_max);
@@ -190,7 +190,7 @@ impl Inner {
         (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(shortage)
     }
 
-    /// Applies what a wait brought, and what the time has; returns what is to be logged.
+    /// Applies the events and timers of a turn; returns the failures to log.
     fn apply_turn(&mut self) -> Vec<io::Error> {
         let Inner { core, driver } = self;
         driver.apply(core, Phase::Rest);
@@ -204,10 +204,10 @@ impl Inner {
             self.feed();
         }
         self.quiet_idle_listeners();
-        std::mem::take(&mut self.core.troubles)
+        std::mem::take(&mut self.core.listen_failures)
     }
 
-    /// How long the next wait may last: 0 when tasks are queued, `None` without any timer.
+    /// The limit of the next wait: 0 when tasks are queued, `None` without any timer.
     fn timeout_ms(&self) -> Option<u64> {
         if self.core.tasks.is_ready() {
             return Some(0);
@@ -241,7 +241,7 @@ impl Loop {
     /// Makes the loop of this thread.
     ///
     /// # Errors
-    /// What the driver's system calls say, or `AlreadyExists` when the thread has a loop.
+    /// Those of the driver's system calls, or `AlreadyExists` when the thread has a loop.
     pub fn new(options: Options) -> io::Result<Loop> {
         if INNER.with(|inner| inner.borrow().is_some()) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the thread has a loop"));
@@ -271,7 +271,7 @@ impl Loop {
             relief: Relief::default(),
             tidying: Tidying::default(),
             descriptor_closed: false,
-            troubles: Vec::new(),
+            listen_failures: Vec::new(),
             reuse_logged: 0,
             starved_logged: 0,
         };
@@ -285,7 +285,7 @@ impl Loop {
         })
     }
 
-    /// Turns until `done` says so; it is asked before each turn.
+    /// Turns until `done` returns true; it is called before each turn.
     ///
     /// # Errors
     /// When the driver fails to wait, which it cannot recover from.
@@ -316,7 +316,7 @@ impl Loop {
         output.take().ok_or_else(|| io::Error::other("the task panicked"))
     }
 
-    /// One turn: wait, apply what came, fire timers, run tasks.
+    /// One turn: wait, apply the events, fire timers, run tasks.
     fn turn(&mut self) -> io::Result<()> {
         let timeout_ms = self.accept_turn(with(|inner| inner.timeout_ms()));
         let busy_ms = coarse_ms() - self.woken_ms;
@@ -328,10 +328,11 @@ impl Loop {
         if self.accept_lock.is_some() {
             self.accept_first();
         }
-        let troubles = with(Inner::apply_turn);
-        for error in troubles {
+        let listen_failures = with(Inner::apply_turn);
+        for error in listen_failures {
+            let call = with(|inner| inner.driver.listen_call());
             let text = base::log::os_error(&error);
-            base::log!(base::log::default(), Level::Alert, None, "epoll_ctl() failed {text}");
+            base::log!(base::log::default(), Level::Alert, None, "{call} failed {text}");
         }
         self.run_tasks();
         let failed = os::memory::take_short();
@@ -355,14 +356,14 @@ impl Loop {
                 0 => break,
                 polled => polls += polled,
             }
-            // What is given back may be with the driver still.
+            // The freed memory may be in the driver still.
             if os::memory::is_low() {
                 break;
             }
         }
         with(|inner| {
             inner.core.stats.polls += polls as u64;
-            // A simulation's time is for what is simulated.
+            // A simulation's clock does not tell the time spent.
             if !matches!(inner.driver, Driver::Sim(_)) {
                 inner.core.tidying.polled(polls);
             }
@@ -382,7 +383,7 @@ impl Loop {
         });
     }
 
-    /// Tries for the accept lock before a wait, and says how long the wait may last.
+    /// Tries for the accept lock before a wait, and returns the limit of the wait.
     fn accept_turn(&mut self, timeout_ms: Option<u64>) -> Option<u64> {
         let Some(lock) = &self.accept_lock else { return timeout_ms };
         let disabled = with(|inner| {
@@ -402,7 +403,7 @@ impl Loop {
         }
     }
 
-    /// Accepts while the lock is held, and gives it back before anything else runs.
+    /// Accepts while the lock is held, and releases it before anything else runs.
     fn accept_first(&mut self) {
         let held = with(|inner| {
             if inner.core.accept_held {
@@ -427,7 +428,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Futures go while the loop is still there for them to give up what they hold.
+        // Futures go while the loop is still there for them to release their slots.
         task::drop_all();
         crate::pool::forget_default();
         // Still held when the last turn failed.
@@ -452,7 +453,7 @@ pub enum Presence {
     Absent,
     /// It has one, whose functions may be called.
     Free,
-    /// It has one, which is in the middle of something: a value's drop was called by it.
+    /// It has one, which is in use: it has called the destructor of a value.
     InUse,
 }
 
@@ -471,7 +472,7 @@ pub fn driver_name() -> &'static str {
     with(|inner| inner.driver.kind().name())
 }
 
-/// Whether the driver of this thread's loop hears of a socket only while somebody waits for it.
+/// Whether the driver of this thread's loop watches a socket only while a task waits for it.
 pub fn looks_only_for_waiters() -> bool {
     with(|inner| matches!(inner.driver, Driver::Level(_)))
 }
@@ -486,12 +487,12 @@ pub fn posted() -> usize {
     try_with(|inner| inner.core.flights.posted()).unwrap_or(0)
 }
 
-/// Connections that it may hold.
+/// The limit of its connections.
 pub fn connections_max() -> usize {
     try_with(|inner| inner.core.connections_max).unwrap_or(0)
 }
 
-/// What this thread's loop has done so far.
+/// The work of this thread's loop so far.
 pub fn stats() -> Stats {
     try_with(|inner| Stats {
         tasks: inner.core.tasks.live(),
@@ -501,8 +502,8 @@ pub fn stats() -> Stats {
     .unwrap_or_default()
 }
 
-/// Tells the loop that a descriptor was closed which it did not know of (a cached file): if
-/// accepting has stopped because there were none left, it goes on.
+/// Reports that a descriptor was closed outside the loop's knowledge (a cached file): accepting
+/// that has stopped for want of one resumes.
 pub fn descriptor_closed() {
     let _ = try_with(|inner| {
         if inner.core.starved_until_ms.is_some() {

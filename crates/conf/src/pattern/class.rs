@@ -1,4 +1,4 @@
-//! Bracketed classes: read as PCRE does, written as sets of ranges that mean the same everywhere.
+//! Bracketed classes: read as in PCRE, written as sets of ranges that mean the same in each engine.
 
 use super::translate::{Target, Translator};
 
@@ -8,13 +8,13 @@ pub(super) struct Class {
     negated: bool,
     /// First and last character, or byte, in the order they were read.
     ranges: Vec<(u32, u32)>,
-    /// What stays as it is: properties, POSIX classes.
+    /// The members that pass unchanged: properties, POSIX classes.
     named: String,
     /// Some of `named` needs the engine's Unicode mode.
     unicode: bool,
 }
 
-/// One member, as it is read.
+/// One member of a class.
 enum Item {
     Char(u32),
     Set,

@@ -1,8 +1,8 @@
 //! Regular expressions with PCRE's syntax, as configurations use it.
 //!
 //! Two engines: one that takes time linear in the subject, for all patterns that it can express,
-//! and a backtracking one, bounded, for look-around, back-references and atomic groups. What
-//! differs between their syntax and PCRE's is [`translate`]d first.
+//! and a backtracking one, bounded, for look-around, back-references and atomic groups. Patterns
+//! are [`translate`]d from PCRE's syntax to theirs.
 //!
 //! As in PCRE without its UTF mode, which a pattern turns on by beginning with `(*UTF)`, a subject
 //! is bytes: `.` is any byte, and `\w` knows ASCII alone.
@@ -18,15 +18,15 @@ use bytes::Bytes;
 use crate::{ConfError, Word};
 use translate::{Target, Translated, translate};
 
-/// How many steps the backtracking engine may take before it gives up, so that no pattern and input
-/// together can hold the loop.
+/// Steps of the backtracking engine before it gives up: no pattern and input together can hold up
+/// the loop.
 const BACKTRACK_LIMIT: usize = 100_000;
 
-/// How large a compiled pattern may grow: bytes.
+/// The size of a compiled pattern in bytes.
 const SIZE_LIMIT: usize = 16 << 20;
 
 enum Engine {
-    /// The locations are kept so that a match allocates nothing.
+    /// The locations are stored so that a match allocates nothing.
     Linear(Box<regex::bytes::Regex>, RefCell<regex::bytes::CaptureLocations>),
     /// Works on text: bytes above ASCII become the characters of the same numbers, unless `utf`.
     Backtracking { re: Box<fancy_regex::Regex>, utf: bool },
@@ -69,11 +69,11 @@ impl Pattern {
         })
     }
 
-    /// Compiles a pattern that stands in no configuration.
+    /// Compiles a pattern from outside the configuration.
     ///
     /// # Errors
     ///
-    /// Why it does not compile.
+    /// The reason, in words.
     pub fn new(text: &[u8], caseless: bool) -> Result<Pattern, String> {
         let mut plain = translate(text, Target::Bytes)?;
         let engine = if plain.backtracks {
@@ -86,12 +86,12 @@ impl Pattern {
         Ok(Pattern { engine, text: Bytes::copy_from_slice(text), groups, names })
     }
 
-    /// The pattern as it was written.
+    /// The pattern's source text.
     pub fn text(&self) -> &Bytes {
         &self.text
     }
 
-    /// How many groups it captures, the whole match not counted.
+    /// The number of capturing groups, the whole match not counted.
     pub fn groups(&self) -> usize {
         self.groups
     }
@@ -115,12 +115,12 @@ impl Pattern {
         }
     }
 
-    /// Says where the pattern and each of its groups match first: `spans` then holds the whole
-    /// match and one span a group. Left as it is where nothing matches.
+    /// Finds the first match: `spans` then holds the whole match and one span for each group.
+    /// `spans` is unchanged where nothing matches.
     ///
     /// # Errors
     ///
-    /// [`GaveUp`], which only patterns with look-around and the like can.
+    /// [`GaveUp`], from patterns with look-around and the like alone.
     pub fn find(&self, subject: &[u8], spans: &mut Vec<Span>) -> Result<bool, GaveUp> {
         match &self.engine {
             Engine::Linear(re, locations) => {
@@ -149,7 +149,7 @@ impl Pattern {
     }
 }
 
-/// Lends the subject as text: itself, or widened, which the flag tells.
+/// Lends the subject as text, and whether it had to be widened.
 fn with_text<T>(
     subject: &[u8],
     utf: bool,
@@ -340,7 +340,7 @@ mod tests {
             (r"^(?i:A)(?s:.)(?U)a*$", "a\n"),
         ] {
             assert!(matches(pattern, subject.as_bytes()), "{pattern}");
-            // The other engine reads its translation in the same way.
+            // The other engine translates the pattern the same way.
             let other = format!("(?!never){pattern}");
             if !pattern.contains("(?U)") {
                 assert!(matches(&other, subject.as_bytes()), "{other}");
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn no_bytes_make_it_panic() {
-        // Every sequence of up to three of these is tried: they are what the grammar is made of.
+        // Every sequence of up to three of these is tried: together they cover the grammar.
         let parts: [&[u8]; 16] = [
             b"(", b")", b"[", b"]", b"\\", b"?", b"<", b"a", b"{", b"1", b",", b"^", b"-", b"\xff",
             b"Q", b":",

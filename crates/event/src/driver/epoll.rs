@@ -1,10 +1,10 @@
 //! epoll(7), edge-triggered.
 //!
-//! A socket is registered when it first waits, and stays so until it closes: a keep-alive request
-//! costs recv, send and its share of epoll_wait. Reports of writability are asked for when a send
-//! first comes back short, because most sockets never get there, and because a unix socket
-//! reports it after every read of its peer. Listeners are level-triggered and exclusive: one
-//! report wakes one worker, and goes on until the queue is empty.
+//! A socket is registered at its first wait, and stays so until it closes: a keep-alive request
+//! costs recv, send and its share of epoll_wait. Reports of writability are requested at the first
+//! short send, because most sockets never need them, and because a unix socket reports it after
+//! every read of its peer. Listeners are level-triggered and exclusive: one report wakes one
+//! worker, and is repeated until the queue is empty.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use super::ticker::{Ticker, limit};
 use crate::op::Direction;
 use crate::remote::{self, Mailbox};
 use crate::slot::NONE;
-use crate::sock::{Kind, SockKey, bits};
+use crate::sock::{SockKey, SockKind, bits};
 use crate::turn::Core;
 
 /// Events that one call collects at most.
@@ -95,7 +95,7 @@ impl Epoll {
         Ok(changed?)
     }
 
-    /// Ends the reports of a socket; it may have none.
+    /// Ends the reports of a socket, if it has any.
     pub(super) fn parting(&mut self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
@@ -105,7 +105,8 @@ impl Epoll {
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) => (),
-            // A signal: the turn ends without events, and who set the signal's flag looks at it.
+            // A signal: the turn ends without events, and the owner of the signal's flag looks at
+            // it.
             Err(Errno::INTR) => self.events.clear(),
             Err(error) => return Err(error.into()),
         }
@@ -149,7 +150,7 @@ impl Epoll {
         }
         let key = SockKey::from_token(token);
         let Some(entry) = core.socks.get(key) else { return };
-        let listener = entry.kind == Kind::Listener;
+        let listener = entry.kind == SockKind::Listener;
         if phase == Phase::Listeners {
             if !listener {
                 return;
@@ -158,7 +159,7 @@ impl Epoll {
             event.data = EventData::new_u64(TICK);
         }
         if listener && entry.reader == NONE {
-            // Nobody accepts; the report would come again and again.
+            // No task accepts; the report would be repeated in every turn.
             core.idle_listener(key);
         }
         core.apply(key, ready_bits(event.flags));
@@ -188,7 +189,7 @@ fn ready_bits(flags: EventFlags) -> u8 {
         ready |= bits::READ | bits::PEER_CLOSED;
     }
     if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-        // Whichever operation comes next learns what happened.
+        // The next operation gets the error.
         ready |= bits::READ | bits::WRITE | bits::PEER_CLOSED;
     }
     ready

@@ -1,8 +1,9 @@
-//! What poll and select have in common: a table of descriptors with what each is watched for.
+//! The common part of poll and select: a table of descriptors with the directions that are watched
+//! on each.
 //!
-//! Both report a state, not a change, and go on for as long as it lasts. So a wish is dropped when
-//! it was reported, and the operation that finds nothing after all brings it again. Only
-//! listeners, and what the loop itself waits for, stay.
+//! Both report a state, not a change, for as long as it lasts. So a direction is removed when it
+//! was reported, and an operation that finds nothing adds it again. Only listeners, and the loop's
+//! own descriptors, stay.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -15,10 +16,10 @@ use super::{DriverKind, Phase, SELECT_MAX, poll, select};
 use crate::op::Direction;
 use crate::remote::Mailbox;
 use crate::slot::NONE;
-use crate::sock::{Kind, SockKey, bits};
+use crate::sock::{SockKey, SockKind, bits};
 use crate::turn::Core;
 
-/// Whose a watched descriptor is.
+/// The owner of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Sock(SockKey),
@@ -26,8 +27,8 @@ pub(super) enum Owner {
     Ticker,
 }
 
-/// A descriptor that is watched. It is open: [`Level::closing`] comes before it is closed, and
-/// the mailbox and the ticker live as long as the driver.
+/// A watched descriptor. It is open: [`Level::closing`] comes before it is closed, and the mailbox
+/// and the ticker live as long as the driver.
 pub(super) struct Watch {
     pub(super) fd: RawFd,
     pub(super) owner: Owner,
@@ -102,7 +103,7 @@ impl Watches {
     }
 }
 
-/// What a wait found.
+/// One event of a wait.
 pub(super) struct Report {
     pub(super) fd: RawFd,
     pub(super) owner: Owner,
@@ -220,7 +221,7 @@ impl Level {
         self.reports = reports;
     }
 
-    /// Returns whether it was this report's turn.
+    /// Returns whether the report belongs to this phase.
     fn apply_one(&mut self, core: &mut Core, phase: Phase, report: &Report) -> bool {
         let key = match report.owner {
             Owner::Sock(key) => key,
@@ -235,7 +236,7 @@ impl Level {
             }
         };
         let Some(entry) = core.socks.get(key) else { return true };
-        let listener = entry.kind == Kind::Listener;
+        let listener = entry.kind == SockKind::Listener;
         if phase == Phase::Listeners && !listener {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The drivers, behind one small seam: arm, wait, apply, closing.
 //!
-//! What an operation does in each driver stands in the operation's file; here is how a driver
-//! learns of readiness and waits for it.
+//! The file of an operation holds its part for each driver; this one decides how a driver learns of
+//! readiness and waits for it.
 
 mod epoll;
 mod level;
@@ -27,13 +27,13 @@ use mem::Chain;
 use crate::op::Direction;
 use crate::remote::Mailbox;
 use crate::sim::Plan;
-use crate::sock::{Kind, SockKey, bits};
+use crate::sock::{SockKey, SockKind, bits};
 use crate::turn::Core;
 
 pub use select::SELECT_MAX;
 use uring::PIECES as POST_PIECES;
 
-/// Which driver a loop is to have.
+/// The choice of a loop's driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DriverKind {
     /// epoll(7), edge-triggered.
@@ -50,7 +50,7 @@ pub enum DriverKind {
 }
 
 impl DriverKind {
-    /// The name, as the `use` directive has it.
+    /// The name in the `use` directive.
     pub fn name(self) -> &'static str {
         match self {
             DriverKind::Epoll => "epoll",
@@ -75,10 +75,10 @@ pub(crate) enum Driver {
     Sim(Box<Sim>),
 }
 
-/// Which of the collected events to apply.
+/// The part of the collected events to apply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Those of listeners only: connections are accepted first while the accept lock is held.
+    /// Those of listeners: connections are accepted first while the accept lock is held.
     Listeners,
     /// All that are left.
     Rest,
@@ -122,7 +122,7 @@ impl Driver {
         }
     }
 
-    /// Sees to it that readiness of a socket in `direction` will be reported.
+    /// Makes the driver report readiness of a socket in `direction`.
     pub(crate) fn arm(
         &mut self,
         core: &mut Core,
@@ -164,8 +164,16 @@ impl Driver {
         }
     }
 
-    /// Waits until something is ready, another thread posts something, or `timeout_ms` are over
-    /// (`None`: no limit), and collects what is ready. Returns whether the clock is to be read.
+    /// The subject of the log's line about a failed [`Driver::listen`].
+    pub(crate) fn listen_call(&self) -> &'static str {
+        match self {
+            Driver::Epoll(_) => "epoll_ctl()",
+            _ => "watching a listening socket",
+        }
+    }
+
+    /// Waits until something is ready, another thread posts a wake, or `timeout_ms` are over
+    /// (`None`: no limit), and collects the events. Returns whether the clock must be read.
     pub(crate) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {
         match self {
             Driver::Epoll(epoll) => epoll.wait(timeout_ms),
@@ -175,7 +183,8 @@ impl Driver {
         }
     }
 
-    /// Applies what [`Driver::wait`] collected: sets ready bits, completes slots, runs nothing.
+    /// Applies the events that [`Driver::wait`] collected: sets ready bits, completes slots, runs
+    /// nothing.
     pub(crate) fn apply(&mut self, core: &mut Core, phase: Phase) {
         match self {
             Driver::Epoll(epoll) => epoll.apply(core, phase),
@@ -186,7 +195,7 @@ impl Driver {
     }
 
     /// A descriptor came into the loop.
-    pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: Kind) {
+    pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: SockKind) {
         match self {
             Driver::Sim(sim) => sim.net.opened(key, fd, kind),
             Driver::Uring(uring) => uring.opened(key),
@@ -194,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// An accepted descriptor is closed before it came into the loop.
+    /// An accepted descriptor is closed before it became a socket of the loop.
     pub(crate) fn refused(&mut self, fd: BorrowedFd<'_>) {
         if let Driver::Sim(sim) = self {
             sim.net.refused(fd);
@@ -209,7 +218,7 @@ impl Driver {
         }
     }
 
-    /// A socket goes: its descriptor is closed by the driver, or returned to be closed now.
+    /// A socket closes: the driver closes its descriptor, or returns it to be closed now.
     pub(crate) fn closing(&mut self, key: SockKey, fd: OwnedFd) -> Option<OwnedFd> {
         match self {
             // Closing the last descriptor ends the registration, and none of ours is duplicated.
@@ -224,22 +233,22 @@ impl Driver {
         Some(fd)
     }
 
-    /// The socket lives on in another process: what the kernel reports of it to this one ends,
-    /// which closing its descriptor alone does not bring about here.
+    /// The socket moves to another process: ends the kernel's reports to this one. Closing the
+    /// descriptor here does not end them while the other process has it open.
     pub(crate) fn parting(&mut self, fd: BorrowedFd<'_>) {
         if let Driver::Epoll(epoll) = self {
             epoll.parting(fd);
         }
     }
 
-    /// Whether the driver brings what it receives; otherwise it reports readiness, and recvs are
-    /// attempted in the task.
+    /// Whether the driver receives by itself; otherwise it reports readiness, and the task attempts
+    /// the recv.
     pub(crate) fn completes_recv(&self) -> bool {
         matches!(self, Driver::Sim(sim) if sim.plan().completes)
     }
 
-    /// Whether the driver sends what stands at the front of `chain`; otherwise it reports
-    /// readiness, and sends are attempted in the task.
+    /// Whether the driver sends the front of `chain` by itself; otherwise it reports readiness, and
+    /// the task attempts the send.
     pub(crate) fn completes_send(&self, chain: &Chain) -> bool {
         match self {
             Driver::Sim(sim) => sim.plan().completes,
@@ -265,7 +274,7 @@ impl Driver {
         matches!(self, Driver::Uring(_))
     }
 
-    /// What may be known of a connection that was just accepted.
+    /// The ready bits of a connection that was just accepted.
     pub(crate) fn accepted_bits(&self) -> u8 {
         match self {
             // The first recv goes the way of all others, with the next wait.

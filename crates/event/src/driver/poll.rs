@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::level::{Report, Watches};
 use crate::sock::bits;
 
-/// Waits, and appends what was found.
+/// Waits, and appends the events.
 pub(super) fn wait(
     watches: &Watches,
     limit: Option<Timespec>,
@@ -22,7 +22,7 @@ pub(super) fn wait(
         .collect();
     let mut left = match poll(&mut fds, limit.as_ref()) {
         Ok(count) => count,
-        // A signal: the turn ends without events, and who set the signal's flag looks at it.
+        // A signal: the turn ends without events, and the owner of the signal's flag looks at it.
         Err(Errno::INTR) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -59,7 +59,7 @@ pub(super) fn ready_bits(found: PollFlags) -> u8 {
         ready |= bits::READ | bits::PEER_CLOSED;
     }
     if found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
-        // Whichever operation comes next learns what happened.
+        // The next operation gets the error.
         ready |= bits::READ | bits::WRITE | bits::PEER_CLOSED;
     }
     ready

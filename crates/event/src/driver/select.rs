@@ -1,7 +1,7 @@
 //! select(2).
 //!
-//! It tells nothing about the peer's end that it does not tell about bytes. Who waits for that
-//! end while bytes may lie unread is looked after from time to time.
+//! It reports the peer's end only as readability. A wait for that end while unread bytes lie in the
+//! socket is served by a look from time to time.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use crate::sock::bits;
 /// Descriptors are below this: FD_SETSIZE.
 pub const SELECT_MAX: RawFd = 1024;
 
-/// How often is looked whether a peer has sent its end.
+/// Interval between looks for a peer's end.
 const END_MS: i64 = 100;
 
 /// Kept for their capacity.
@@ -29,7 +29,7 @@ pub(super) struct Sets {
     write: Vec<FdSetElement>,
 }
 
-/// Waits, and appends what was found.
+/// Waits, and appends the events.
 pub(super) fn wait(
     watches: &Watches,
     sets: &mut Sets,

@@ -10,21 +10,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Epoll, Phase};
-use crate::op::flight::Op;
+use crate::op::flight::FlightOp;
 use crate::op::{Direction, simulate};
 use crate::remote::Mailbox;
 use crate::sim::Plan;
 use crate::sim::net::{Net, heard};
 use crate::slot::NONE;
-use crate::sock::{Kind, SockKey, bits};
+use crate::sock::{SockKey, SockKind, bits};
 use crate::turn::Core;
 
 /// The first moment of every simulation: the loop's clock, and the world's (14 November 2023).
 const START_MS: u64 = 1_000_000;
 const START_UNIX_MS: u64 = 1_700_000_000_000;
 
-/// How long a simulation in which nothing can happen waits, in real milliseconds, for a thread
-/// that may still wake it.
+/// Real milliseconds that a simulation without any event waits for a thread that may still wake it.
 const STUCK_MS: u64 = 2000;
 
 pub(crate) struct Sim {
@@ -33,14 +32,14 @@ pub(crate) struct Sim {
     real: Epoll,
     reports: Vec<(SockKey, u8)>,
     flying: Vec<Flying>,
-    /// An operation was started or is to be given up: the next turn looks at once.
+    /// An operation was started or cancelled: the next turn looks at once.
     eager: bool,
 }
 
 /// An operation that the driver has taken on.
 struct Flying {
     slot: u32,
-    /// Turns in which it may still come to something, once it is to be given up.
+    /// Turns that a cancelled operation may still take to complete.
     left: Option<u64>,
 }
 
@@ -65,7 +64,7 @@ impl Sim {
         direction: Direction,
     ) -> io::Result<()> {
         let Some(entry) = core.socks.get(key) else { return Ok(()) };
-        if entry.kind == Kind::Other {
+        if entry.kind == SockKind::Other {
             return self.real.arm(core, key, fd, direction);
         }
         let wanted = match direction {
@@ -109,7 +108,7 @@ impl Sim {
         let mut reports = std::mem::take(&mut self.reports);
         reports.retain(|&(key, ready)| {
             let Some(entry) = core.socks.get(key) else { return false };
-            let listener = entry.kind == Kind::Listener;
+            let listener = entry.kind == SockKind::Listener;
             if phase == Phase::Listeners && !listener {
                 return true;
             }
@@ -141,7 +140,7 @@ impl Sim {
         }
     }
 
-    /// Attempts what is in flight; what would wait stays there.
+    /// Attempts the operations in flight; those that would wait stay.
     fn fly(&mut self, core: &mut Core) {
         let mut flying = std::mem::take(&mut self.flying);
         self.net.shuffle(&mut flying);
@@ -169,10 +168,10 @@ impl Sim {
         let Some(flight) = core.flights.get(slot) else { return Err(Errno::CANCELED.into()) };
         let key = flight.sock;
         match &mut flight.op {
-            Op::Recv { page } => page.append_with(|vec| self.net.recv(key, vec)),
-            Op::Read(_) | Op::Over => Err(Errno::CANCELED.into()),
-            Op::Send { chain, limit } => simulate(&mut self.net, key, chain, 0..*limit),
-            Op::Post { chain, sent, len, .. } => {
+            FlightOp::Recv { page } => page.append_with(|vec| self.net.recv(key, vec)),
+            FlightOp::Read(_) | FlightOp::Over => Err(Errno::CANCELED.into()),
+            FlightOp::Send { chain, limit } => simulate(&mut self.net, key, chain, 0..*limit),
+            FlightOp::Post { chain, sent, len, .. } => {
                 simulate(&mut self.net, key, chain, *sent as usize..*len as usize)
             }
         }

@@ -8,7 +8,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// A descriptor that becomes readable every so many milliseconds.
+/// A descriptor that becomes readable at a fixed interval.
 pub(crate) struct Ticker(OwnedFd);
 
 impl Ticker {
@@ -37,8 +37,8 @@ impl AsFd for Ticker {
     }
 }
 
-/// How long a wait may last: with a ticker the clock stands still between ticks, and no wait may
-/// end by it.
+/// The limit of a wait: with a ticker the clock stands still between ticks, and no wait may end by
+/// it.
 pub(crate) fn limit(ticker: Option<&Ticker>, timeout_ms: Option<u64>) -> Option<Timespec> {
     let timeout_ms = match ticker {
         Some(_) => timeout_ms.filter(|&ms| ms == 0),
@@ -47,7 +47,7 @@ pub(crate) fn limit(ticker: Option<&Ticker>, timeout_ms: Option<u64>) -> Option<
     timeout_ms.map(timespec)
 }
 
-/// Milliseconds as the kernel takes them; cut to what its waits can count.
+/// Milliseconds as a `timespec`, cut to the kernel's range.
 fn timespec(ms: u64) -> Timespec {
     Timespec {
         tv_sec: (ms / 1000).min(i32::MAX as u64 / 1000) as i64,

@@ -27,7 +27,7 @@ impl Sock {
             if !begun {
                 begun = true;
                 match self.begin_connect(addr) {
-                    // Under way: what follows waits for its end.
+                    // In progress: the wait below is for its end.
                     Err(error)
                         if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
                     done => return Poll::Ready(done),

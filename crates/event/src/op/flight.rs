@@ -1,4 +1,5 @@
-//! Operations that are with the driver: for drivers that complete them, not only report readiness.
+//! Operations in the hands of the driver: for drivers that complete them instead of reporting
+//! readiness.
 //!
 //! ```text
 //!          start                    land                      the future takes it
@@ -10,12 +11,11 @@
 //!                 Orphaned ---------------------------> (none), what it came to is dropped
 //! ```
 //!
-//! The memory of such an operation is its flight's, never the future's, until it has landed. A
-//! socket that is dropped meanwhile closes with the landing of its last flight. A send that is left
-//! to the driver ([`crate::Sock::post`]) is an orphan from the start: it goes on by itself when it
-//! lands short, and what it came to shows in the socket's entry. Cancelling is a
-//! request: a flight may land with a result although it was cancelled, and then, when its future
-//! is still there, that result counts.
+//! The memory of such an operation belongs to its flight, never to the future, until it has landed.
+//! A socket that is dropped meanwhile closes with the landing of its last flight. A posted send
+//! ([`crate::Sock::post`]) is an orphan from the start: it continues by itself when it lands short,
+//! and its result shows in the socket's entry. Cancelling is a request: a flight may land with a
+//! result although it was cancelled, and then, if its future still exists, that result counts.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -32,30 +32,30 @@ use crate::slot::{NONE, Terms};
 use crate::sock::{Registered, SockKey, bits, out};
 use crate::turn::{Core, Inner};
 
-/// Boxes of flights that are kept.
+/// Boxes of flights kept for reuse.
 const SPARE_MAX: usize = 512;
 
 /// An operation with the memory that the driver uses for it.
-pub(crate) enum Op {
+pub(crate) enum FlightOp {
     /// Receive into the spare room of the page.
     Recv { page: Page },
-    /// Send from the front of the chain, so many bytes at most.
+    /// Send from the front of the chain, `limit` bytes at most.
     Send { chain: Chain, limit: usize },
-    /// Send all of the chain, of which `sent` of `len` bytes have gone.
+    /// Send all of the chain; `sent` of `len` bytes have gone.
     Post { chain: Chain, sent: u32, len: u32, fd: RawFd },
     /// Read from a file.
     Read(Rc<Reading>),
-    /// It has landed, and its future has taken it.
+    /// It has landed, and its future has taken the result.
     Over,
 }
 
 pub(crate) struct Flight {
-    pub(crate) op: Op,
+    pub(crate) op: FlightOp,
     pub(crate) sock: SockKey,
     result: Option<io::Result<usize>>,
 }
 
-/// Operations that are with the driver, by slot, and what waits for their end.
+/// The operations of the driver, by slot, and the work that waits for their end.
 #[derive(Default)]
 pub(crate) struct Flights {
     list: Vec<Option<Box<Flight>>>,
@@ -64,15 +64,15 @@ pub(crate) struct Flights {
     spare: Vec<Box<Flight>>,
     /// Sockets that are closed when nothing of theirs is in flight any more.
     leaving: Vec<(SockKey, OwnedFd)>,
-    /// What orphans left behind, to be dropped when nothing is borrowed.
-    remains: Vec<Op>,
+    /// The memory of orphans, to be dropped when nothing is borrowed.
+    remains: Vec<FlightOp>,
     /// Posted sends that have landed short, and are to go on.
     short: Vec<u32>,
     /// Posted sends for which there was no room, and which the kernel does not wait for.
     full: Vec<u32>,
     /// The same, once their sockets are watched for room.
     blocked: Vec<u32>,
-    /// Sockets whose last posted send has landed, and on which nothing is to be sent any more.
+    /// Sockets whose last posted send has landed, and which send no more.
     ended: Vec<(SockKey, RawFd)>,
     /// Posted sends that have not landed.
     posted: usize,
@@ -84,7 +84,7 @@ impl Flights {
         self.list.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    fn insert(&mut self, slot: u32, op: Op, sock: SockKey) {
+    fn insert(&mut self, slot: u32, op: FlightOp, sock: SockKey) {
         let flight = match self.spare.pop() {
             Some(mut flight) => {
                 *flight = Flight { op, sock, result: None };
@@ -99,18 +99,18 @@ impl Flights {
         self.list[at] = Some(flight);
     }
 
-    fn take(&mut self, slot: u32) -> Option<(Op, Option<io::Result<usize>>)> {
+    fn take(&mut self, slot: u32) -> Option<(FlightOp, Option<io::Result<usize>>)> {
         let mut flight = self.list.get_mut(slot as usize)?.take()?;
-        let op = std::mem::replace(&mut flight.op, Op::Over);
+        let op = std::mem::replace(&mut flight.op, FlightOp::Over);
         let result = flight.result.take();
-        // As many as were in flight at once, but not those of a burst long past.
+        // As many as were in flight at once lately.
         if self.spare.len() < SPARE_MAX {
             self.spare.push(flight);
         }
         Some((op, result))
     }
 
-    /// Nobody wants to know how the operation of `slot`, which has landed, came out.
+    /// Drops the result of the operation of `slot`, which has landed.
     pub(crate) fn discard(&mut self, slot: u32) {
         let flight = self.take(slot);
         self.remains.extend(flight.map(|(op, _)| op));
@@ -126,7 +126,7 @@ impl Flights {
         self.posted
     }
 
-    pub(crate) fn take_remains(&mut self) -> Vec<Op> {
+    pub(crate) fn take_remains(&mut self) -> Vec<FlightOp> {
         std::mem::take(&mut self.remains)
     }
 }
@@ -135,12 +135,12 @@ impl Core {
     /// The driver is done with the operation of `slot` and with its memory.
     pub(crate) fn land(&mut self, slot: u32, result: io::Result<usize>) {
         let Some(flight) = self.flights.get(slot) else { return };
-        if let Op::Post { .. } = flight.op {
+        if let FlightOp::Post { .. } = flight.op {
             return self.land_post(slot, result);
         }
         if let Some(entry) = self.socks.get(flight.sock) {
             entry.flights = entry.flights.saturating_sub(1);
-            if let (Op::Recv { page }, Ok(count)) = (&flight.op, &result) {
+            if let (FlightOp::Recv { page }, Ok(count)) = (&flight.op, &result) {
                 // Here and not when the task runs: a report that comes after this one counts.
                 match count {
                     0 => entry.bits |= bits::PEER_CLOSED,
@@ -159,10 +159,12 @@ impl Core {
 }
 
 impl Core {
-    /// A send that nobody waits for: it goes on, or is over and makes room for the next, or broke
+    /// Lands a posted send: it continues, or is over and makes room for the next, or broke its
+    /// connection.
     /// its connection.
     fn land_post(&mut self, slot: u32, result: io::Result<usize>) {
-        let Some(Flight { op: Op::Post { sent, len, fd, .. }, sock, .. }) = self.flights.get(slot)
+        let Some(Flight { op: FlightOp::Post { sent, len, fd, .. }, sock, .. }) =
+            self.flights.get(slot)
         else {
             return;
         };
@@ -205,12 +207,12 @@ impl Core {
 }
 
 impl Inner {
-    /// Asks the driver to give up what is to be given up.
+    /// Asks the driver to cancel the operations that are to end.
     pub(crate) fn cancel_flights(&mut self) {
         let Inner { core, driver } = self;
         for slot in core.slots.take_cancels() {
             let Flights { full, blocked, .. } = &mut core.flights;
-            // What waits for room is not with the driver.
+            // Sends that wait for room are not in the driver.
             match full.iter().chain(&*blocked).any(|&waiting| waiting == slot) {
                 true => {
                     full.retain(|&waiting| waiting != slot);
@@ -222,8 +224,8 @@ impl Inner {
         }
     }
 
-    /// Leaves the sending of `chain`, which has so many bytes, to the driver. There is no other
-    /// posted send of the socket.
+    /// Leaves the sending of `chain`, which has `len` bytes, to the driver. The socket has no other
+    /// posted send.
     pub(crate) fn post(&mut self, sock: &Registered, chain: Chain, len: u32, deadline: Deadline) {
         let Inner { core, driver } = self;
         let Some(entry) = core.socks.get(sock.key) else { return };
@@ -231,16 +233,21 @@ impl Inner {
         entry.out |= out::POSTED;
         let fd = sock.fd();
         let slot = core.slots.post(deadline.at_ms());
-        core.flights.insert(slot, Op::Post { chain, sent: 0, len, fd: fd.as_raw_fd() }, sock.key);
+        core.flights.insert(
+            slot,
+            FlightOp::Post { chain, sent: 0, len, fd: fd.as_raw_fd() },
+            sock.key,
+        );
         core.flights.posted += 1;
         driver.start(core, slot, fd);
     }
 
-    /// Sees to what posted sends that have landed leave to be done.
+    /// Does the work that landed posted sends leave.
     pub(crate) fn follow_posts(&mut self) {
         let Inner { core, driver } = self;
         while let Some(slot) = core.flights.short.pop() {
-            let Some(Flight { op: Op::Post { fd, .. }, sock, .. }) = core.flights.get(slot) else {
+            let Some(Flight { op: FlightOp::Post { fd, .. }, sock, .. }) = core.flights.get(slot)
+            else {
                 continue;
             };
             let (fd, key) = (*fd, *sock);
@@ -252,7 +259,8 @@ impl Inner {
             }
         }
         while let Some(slot) = core.flights.full.pop() {
-            let Some(Flight { op: Op::Post { fd, .. }, sock, .. }) = core.flights.get(slot) else {
+            let Some(Flight { op: FlightOp::Post { fd, .. }, sock, .. }) = core.flights.get(slot)
+            else {
                 continue;
             };
             let (fd, key) = (*fd, *sock);
@@ -295,8 +303,8 @@ impl Wait {
         cx: &mut Context<'_>,
         sock: &Registered,
         deadline: Deadline,
-        make: impl FnOnce() -> Op,
-    ) -> Poll<(Option<Op>, io::Result<usize>)> {
+        make: impl FnOnce() -> FlightOp,
+    ) -> Poll<(Option<FlightOp>, io::Result<usize>)> {
         if !self.is_idle() {
             return self.poll_landed(inner, cx);
         }
@@ -305,7 +313,7 @@ impl Wait {
         };
         let op = make();
         let direction = match op {
-            Op::Recv { .. } => Direction::Read,
+            FlightOp::Recv { .. } => Direction::Read,
             _ => Direction::Write,
         };
         if entry.waiter(direction) != NONE {
@@ -331,7 +339,7 @@ impl Wait {
         &mut self,
         inner: &mut Inner,
         cx: &mut Context<'_>,
-    ) -> Poll<(Option<Op>, io::Result<usize>)> {
+    ) -> Poll<(Option<FlightOp>, io::Result<usize>)> {
         let slot = self.key().index;
         match self.poll(inner, cx) {
             Some(Poll::Pending) => Poll::Pending,
@@ -343,7 +351,7 @@ impl Wait {
     }
 
     /// Gives an operation to the driver that is no socket's and has no deadline.
-    pub(crate) fn fly(&mut self, inner: &mut Inner, cx: &mut Context<'_>, op: Op) {
+    pub(crate) fn fly(&mut self, inner: &mut Inner, cx: &mut Context<'_>, op: FlightOp) {
         let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
         self.begin(inner, cx, terms);
         let slot = self.key().index;
@@ -356,7 +364,7 @@ impl Wait {
 
 fn outcome(result: Option<io::Result<usize>>) -> io::Result<usize> {
     match result {
-        // Only the deadline cancels what has a future still.
+        // Only the deadline cancels an operation that has a future.
         Some(Err(error)) if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => {
             Err(io::ErrorKind::TimedOut.into())
         }

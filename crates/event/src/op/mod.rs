@@ -15,7 +15,7 @@ pub(crate) use ready::{Direction, Ready};
 pub use ready::{Side, Wake};
 pub(crate) use send::simulate;
 
-use crate::slot::{NONE, SlotKey, State, Terms};
+use crate::slot::{NONE, SlotKey, SlotState, Terms};
 use crate::turn::{Inner, try_with};
 
 /// A future's hold on a slot: none, or the key of one that is released with the future.
@@ -36,19 +36,23 @@ impl Wait {
         self.0 == SlotKey::NONE
     }
 
-    /// How the wait stands: `None` when none was begun, `Ready` (with how it ended, and the slot
+    /// The state of the wait: `None` when none was begun, `Ready` (with its end, and the slot
     /// released) once, `Pending` before that.
-    pub(crate) fn poll(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Option<Poll<State>> {
+    pub(crate) fn poll(
+        &mut self,
+        inner: &mut Inner,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<SlotState>> {
         if self.0 == SlotKey::NONE {
             return None;
         }
         let core = &mut inner.core;
         match core.slots.state(self.0) {
-            State::Free => {
+            SlotState::Free => {
                 self.0 = SlotKey::NONE;
                 None
             }
-            State::Waiting | State::Flying => {
+            SlotState::Waiting | SlotState::Flying => {
                 core.slots.set_waker(&mut core.tasks, self.0, cx.waker());
                 Some(Poll::Pending)
             }
@@ -71,7 +75,7 @@ impl Wait {
         let slot = self.0.index;
         self.give_back(inner);
         if slot != NONE {
-            if inner.core.slots.state_at(slot) == State::Free {
+            if inner.core.slots.state_at(slot) == SlotState::Free {
                 inner.core.flights.discard(slot);
             }
             inner.cancel_flights();

@@ -10,29 +10,29 @@ use std::task::{Context, Poll};
 use mem::FileHandle;
 
 use super::Wait;
-use super::flight::Op;
+use super::flight::FlightOp;
 use crate::turn::with;
 
-/// A read, with all that the kernel uses for it. The driver holds it as well while it is under way.
+/// A read, with all memory that the kernel uses for it. The driver holds it as well while it is in
+/// progress.
 pub(crate) struct Reading {
     pub(crate) file: FileHandle,
     memory: Vec<u8>,
-    /// The first byte of the memory that is read into, and how many.
+    /// The first byte of the destination, and its length.
     pub(crate) to: *mut u8,
     pub(crate) len: u32,
     pub(crate) pos: u64,
 }
 
-/// Whether this thread's loop reads files by itself: a read may be left to it that would otherwise
-/// need a thread.
+/// Whether this thread's loop reads files by itself: such reads then need no thread.
 pub fn reads_files() -> bool {
     with(|inner| inner.driver.reads_files())
 }
 
-/// Reads from `file` at `pos` into `range` of `memory`, one call's worth; gives the memory back,
-/// and how many bytes were read. Only where [`reads_files`].
+/// Reads from `file` at `pos` into `range` of `memory`, one call's worth; returns the memory and
+/// the number of bytes. Only where [`reads_files`].
 ///
-/// Dropping the future gives the read up; the memory goes when the kernel is done with it.
+/// Dropping the future cancels the read; the memory is freed when the kernel is done with it.
 ///
 /// # Errors
 /// The system's; the memory is lost then.
@@ -61,7 +61,7 @@ impl Future for ReadFile {
         let this = &mut *self;
         let polled = with(|inner| match this.reading.take() {
             Some(reading) => {
-                this.wait.fly(inner, cx, Op::Read(Rc::new(reading)));
+                this.wait.fly(inner, cx, FlightOp::Read(Rc::new(reading)));
                 Poll::Pending
             }
             None => this.wait.poll_landed(inner, cx),
@@ -69,7 +69,7 @@ impl Future for ReadFile {
         polled.map(|(op, read)| {
             let read = read?;
             match op {
-                Some(Op::Read(reading)) => {
+                Some(FlightOp::Read(reading)) => {
                     let reading = Rc::try_unwrap(reading)
                         .map_err(|_| io::Error::other("the driver still reads"))?;
                     Ok((reading.memory, read))

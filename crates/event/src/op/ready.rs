@@ -1,4 +1,4 @@
-//! Waiting for readiness: what parked connections do, and the wait of every other operation.
+//! Waiting for readiness: parked connections, and the wait within every other operation.
 
 use std::future::Future;
 use std::io;
@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use super::Wait;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::slot::{NONE, State, Terms};
+use crate::slot::{NONE, SlotState, Terms};
 use crate::sock::{Registered, Sock, bits};
 use crate::turn::{Core, Inner, try_with, with};
 
-/// What a socket is waited on for.
+/// The readiness that a wait is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -34,7 +34,7 @@ impl Direction {
 /// Why a parked connection was woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// There may be something to read, or the end of it.
+    /// There may be bytes to read, or the end of the stream.
     Ready,
     /// The gate was closed.
     Gate,
@@ -43,7 +43,7 @@ pub enum Wake {
     Reclaim,
 }
 
-/// How a wait may end besides readiness.
+/// The ends of a wait besides readiness.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) gate: u32,
@@ -58,7 +58,7 @@ impl Limits {
 }
 
 impl Wait {
-    /// Waits until the driver takes `sock` for ready; at once when it does already.
+    /// Waits until the driver has `sock` for ready; at once when it already has.
     pub(crate) fn poll_ready(
         &mut self,
         inner: &mut Inner,
@@ -69,10 +69,10 @@ impl Wait {
     ) -> Poll<io::Result<Wake>> {
         if let Some(polled) = self.poll(inner, cx) {
             return polled.map(|state| match state {
-                State::TimedOut => Err(io::ErrorKind::TimedOut.into()),
-                State::Shed => Err(io::ErrorKind::OutOfMemory.into()),
-                State::Gate => Ok(Wake::Gate),
-                State::Reclaim => Ok(Wake::Reclaim),
+                SlotState::TimedOut => Err(io::ErrorKind::TimedOut.into()),
+                SlotState::Shed => Err(io::ErrorKind::OutOfMemory.into()),
+                SlotState::Gate => Ok(Wake::Gate),
+                SlotState::Reclaim => Ok(Wake::Reclaim),
                 _ => Ok(Wake::Ready),
             });
         }
@@ -105,7 +105,7 @@ pub(crate) struct Ready<'a> {
     wait: Wait,
     limits: Limits,
     direction: Direction,
-    /// Whether readiness is used up by being told.
+    /// Whether reporting readiness consumes it.
     once: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Ready<'a> {
         Ready { sock, wait: Wait::new(), limits, direction, once: false }
     }
 
-    /// A wait whose caller uses the descriptor without the loop's knowledge.
+    /// A wait for a descriptor that its owner uses without the loop's knowledge.
     pub(crate) fn once(
         sock: &'a Registered,
         direction: Direction,
@@ -143,7 +143,7 @@ impl Future for Ready<'_> {
     }
 }
 
-/// Which of two sockets a wait ended for.
+/// The socket, of two, that ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// There may be something to read from the one that is waited for.
@@ -170,8 +170,8 @@ impl ReadyWhile<'_> {
             Some(Poll::Ready(state)) => {
                 self.forget_other(inner, slot);
                 match state {
-                    State::TimedOut => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                    State::Shed => return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into())),
+                    SlotState::TimedOut => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    SlotState::Shed => return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into())),
                     _ => (),
                 }
             }
@@ -188,7 +188,7 @@ impl ReadyWhile<'_> {
             return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
         }
         driver.arm(core, self.sock.key, self.sock.fd(), Direction::Read)?;
-        // Where somebody else watches the other one, they are told.
+        // A waiter of the other one is woken as well.
         let other = self.other.filter(|other| {
             core.socks.get(other.key).is_some_and(|entry| entry.reader == NONE)
                 && driver.arm(core, other.key, other.fd(), Direction::PeerClosed).is_ok()
@@ -244,8 +244,8 @@ impl Drop for ReadyWhile<'_> {
 
 impl Sock {
     /// Waits until there may be something to read, or the end of it, or until the peer of `other`
-    /// is known to send no more. Takes the reader's place of both; where another wait has that of
-    /// `other`, only `self` is waited for. The error is `TimedOut` at the deadline.
+    /// is known to send no more. Counts as the reader of both; where `other` has a reader, only
+    /// `self` is waited for. The error is `TimedOut` at the deadline.
     pub fn readable_while<'a>(
         &'a self,
         other: Option<&'a Sock>,
@@ -255,8 +255,8 @@ impl Sock {
         ReadyWhile { sock: &self.0, other, wait: Wait::new(), watching: false, deadline }
     }
 
-    /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile.
-    /// The error is `TimedOut` at the deadline.
+    /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile. The
+    /// error is `TimedOut` at the deadline.
     pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
         Ready::new(&self.0, Direction::Read, Limits::plain(deadline)).await.map(|_| ())
     }
@@ -266,8 +266,8 @@ impl Sock {
         Ready::new(&self.0, Direction::Write, Limits::plain(deadline)).await.map(|_| ())
     }
 
-    /// Parks an idle connection: waits until there may be something to read, the gate is closed,
-    /// or the loop is short of connections and wants this one. Data goes before the gate.
+    /// Parks an idle connection: waits until there may be something to read, the gate is closed, or
+    /// the loop is short of connections and reclaims this one. Data goes before the gate.
     pub fn readable_or(
         &self,
         gate: &Gate,

@@ -10,14 +10,14 @@ use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
 
 use super::Wait;
-use super::flight::Op;
+use super::flight::FlightOp;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
 use crate::sock::{Registered, Sock, bits, out};
 use crate::turn::{Inner, with};
 
-/// The system call, for the drivers that make it themselves.
+/// The system call, for drivers that make it themselves.
 pub(crate) fn attempt(fd: BorrowedFd<'_>, vec: &mut Vec<u8>) -> io::Result<usize> {
     loop {
         match rustix::net::recv(fd, spare_capacity(vec), RecvFlags::empty()) {
@@ -29,7 +29,7 @@ pub(crate) fn attempt(fd: BorrowedFd<'_>, vec: &mut Vec<u8>) -> io::Result<usize
 }
 
 /// Receives into the spare room of `page` if the socket may have something; `WouldBlock` when it
-/// has nothing. Room for `min` bytes is made first. 0 is the end.
+/// has nothing. Makes room for `min` bytes first. 0 is the end.
 fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io::Result<usize> {
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
@@ -54,14 +54,15 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     match &received {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             entry.bits &= !bits::READ;
-            // Who waits for the first byte holds no buffer; one made to measure is kept.
+            // A wait for the first byte holds no buffer; one of a special size is kept.
             if page.is_empty() && page.capacity() == mem::PAGE_SIZE {
                 page.release();
             }
         }
         Ok(0) => entry.bits |= bits::PEER_CLOSED,
-        // Less than there was room for: the socket is empty, and the next arrival is reported.
-        // After the peer's end, nothing is reported any more: then it must be read until 0.
+        // Fewer bytes than there was room for: the socket is empty, and the next arrival is
+        // reported. After the peer's end nothing is reported any more: then it must be read until
+        // 0.
         Ok(n) if *n < room && entry.bits & bits::PEER_CLOSED == 0 => entry.bits &= !bits::READ,
         _ => (),
     }
@@ -122,10 +123,10 @@ fn poll_recv(
         }
         let make = || {
             page.reserve(min);
-            Op::Recv { page: std::mem::take(page) }
+            FlightOp::Recv { page: std::mem::take(page) }
         };
         return wait.poll_flight(inner, cx, sock, deadline, make).map(|(op, received)| {
-            if let Some(Op::Recv { page: back }) = op {
+            if let Some(FlightOp::Recv { page: back }) = op {
                 *page = back;
             }
             received
@@ -147,9 +148,9 @@ fn poll_recv(
 }
 
 impl Sock {
-    /// Receives what is there, or waits for it. The page comes from the driver, has room for at
-    /// least `min_capacity` bytes, and is empty at the end of the stream. The error is `TimedOut`
-    /// at the deadline.
+    /// Receives the bytes that are there, or waits for some. The page comes from the driver, has
+    /// room for at least `min_capacity` bytes, and is empty at the end of the stream. The error is
+    /// `TimedOut` at the deadline.
     pub fn recv(
         &self,
         min_capacity: usize,
@@ -158,9 +159,9 @@ impl Sock {
         Recv { sock: &self.0, min: min_capacity.max(1), wait: Wait::new(), deadline }
     }
 
-    /// Receives what is there, or waits for it, and appends it to `page`, which is made to have
-    /// room for at least one byte. Returns how many bytes came; 0 at the end of the stream. A
-    /// driver may have the page while it waits: dropping the future may leave an empty one.
+    /// Receives the bytes that are there, or waits for some, and appends them to `page`, which gets
+    /// room for at least one byte. Returns their number; 0 at the end of the stream. A driver may
+    /// hold the page while it waits: dropping the future may leave an empty one.
     pub fn recv_into<'a>(
         &'a self,
         page: &'a mut Page,
@@ -169,8 +170,8 @@ impl Sock {
         RecvInto { sock: &self.0, page, wait: Wait::new(), deadline }
     }
 
-    /// Receives what is there without waiting: `None` when there is nothing, an empty page at
-    /// the end of the stream. Makes no system call when the socket is known to be empty.
+    /// Receives without waiting: `None` when there is nothing, an empty page at the end of the
+    /// stream. Makes no system call when the socket is known to be empty.
     pub fn try_recv(&self) -> io::Result<Option<Page>> {
         let mut page = Page::new();
         Ok(self.try_recv_into(&mut page)?.map(|_| page))

@@ -1,4 +1,4 @@
-//! Sending to a stream socket: memory with one call for all of it, files with sendfile.
+//! Sending to a stream socket: memory with one gathering call, files with sendfile.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use mem::{Chain, FileHandle, IOV_MAX};
 
 use super::Wait;
-use super::flight::Op;
+use super::flight::FlightOp;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
@@ -18,21 +18,21 @@ use crate::sim::net::Net;
 use crate::sock::{Registered, Sock, SockKey, bits, out};
 use crate::turn::{Inner, with};
 
-/// What sendfile(2) takes at once: it cuts what is longer to whole pages below 2 GiB.
+/// The limit of one sendfile(2), which cuts longer ranges to whole pages below 2 GiB.
 const SENDFILE_MAX: u64 = 0x7fff_f000;
 
-/// A send goes on for this many bytes before other tasks have their turn. A fast peer would
-/// otherwise keep the loop for the length of a file.
+/// Bytes that a send writes before other tasks have their turn. A fast peer would otherwise keep
+/// the loop for the length of a file.
 const TURN_MAX: usize = 2 * 1024 * 1024;
 
-/// What is posted at once: it fits the buffer of a socket whose peer reads.
+/// The limit of a posted send: it fits the buffer of a socket whose peer reads.
 const POST_MAX: usize = 16 * 1024;
 
 const TRUNCATED: &str = "file was truncated while it was sent";
 
-/// What one call came to.
+/// The result of one call.
 enum Sent {
-    /// So many bytes, all that was asked for.
+    /// All bytes of the call were sent.
     All(usize),
     /// So many bytes, and the socket takes no more now.
     Short(usize),
@@ -74,7 +74,7 @@ impl Calls {
     }
 }
 
-/// Makes one call for what stands at the front of `chain`, `limit` bytes at most.
+/// Makes one call for the front of `chain`, `limit` bytes at most.
 fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<Sent> {
     let ends = sock.ends.get();
     if let Some(all) = chain.single() {
@@ -86,8 +86,8 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
             Driver::Sim(sim) => simulate(&mut sim.net, sock.key, chain, 0..limit)?,
             _ => Calls::file(sock.fd(), file, pos, count)?,
         };
-        // Less than was asked for need not mean that the socket is full: the pipe between the
-        // two has its own limits.
+        // A short count need not mean that the socket is full: the pipe between the two has its own
+        // limits.
         return match sent {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, TRUNCATED)),
             sent => Ok(Sent::All(sent)),
@@ -123,7 +123,7 @@ pub(crate) fn simulate(
     net.send(key, slices)
 }
 
-/// What sendfile(2) would read; a page of it is enough for a simulation.
+/// The bytes that sendfile(2) would read; a page of them is enough for a simulation.
 fn read_file(file: &FileHandle, pos: u64, count: usize) -> io::Result<Vec<u8>> {
     let mut part = vec![0; count.min(4096)];
     let read = rustix::io::pread(file, &mut part, pos)?;
@@ -140,7 +140,7 @@ fn memory<const N: usize>(
 ) -> io::Result<Sent> {
     let mut slices = [IoSlice::new(&[]); N];
     let (count, bytes) = chain.slices(&mut slices, limit);
-    // What follows leaves with these bytes in one packet, unless the limit holds it back.
+    // The bytes behind leave with these in one packet, unless the limit holds them back.
     let follows = bytes < limit || sock.ends.get();
     pieces(driver, sock, &slices[..count], more && follows)
 }
@@ -160,7 +160,7 @@ fn pieces(
     Ok(if sent < bytes { Sent::Short(sent) } else { Sent::All(sent) })
 }
 
-/// Makes one call if the socket may take something; `WouldBlock` when it does not.
+/// Makes one call if the socket may have room; `WouldBlock` when it has none.
 fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) -> io::Result<usize> {
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
@@ -190,8 +190,8 @@ fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) ->
     }
 }
 
-/// Sends from the front of `chain` until it is empty, `limit` bytes are sent, or the socket takes
-/// no more. Returns the bytes; `WouldBlock` when there were none.
+/// Sends from the front of `chain` until it is empty, `limit` bytes are sent, or the socket is
+/// full. Returns the bytes; `WouldBlock` when there were none.
 fn send(sock: &Registered, chain: &mut Chain, limit: usize) -> io::Result<usize> {
     let mut total = 0;
     while total < limit && !chain.is_empty() {
@@ -201,7 +201,7 @@ fn send(sock: &Registered, chain: &mut Chain, limit: usize) -> io::Result<usize>
                 chain.advance(sent as u64);
                 total += sent;
             }
-            // What was sent before is told first; an error comes again with the next call.
+            // The bytes sent before are reported first; an error comes again with the next call.
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
         }
@@ -263,10 +263,10 @@ impl SendSome<'_> {
             return Poll::Ready(Ok(0));
         }
         let (chain, limit) = (&mut *self.chain, self.limit);
-        let make = || Op::Send { chain: chain.take(), limit };
+        let make = || FlightOp::Send { chain: chain.take(), limit };
         let polled = with(|inner| self.wait.poll_flight(inner, cx, self.sock, self.deadline, make));
         polled.map(|(op, sent)| {
-            if let Some(Op::Send { chain: mut back, .. }) = op {
+            if let Some(FlightOp::Send { chain: mut back, .. }) = op {
                 back.advance(*sent.as_ref().unwrap_or(&0) as u64);
                 *chain = back;
             }
@@ -287,7 +287,7 @@ impl Future for SendSome<'_> {
 struct SendAll<'a>(SendSome<'a>);
 
 impl SendAll<'_> {
-    /// All is sent. Where the end of the connection waited for, it goes with the last bytes.
+    /// All is sent. A waiting end of the connection goes with the last bytes.
     fn ended(&self) -> Poll<io::Result<()>> {
         let sock = self.0.sock;
         if sock.ends.get() {
@@ -324,10 +324,10 @@ impl Future for SendAll<'_> {
 }
 
 impl Sock {
-    /// Sends all of `chain` and leaves it empty. The deadline's span counts again after each
-    /// progress; the error is `TimedOut` when there was none for so long. What was sent is gone
-    /// from the chain, whatever happens; a driver may have the chain while it waits, and then
-    /// dropping the future leaves an empty one.
+    /// Sends all of `chain` and leaves it empty. Each progress starts the deadline's span again;
+    /// the error is `TimedOut` when there was none for that long. Sent bytes leave the chain in any
+    /// case; a driver may hold the chain while it waits, and then dropping the future leaves an
+    /// empty one.
     pub fn send<'a>(
         &'a self,
         chain: &'a mut Chain,
@@ -340,10 +340,10 @@ impl Sock {
         SendAll(SendSome { sock: &self.0, chain, limit: TURN_MAX, wait: Wait::new(), deadline })
     }
 
-    /// The same for the last bytes of the connection, which are memory alone: says that no more
-    /// will be sent. The end travels in the packet of these bytes, which saves a packet and may
-    /// save the peer a wake. To close behind them would do the same, but not where the peer
-    /// sends something meanwhile: the reset that it gets would drop what was not sent.
+    /// [`Sock::send`] for the last bytes of the connection, which are in memory: ends the sending
+    /// direction. The FIN travels in the packet of these bytes, which saves a packet and may save
+    /// the peer a wake. A close behind them would do the same, but not where the peer sends
+    /// something meanwhile: the reset that it gets would drop unsent bytes.
     pub fn send_last<'a>(
         &'a self,
         chain: &'a mut Chain,
@@ -354,8 +354,8 @@ impl Sock {
         self.send_all(chain, deadline)
     }
 
-    /// Sends from the front of `chain` what the socket takes, `limit` bytes at most, and waits
-    /// only while it takes nothing. Returns how many bytes were sent.
+    /// Sends from the front of `chain` as far as the socket has room, `limit` bytes at most, and
+    /// waits only while it has none. Returns the number of bytes.
     pub fn send_some<'a>(
         &'a self,
         chain: &'a mut Chain,
@@ -366,13 +366,13 @@ impl Sock {
         SendSome { sock: &self.0, chain, limit, wait: Wait::new(), deadline }
     }
 
-    /// Leaves the sending of `chain` to the driver, if that can send by itself, and nothing that
-    /// was left to it before is on its way still. Then the chain is empty, and nobody waits;
-    /// otherwise it is as it was, and `false` is returned.
+    /// Leaves the sending of `chain` to the driver, if it can send by itself and has no earlier
+    /// post of this socket. Then the chain is empty, and no task waits; otherwise the chain is
+    /// unchanged, and the result is `false`.
     ///
-    /// What is sent later, and the end of the connection, come after these bytes. When they are
-    /// not taken by `deadline`, or cannot be sent, the connection is broken: it becomes readable,
-    /// and receiving and sending fail.
+    /// Later sends, and the end of the connection, come after these bytes. If they are not sent by
+    /// `deadline`, or cannot be, the connection is broken: it becomes readable, and receiving and
+    /// sending fail.
     pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
         with(|inner| {
             if !inner.driver.takes_posts(chain) {
@@ -394,8 +394,8 @@ impl Sock {
         })
     }
 
-    /// Sends what the socket takes without waiting, `limit` bytes at most; 0 when it takes
-    /// nothing. Makes no system call when the socket is known to be full.
+    /// Sends without waiting, `limit` bytes at most; 0 when the socket is full. Makes no system
+    /// call when it is known to be full.
     pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
         match send(&self.0, chain, limit.unwrap_or(TURN_MAX)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

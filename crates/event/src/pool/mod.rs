@@ -1,24 +1,24 @@
-//! Pools of threads, for what makes the caller wait: disks, and libraries that block.
+//! Pools of threads for blocking work: disks, and libraries that block.
 //!
 //! ```text
 //!   the loop's thread                     threads of the pool (started when there is work)
-//!   pool.run(task) ── queues ──────────────▶ the task runs, its value goes into the Outcome
+//!   pool.run(task) ── queues ──────────────▶ the task runs, its value goes into the ResultCell
 //!        │                                                     │
 //!   Run (a future) ◀── remote queue, eventfd (one for many) ── wake
 //! ```
 //!
 //! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
-//! before a fork; the threads come one by one, as tasks find none idle, and all but one go when
-//! there was nothing to do for them. Where not even one can be started (memory or processes are
-//! short), tasks run on the loop, which waits for them.
+//! before a fork; the threads start one by one, as tasks find none idle, and all but one end when
+//! there was no work for them. Where not even one can be started (memory or processes are short),
+//! tasks run on the loop, which waits for them.
 //!
-//! A task owns all that it works on: dropping its future gives up the result and never the work,
-//! and nothing that a thread uses goes away with a request or a connection. On the simulated
-//! driver there are no threads: tasks run on the loop, after delays of chance.
+//! A task owns all its data: dropping its future discards the result and never the work, and
+//! nothing that a thread uses goes away with a request or a connection. On the simulated driver
+//! there are no threads: tasks run on the loop, after random delays.
 //!
 //! Modules that have blocking code of their own use [`run_blocking`].
 
-mod outcome;
+mod result;
 mod simulated;
 mod threads;
 
@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 
 use base::log::{Level, debug};
 
-use self::outcome::{Notice, Outcome};
+use self::result::{Notice, ResultCell};
 use self::simulated::Virtual;
 use self::threads::Shared;
 use crate::driver::Driver;
@@ -73,7 +73,7 @@ impl From<TaskError> for std::io::Error {
     }
 }
 
-/// What a pool has done, and has to do.
+/// The work of a pool, done and queued.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Tasks that wait for a thread.
@@ -146,17 +146,17 @@ impl Pool {
         &self.0.name
     }
 
-    /// How many threads it may have.
+    /// The limit of its threads.
     pub fn threads(&self) -> usize {
         self.0.threads
     }
 
-    /// How many tasks may wait while all threads are busy.
+    /// The limit of tasks that wait while all threads are busy.
     pub fn max_queue(&self) -> usize {
         self.0.max_queue
     }
 
-    /// What it has done, and has to do.
+    /// Its work, done and queued.
     pub fn counters(&self) -> Counters {
         match self.0.engine.get() {
             None => Counters::default(),
@@ -165,8 +165,8 @@ impl Pool {
         }
     }
 
-    /// Gives `task` to a thread, now; the future has its value. Dropping the future gives up the
-    /// value, which is then dropped in the pool, and not the task, which runs in any case.
+    /// Gives `task` to a thread, now; the future has its value. Dropping the future discards the
+    /// value, in the pool, and not the task, which runs in any case.
     ///
     /// Never borrow from a request or connection in a task: it outlives them.
     ///
@@ -194,12 +194,12 @@ impl Pool {
         task: impl FnOnce() -> T + Send + 'static,
         is_short: bool,
     ) -> Run<T> {
-        let outcome = Outcome::new(with(|inner| inner.core.tasks.loop_id()));
+        let outcome = ResultCell::new(with(|inner| inner.core.tasks.loop_id()));
         let of_task = outcome.clone();
         let job: Job = Box::new(move || of_task.fill(task));
         let posted = match self.engine() {
             Engine::Threads(shared) => shared.post(job, is_short),
-            // There every order is met, whatever the kind.
+            // The simulation tries every order, for both kinds.
             Engine::Virtual(virt) => virt.post(job),
         };
         let outcome = match posted {
@@ -216,10 +216,10 @@ impl Pool {
         Run { pool: self.clone(), outcome: Some(outcome) }
     }
 
-    /// Gives `task` to a thread and forgets it.
+    /// Gives `task` to a thread without a way to wait for it.
     ///
     /// # Errors
-    /// When it is not run: see [`TaskError`].
+    /// [`TaskError`], when it will not run.
     pub fn detach(&self, task: impl FnOnce() + Send + 'static) -> Result<(), TaskError> {
         match self.run(task).outcome.take() {
             Some(Err(error)) => Err(error),
@@ -231,8 +231,8 @@ impl Pool {
         }
     }
 
-    /// Tells in the debug log how the pool stands. Not of the one that writes logs: each line would
-    /// bring another.
+    /// Writes the state of the pool to the debug log. Not of the pool that writes logs: each line
+    /// would bring another.
     fn note(&self, what: &str) {
         let log = base::log::default();
         if log.debug_enabled(debug::CORE) && self.name() != LOGS_NAME {
@@ -276,7 +276,7 @@ impl Pool {
         TaskError::QueueFull
     }
 
-    /// Runs a task where no thread could be had for it.
+    /// Runs a task on the loop for want of a thread.
     #[cold]
     fn run_here(&self, job: Job, error: &std::io::Error) {
         if !self.0.is_alone.replace(true) {
@@ -314,7 +314,7 @@ impl Drop for Inner {
 pub struct Pools(RefCell<Vec<Pool>>);
 
 impl Pools {
-    /// Adds a pool; gives it back when there is one of its name.
+    /// Adds a pool.
     ///
     /// # Errors
     /// The pool, if its name is taken.
@@ -341,7 +341,7 @@ impl Pools {
         })
     }
 
-    /// All of them that were added or asked for, in that order.
+    /// All pools that were added or looked up, in that order.
     pub fn all(&self) -> Vec<Pool> {
         self.0.borrow().clone()
     }
@@ -366,8 +366,8 @@ enum Refused {
 #[must_use = "without its future a task's value is dropped; use Pool::detach for that"]
 pub struct Run<T: Send + 'static> {
     pool: Pool,
-    /// `None` once it was told.
-    outcome: Option<Result<Arc<Outcome<T>>, TaskError>>,
+    /// `None` once it was returned.
+    outcome: Option<Result<Arc<ResultCell<T>>, TaskError>>,
 }
 
 impl<T: Send + 'static> Future for Run<T> {
@@ -386,7 +386,7 @@ impl<T: Send + 'static> Future for Run<T> {
                 }
             },
             Some(Err(error)) => Err(error),
-            // Polled after its end: it has nothing to say any more.
+            // Polled after its end.
             None => return Poll::Pending,
         };
         if let Err(error @ TaskError::Panicked(_)) = &value {
@@ -404,8 +404,8 @@ impl<T: Send + 'static> Drop for Run<T> {
             && let Some(value) = outcome.give_up()
             && std::mem::needs_drop::<T>()
         {
-            // A value that came in this very moment goes where it came from: to close a file, say,
-            // may wait for a disk. Where the loop or the pool has gone, it goes here.
+            // A value that came at this very moment is dropped in the pool: closing a file, say,
+            // may wait for a disk. Where the loop or the pool has ended, it is dropped here.
             if try_with(|_| ()).is_some() {
                 let _ = self.pool.detach(move || drop(value));
             }
@@ -430,14 +430,14 @@ pub fn set_default(pool: Pool) {
     let _old = DEFAULT.with(|default| default.replace(Some(pool)));
 }
 
-/// Forgets the pools of this thread's own: its loop ends, and they with it.
+/// Ends the pools of this thread's own, with its loop.
 pub(crate) fn forget_default() {
     let _old = DEFAULT.try_with(|default| default.take());
     let _old = LOGS.try_with(|logs| logs.take());
 }
 
-/// The pool that writes log lines. It is nobody else's, so that lines are written however busy the
-/// others are, and a disk of logs that stands still holds up no other disk.
+/// The pool that writes log lines. It does nothing else, so that lines are written however busy the
+/// others are, and a stuck disk of logs holds up no other disk.
 pub fn for_logs() -> Pool {
     LOGS.with(|logs| {
         logs.borrow_mut()
@@ -447,12 +447,11 @@ pub fn for_logs() -> Pool {
 }
 
 /// Runs code that blocks (a database's client, a name lookup, a hash, an image) on a thread of the
-/// default pool and gives its value. This is the one way for modules to run such code; those with
-/// a pool of their own call [`Pool::run`].
+/// default pool and returns its value. Modules run such code this way; those with a pool of their
+/// own call [`Pool::run`].
 ///
-/// The task owns what it works on, and runs to its end even if nobody waits for it any more. It
-/// must not use the loop, a request, or anything else of the loop's thread; `Send` keeps it from
-/// most of that.
+/// The task owns its data, and runs to its end even if the future is dropped. It must not use the
+/// loop, a request, or anything else of the loop's thread; `Send` keeps it from most of that.
 ///
 /// ```
 /// # let mut event_loop = event::Loop::new(event::Options::default())?;
@@ -483,7 +482,7 @@ pub async fn run_blocking<T: Send + 'static>(
 }
 
 /// Runs `task` in the default pool where this thread has a loop that it would hold up, and at once
-/// where it has none. Nobody learns when it was done.
+/// where it has none. There is no way to wait for it.
 pub fn elsewhere(task: impl FnOnce() + Send + 'static) {
     if try_with(|_| ()).is_some() {
         // Where the queue is full there is worse trouble than a task that was not run.
@@ -493,8 +492,8 @@ pub fn elsewhere(task: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether no pool of this thread has anything to do. What was begun and is not waited for by
-/// anybody is seen to its end when a worker leaves gracefully.
+/// Whether the pools of this thread are idle. A worker that leaves gracefully finishes detached
+/// work, too.
 pub fn all_idle() -> bool {
     started().iter().all(|pool| {
         let counters = pool.counters();

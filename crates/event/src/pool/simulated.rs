@@ -1,6 +1,5 @@
 //! A pool without threads, for the simulated driver: tasks wait, and then run on the loop, after
-//! times of chance. So every order in which threads may end is met, and met again with the same
-//! seed.
+//! random times. So every order in which threads can end is met, and met again with the same seed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,11 +15,11 @@ use crate::turn::with;
 pub(super) struct Virtual {
     threads: usize,
     max_queue: usize,
-    state: RefCell<State>,
+    state: RefCell<VirtualState>,
 }
 
 #[derive(Default)]
-struct State {
+struct VirtualState {
     /// Tasks with the time at which they came.
     jobs: VecDeque<(Job, u64)>,
     counters: Counters,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Counters, Job, Refused};
 
-/// What a pool and its threads share.
+/// The state that a pool and its threads share.
 pub(super) struct Shared {
     queue: Mutex<Queue>,
     /// Told when there is a task for an idle thread, and when the pool ends.
@@ -18,18 +18,18 @@ pub(super) struct Shared {
     stack: usize,
 }
 
-/// The stack of a thread: what the tasks of modules may need, of which only the pages in use are
-/// memory. 32 threads with Rust's 2 MB would be more address space than some servers are given.
+/// The stack of a thread: room for the tasks of modules, of which only used pages are memory. 32
+/// threads with Rust's 2 MB would exceed the address space of some servers.
 pub(super) const STACK: usize = 512 << 10;
 
-/// A thread that had nothing to do for so long ends, unless it is the last: its stack is memory.
+/// A thread that was idle for this long ends, unless it is the last: its stack is memory.
 const IDLE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(Job, Instant)>,
-    /// Those that are soon done. They go first every other time, so that neither kind waits for
-    /// all of the other.
+    /// Short tasks. They go first every other time, so that neither kind waits for all of the
+    /// other.
     short: VecDeque<(Job, Instant)>,
     short_next: bool,
     started: usize,
@@ -126,13 +126,13 @@ impl Shared {
             queue.running -= 1;
             queue.done += 1;
             drop(queue);
-            // After the counting: whoever is told may look at the counters.
+            // After the counting: the woken task may look at the counters.
             notice.give();
             queue = self.lock();
         }
     }
 
-    /// The pool ends when what is queued is done.
+    /// Ends the pool when its queue is done.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();

@@ -1,10 +1,10 @@
-//! A simulated network and clock: the loop's real code, and everything that is built on it, runs
-//! on sockets that exist in memory only, under faults chosen by a seed.
+//! A simulated network and clock: the loop's real code, and everything built on it, runs on sockets
+//! that exist in memory only, under faults chosen by a seed.
 //!
 //! Sockets are made as always. Under a simulated loop the descriptor serves for addresses and
-//! options; what is connected, sent and received happens in [`net`]. A listener is found under
-//! the address that its descriptor is bound to. Time stands still while tasks run and jumps to
-//! the next event when none can, so that a test of an hour's timeouts takes microseconds.
+//! options; connecting, sending and receiving happen in [`net`]. A listener is found under the
+//! address that its descriptor is bound to. Time stands still while tasks run and jumps to the next
+//! event when none can, so that a test of an hour's timeouts takes microseconds.
 
 pub(crate) mod net;
 pub(crate) mod rng;
@@ -15,7 +15,7 @@ use std::io;
 use crate::driver::DriverKind;
 use crate::turn::{Loop, Options};
 
-/// What goes wrong in a simulated network, and how often (in a thousand operations).
+/// The faults of a simulated network, each with its frequency (in a thousand operations).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
     /// The longest way of a segment, in milliseconds.
@@ -40,7 +40,7 @@ pub struct Faults {
     pub refused: u16,
 }
 
-/// How long a simulated disk stands still at most, in milliseconds.
+/// Longest stall of a simulated disk, in milliseconds.
 pub const STALL_MS: u64 = 30_000;
 
 impl Faults {
@@ -84,10 +84,10 @@ impl Faults {
 pub struct Plan {
     /// The same seed gives the same run.
     pub seed: u64,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
     /// Whether the driver completes operations, as io_uring does, or reports readiness, as epoll
-    /// does. Operations that are given up may then end with a result all the same.
+    /// does. Cancelled operations may then end with a result all the same.
     pub completes: bool,
 }
 
@@ -103,9 +103,9 @@ impl Plan {
     }
 }
 
-/// Whether a simulated disk has to be asked, though the kernel has the answer in memory: by chance,
-/// as often as a ready socket is not ready after all. Never on a real driver. What looks into
-/// memory first asks this, so that simulations see both.
+/// Whether a simulated disk must be read although the data is in memory: at random, as often as a
+/// ready socket is not ready after all. Never on a real driver. Code that tries memory first asks
+/// this, so that simulations see both.
 #[inline]
 pub fn disk_is_cold() -> bool {
     crate::turn::try_with(|inner| match &mut inner.driver {

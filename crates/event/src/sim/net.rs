@@ -1,9 +1,8 @@
 //! The simulated network: listeners, connections, and the segments on their way.
 //!
-//! A connection is two pipes. What is written to a pipe becomes readable when it arrives, in
-//! order; what is written beyond the window waits. Readiness is reported as epoll does it when
-//! edge-triggered: when something arrives, when room comes free after a write that fell short,
-//! and nothing in between.
+//! A connection is two pipes. Bytes written to a pipe become readable when they arrive, in order;
+//! bytes beyond the window wait. Readiness is reported like edge-triggered epoll does: when
+//! something arrives, when room comes free after a short write, and not in between.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -18,25 +17,25 @@ use rustix::io::Errno;
 use super::Plan;
 use super::rng::Rng;
 use crate::op::Direction;
-use crate::sock::{Entry, Kind, SockKey, bits};
+use crate::sock::{SockEntry, SockKey, SockKind, bits};
 
 type PipeId = usize;
 
 /// One direction of a connection.
 #[derive(Default)]
 struct Pipe {
-    /// What is on its way or has arrived: the time of arrival in milliseconds, and the bytes.
+    /// Segments in flight or arrived: the time of arrival in milliseconds, and the bytes.
     segments: VecDeque<(u64, VecDeque<u8>)>,
     queued: usize,
-    /// When the last of it arrives.
+    /// The arrival of the last one.
     last_ms: u64,
     /// When the end arrives.
     end_ms: Option<u64>,
-    /// The reader is gone: what is written now answers with a reset.
+    /// The reader is gone: a write is answered with a reset.
     unread: bool,
     /// Nothing is left of the connection.
     broken: bool,
-    /// The writer was turned away and is to be told when there is room.
+    /// A write fell short, and room is to be reported.
     writer_waits: bool,
     reader: Option<SockKey>,
     writer: Option<SockKey>,
@@ -64,7 +63,7 @@ struct End {
 struct Listening {
     addr: SockAddr,
     key: SockKey,
-    /// Whether it is to be reported that connections wait.
+    /// Whether waiting connections are reported.
     on: bool,
     backlog: VecDeque<(u64, End, SockAddr)>,
 }
@@ -159,24 +158,24 @@ impl Net {
     }
 
     /// A descriptor came into the loop.
-    pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: Kind) {
+    pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: SockKind) {
         match kind {
-            Kind::Listener => {
+            SockKind::Listener => {
                 if let Ok(addr) = os::socket::local_addr(fd) {
                     let backlog = VecDeque::new();
                     self.listeners.push(Listening { addr, key, on: false, backlog });
                 }
             }
-            Kind::Connection => {
+            SockKind::Connection => {
                 if let Some(end) = self.accepted.remove(&fd.as_raw_fd()) {
                     self.attach(key, end);
                 }
             }
-            Kind::Other | Kind::Vacant => (),
+            SockKind::Other | SockKind::Vacant => (),
         }
     }
 
-    /// An accepted connection is closed before it came into the loop.
+    /// An accepted connection is closed before it became a socket of the loop.
     pub(crate) fn refused(&mut self, fd: BorrowedFd<'_>) {
         if let Some(end) = self.accepted.remove(&fd.as_raw_fd()) {
             self.close_end(end);
@@ -201,7 +200,7 @@ impl Net {
         let rx = &mut self.pipes[end.rx];
         rx.reader = None;
         rx.unread = true;
-        // As TCP has it: closing with data unread resets.
+        // As TCP does: closing with unread data resets.
         if rx.queued > 0 || end.reset_on_close {
             self.break_pipes(end);
         } else {
@@ -211,7 +210,7 @@ impl Net {
         self.pipes[end.rx].segments.clear();
     }
 
-    /// Breaks the connection; the peer is told when the news arrives.
+    /// Breaks the connection; the peer learns of it when the segment arrives.
     fn break_pipes(&mut self, end: End) {
         let at_ms = self.now_ms + self.latency();
         for pipe in [end.rx, end.tx] {
@@ -252,7 +251,7 @@ impl Net {
         Err(Errno::INPROGRESS.into())
     }
 
-    /// How connecting ended.
+    /// The result of connecting.
     pub(crate) fn take_error(&mut self, key: SockKey) -> io::Result<()> {
         match self.pipes[self.end(key)?.tx].broken {
             true => Err(Errno::CONNREFUSED.into()),
@@ -343,7 +342,7 @@ impl Net {
             return Err(Errno::AGAIN.into());
         }
         if pipe.unread {
-            // Nobody reads any more: these bytes are lost, and a reset comes back.
+            // The reader is gone: these bytes are lost, and a reset comes back.
             self.break_pipes(end);
             return Ok(could);
         }
@@ -399,7 +398,7 @@ impl Net {
         }
     }
 
-    /// Reports from now on; what is there already is reported at once.
+    /// Begins to report; present readiness is reported at once.
     pub(crate) fn armed(&mut self, key: SockKey, direction: Direction) {
         let now_ms = self.now_ms;
         let Ok(end) = self.end(key) else { return };
@@ -411,7 +410,7 @@ impl Net {
             }
             return;
         }
-        // What is on its way may have been sent before the reader was known.
+        // Segments in flight may have been sent before the reader was known.
         let mut arrivals: Vec<u64> = rx.segments.iter().map(|(at, _)| *at).collect();
         let end_ms = if rx.broken { Some(now_ms) } else { rx.end_ms };
         arrivals.dedup();
@@ -430,7 +429,7 @@ impl Net {
         event.into_iter().chain(listening.filter_map(Listening::first_ms)).min()
     }
 
-    /// Moves the clock to `to_ms`, or somewhat beyond; returns where it stands.
+    /// Moves the clock to `to_ms`, or somewhat beyond; returns its new time.
     pub(crate) fn advance(&mut self, to_ms: u64) -> u64 {
         self.now_ms = self.now_ms.max(to_ms);
         if self.rng.per_mille(self.plan.faults.late) {
@@ -439,7 +438,7 @@ impl Net {
         self.now_ms
     }
 
-    /// What is to be reported now, in an order of chance.
+    /// The present reports, in random order.
     pub(crate) fn collect(&mut self, reports: &mut Vec<(SockKey, u8)>) {
         while let Some(Reverse(event)) = self.events.peek()
             && event.at_ms <= self.now_ms
@@ -467,13 +466,13 @@ impl Net {
         }
     }
 
-    /// Whether the disk has to be asked.
+    /// Whether the disk must be read.
     pub(crate) fn is_cold(&mut self) -> bool {
         self.rng.per_mille(self.plan.faults.again)
     }
 
-    /// How long a task of a thread pool takes, in milliseconds: as long as a segment may be on its
-    /// way, or as a disk stands still.
+    /// The duration of a thread pool's task in milliseconds: up to the delay of a segment, or the
+    /// stall of a disk.
     pub(crate) fn task_ms(&mut self) -> u64 {
         match self.rng.per_mille(self.plan.faults.stalls) {
             true => self.rng.up_to(super::STALL_MS),
@@ -505,8 +504,8 @@ impl Net {
     }
 }
 
-/// Whether a report reaches a socket: only directions that were asked for are reported.
-pub(crate) fn heard(entry: &Entry, ready: u8) -> u8 {
+/// Whether a report reaches a socket: only armed directions are reported.
+pub(crate) fn heard(entry: &SockEntry, ready: u8) -> u8 {
     let mut heard = 0;
     if entry.bits & bits::ARMED_READ != 0 {
         heard |= ready & (bits::READ | bits::PEER_CLOSED);

@@ -24,7 +24,7 @@ impl Rng {
         }
     }
 
-    /// True so many times in a thousand.
+    /// True with a probability of `times` in a thousand.
     pub(crate) fn per_mille(&mut self, times: u16) -> bool {
         times > 0 && self.next() % 1000 < u64::from(times)
     }

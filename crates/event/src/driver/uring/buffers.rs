@@ -1,8 +1,7 @@
-//! Buffers that the kernel takes when bytes arrive, so that a connection that waits for them
-//! holds none.
+//! Buffers that the kernel takes when bytes arrive, so that a connection holds none while it waits.
 //!
-//! They are pages of the thread's own: a filled one goes to whoever receives, as it is, and
-//! another takes its place.
+//! They are pages of the thread's own: a filled one goes to the receiver as it is, and another one
+//! takes its place.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -14,8 +13,8 @@ use mem::{PAGE_SIZE, Page};
 
 use super::ring::Ring;
 
-/// Buffers at hand; a power of two. A turn fills some tens of them; when more connections have
-/// bytes at once, the kernel says so, and those are read without the ring.
+/// Buffers in the ring; a power of two. A turn fills some tens of them; when more connections have
+/// bytes at once, the kernel reports it, and those are read without the ring.
 const COUNT: u16 = 128;
 
 const MASK: u16 = COUNT - 1;
@@ -24,7 +23,7 @@ const MASK: u16 = COUNT - 1;
 pub(super) const GROUP: u16 = 1;
 
 pub(super) struct Buffers {
-    /// What the kernel reads: [`COUNT`] entries, aligned to a page of the machine's.
+    /// The kernel's view: [`COUNT`] entries, aligned to a page of the machine's.
     entries: NonNull<BufRingEntry>,
     /// The page behind each buffer's number.
     pages: Vec<Page>,
@@ -37,7 +36,7 @@ impl Buffers {
     /// Makes the buffers and registers them.
     ///
     /// # Errors
-    /// What the kernel says: it has had them since 5.19.
+    /// The kernel's: it has had them since 5.19.
     pub(super) fn new(ring: &Ring) -> io::Result<Buffers> {
         let layout = layout();
         // SAFETY: the layout is not empty.
@@ -65,8 +64,8 @@ impl Buffers {
     fn offer(&mut self, number: u16, mut page: Page) {
         let address = page.append_with(|vec| vec.spare_capacity_mut().as_mut_ptr() as u64);
         self.pages[usize::from(number)] = page;
-        // SAFETY: the place is one of the `COUNT`; the kernel reads only places before the
-        // published tail, and this one lies behind it.
+        // SAFETY: the index is one of the `COUNT`; the kernel reads only entries before the
+        // published tail, and this one is behind it.
         let entry = unsafe { &mut *self.entries.as_ptr().add(usize::from(self.tail & MASK)) };
         entry.set_addr(address);
         entry.set_len(PAGE_SIZE as u32);
@@ -74,10 +73,10 @@ impl Buffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was offered.
+    /// Publishes the offered buffers to the kernel.
     fn publish(&self) {
-        // SAFETY: the tail lies in what the first entry does not use; the kernel reads it, and
-        // only this writes it.
+        // SAFETY: the tail lies in an unused part of the first entry; the kernel reads it, and only
+        // this writes it.
         let tail = unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr().cast_const());
             AtomicU16::from_ptr(tail.cast_mut())
@@ -118,7 +117,7 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: made with this layout in `new`; the ring, which read it, is gone.
+        // SAFETY: made with this layout in `new`; the ring, which read it, is closed.
         unsafe { dealloc(self.entries.as_ptr().cast(), layout()) };
     }
 }

@@ -1,11 +1,10 @@
 //! io_uring(7).
 //!
-//! What is asked for in a turn is queued and goes to the kernel with the one call that waits.
-//! Receiving stays a matter of readiness, with the bytes coming along: a connection that waits has
-//! a recv with the kernel, which takes a provided buffer only when bytes arrive; they lie in the
-//! socket's inbox until they are received. So a wait that is given up loses nothing, whatever was
-//! on its way. Sending from memory is a flight, see [`crate::op::flight`]; files are sent by
-//! sendfile, which the ring has nothing like.
+//! The operations of a turn are queued and go to the kernel with the one call that waits. Receiving
+//! stays a matter of readiness, with the bytes coming along: a waiting connection has a recv in the
+//! kernel, which takes a provided buffer only when bytes arrive; they lie in the socket's inbox
+//! until they are received. So a cancelled wait loses nothing. Sends from memory are flights, see
+//! [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
 //!
 //! ```text
 //!             arm               bytes
@@ -20,51 +19,45 @@
 //! A pending recv costs the kernel 862 bytes, a poll 254. So the recv of a connection that stays
 //! idle for a second or two is exchanged for a poll by [`Uring::sweep`].
 //!
-//! A descriptor closes through the ring, after whatever was queued for it before; and as what is
-//! still with the kernel holds the file open, that is cancelled first. The ring must not be gone
-//! before the operations that use our memory are: dropping the driver cancels them and waits.
+//! A descriptor closes through the ring, after the operations queued before it. Operations in the
+//! kernel hold the file open, so they are cancelled first. The ring must not close before the
+//! operations that use our memory end: dropping the driver cancels them and waits.
 
+mod accept;
 mod buffers;
+mod recv;
 mod ring;
 mod send;
 mod socks;
 mod token;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
-use mem::Page;
-use os::SockAddr;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use self::buffers::Buffers;
-use self::ring::{Done, Ring};
+use self::ring::{Completion, Ring};
 use self::send::Messages;
 pub(super) use self::send::PIECES;
-use self::socks::{Owns, state};
-use self::token::Kind as Token;
+use self::socks::{KernelOpsTable, state};
+use self::token::Token;
 use super::Phase;
 use super::poll::ready_bits;
 use super::ticker::Ticker;
 use crate::op::Direction;
-use crate::op::flight::Op;
+use crate::op::flight::FlightOp;
 use crate::remote::Mailbox;
 use crate::slot::NONE;
-use crate::sock::{Entry as SockEntry, Kind, SockKey, bits, out};
+use crate::sock::{SockKey, SockKind, bits, out};
 use crate::turn::Core;
 
-/// Pages that a connection may have received and not been asked for; then its recv stops.
-const INBOX_MAX: usize = 4;
-
-/// How often recvs that stay without bytes are looked after, in milliseconds.
-const SWEEP_MS: u64 = 1000;
-
-/// How long the end of a loop waits for the disks.
+/// Time that the end of a loop waits for the disks.
 const READS_END: Duration = Duration::from_millis(300);
 
 /// Whether a ring can be made.
@@ -73,17 +66,17 @@ pub(super) fn is_available() -> bool {
 }
 
 pub(crate) struct Uring {
-    /// Goes before the memory that it uses.
+    /// Dropped before the memory that it uses.
     ring: Ring,
     buffers: Option<Buffers>,
     messages: Messages,
-    /// What each socket has with the kernel.
-    owns: Owns,
+    /// The kernel's operations on each socket.
+    owns: KernelOpsTable,
     /// Recvs that are with the kernel.
     recvs: usize,
     /// Completions that are not applied yet.
-    done: Vec<Done>,
-    /// Connections that were accepted and not asked for yet.
+    done: Vec<Completion>,
+    /// Accepted connections that no task has taken yet.
     accepted: Vec<(SockKey, OwnedFd)>,
     /// Listeners that may need an accept.
     listening: Vec<SockKey>,
@@ -104,7 +97,7 @@ impl Uring {
     /// Makes the ring of this thread, which alone may use it from then on.
     ///
     /// # Errors
-    /// What the kernel says: it may be too old, or rings may not be allowed.
+    /// The kernel's: it may be too old, or rings may be forbidden.
     pub(super) fn new(mailbox: Arc<Mailbox>, resolution_ms: u64) -> io::Result<Uring> {
         let ring = Ring::new()?;
         // Without provided buffers, connections wait with a poll.
@@ -113,7 +106,7 @@ impl Uring {
             ring,
             buffers,
             messages: Messages::default(),
-            owns: Owns::default(),
+            owns: KernelOpsTable::default(),
             recvs: 0,
             done: Vec::new(),
             accepted: Vec::new(),
@@ -132,7 +125,7 @@ impl Uring {
         Ok(uring)
     }
 
-    /// What this kernel lacks, for a debug log.
+    /// The features that this kernel lacks, for a debug log.
     pub(super) fn lacks(&self) -> Vec<&'static str> {
         let mut lacks = Vec::new();
         if !self.ring.deferred {
@@ -144,11 +137,11 @@ impl Uring {
         lacks
     }
 
-    /// Queues an operation that uses no memory of ours but what this driver sees to.
+    /// Queues an operation that uses no memory beyond what this driver keeps alive.
     fn push(&mut self, entry: Entry, token: u64) {
         // SAFETY: polls, accepts without an address, closes, cancels and recvs with provided
-        // buffers point to no memory; messages, chains and what is read into stay until their slot
-        // has landed.
+        // buffers point to no memory; messages, chains and the memory of reads stay until their
+        // slot has landed.
         if let Err(error) = unsafe { self.ring.push(&entry.user_data(token)) } {
             self.failure.get_or_insert(error);
         }
@@ -197,7 +190,7 @@ impl Uring {
         direction: Direction,
     ) {
         let Some(entry) = core.socks.get(key) else { return };
-        let connection = entry.kind == Kind::Connection;
+        let connection = entry.kind == SockKind::Connection;
         let posted = entry.out & out::POSTED != 0;
         let Some(own) = self.owns.get(key) else { return };
         let fd = fd.as_raw_fd();
@@ -207,38 +200,15 @@ impl Uring {
             }
             Direction::Read if connection && self.buffers.is_some() => self.arm_recv(key, fd),
             Direction::Read => self.arm_poll(key, fd, state::POLL_READ),
-            // The landing of what was posted is reported.
+            // The landing of the posted send is reported.
             Direction::Write if posted => {}
             Direction::Write => self.arm_poll(key, fd, state::POLL_WRITE),
             Direction::PeerClosed => self.arm_poll(key, fd, state::POLL_CLOSED),
         }
     }
 
-    fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
-        let Some(own) = self.owns.get(key) else { return };
-        let fresh = own.state & state::FRESH != 0;
-        own.state &= !(state::FRESH | state::AGED);
-        own.state |= state::RECV;
-        own.fd = fd;
-        self.recvs += 1;
-        // Many a connection ends with its first request, which is often there before it is
-        // accepted; later, whoever waits has seen the socket empty, and will wait again.
-        let fd = types::Fd(fd);
-        let entry = match fresh || !self.recvs_go_on {
-            true => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
-                .buf_group(buffers::GROUP)
-                .build()
-                .flags(Flags::BUFFER_SELECT),
-            false => ring::poll_first(opcode::RecvMulti::new(fd, buffers::GROUP).build()),
-        };
-        self.push(entry, token::of_sock(Token::Recv, key));
-        if self.sweep_at_ms.is_none() {
-            self.sweep_at_ms = Some(base::time::now_ms() + SWEEP_MS);
-        }
-    }
-
-    /// Reports when there is room for what was posted. A poll that is there already will: a send
-    /// that finds no room sees to that.
+    /// Reports when there is room for the posted send. A poll that is armed already does: a send
+    /// without room arms one.
     pub(super) fn watch_room(&mut self, key: SockKey, fd: BorrowedFd<'_>) {
         self.arm_poll(key, fd.as_raw_fd(), state::POLL_WRITE);
     }
@@ -256,85 +226,6 @@ impl Uring {
             _ => (Token::PollClosed, PollFlags::RDHUP),
         };
         self.push_poll(fd, flags, token::of_sock(kind, key));
-    }
-
-    /// Begins or ends accepting. `one`: other workers accept from the same socket, and this one
-    /// takes one connection at a time.
-    pub(super) fn listen(&mut self, key: SockKey, fd: BorrowedFd<'_>, on: bool, one: bool) {
-        let Some(own) = self.owns.get(key) else { return };
-        own.fd = fd.as_raw_fd();
-        if on {
-            own.state |= state::LISTENS;
-            own.state &= !state::ONE;
-            if one {
-                own.state |= state::ONE;
-            }
-            self.listening.push(key);
-        } else {
-            own.state &= !state::LISTENS;
-            if own.state & state::ACCEPT != 0 {
-                self.push_cancel(token::of_sock(Token::Accept, key));
-            }
-        }
-    }
-
-    /// Only before a wait: whoever has stopped accepting until then has taken nothing.
-    fn arm_accept(&mut self, key: SockKey) {
-        let Some(own) = self.owns.get(key) else { return };
-        if own.state & (state::LISTENS | state::ACCEPT) != state::LISTENS {
-            return;
-        }
-        let go_on = self.accepts_go_on && own.state & state::ONE == 0;
-        own.state |= state::ACCEPT;
-        let (fd, flags) = (types::Fd(own.fd), libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-        let entry = match go_on {
-            true => opcode::AcceptMulti::new(fd).flags(flags).build(),
-            false => {
-                let none = std::ptr::null_mut();
-                opcode::Accept::new(fd, none, none.cast()).flags(flags).build()
-            }
-        };
-        self.push(entry, token::of_sock(Token::Accept, key));
-    }
-
-    /// Whether connections of this listener wait here, where no other worker can take them.
-    pub(crate) fn has_accepted(&self, key: SockKey) -> bool {
-        self.accepted.iter().any(|(listener, _)| *listener == key)
-    }
-
-    /// Takes a connection that was accepted.
-    pub(crate) fn accept(&mut self, key: SockKey) -> io::Result<(OwnedFd, SockAddr)> {
-        while let Some(at) = self.accepted.iter().position(|(listener, _)| *listener == key) {
-            let (_, fd) = self.accepted.remove(at);
-            // Fails when the peer has gone already.
-            if let Ok(addr) = os::socket::peer_addr(&fd) {
-                return Ok((fd, addr));
-            }
-        }
-        match self.owns.get(key).and_then(|own| own.take_error()) {
-            Some(error) => Err(error),
-            None => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
-
-    /// Ends accepting and waits for that: afterwards, connections stay in the kernel's queue, and
-    /// those that the ring has taken from it stand ready for [`Uring::accept`].
-    pub(crate) fn stop_accepting(&mut self, key: SockKey, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.listen(key, fd, false, false);
-        while self.owns.get(key).is_some_and(|own| own.state & state::ACCEPT != 0) {
-            self.ring.enter(true, None)?;
-            self.ring.collect(&mut self.done);
-            let mut done = std::mem::take(&mut self.done);
-            done.retain(|done| {
-                let ours = token::kind(done.token) == Token::Accept;
-                if ours {
-                    self.accept_done(*done);
-                }
-                !ours
-            });
-            self.done = done;
-        }
-        Ok(())
     }
 
     pub(super) fn close(&mut self, key: SockKey, fd: OwnedFd) {
@@ -357,8 +248,8 @@ impl Uring {
         let Some(flight) = core.flights.get(slot) else { return };
         let fd = fd.as_raw_fd();
         let entry = match &flight.op {
-            Op::Send { chain, limit } => self.messages.prepare(slot, fd, chain, 0..*limit),
-            Op::Post { chain, sent, len, .. } => {
+            FlightOp::Send { chain, limit } => self.messages.prepare(slot, fd, chain, 0..*limit),
+            FlightOp::Post { chain, sent, len, .. } => {
                 self.messages.prepare_whole(slot, fd, chain, *sent as usize..*len as usize)
             }
             _ => return core.land(slot, Err(io::ErrorKind::Unsupported.into())),
@@ -369,20 +260,19 @@ impl Uring {
     /// Takes on the read of `slot`.
     pub(super) fn start_plain(&mut self, core: &mut Core, slot: u32) {
         let Some(flight) = core.flights.get(slot) else { return };
-        let Op::Read(reading) = &flight.op else {
+        let FlightOp::Read(reading) = &flight.op else {
             return core.land(slot, Err(io::ErrorKind::Unsupported.into()));
         };
         let fd = types::Fd(reading.file.as_fd().as_raw_fd());
-        // A thread of the kernel's at once: the ring would try it here first, and not every file
-        // system keeps to it that a first try does not wait.
+        // Goes to a thread of the kernel's at once: the ring would try it here first, and on some
+        // file systems such a try waits.
         let entry = opcode::Read::new(fd, reading.to, reading.len).offset(reading.pos).build();
         let entry = entry.flags(Flags::ASYNC);
         self.messages.hold(slot, reading.clone());
         self.push(entry, token::plain(Token::Flight, slot));
     }
 
-    /// Whether a send goes on by itself when it comes back short. The kernels that have provided
-    /// buffers do that.
+    /// Whether a short send is continued by the kernel. Kernels with provided buffers do that.
     pub(super) fn takes_posts(&self) -> bool {
         self.buffers.is_some()
     }
@@ -441,7 +331,7 @@ impl Uring {
         }
     }
 
-    fn apply_one(&mut self, core: &mut Core, done: Done) {
+    fn apply_one(&mut self, core: &mut Core, done: Completion) {
         let place = token::place(done.token);
         match token::kind(done.token) {
             Token::Ignored => (),
@@ -473,68 +363,7 @@ impl Uring {
         }
     }
 
-    fn recv_done(&mut self, core: &mut Core, done: Done) {
-        self.recvs -= usize::from(!done.goes_on());
-        let page = match (done.buffer(), &mut self.buffers) {
-            // Taken in any case, or the kernel would have one buffer less.
-            (Some(number), Some(buffers)) => {
-                Some(buffers.take(number, usize::try_from(done.result).unwrap_or(0)))
-            }
-            _ => None,
-        };
-        if done.is(Errno::NOBUFS)
-            && let Some(buffers) = &mut self.buffers
-        {
-            buffers.refill();
-        }
-        let Some((key, own)) = self.owns.of(done.token) else { return };
-        let exchange = own.state & state::EXCHANGE != 0;
-        own.state &= !(state::AGED | state::MORE);
-        if !done.goes_on() {
-            own.state &= !(state::RECV | state::EXCHANGE);
-        }
-        let ready = match (done.result, page) {
-            (1.., Some(page)) => {
-                own.inbox.push(page);
-                if done.nonempty() {
-                    own.state |= state::MORE;
-                }
-                if done.goes_on() && own.inbox.len() >= INBOX_MAX && !exchange {
-                    own.state |= state::EXCHANGE;
-                    self.push_cancel(done.token);
-                }
-                bits::READ
-            }
-            (0, _) => {
-                own.state |= state::ENDED;
-                bits::READ | bits::PEER_CLOSED
-            }
-            _ if done.is(Errno::CANCELED) => {
-                let fd = own.fd;
-                let waits = core.socks.get(key).is_some_and(|entry| entry.reader != NONE);
-                if exchange && waits {
-                    self.arm_poll(key, fd, state::POLL_READ);
-                }
-                return;
-            }
-            // Older than recvs that go on.
-            _ if done.is(Errno::INVAL) && self.recvs_go_on => {
-                self.recvs_go_on = false;
-                bits::READ
-            }
-            // No buffer was left, or a signal came: whoever reads next does it without the ring.
-            _ if done.is(Errno::NOBUFS) || done.is(Errno::INTR) || done.is(Errno::AGAIN) => {
-                bits::READ
-            }
-            _ => {
-                own.error = -done.result;
-                bits::READ | bits::WRITE | bits::PEER_CLOSED
-            }
-        };
-        core.apply(key, ready);
-    }
-
-    fn poll_done(&mut self, core: &mut Core, done: Done, which: u16) {
+    fn poll_done(&mut self, core: &mut Core, done: Completion, which: u16) {
         let Some((key, own)) = self.owns.of(done.token) else { return };
         if !done.goes_on() {
             own.state &= !which;
@@ -544,7 +373,7 @@ impl Uring {
         }
         let ready = match done.outcome() {
             Ok(found) => ready_bits(PollFlags::from_bits_retain(found as u16)),
-            // Whichever operation comes next learns what is wrong.
+            // The next operation gets the error.
             Err(_) => bits::READ | bits::WRITE,
         };
         if which == state::POLL_WRITE {
@@ -557,8 +386,8 @@ impl Uring {
         core.apply(key, ready);
     }
 
-    /// The peer sends no more: every poll ends with that at once, whatever it is for. One that goes
-    /// on tells it a single time, and then, until the socket closes, whenever there is room again.
+    /// The peer sends no more, which ends every poll at once, in both directions. A multishot poll
+    /// reports it a single time, and then, until the socket closes, whenever there is room again.
     fn watch_writes(&mut self, core: &mut Core, key: SockKey) {
         let waits = core
             .socks
@@ -569,90 +398,6 @@ impl Uring {
         let (fd, flags) = (types::Fd(own.fd), u32::from(PollFlags::OUT.bits()));
         let entry = opcode::PollAdd::new(fd, flags).multi(true).build();
         self.push(entry, token::of_sock(Token::PollWrite, key));
-    }
-
-    /// Returns the listener, if it is still there and has something to tell.
-    fn accept_done(&mut self, done: Done) -> Option<SockKey> {
-        let fd = done.outcome().map(|fd| {
-            // SAFETY: the kernel has just opened it for this completion.
-            unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
-        });
-        let (key, own) = self.owns.of(done.token)?;
-        if !done.goes_on() {
-            own.state &= !state::ACCEPT;
-        }
-        match fd {
-            Ok(fd) => self.accepted.push((key, fd)),
-            // Older than accepts that go on: from now on, one after the other.
-            Err(_) if self.accepts_go_on && done.is(Errno::INVAL) => self.accepts_go_on = false,
-            Err(_) if done.is(Errno::CANCELED) || done.is(Errno::AGAIN) => {}
-            Err(_) => {
-                own.error = -done.result;
-                return Some(key);
-            }
-        }
-        if !done.goes_on() {
-            self.listening.push(key);
-        }
-        self.has_accepted(key).then_some(key)
-    }
-
-    /// Exchanges recvs that have been pending for a while for polls.
-    fn sweep(&mut self) {
-        let now_ms = base::time::now_ms();
-        if self.sweep_at_ms.is_none_or(|at| at > now_ms) {
-            return;
-        }
-        let mut young = false;
-        let mut old = Vec::new();
-        for (key, own) in self.owns.all() {
-            if own.state & state::RECV == 0 || own.state & state::EXCHANGE != 0 {
-                continue;
-            }
-            if own.state & state::AGED == 0 {
-                own.state |= state::AGED;
-                young = true;
-            } else {
-                own.state |= state::EXCHANGE;
-                old.push(key);
-            }
-        }
-        for key in old {
-            self.push_cancel(token::of_sock(Token::Recv, key));
-        }
-        self.sweep_at_ms = young.then_some(now_ms + SWEEP_MS);
-    }
-
-    /// Receives what lies in the inbox, or may lie in the socket.
-    pub(crate) fn recv(
-        &mut self,
-        entry: &mut SockEntry,
-        key: SockKey,
-        page: &mut Page,
-        min: usize,
-    ) -> Option<io::Result<usize>> {
-        let own = self.owns.get(key)?;
-        let taken = own.take(page, min);
-        if taken > 0 {
-            let more = own.state & (state::MORE | state::RECV) == state::MORE;
-            if own.inbox.len() == 0 && !more && !own.has_news() {
-                entry.bits &= !bits::READ;
-            }
-            return Some(Ok(taken));
-        }
-        if let Some(error) = own.take_error() {
-            return Some(Err(error));
-        }
-        if own.state & state::ENDED != 0 {
-            return Some(Ok(0));
-        }
-        own.state &= !state::FRESH;
-        if own.state & state::RECV != 0 {
-            // The recv has what comes next.
-            entry.bits &= !bits::READ;
-            return Some(Err(io::ErrorKind::WouldBlock.into()));
-        }
-        None
     }
 }
 
@@ -670,8 +415,8 @@ impl Drop for Uring {
         for token in pending {
             self.push_cancel(token);
         }
-        // What an operation has of ours stays until the kernel has said that it is over. The closes
-        // that were queued last go with the first round.
+        // The memory of an operation stays until the kernel has reported its end. The closes that
+        // were queued last go with the first round.
         let began = Instant::now();
         loop {
             let left = self.recvs + self.messages.flying();

@@ -1,5 +1,5 @@
-//! The ring itself: making one, with what this kernel has of what is wanted, and the one call that
-//! submits and waits.
+//! The ring itself: its setup with the features that this kernel has, and the one call that submits
+//! and waits.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-/// Places in the submission queue; when they are taken, what is there goes to the kernel at once.
+/// Entries of the submission queue; when it is full, it is submitted at once.
 const ENTRIES: u32 = 1024;
 
-/// Places in the completion queue. More than one turn brings; the kernel keeps what is beyond.
+/// Entries of the completion queue, more than one turn brings; the kernel keeps those beyond.
 const COMPLETIONS: u32 = 4096;
 
 /// Threads of the kernel's that may wait for disks at once.
@@ -24,15 +24,15 @@ const ENTER_EXT_ARG: u32 = 8;
 /// readiness first, because a first attempt would find nothing.
 const RECVSEND_POLL_FIRST: u16 = 1;
 
-/// What an operation came to.
+/// A completion.
 #[derive(Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct Completion {
     pub(super) token: u64,
     pub(super) result: i32,
     pub(super) flags: u32,
 }
 
-impl Done {
+impl Completion {
     /// The bytes, or the error.
     pub(super) fn outcome(&self) -> io::Result<usize> {
         usize::try_from(self.result).map_err(|_| io::Error::from_raw_os_error(-self.result))
@@ -42,7 +42,7 @@ impl Done {
         self.result == -errno.raw_os_error()
     }
 
-    /// The operation goes on, and will come to more.
+    /// Whether the operation continues, and will complete again.
     pub(super) fn goes_on(&self) -> bool {
         cqueue::more(self.flags)
     }
@@ -62,7 +62,7 @@ pub(super) struct Ring {
     ring: IoUring,
     /// `IORING_SETUP_DEFER_TASKRUN`: completions are made in [`Ring::enter`], and nowhere else.
     pub(super) deferred: bool,
-    /// Operations can be asked to tell of failures only; since Linux 5.17.
+    /// Operations can be set to report failures only; since Linux 5.17.
     pub(super) skips: bool,
 }
 
@@ -70,7 +70,7 @@ impl Ring {
     /// Makes a ring.
     ///
     /// # Errors
-    /// What the kernel says; `Unsupported` when it is too old for waits with a timeout (5.11).
+    /// The kernel's; `Unsupported` when it is too old for waits with a timeout (5.11).
     pub(super) fn new() -> io::Result<Ring> {
         let (ring, deferred) = build()?;
         let params = ring.params();
@@ -106,21 +106,21 @@ impl Ring {
     /// Queues an operation; it begins with the next [`Ring::enter`].
     ///
     /// # Safety
-    /// The memory that the entry points to stays where it is, and is used by nobody else, until
-    /// the operation's last completion.
+    /// The memory that the entry points to stays in place, and is used by nothing else, until the
+    /// operation's last completion.
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
             // SAFETY: as the caller promises.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            // Full: what is queued goes now, and the wait submits the rest.
+            // Full: the queue is submitted now, and the wait submits the rest.
             self.enter(false, Some(0))?;
         }
     }
 
-    /// Submits what is queued, and waits for a completion unless there is one: for `timeout_ms`
-    /// at most, or as long as it takes. A signal ends the wait.
+    /// Submits the queue, and waits for a completion unless there is one: for `timeout_ms` at most,
+    /// or without a limit. A signal ends the wait.
     pub(super) fn enter(&mut self, wait: bool, timeout_ms: Option<u64>) -> io::Result<()> {
         let queued = self.ring.submission().len() as u32;
         let wait = wait && timeout_ms != Some(0) && self.ring.completion().is_empty();
@@ -131,23 +131,23 @@ impl Ring {
             args = args.timespec(timeout);
         }
         let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
-        // SAFETY: the arguments live through the call, and their size goes with them; `push` has
-        // its caller's word for what the queued entries point to.
+        // SAFETY: the arguments live through the call, and their size goes with them; callers of
+        // `push` vouch for the memory that the queued entries point to.
         let entered =
             unsafe { self.ring.submitter().enter(queued, u32::from(wait), flags, Some(&args)) };
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                // The time is over, a signal came, or completions are to be taken first.
+                // The time is over, a signal came, or completions must be taken first.
                 Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Takes what has completed. The places in the queue are the kernel's again afterwards.
-    pub(super) fn collect(&mut self, into: &mut Vec<Done>) {
-        into.extend(self.ring.completion().map(|entry| Done {
+    /// Takes the completions. Their entries are the kernel's again afterwards.
+    pub(super) fn collect(&mut self, into: &mut Vec<Completion>) {
+        into.extend(self.ring.completion().map(|entry| Completion {
             token: entry.user_data(),
             result: entry.result(),
             flags: entry.flags(),
@@ -155,7 +155,7 @@ impl Ring {
     }
 }
 
-/// Makes a ring with all that is wanted, or with less and less of it.
+/// Makes a ring with all features, or with fewer and fewer of them.
 fn build() -> io::Result<(IoUring, bool)> {
     let mut last = io::ErrorKind::Unsupported.into();
     for step in 0..4 {

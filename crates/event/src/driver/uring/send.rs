@@ -1,4 +1,4 @@
-//! Sends and reads: what the kernel uses of ours besides the bytes themselves.
+//! Sends and reads: the memory of ours that the kernel uses besides the bytes themselves.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -20,7 +20,7 @@ struct Message {
     pieces: [libc::iovec; PIECES],
 }
 
-/// What the sends and reads use that are with the kernel.
+/// The memory of the sends and reads in the kernel.
 #[derive(Default)]
 pub(super) struct Messages {
     /// By slot.
@@ -38,13 +38,13 @@ enum Sending {
     /// One piece needs no message.
     Piece,
     Message(Box<Message>),
-    /// Not a send: what is read into.
+    /// Not a send: the memory of a read.
     Read(Rc<Reading>),
 }
 
 impl Messages {
-    /// The entry that sends `range` of `chain`, or what of it stands in the first pieces. What it
-    /// points to stays in place until [`Messages::done`], as far as it is not the chain's.
+    /// The entry that sends `range` of `chain`, or the part of it in the first pieces. The memory
+    /// it points to stays in place until [`Messages::done`], except for the chain's.
     pub(super) fn prepare(
         &mut self,
         slot: u32,
@@ -52,12 +52,12 @@ impl Messages {
         chain: &Chain,
         range: Range<usize>,
     ) -> Entry {
-        // What stands before a file does not come here.
+        // Memory before a file is sent elsewhere.
         let more = chain.leading_memory().0 > PIECES;
         self.entry(slot, fd, chain, range, if more { libc::MSG_MORE } else { 0 })
     }
 
-    /// The same for a chain of [`PIECES`] at most, all of which is to be sent.
+    /// [`Messages::prepare`] for all of a chain of [`PIECES`] pieces at most.
     pub(super) fn prepare_whole(
         &mut self,
         slot: u32,
@@ -80,7 +80,7 @@ impl Messages {
         let (count, bytes) = chain.slices(&mut slices, range.end);
         let mut flags = flags | libc::MSG_NOSIGNAL;
         if bytes == range.end {
-            // What follows is held back by the limit, and need not leave with these bytes.
+            // The limit holds the following bytes back: they need not leave with these.
             flags &= !libc::MSG_MORE;
         }
         let mut slices = &mut slices[..count];
@@ -103,7 +103,7 @@ impl Messages {
         entry
     }
 
-    /// Holds what the read of `slot` uses until [`Messages::done`].
+    /// Keeps the memory of `slot`'s read until [`Messages::done`].
     pub(super) fn hold(&mut self, slot: u32, reading: Rc<Reading>) {
         self.keep(slot, Sending::Read(reading));
     }
@@ -117,7 +117,7 @@ impl Messages {
         self.flying += 1;
     }
 
-    /// Never frees what the reads use that are with the kernel. Returns how many those are.
+    /// Leaks the memory of the reads in the kernel. Returns their number.
     pub(super) fn let_go_of_reads(&mut self) -> usize {
         let reads = self.list.iter().filter_map(|sending| match sending {
             Sending::Read(reading) => Some(reading.clone()),

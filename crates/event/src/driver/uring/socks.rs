@@ -1,4 +1,4 @@
-//! What each socket has with the kernel, and what the kernel has brought for it.
+//! The operations that the kernel has for each socket, and their results.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,12 +6,12 @@ use std::os::fd::RawFd;
 
 use mem::Page;
 
-use super::token::{self, Kind};
+use super::token::{self, Token};
 use crate::sock::SockKey;
 
-/// What [`Own::state`] says.
+/// The bits of [`KernelOps::state`].
 pub(super) mod state {
-    use super::Kind;
+    use super::Token;
 
     /// A recv is with the kernel.
     pub(crate) const RECV: u16 = 1;
@@ -24,10 +24,9 @@ pub(super) mod state {
     pub(crate) const LISTENS: u16 = 32;
     /// The recv was seen by one sweep.
     pub(crate) const AGED: u16 = 64;
-    /// The recv was cancelled: the connection is idle, and a poll follows; or it has sent more than
-    /// is being asked for.
+    /// The recv was cancelled: the connection is idle, and a poll follows; or its inbox is full.
     pub(crate) const EXCHANGE: u16 = 128;
-    /// The socket has more than what is in the inbox.
+    /// The socket has more bytes than the inbox.
     pub(crate) const MORE: u16 = 256;
     /// The peer's end was received.
     pub(crate) const ENDED: u16 = 512;
@@ -36,32 +35,32 @@ pub(super) mod state {
     /// Connections are accepted one at a time.
     pub(crate) const ONE: u16 = 2048;
 
-    /// What may be with the kernel, and under which name.
-    pub(crate) const PENDING: [(u16, Kind); 5] = [
-        (RECV, Kind::Recv),
-        (POLL_READ, Kind::PollRead),
-        (POLL_WRITE, Kind::PollWrite),
-        (POLL_CLOSED, Kind::PollClosed),
-        (ACCEPT, Kind::Accept),
+    /// The operations that may be in the kernel, with the kind of their tokens.
+    pub(crate) const PENDING: [(u16, Token); 5] = [
+        (RECV, Token::Recv),
+        (POLL_READ, Token::PollRead),
+        (POLL_WRITE, Token::PollWrite),
+        (POLL_CLOSED, Token::PollClosed),
+        (ACCEPT, Token::Accept),
     ];
 }
 
 #[derive(Default)]
-pub(super) struct Own {
+pub(super) struct KernelOps {
     generation: u32,
-    /// For what is armed when a completion is applied.
+    /// For operations that are armed when a completion is applied.
     pub(super) fd: RawFd,
-    /// Bytes that were received and not asked for yet.
+    /// Bytes that were received and not taken yet.
     pub(super) inbox: Inbox,
-    /// An error number to be told; 0 for none.
+    /// An error number for the next operation; 0 for none.
     pub(super) error: i32,
     pub(super) state: u16,
     open: bool,
 }
 
-impl Own {
-    /// Moves what lies in the inbox to `page`, as far as there is room, which is made for `min`
-    /// bytes. Returns how many bytes.
+impl KernelOps {
+    /// Moves bytes from the inbox to `page`, as far as there is room, which is made for `min`
+    /// bytes. Returns their number.
     pub(super) fn take(&mut self, page: &mut Page, min: usize) -> usize {
         let Some(mut first) = self.inbox.pop() else { return 0 };
         if page.is_empty() && page.capacity() <= mem::PAGE_SIZE && min <= mem::PAGE_SIZE {
@@ -85,13 +84,13 @@ impl Own {
         }
     }
 
-    /// Whether there is something to tell besides bytes.
+    /// Whether there is something to report besides bytes.
     pub(super) fn has_news(&self) -> bool {
         self.error != 0 || self.state & state::ENDED != 0
     }
 }
 
-/// Pages that were filled and not asked for yet: none or one, as a rule.
+/// Filled pages that were not taken yet: none or one, as a rule.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "several are rare, and every socket has an inbox")]
 pub(super) enum Inbox {
@@ -138,7 +137,7 @@ impl Inbox {
         };
     }
 
-    /// Pages in it.
+    /// The number of its pages.
     pub(super) fn len(&self) -> usize {
         match self {
             Inbox::Empty => 0,
@@ -150,18 +149,18 @@ impl Inbox {
 
 /// By the sockets' places.
 #[derive(Default)]
-pub(super) struct Owns {
-    list: Vec<Own>,
+pub(super) struct KernelOpsTable {
+    list: Vec<KernelOps>,
 }
 
-impl Owns {
+impl KernelOpsTable {
     pub(super) fn open(&mut self, key: SockKey) {
         let at = key.index as usize;
         if self.list.len() <= at {
-            self.list.resize_with(at + 1, Own::default);
+            self.list.resize_with(at + 1, KernelOps::default);
         }
         let (generation, state) = (key.generation, state::FRESH);
-        self.list[at] = Own { generation, state, open: true, ..Own::default() };
+        self.list[at] = KernelOps { generation, state, open: true, ..KernelOps::default() };
     }
 
     pub(super) fn close(&mut self, key: SockKey) {
@@ -171,20 +170,20 @@ impl Owns {
         }
     }
 
-    pub(super) fn get(&mut self, key: SockKey) -> Option<&mut Own> {
+    pub(super) fn get(&mut self, key: SockKey) -> Option<&mut KernelOps> {
         let own = self.list.get_mut(key.index as usize)?;
         (own.open && own.generation == key.generation).then_some(own)
     }
 
-    /// Whose a token is, unless that socket is gone.
-    pub(super) fn of(&mut self, token: u64) -> Option<(SockKey, &mut Own)> {
+    /// The socket of a token, unless it is closed.
+    pub(super) fn of(&mut self, token: u64) -> Option<(SockKey, &mut KernelOps)> {
         let index = token::place(token);
         let own = self.list.get_mut(index as usize)?;
         let key = SockKey { index, generation: own.generation };
         (own.open && token::is_of(token, key)).then_some((key, own))
     }
 
-    pub(super) fn all(&mut self) -> impl Iterator<Item = (SockKey, &mut Own)> {
+    pub(super) fn all(&mut self) -> impl Iterator<Item = (SockKey, &mut KernelOps)> {
         self.list
             .iter_mut()
             .enumerate()
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_a_socket_costs_here() {
-        assert_eq!(size_of::<Own>(), 32);
+        assert_eq!(size_of::<KernelOps>(), 32);
     }
 
     fn page(bytes: &[u8]) -> Page {
@@ -210,11 +209,11 @@ mod tests {
 
     #[test]
     fn bytes_leave_the_inbox_in_order_whatever_the_room() {
-        let mut own = Own::default();
+        let mut own = KernelOps::default();
         for part in [&b"abc"[..], b"defg", b"h"] {
             own.inbox.push(page(part));
         }
-        // With something before it, only as much as there is room for.
+        // With bytes before it, only as far as there is room.
         let mut small = page(&vec![b'.'; mem::PAGE_SIZE - 2]);
         assert_eq!((own.take(&mut small, 1), own.inbox.len()), (2, 3));
         assert!(small.ends_with(b"ab"));
@@ -231,10 +230,10 @@ mod tests {
 
     #[test]
     fn tokens_of_sockets_that_are_gone_find_nothing() {
-        let mut owns = Owns::default();
+        let mut owns = KernelOpsTable::default();
         let old = SockKey { index: 2, generation: 7 };
         owns.open(old);
-        let token = token::of_sock(Kind::Recv, old);
+        let token = token::of_sock(Token::Recv, old);
         assert!(owns.of(token).is_some_and(|(key, _)| key == old));
         owns.close(old);
         assert!(owns.of(token).is_none());

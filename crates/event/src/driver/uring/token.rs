@@ -1,4 +1,4 @@
-//! What the kernel hands back with a completion: which operation it was, and whose.
+//! The tokens of completions: the kind of the operation, and its socket or slot.
 //!
 //! ```text
 //!    63      56 55             32 31                  0
@@ -9,8 +9,8 @@ use crate::sock::SockKey;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Kind {
-    /// Nobody waits for it.
+pub(super) enum Token {
+    /// No task waits for it.
     Ignored,
     Mailbox,
     Ticker,
@@ -24,41 +24,41 @@ pub(super) enum Kind {
     Close,
 }
 
-const KINDS: [Kind; 10] = [
-    Kind::Ignored,
-    Kind::Mailbox,
-    Kind::Ticker,
-    Kind::Recv,
-    Kind::PollRead,
-    Kind::PollWrite,
-    Kind::PollClosed,
-    Kind::Accept,
-    Kind::Flight,
-    Kind::Close,
+const KINDS: [Token; 10] = [
+    Token::Ignored,
+    Token::Mailbox,
+    Token::Ticker,
+    Token::Recv,
+    Token::PollRead,
+    Token::PollWrite,
+    Token::PollClosed,
+    Token::Accept,
+    Token::Flight,
+    Token::Close,
 ];
 
 /// The part of a generation that a token has room for. It comes round after millions of sockets
 /// in one place, and completions do not stay away for that long.
 const GENERATION: u32 = 0xff_ffff;
 
-pub(super) fn of_sock(kind: Kind, key: SockKey) -> u64 {
+pub(super) fn of_sock(kind: Token, key: SockKey) -> u64 {
     (kind as u64) << 56 | u64::from(key.generation & GENERATION) << 32 | u64::from(key.index)
 }
 
 /// `place` is a slot, or nothing.
-pub(super) fn plain(kind: Kind, place: u32) -> u64 {
+pub(super) fn plain(kind: Token, place: u32) -> u64 {
     (kind as u64) << 56 | u64::from(place)
 }
 
-pub(super) fn kind(token: u64) -> Kind {
-    KINDS.get((token >> 56) as usize).copied().unwrap_or(Kind::Ignored)
+pub(super) fn kind(token: u64) -> Token {
+    KINDS.get((token >> 56) as usize).copied().unwrap_or(Token::Ignored)
 }
 
 pub(super) fn place(token: u64) -> u32 {
     token as u32
 }
 
-/// Whether the token was made for `key`, of which it names the place.
+/// Whether the token was made for `key`.
 pub(super) fn is_of(token: u64, key: SockKey) -> bool {
     (token >> 32) as u32 & GENERATION == key.generation & GENERATION
 }
@@ -76,8 +76,8 @@ mod tests {
             assert!(is_of(token, key));
             assert!(!is_of(token, SockKey { generation: key.generation + 1, ..key }));
         }
-        let flight = plain(Kind::Flight, 7);
-        assert_eq!((kind(flight), place(flight)), (Kind::Flight, 7));
-        assert_eq!(kind(u64::MAX), Kind::Ignored);
+        let flight = plain(Token::Flight, 7);
+        assert_eq!((kind(flight), place(flight)), (Token::Flight, 7));
+        assert_eq!(kind(u64::MAX), Token::Ignored);
     }
 }

@@ -1,12 +1,14 @@
-//! From PCRE's syntax to that of the engines.
+//! The translation of PCRE's syntax to that of the engines.
 //!
-//! One pass over the pattern. What both sides read alike goes through; the rest is written in
-//! another way. Named groups become plain ones, whose names are kept apart, and the flags `m` and
-//! `x` are resolved here, since `$`, space and `#` mean what the translation says they mean.
+//! One pass over the pattern. Syntax that both sides read alike passes unchanged; the rest is
+//! rewritten. Named groups become plain ones, whose names are recorded, and the flags `m` and `x`
+//! are resolved here, since `$`, space and `#` have the translation's meaning.
+
+mod escape;
 
 use super::class::Class;
 
-/// Which engine the translation is for.
+/// The engine that runs the translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     /// The linear one, on bytes.
@@ -18,17 +20,17 @@ pub(super) enum Target {
 /// A translated pattern.
 pub(super) struct Translated {
     pub pattern: String,
-    /// How many groups it captures.
+    /// The number of capturing groups.
     pub groups: usize,
     /// Named groups.
     pub names: Vec<(usize, String)>,
-    /// Subjects are UTF-8, and characters what is matched.
+    /// Subjects are UTF-8, and are matched by character.
     pub utf: bool,
-    /// It has what only the backtracking engine can do.
+    /// Only the backtracking engine can run it.
     pub backtracks: bool,
 }
 
-/// How deep groups may nest: the engines' own limits lie higher.
+/// The depth of nested groups: the engines' own limits are higher.
 const DEPTH_MAX: usize = 200;
 
 /// The flags that are resolved here.
@@ -39,7 +41,7 @@ struct Flags {
     no_auto_capture: bool,
 }
 
-/// What holds outside of a group that is open.
+/// The state outside an open group.
 struct Open {
     flags: Flags,
     captures: bool,
@@ -113,7 +115,7 @@ impl Translator<'_> {
         there
     }
 
-    /// Takes what comes before `end`, and `end` itself.
+    /// Takes the text before `end`, and `end` itself.
     fn until(&mut self, end: u8) -> Option<&[u8]> {
         let rest = self.src.get(self.at..)?;
         let len = memchr::memchr(end, rest)?;
@@ -237,7 +239,7 @@ impl Translator<'_> {
     }
 
     /// The end, or before a line feed that ends the subject. The linear engine cannot look ahead
-    /// and takes the line feed, which nobody sees outside of a group.
+    /// and takes the line feed, which shows only within a group.
     fn before_last_line_feed(&self) -> &'static str {
         match self.target {
             Target::Chars => r"(?=\n?\z)",
@@ -303,7 +305,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What follows an opening parenthesis.
+    /// Translates a group, from behind its opening parenthesis.
     fn group(&mut self) -> Result<(), String> {
         if self.peek() == Some(b'*') {
             return Err("verbs inside a pattern are not supported".into());
@@ -370,7 +372,7 @@ impl Translator<'_> {
         self.enter(false, &format!("(?({group})"))
     }
 
-    /// `(?i)`, `(?s-m:`, …: `m`, `x` and `n` are kept in mind, the others passed on.
+    /// `(?i)`, `(?s-m:`, …: `m`, `x` and `n` become state of the translation, the others pass.
     fn option_flags(&mut self) -> Result<(), String> {
         let outside = self.flags;
         let (mut on, mut passed) = (true, [String::new(), String::new()]);
@@ -429,220 +431,5 @@ impl Translator<'_> {
         self.backtracks = true;
         self.out.push_str(&format!("(?:\\{group})"));
         Ok(())
-    }
-
-    /// What follows a backslash, outside of classes.
-    fn escape(&mut self) -> Result<(), String> {
-        let byte = self.peek().ok_or("\\ at the end of the pattern")?;
-        if byte.is_ascii_digit() && byte != b'0' && self.numbered_reference()? {
-            return Ok(());
-        }
-        let text = match byte {
-            b'Q' => return self.quoted(),
-            b'E' => "",
-            b'd' | b'D' | b'w' | b'W' | b's' | b'S' if self.ucp => {
-                self.skip(1);
-                self.out.extend(['\\', char::from(byte)]);
-                return Ok(());
-            }
-            b'b' => r"\b",
-            b'B' => r"\B",
-            b'A' | b'G' => r"\A",
-            b'z' => r"\z",
-            b'Z' => self.before_last_line_feed(),
-            b'N' => r"[^\n]",
-            b'R' => match self.target {
-                Target::Chars => r"(?:\r\n|[\x{a}-\x{d}\x{85}])",
-                Target::Bytes => r"(?:\r\n|[\x0a-\x0d\x85])",
-            },
-            b'C' if self.target == Target::Bytes && !self.utf => "(?s:.)",
-            b'K' => {
-                self.backtracks = true;
-                r"\K"
-            }
-            b'k' | b'g' => return self.named_reference(),
-            b'p' | b'P' => return self.lone_property(byte == b'P'),
-            _ => {
-                if let Some(class) = Class::of_shorthand(byte) {
-                    self.skip(1);
-                    class.write(self);
-                    return Ok(());
-                }
-                let c = self.escaped_char(false)?;
-                self.literal(c);
-                return Ok(());
-            }
-        };
-        self.skip(1);
-        self.out.push_str(text);
-        Ok(())
-    }
-
-    fn quoted(&mut self) -> Result<(), String> {
-        self.skip(1);
-        while !self.at_end() && !self.eat(b"\\E") {
-            let c = self.next_char()?;
-            self.literal(c);
-        }
-        Ok(())
-    }
-
-    /// `\1` to `\9`, and higher numbers where so many groups are; others are octal.
-    fn numbered_reference(&mut self) -> Result<bool, String> {
-        let rest = self.src.get(self.at..).unwrap_or_default();
-        let len = rest.iter().take_while(|b| b.is_ascii_digit()).count().min(6);
-        let digits = rest[..len].to_vec();
-        let number = base::ascii::parse_u64(&digits).unwrap_or(0) as usize;
-        if number >= 10 && number > self.groups {
-            return Ok(false);
-        }
-        self.skip(len);
-        self.reference(&digits).map(|()| true)
-    }
-
-    /// `\k<name>`, `\k'name'`, `\k{name}`, `\g1`, `\g{-1}`.
-    fn named_reference(&mut self) -> Result<(), String> {
-        let letter = self.peek();
-        self.skip(1);
-        let end = match self.peek() {
-            Some(b'{') => b'}',
-            Some(b'<') if letter == Some(b'k') => b'>',
-            Some(b'\'') if letter == Some(b'k') => b'\'',
-            Some(b'<' | b'\'') => return Err("recursion is not supported".into()),
-            _ if letter == Some(b'k') => return Err("\\k is not followed by a name".into()),
-            _ => {
-                let rest = self.src.get(self.at..).unwrap_or_default();
-                let sign = usize::from(rest.first() == Some(&b'-'));
-                let digits = rest[sign..].iter().take_while(|b| b.is_ascii_digit()).count();
-                let name = rest[..sign + digits].to_vec();
-                self.skip(name.len());
-                return self.reference(&name);
-            }
-        };
-        self.skip(1);
-        let name = self.until(end).ok_or("missing terminator of a reference")?.to_vec();
-        self.reference(&name)
-    }
-
-    /// `\p{L}` outside of classes.
-    fn lone_property(&mut self, negated: bool) -> Result<(), String> {
-        self.skip(1);
-        let property = self.property(negated)?;
-        if self.target == Target::Bytes && !self.utf {
-            self.out.push_str(&format!("(?u:{property})"));
-        } else {
-            self.out.push_str(&property);
-        }
-        Ok(())
-    }
-
-    /// Reads a property's name, behind its `\p`, and gives it in the engines' form.
-    pub(super) fn property(&mut self, negated: bool) -> Result<String, String> {
-        let mut negated = negated;
-        let name = if self.eat(b"{") {
-            negated ^= self.eat(b"^");
-            self.until(b'}').ok_or("malformed \\P or \\p sequence")?.to_vec()
-        } else {
-            let letter = self.peek().ok_or("malformed \\P or \\p sequence")?;
-            self.skip(1);
-            vec![letter]
-        };
-        let name = match name.as_slice() {
-            b"L&" | b"LC" => "LC",
-            b"Xan" => return Ok(if negated { r"[^\p{L}\p{N}]" } else { r"[\p{L}\p{N}]" }.into()),
-            b"Xwd" => {
-                return Ok(if negated { r"[^\p{L}\p{N}_]" } else { r"[\p{L}\p{N}_]" }.into());
-            }
-            b"Xsp" | b"Xps" => return Ok(if negated { r"\S" } else { r"\s" }.into()),
-            name => match std::str::from_utf8(name) {
-                Ok(n) if n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => n,
-                _ => return Err("unknown property name after \\P or \\p".into()),
-            },
-        };
-        Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
-    }
-
-    /// `[:alpha:]` and its like, at the cursor inside a class.
-    pub(super) fn posix_class(&mut self) -> Result<Option<String>, String> {
-        const NAMES: [&str; 14] = [
-            "alpha", "lower", "upper", "alnum", "ascii", "blank", "cntrl", "digit", "graph",
-            "print", "punct", "space", "word", "xdigit",
-        ];
-        let rest = self.src.get(self.at..).and_then(|rest| rest.strip_prefix(b"[:"));
-        let name = rest.and_then(|rest| rest.get(..memchr::memmem::find(rest, b":]")?));
-        let bare = name.map(|name| name.strip_prefix(b"^").unwrap_or(name));
-        let (Some(name), Some(bare)) = (name, bare) else { return Ok(None) };
-        if !bare.iter().all(u8::is_ascii_lowercase) {
-            return Ok(None);
-        }
-        if !NAMES.iter().any(|known| known.as_bytes() == bare) {
-            return Err("unknown POSIX class name".into());
-        }
-        let text = format!("[:{}:]", String::from_utf8_lossy(name));
-        self.skip(text.len());
-        Ok(Some(text))
-    }
-
-    /// The character that an escape stands for; at the byte behind the backslash. Inside a class
-    /// the digits are octal.
-    pub(super) fn escaped_char(&mut self, in_class: bool) -> Result<u32, String> {
-        let byte = self.peek().ok_or("\\ at the end of the pattern")?;
-        if byte.is_ascii_digit() {
-            let max = if byte == b'0' || in_class { 3 } else { 3.min(self.octal_len()) };
-            let c = self.digits(8, max);
-            return c.filter(|c| *c <= self.last_char()).ok_or("octal value is too large".into());
-        }
-        if !byte.is_ascii_alphabetic() {
-            return self.next_char();
-        }
-        self.skip(1);
-        let c = match byte {
-            b'a' => 0x07,
-            b'e' => 0x1b,
-            b'f' => 0x0c,
-            b'n' => 0x0a,
-            b'r' => 0x0d,
-            b't' => 0x09,
-            b'c' => {
-                let c = self.peek().filter(|b| (0x20..0x7f).contains(b));
-                self.skip(1);
-                u32::from(
-                    c.ok_or("\\c is not followed by a character")?.to_ascii_uppercase() ^ 0x40,
-                )
-            }
-            b'x' | b'o' if self.peek() == Some(b'{') => {
-                self.skip(1);
-                let radix = if byte == b'x' { 16 } else { 8 };
-                let c = self.digits(radix, 12).ok_or("a number is missing in \\x{} or \\o{}")?;
-                if !self.eat(b"}") {
-                    return Err("a number is missing in \\x{} or \\o{}".into());
-                }
-                if c > self.last_char() || self.utf && char::from_u32(c).is_none() {
-                    return Err("character code point value in \\x{} or \\o{} is too large".into());
-                }
-                c
-            }
-            b'x' => self.digits(16, 2).unwrap_or(0),
-            _ => return Err("unrecognized character follows \\".into()),
-        };
-        Ok(c)
-    }
-
-    fn octal_len(&self) -> usize {
-        let rest = self.src.get(self.at..).unwrap_or_default();
-        rest.iter().take_while(|b| matches!(b, b'0'..=b'7')).count()
-    }
-
-    /// Takes up to `max` digits of that radix; `None` where there is none, or too much.
-    fn digits(&mut self, radix: u32, max: usize) -> Option<u32> {
-        let mut value: Option<u32> = None;
-        for _ in 0..max {
-            let Some(digit) = self.peek().and_then(|b| char::from(b).to_digit(radix)) else {
-                break;
-            };
-            self.skip(1);
-            value = Some(value.unwrap_or(0).checked_mul(radix)?.checked_add(digit)?);
-        }
-        value
     }
 }

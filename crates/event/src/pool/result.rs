@@ -1,4 +1,4 @@
-//! What comes of a task: the place where the thread leaves its value and the future finds it.
+//! The result of a task: the thread stores its value here, and the future takes it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,26 +8,26 @@ use super::TaskError;
 use crate::remote;
 use crate::task::{NO_TASK, drop_quietly, panic_text};
 
-pub(super) struct Outcome<T> {
-    state: Mutex<State<T>>,
+pub(super) struct ResultCell<T> {
+    state: Mutex<CellState<T>>,
     loop_id: u16,
 }
 
-enum State<T> {
-    /// The task has not ended; who waits for it, if somebody has asked already.
+enum CellState<T> {
+    /// The task has not ended; the waker of its future, if that was polled already.
     Open(Option<Waker>),
     Ended(Result<T, TaskError>),
-    /// Nobody will ask (any more).
+    /// The future is gone.
     GivenUp,
 }
 
-/// Who is to be told that a task has ended, once the pool has counted it.
+/// The wake-up at the end of a task, once the pool has counted it.
 pub(super) enum Notice {
-    /// The one that waits for it.
+    /// The task that waits for it.
     Task(Waker),
-    /// The loop of that number: when it leaves, it looks at its pools after each wait.
+    /// The loop of that number: a leaving loop looks at its pools after each wait.
     Loop(u16),
-    /// Nobody has asked yet.
+    /// No wake-up: the future was not polled yet.
     Nobody,
 }
 
@@ -41,19 +41,19 @@ impl Notice {
     }
 }
 
-impl<T> Outcome<T> {
-    pub(super) fn new(loop_id: u16) -> Arc<Outcome<T>> {
-        Arc::new(Outcome { state: Mutex::new(State::Open(None)), loop_id })
+impl<T> ResultCell<T> {
+    pub(super) fn new(loop_id: u16) -> Arc<ResultCell<T>> {
+        Arc::new(ResultCell { state: Mutex::new(CellState::Open(None)), loop_id })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, CellState<T>> {
         // Only moves are done under the lock: nothing is left half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the task, on its thread, leaves what comes of it, and says who is to be told.
+    /// Runs the task, on its thread, stores its result, and returns the wake-up.
     pub(super) fn fill(&self, task: impl FnOnce() -> T) -> Notice {
-        // A task that panicked is gone with all that it owned; nobody sees it half done.
+        // A panicked task is gone with all that it owned; nothing sees it half done.
         let value = catch_unwind(AssertUnwindSafe(task)).map_err(|panic| {
             let text = panic_text(&*panic).to_owned();
             drop_quietly(Some(panic));
@@ -62,12 +62,12 @@ impl<T> Outcome<T> {
         let before = {
             let mut state = self.lock();
             match &*state {
-                State::GivenUp => Err(value),
-                _ => Ok(std::mem::replace(&mut *state, State::Ended(value))),
+                CellState::GivenUp => Err(value),
+                _ => Ok(std::mem::replace(&mut *state, CellState::Ended(value))),
             }
         };
         match before {
-            Ok(State::Open(Some(waker))) => Notice::Task(waker),
+            Ok(CellState::Open(Some(waker))) => Notice::Task(waker),
             Ok(_) => Notice::Nobody,
             Err(unwanted) => {
                 drop_quietly(Some(unwanted));
@@ -80,23 +80,23 @@ impl<T> Outcome<T> {
     pub(super) fn poll(&self, waker: &Waker) -> Option<Result<T, TaskError>> {
         let mut state = self.lock();
         match &mut *state {
-            State::Open(Some(old)) if old.will_wake(waker) => None,
-            State::Open(old) => {
+            CellState::Open(Some(old)) if old.will_wake(waker) => None,
+            CellState::Open(old) => {
                 *old = Some(waker.clone());
                 None
             }
-            _ => match std::mem::replace(&mut *state, State::GivenUp) {
-                State::Ended(value) => Some(value),
+            _ => match std::mem::replace(&mut *state, CellState::GivenUp) {
+                CellState::Ended(value) => Some(value),
                 _ => None,
             },
         }
     }
 
-    /// Nobody asks any more; a value that is there already is given back.
+    /// Drops the future's side; returns a value that is already there.
     pub(super) fn give_up(&self) -> Option<Result<T, TaskError>> {
-        let before = std::mem::replace(&mut *self.lock(), State::GivenUp);
+        let before = std::mem::replace(&mut *self.lock(), CellState::GivenUp);
         match before {
-            State::Ended(value) => Some(value),
+            CellState::Ended(value) => Some(value),
             _ => None,
         }
     }

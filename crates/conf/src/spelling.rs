@@ -1,11 +1,11 @@
-//! The likely word for a misspelt one.
+//! Suggestions for misspelt words.
 
-/// Words longer than this are nobody's slip of the finger; the bound keeps the search cheap.
+/// No slip of the finger is longer; the bound keeps the search cheap.
 const LEN_MAX: usize = 64;
 
 /// The candidate nearest to `wrong`, if one is near: a third of the letters may be off, one at
 /// least. Of equally near ones the first wins.
-pub fn likely<'a>(wrong: &[u8], candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(wrong: &[u8], candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.is_empty() || wrong.len() > LEN_MAX {
         return None;
     }
@@ -29,8 +29,8 @@ pub fn likely<'a>(wrong: &[u8], candidates: impl Iterator<Item = &'a str>) -> Op
     best
 }
 
-/// How many letters must be put in, left out, replaced or swapped with a neighbour to turn `a`
-/// into `b` (optimal string alignment). Both are at most [`LEN_MAX`] long.
+/// The number of letters to insert, delete, replace or swap with a neighbour that turns `a` into
+/// `b` (optimal string alignment). Both are at most [`LEN_MAX`] long.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut rows = [[0usize; LEN_MAX + 1]; 3];
     for (j, cell) in rows[1].iter_mut().enumerate() {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn slips_find_their_word_and_strangers_do_not() {
-        let find = |wrong: &str| likely(wrong.as_bytes(), NAMES.into_iter());
+        let find = |wrong: &str| closest(wrong.as_bytes(), NAMES.into_iter());
         assert_eq!(find("sever"), Some("server"));
         assert_eq!(find("server-name"), Some("server_name"));
         assert_eq!(find("ServerName"), Some("server_name"));

@@ -1,8 +1,9 @@
-//! What tasks will use when they are polled next: addresses, to be brought nearer ahead of that.
+//! Prefetching: the addresses that tasks will use at their next poll are brought into the
+//! processor's caches ahead of it.
 //!
-//! A task that waits for a word from another one (thousands may) finds what it needs far from the
-//! processor, in a dozen places that lead from one to the next. Known beforehand, all of them come
-//! at the same time, while the task before is polled.
+//! A task that waits for a notification (thousands may) finds its data far from the processor, in a
+//! dozen places that lead from one to the next. Known beforehand, all of them are loaded at the
+//! same time, while the task before is polled.
 
 use crate::slot::NONE;
 
@@ -15,8 +16,8 @@ const LINES_MAX: usize = LINE;
 /// Regions of a task at most.
 const REGIONS: usize = 8;
 
-/// A region of memory in a word: the address of its first line, whose low bits are free for how
-/// many lines follow that one. 0 is none.
+/// A region of memory in a word: the address of its first line, whose low bits are free for the
+/// number of lines behind it. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Region(usize);
 
@@ -32,7 +33,7 @@ pub(crate) fn region<T: ?Sized>(what: &T) -> Region {
 }
 
 impl Region {
-    /// The address of its first line, and how many lines there are.
+    /// The address of its first line, and the number of lines.
     #[inline]
     fn lines(self) -> (usize, usize) {
         match self.0 {
@@ -63,13 +64,13 @@ struct Regions([Region; REGIONS]);
 
 /// The regions of all tasks that wait and have some.
 #[derive(Default)]
-pub(crate) struct Foresight {
+pub(crate) struct Prefetches {
     list: Vec<Regions>,
     free: Vec<u32>,
 }
 
-impl Foresight {
-    /// Adds a region to those that stand under a number; `NONE` gets a number.
+impl Prefetches {
+    /// Adds a region to the list with this number; `NONE` gets a number.
     #[inline]
     pub(crate) fn note<T: ?Sized>(&mut self, number: &mut u32, what: &T) {
         if *number == NONE {
@@ -102,7 +103,7 @@ impl Foresight {
         }
     }
 
-    /// What stood under a number is over.
+    /// Frees the list with this number.
     #[inline]
     pub(crate) fn forget(&mut self, number: &mut u32) {
         if *number != NONE {
@@ -131,19 +132,19 @@ mod tests {
 
     #[test]
     fn numbers_are_given_again() {
-        let mut foresight = Foresight::default();
+        let mut prefetch = Prefetches::default();
         let (mut a, mut b) = (NONE, NONE);
         for _ in 0..2 * REGIONS {
-            foresight.note(&mut a, "a");
+            prefetch.note(&mut a, "a");
         }
-        foresight.note(&mut b, "b");
+        prefetch.note(&mut b, "b");
         assert_eq!((a, b), (0, 1));
-        foresight.forget(&mut a);
-        foresight.forget(&mut a);
+        prefetch.forget(&mut a);
+        prefetch.forget(&mut a);
         assert_eq!(a, NONE);
-        foresight.note(&mut a, "c");
-        assert_eq!((a, foresight.list[0].0[1], foresight.free.len()), (0, Region(0), 0));
-        foresight.fetch(a);
-        foresight.fetch(NONE);
+        prefetch.note(&mut a, "c");
+        assert_eq!((a, prefetch.list[0].0[1], prefetch.free.len()), (0, Region(0), 0));
+        prefetch.fetch(a);
+        prefetch.fetch(NONE);
     }
 }

@@ -1,0 +1,167 @@
+//! Receiving through the ring: the recv that waits in the kernel, and the socket's inbox.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use io_uring::squeue::Flags;
+use io_uring::{opcode, types};
+use mem::Page;
+use rustix::io::Errno;
+
+use super::ring::{self, Completion};
+use super::socks::state;
+use super::token::{self, Token};
+use super::{Uring, buffers};
+use crate::slot::NONE;
+use crate::sock::{SockEntry, SockKey, bits};
+use crate::turn::Core;
+
+/// Pages in a connection's inbox; with so many, its recv stops.
+const INBOX_MAX: usize = 4;
+
+/// Interval between sweeps for recvs without bytes, in milliseconds.
+const SWEEP_MS: u64 = 1000;
+
+impl Uring {
+    pub(super) fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
+        let Some(own) = self.owns.get(key) else { return };
+        let fresh = own.state & state::FRESH != 0;
+        own.state &= !(state::FRESH | state::AGED);
+        own.state |= state::RECV;
+        own.fd = fd;
+        self.recvs += 1;
+        // Many connections end with their first request, which often arrives before they are
+        // accepted; a later wait has seen the socket empty, and will be repeated.
+        let fd = types::Fd(fd);
+        let entry = match fresh || !self.recvs_go_on {
+            true => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .buf_group(buffers::GROUP)
+                .build()
+                .flags(Flags::BUFFER_SELECT),
+            false => ring::poll_first(opcode::RecvMulti::new(fd, buffers::GROUP).build()),
+        };
+        self.push(entry, token::of_sock(Token::Recv, key));
+        if self.sweep_at_ms.is_none() {
+            self.sweep_at_ms = Some(base::time::now_ms() + SWEEP_MS);
+        }
+    }
+
+    pub(super) fn recv_done(&mut self, core: &mut Core, done: Completion) {
+        self.recvs -= usize::from(!done.goes_on());
+        let page = match (done.buffer(), &mut self.buffers) {
+            // Taken in any case, or the kernel would have one buffer less.
+            (Some(number), Some(buffers)) => {
+                Some(buffers.take(number, usize::try_from(done.result).unwrap_or(0)))
+            }
+            _ => None,
+        };
+        if done.is(Errno::NOBUFS)
+            && let Some(buffers) = &mut self.buffers
+        {
+            buffers.refill();
+        }
+        let Some((key, own)) = self.owns.of(done.token) else { return };
+        let exchange = own.state & state::EXCHANGE != 0;
+        own.state &= !(state::AGED | state::MORE);
+        if !done.goes_on() {
+            own.state &= !(state::RECV | state::EXCHANGE);
+        }
+        let ready = match (done.result, page) {
+            (1.., Some(page)) => {
+                own.inbox.push(page);
+                if done.nonempty() {
+                    own.state |= state::MORE;
+                }
+                if done.goes_on() && own.inbox.len() >= INBOX_MAX && !exchange {
+                    own.state |= state::EXCHANGE;
+                    self.push_cancel(done.token);
+                }
+                bits::READ
+            }
+            (0, _) => {
+                own.state |= state::ENDED;
+                bits::READ | bits::PEER_CLOSED
+            }
+            _ if done.is(Errno::CANCELED) => {
+                let fd = own.fd;
+                let waits = core.socks.get(key).is_some_and(|entry| entry.reader != NONE);
+                if exchange && waits {
+                    self.arm_poll(key, fd, state::POLL_READ);
+                }
+                return;
+            }
+            // Older than recvs that go on.
+            _ if done.is(Errno::INVAL) && self.recvs_go_on => {
+                self.recvs_go_on = false;
+                bits::READ
+            }
+            // No buffer was left, or a signal came: the next read is made without the ring.
+            _ if done.is(Errno::NOBUFS) || done.is(Errno::INTR) || done.is(Errno::AGAIN) => {
+                bits::READ
+            }
+            _ => {
+                own.error = -done.result;
+                bits::READ | bits::WRITE | bits::PEER_CLOSED
+            }
+        };
+        core.apply(key, ready);
+    }
+
+    /// Exchanges recvs that have been pending for a while for polls.
+    pub(super) fn sweep(&mut self) {
+        let now_ms = base::time::now_ms();
+        if self.sweep_at_ms.is_none_or(|at| at > now_ms) {
+            return;
+        }
+        let mut young = false;
+        let mut old = Vec::new();
+        for (key, own) in self.owns.all() {
+            if own.state & state::RECV == 0 || own.state & state::EXCHANGE != 0 {
+                continue;
+            }
+            if own.state & state::AGED == 0 {
+                own.state |= state::AGED;
+                young = true;
+            } else {
+                own.state |= state::EXCHANGE;
+                old.push(key);
+            }
+        }
+        for key in old {
+            self.push_cancel(token::of_sock(Token::Recv, key));
+        }
+        self.sweep_at_ms = young.then_some(now_ms + SWEEP_MS);
+    }
+
+    /// Receives from the inbox, or from the socket.
+    pub(crate) fn recv(
+        &mut self,
+        entry: &mut SockEntry,
+        key: SockKey,
+        page: &mut Page,
+        min: usize,
+    ) -> Option<io::Result<usize>> {
+        let own = self.owns.get(key)?;
+        let taken = own.take(page, min);
+        if taken > 0 {
+            let more = own.state & (state::MORE | state::RECV) == state::MORE;
+            if own.inbox.len() == 0 && !more && !own.has_news() {
+                entry.bits &= !bits::READ;
+            }
+            return Some(Ok(taken));
+        }
+        if let Some(error) = own.take_error() {
+            return Some(Err(error));
+        }
+        if own.state & state::ENDED != 0 {
+            return Some(Ok(0));
+        }
+        own.state &= !state::FRESH;
+        if own.state & state::RECV != 0 {
+            // The recv in the kernel brings the next bytes.
+            entry.bits &= !bits::READ;
+            return Some(Err(io::ErrorKind::WouldBlock.into()));
+        }
+        None
+    }
+}
