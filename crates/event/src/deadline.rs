@@ -6,8 +6,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use crate::op::Wait;
-use crate::slot::{NONE, Terms};
-use crate::turn::with;
+use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::turn::with;
 
 /// The end of an operation: a moment on the loop's clock, and the span that led to it. Operations
 /// that continue after partial success count the span again.

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::op::Wait;
-use crate::slot::{NONE, Terms};
-use crate::turn::{try_with, with};
+use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::turn::{try_with, with};
 
 /// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
 /// a gate costs the slot of a parked connection nothing; closing looks at every slot.

@@ -14,20 +14,13 @@ mod listener;
 mod notify;
 mod op;
 pub mod pool;
-mod prefetch;
 mod race;
-mod relief;
-mod remote;
-pub mod sim;
-mod slot;
+mod runtime;
 mod sock;
-pub mod task;
 pub mod testing;
-mod timer;
-mod turn;
 
 pub use deadline::{Deadline, Elapsed, sleep, timeout};
-pub use driver::{DriverKind, SELECT_MAX};
+pub use driver::{DriverKind, SELECT_MAX, sim};
 pub use fd::Fd;
 pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
@@ -35,9 +28,9 @@ pub use notify::Notify;
 pub use op::{Side, Wake, read_file, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, Race, race};
-pub use sock::Sock;
-pub use task::{TaskId, spawn};
-pub use turn::{
+pub use runtime::task::{self, TaskId, spawn};
+pub use runtime::turn::{
     Loop, Options, Presence, Stats, connections_in_use, connections_max, descriptor_closed,
     driver_name, looks_only_for_waiters, posted, presence, stats,
 };
+pub use sock::Sock;

@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use crate::deferral::Deferral;
 use crate::driver::Driver;
 use crate::op::Wait;
-use crate::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::turn::{Core, Inner, try_with, with};
 use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
-use crate::turn::{Core, Inner, try_with, with};
 
 /// Connections after which an exclusive registration moves to the end of the kernel's list. The
 /// kernel wakes the first worker in the list that sleeps; without this, one worker would serve all
@@ -445,7 +445,7 @@ impl Inner {
         let core = &mut self.core;
         core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
         // It may have been changed from outside.
-        core.descriptors_max = crate::turn::descriptors_max();
+        core.descriptors_max = crate::runtime::turn::descriptors_max();
         core.reclaim();
         let second = base::time::unix_secs();
         let due = std::mem::replace(&mut core.starved_logged, second) != second;

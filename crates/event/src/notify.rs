@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use crate::deadline::Deadline;
 use crate::op::Wait;
-use crate::slot::{NONE, SlotKey, SlotState, Terms};
-use crate::turn::{try_with, with};
+use crate::runtime::slot::{NONE, SlotKey, SlotState, Terms};
+use crate::runtime::turn::{try_with, with};
 
 /// Notifications between tasks of one thread.
 #[derive(Default, Debug)]

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use base::log::Level;
 
 use crate::op::Direction;
-use crate::slot::{NONE, SlotState};
-use crate::turn::{Core, Shortage, try_with, with};
+use crate::runtime::slot::{NONE, SlotState};
+use crate::runtime::turn::{Core, Shortage, try_with, with};
 
 /// Operations that would not block, as far as known: set by the kernel's reports, cleared when an
 /// attempt comes back short.
@@ -260,7 +260,7 @@ impl Drop for Registered {
             inner.core.socks.remove(self.key);
         });
         if fd.take().is_some() {
-            crate::turn::descriptor_closed();
+            crate::runtime::turn::descriptor_closed();
         }
     }
 }

@@ -5,9 +5,9 @@ use std::io;
 
 use os::SockAddr;
 
+use crate::driver::sim::{Faults, Plan};
 use crate::driver::{Driver, DriverKind};
-use crate::sim::{Faults, Plan};
-use crate::turn::with;
+use crate::runtime::turn::with;
 use crate::{Deadline, ListenOpts, Listener, Loop, Options, Sock};
 
 /// Simulations that [`each_driver`] runs with faults, each with a seed of its own.

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use super::Phase;
 use super::ticker::{Ticker, limit};
 use crate::op::Direction;
-use crate::remote::{self, Mailbox};
-use crate::slot::NONE;
+use crate::runtime::remote::{self, Mailbox};
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits};
-use crate::turn::Core;
 
 /// Events that one call collects at most.
 const BATCH: usize = 512;

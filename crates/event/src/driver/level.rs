@@ -14,10 +14,10 @@ use rustix::event::Timespec;
 use super::ticker::{Ticker, limit};
 use super::{DriverKind, Phase, SELECT_MAX, poll, select};
 use crate::op::Direction;
-use crate::remote::Mailbox;
-use crate::slot::NONE;
+use crate::runtime::remote::Mailbox;
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits};
-use crate::turn::Core;
 
 /// The owner of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

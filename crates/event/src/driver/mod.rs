@@ -7,7 +7,7 @@ mod epoll;
 mod level;
 mod poll;
 mod select;
-mod sim;
+pub mod sim;
 mod ticker;
 mod uring;
 
@@ -25,10 +25,10 @@ pub(crate) use uring::Uring;
 use mem::Chain;
 
 use crate::op::Direction;
-use crate::remote::Mailbox;
-use crate::sim::Plan;
+use crate::runtime::remote::Mailbox;
+use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits};
-use crate::turn::Core;
+use sim::Plan;
 
 pub use select::SELECT_MAX;
 use uring::PIECES as POST_PIECES;

@@ -11,8 +11,8 @@ use super::Wait;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
+use crate::runtime::turn::with;
 use crate::sock::{Sock, bits};
-use crate::turn::with;
 
 impl Sock {
     /// Connects to `addr`. The error is the system's, or `TimedOut` at the deadline.

@@ -28,9 +28,9 @@ use rustix::io::Errno;
 use super::ready::Direction;
 use super::{Reading, Wait};
 use crate::deadline::Deadline;
-use crate::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::turn::{Core, Inner};
 use crate::sock::{Registered, SockKey, bits, out};
-use crate::turn::{Core, Inner};
 
 /// Boxes of flights kept for reuse.
 const SPARE_MAX: usize = 512;

@@ -15,8 +15,8 @@ pub(crate) use ready::{Direction, Ready};
 pub use ready::{Side, Wake};
 pub(crate) use send::simulate;
 
-use crate::slot::{NONE, SlotKey, SlotState, Terms};
-use crate::turn::{Inner, try_with};
+use crate::runtime::slot::{NONE, SlotKey, SlotState, Terms};
+use crate::runtime::turn::{Inner, try_with};
 
 /// A future's hold on a slot: none, or the key of one that is released with the future.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use mem::FileHandle;
 
 use super::Wait;
 use super::flight::FlightOp;
-use crate::turn::with;
+use crate::runtime::turn::with;
 
 /// A read, with all memory that the kernel uses for it. The driver holds it as well while it is in
 /// progress.

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use super::Wait;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::slot::{NONE, SlotState, Terms};
+use crate::runtime::slot::{NONE, SlotState, Terms};
+use crate::runtime::turn::{Core, Inner, try_with, with};
 use crate::sock::{Registered, Sock, bits};
-use crate::turn::{Core, Inner, try_with, with};
 
 /// The readiness that a wait is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,8 @@ use super::flight::FlightOp;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
+use crate::runtime::turn::{Inner, with};
 use crate::sock::{Registered, Sock, bits, out};
-use crate::turn::{Inner, with};
 
 /// The system call, for drivers that make it themselves.
 pub(crate) fn attempt(fd: BorrowedFd<'_>, vec: &mut Vec<u8>) -> io::Result<usize> {

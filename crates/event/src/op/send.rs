@@ -14,9 +14,9 @@ use super::flight::FlightOp;
 use super::ready::{Direction, Limits};
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::sim::net::Net;
+use crate::driver::sim::net::Net;
+use crate::runtime::turn::{Inner, with};
 use crate::sock::{Registered, Sock, SockKey, bits, out};
-use crate::turn::{Inner, with};
 
 /// The limit of one sendfile(2), which cuts longer ranges to whole pages below 2 GiB.
 const SENDFILE_MAX: u64 = 0x7fff_f000;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::TaskError;
-use crate::remote;
-use crate::task::{NO_TASK, drop_quietly, panic_text};
+use crate::runtime::remote;
+use crate::runtime::task::{NO_TASK, drop_quietly, panic_text};
 
 pub(super) struct ResultCell<T> {
     state: Mutex<CellState<T>>,

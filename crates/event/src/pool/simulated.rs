@@ -8,9 +8,9 @@ use std::rc::Rc;
 use super::{Counters, Job, Refused};
 use crate::deadline::sleep;
 use crate::driver::Driver;
-use crate::sim::net::Net;
-use crate::task::{self, yield_now};
-use crate::turn::with;
+use crate::driver::sim::net::Net;
+use crate::runtime::task::{self, yield_now};
+use crate::runtime::turn::with;
 
 pub(super) struct Virtual {
     threads: usize,

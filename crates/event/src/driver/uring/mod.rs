@@ -52,10 +52,10 @@ use super::poll::ready_bits;
 use super::ticker::Ticker;
 use crate::op::Direction;
 use crate::op::flight::FlightOp;
-use crate::remote::Mailbox;
-use crate::slot::NONE;
+use crate::runtime::remote::Mailbox;
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits, out};
-use crate::turn::Core;
 
 /// Time that the end of a loop waits for the disks.
 const READS_END: Duration = Duration::from_millis(300);

@@ -12,9 +12,9 @@ use super::ring::{self, Completion};
 use super::socks::state;
 use super::token::{self, Token};
 use super::{Uring, buffers};
-use crate::slot::NONE;
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::Core;
 use crate::sock::{SockEntry, SockKey, bits};
-use crate::turn::Core;
 
 /// Pages in a connection's inbox; with so many, its recv stops.
 const INBOX_MAX: usize = 4;

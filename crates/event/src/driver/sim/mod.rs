@@ -1,7 +1,18 @@
-//! The simulated driver: reports come from [`crate::sim::net`], and time from nowhere.
+//! A simulated network and clock: the loop's real code, and everything built on it, runs on sockets
+//! that exist in memory only, under faults chosen by a seed.
 //!
-//! Descriptors that are no sockets (an eventfd, say) are real here too, and so are wakes from other
-//! threads: they go through an epoll of the simulation's own.
+//! Sockets are made as always. Under a simulated loop the descriptor serves for addresses and
+//! options; connecting, sending and receiving happen in [`net`]. A listener is found under the
+//! address that its descriptor is bound to. Time stands still while tasks run and jumps to the next
+//! event when none can, so that a test of an hour's timeouts takes microseconds.
+//!
+//! The driver's reports come from [`net`]. Descriptors that are no sockets (an eventfd, say) are
+//! real here too, and so are wakes from other threads: they go through an epoll of the simulation's
+//! own.
+
+pub(crate) mod net;
+mod plan;
+pub(crate) mod rng;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,12 +23,14 @@ use rustix::io::Errno;
 use super::{Epoll, Phase};
 use crate::op::flight::FlightOp;
 use crate::op::{Direction, simulate};
-use crate::remote::Mailbox;
-use crate::sim::Plan;
-use crate::sim::net::{Net, heard};
-use crate::slot::NONE;
+use crate::runtime::remote::Mailbox;
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits};
-use crate::turn::Core;
+
+use net::{Net, heard};
+
+pub use plan::{Faults, Plan, STALL_MS, disk_is_cold, run};
 
 /// The first moment of every simulation: the loop's clock, and the world's (14 November 2023).
 const START_MS: u64 = 1_000_000;

@@ -15,9 +15,9 @@
 
 use base::log::Level;
 
-use crate::slot::{NONE, SlotState};
+use crate::runtime::slot::{NONE, SlotState};
+use crate::runtime::turn::{Inner, with};
 use crate::sock::{SockKind, bits};
-use crate::turn::{Inner, with};
 
 /// So long without a failed allocation the shortage counts as over.
 const CALM_MS: u64 = 1_000;

@@ -12,11 +12,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::driver::{Driver, DriverKind, Phase};
 use crate::listener::{AcceptLock, Shared};
 use crate::op::flight::Flights;
-use crate::relief::{self, Relief, Tidying};
-use crate::remote::{self, Mailbox};
-use crate::slot::Slots;
+use crate::runtime::relief::{self, Relief, Tidying};
+use crate::runtime::remote::{self, Mailbox};
+use crate::runtime::slot::Slots;
+use crate::runtime::task::{self, Tasks};
 use crate::sock::{SockKey, Socks};
-use crate::task::{self, Tasks};
 
 /// Rounds of tasks that wake tasks within one turn: accept, the new connection's first recv, and
 /// the tasks woken by that need no system call each.

@@ -20,8 +20,8 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-use crate::task::{NO_TASK, Tasks};
-use crate::timer::{NO_BUCKET, Wheel};
+use crate::runtime::task::{NO_TASK, Tasks};
+use crate::runtime::timer::{NO_BUCKET, Wheel};
 
 /// No slot, no task, no socket.
 pub(crate) const NONE: u32 = u32::MAX;

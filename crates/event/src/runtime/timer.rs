@@ -5,7 +5,7 @@
 //! its timers move down; in the lowest ring they fire. Setting and cancelling are O(1) and never
 //! allocate: the links of the lists lie in the slots themselves.
 
-use crate::slot::{NONE, Slot};
+use crate::runtime::slot::{NONE, Slot};
 
 const BITS: u32 = 6;
 const RING: usize = 1 << BITS;

@@ -1,19 +1,10 @@
-//! A simulated network and clock: the loop's real code, and everything built on it, runs on sockets
-//! that exist in memory only, under faults chosen by a seed.
-//!
-//! Sockets are made as always. Under a simulated loop the descriptor serves for addresses and
-//! options; connecting, sending and receiving happen in [`net`]. A listener is found under the
-//! address that its descriptor is bound to. Time stands still while tasks run and jumps to the next
-//! event when none can, so that a test of an hour's timeouts takes microseconds.
-
-pub(crate) mod net;
-pub(crate) mod rng;
+//! Simulations: the faults of one, its seed, and the running of a future in it.
 
 use std::future::Future;
 use std::io;
 
 use crate::driver::DriverKind;
-use crate::turn::{Loop, Options};
+use crate::runtime::turn::{Loop, Options};
 
 /// The faults of a simulated network, each with its frequency (in a thousand operations).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +99,7 @@ impl Plan {
 /// this, so that simulations see both.
 #[inline]
 pub fn disk_is_cold() -> bool {
-    crate::turn::try_with(|inner| match &mut inner.driver {
+    crate::runtime::turn::try_with(|inner| match &mut inner.driver {
         crate::driver::Driver::Sim(sim) => sim.net.is_cold(),
         _ => false,
     })

@@ -1,7 +1,7 @@
 //! Tasks: the futures that a loop runs, and the queue of woken ones.
 //!
 //! A waker is a word: loop, generation and index of the task. Waking on the loop's own thread
-//! pushes the index to a queue; from any other thread it goes through [`crate::remote`]. Neither
+//! pushes the index to a queue; from any other thread it goes through [`super::remote`]. Neither
 //! counts or allocates anything. A word that outlives its task wakes, at worst, the task that has
 //! its index now: futures must tolerate spurious polls.
 
@@ -12,11 +12,11 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::log::Level;
 
-use crate::prefetch::{self, Prefetches};
-use crate::relief;
-use crate::remote;
-use crate::slot::NONE;
-use crate::turn::{try_with, with};
+use crate::runtime::prefetch::{self, Prefetches};
+use crate::runtime::relief;
+use crate::runtime::remote;
+use crate::runtime::slot::NONE;
+use crate::runtime::turn::{try_with, with};
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
 

@@ -1,0 +1,10 @@
+//! The loop itself: turns, the slots of operations, timers, tasks, wakes from other threads, and
+//! the relief when memory or descriptors run short.
+
+pub(crate) mod prefetch;
+pub(crate) mod relief;
+pub(crate) mod remote;
+pub(crate) mod slot;
+pub mod task;
+pub(crate) mod timer;
+pub(crate) mod turn;
