@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aio;
+mod append_file;
 mod contents;
 mod file;
 mod file_error;
@@ -38,9 +39,10 @@ mod shared_reads;
 mod temp_file;
 
 pub use aio::{Aio, NoPool};
+pub use append_file::AppendFile;
 pub use file::{CONTENT_MAX, DirEntry, Facts, Listing, OpenError, OpenFile};
 pub use file_error::FileError;
-pub use links::{Links, append as open_append};
+pub use links::Links;
 pub use moving::{Attributes, copy_file, dir_mode, move_file};
 pub use nonblocking::{real_path as real_path_cached, retire, wrap_local};
 pub use open_file_cache::OpenFileCache;

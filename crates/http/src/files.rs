@@ -5,12 +5,11 @@
 //! then wait for the answer and ask again, which finds it.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::task::Poll;
 
 use base::log::Level;
-use files::{Aio, Links, NoPool, OpenSettings, Opener, as_path};
+use files::{Aio, AppendFile, Links, NoPool, OpenSettings, Opener, as_path};
 use os::file::FileMeta;
 
 use crate::module::{Step, Verdict};
@@ -19,9 +18,6 @@ use crate::request::Request;
 pub use files::{
     CONTENT_MAX, DirEntry, Facts, FilePath, Listing, OpenError, OpenFile, read_some as read_waiting,
 };
-
-/// The permissions that log files are made with, less the umask.
-const LOG_MODE: u32 = 0o644;
 
 /// The location's settings about opening.
 #[inline]
@@ -109,32 +105,9 @@ pub fn try_list(r: &mut Request, path: &[u8], facts: bool) -> Poll<Result<Listin
     opener(r).list(path, facts)
 }
 
-/// A file to append to, with the location's `disable_symlinks`: opened wherever it may be waited
-/// for.
-#[derive(Clone, Debug)]
-pub struct AppendFile {
-    path: Vec<u8>,
-    links: Links,
-}
-
-/// The file at `path`, to be appended to.
+/// The file at `path`, to be appended to under the location's `disable_symlinks`.
 pub fn append_file(r: &mut Request, path: &[u8]) -> AppendFile {
     AppendFile { path: path.to_vec(), links: links(r, path) }
-}
-
-impl AppendFile {
-    /// Its path.
-    pub fn path(&self) -> &[u8] {
-        &self.path
-    }
-
-    /// Opens it, made when absent. Waits for the disk.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn open(&self) -> Result<OwnedFd, OpenError> {
-        files::open_append(&self.path, self.links, LOG_MODE)
-    }
 }
 
 /// Finds the real path of the root for a variable that will need it and cannot wait. At once where

@@ -96,7 +96,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http-modules/src/dav/mod.rs", &["mkcol", "put", "delete"], "in a thread"),
     ("http-modules/src/dav/copy_move.rs", &["carry_out", "folder"], "in a thread"),
     ("http-modules/src/dav/tree.rs", &[], "in a thread"),
-    ("http-modules/src/log/by_path.rs", &["append", "is_at"], "in a thread"),
+    ("common-modules/src/log/path_log.rs", &["append", "is_at"], "in a thread"),
 ];
 
 /// Adds what `path` calls where it should not.

@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::log::{Level, lossy};
 use engine::logs::{LogQueue, Report, Trouble};
-use http::files::{AppendFile, OpenError};
+use files::{AppendFile, OpenError};
 use mem::Lru;
 
 /// `open_log_file_cache`, with the files that a worker holds open.
-pub(super) struct Cache {
-    pub max: usize,
-    /// A file that was not used for so many seconds is closed.
-    pub inactive_secs: u64,
-    /// For so many seconds a path is taken to be the file that is open.
-    pub valid_secs: u64,
-    /// A file is held open from this many uses on.
-    pub min_uses: u64,
-    pub open: Mutex<Lru<Entry>>,
+pub struct OpenLogFiles {
+    max: usize,
+    /// The time without use, in seconds, after which a file is closed.
+    inactive_secs: u64,
+    /// The time, in seconds, for which the path is not compared with the file that is open.
+    valid_secs: u64,
+    /// The number of uses from which on a file is held open.
+    min_uses: u64,
+    open: Mutex<Lru<OpenLog>>,
 }
 
-pub(super) struct Entry {
+struct OpenLog {
     /// `None` while it is not used often enough.
     fd: Option<OwnedFd>,
     created: u64,
@@ -30,21 +30,21 @@ pub(super) struct Entry {
 }
 
 /// Appends a line (with its line feed) to a file: in its turn, by a thread.
-pub(super) fn append(
+pub fn append(
     queue: &LogQueue,
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<OpenLogFiles>>,
     file: AppendFile,
     line: Vec<u8>,
     connection: u64,
 ) {
     let now = base::time::now_ms() / 1000;
-    let bytes = line.len() + file.path().len();
+    let bytes = line.len() + file.path.len();
     let write = move |report: &mut Report| {
         let done = match cache {
             None => file.open().map(|fd| os::file::write(&fd, &line)),
             Some(cache) => cache.with(&file, now, |fd| os::file::write(fd, &line)),
         };
-        let path = lossy(file.path());
+        let path = lossy(&file.path);
         let (level, message, error) = match done {
             Err(e) => (Level::Crit, format!("{} \"{path}\"", e.what), Some(e.error)),
             Ok(Err(e)) => (Level::Alert, format!("write() to \"{path}\""), Some(e)),
@@ -61,17 +61,22 @@ pub(super) fn append(
     queue.call(bytes, Box::new(write));
 }
 
-impl Cache {
+impl OpenLogFiles {
+    /// An empty cache of `max` files; times are in seconds.
+    pub fn new(max: usize, inactive_secs: u64, valid_secs: u64, min_uses: u64) -> OpenLogFiles {
+        OpenLogFiles { max, inactive_secs, valid_secs, min_uses, open: Mutex::default() }
+    }
+
     fn with<T>(
         &self,
         file: &AppendFile,
         now: u64,
         write: impl FnOnce(&OwnedFd) -> T,
     ) -> Result<T, OpenError> {
-        let path = file.path();
+        let path = &file.path;
         let lru = &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..2 {
-            let unused = |e: &Entry| now.saturating_sub(e.accessed) > self.inactive_secs;
+            let unused = |e: &OpenLog| now.saturating_sub(e.accessed) > self.inactive_secs;
             if lru.oldest().is_some_and(unused) {
                 lru.pop_oldest();
             }
@@ -103,12 +108,12 @@ impl Cache {
             lru.pop_oldest();
         }
         let fd = (uses >= self.min_uses).then_some(fd);
-        lru.insert(path, Entry { fd, created: now, accessed: now, uses });
+        lru.insert(path, OpenLog { fd, created: now, accessed: now, uses });
         Ok(done)
     }
 }
 
-/// Whether the path still leads to the file that is open.
+/// Says whether the path still leads to the file that is open.
 fn is_at(fd: &OwnedFd, path: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
