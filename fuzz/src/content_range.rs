@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http_modules::range::{copy_range, pieces};
 use mem::{Buf, Chain};
-use proto::range::{ContentRange, Outcome, parse, start_of_one};
+use proto::range::{ContentRange, RangeSelection, parse, start_of_one};
 
 /// A field that was understood, written and read again, is the same; where one range begins, the
 /// whole reader agrees; parts that are cut from a body in pieces are those of the body.
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     }
     let mut ranges = Vec::new();
     if let Some(start) = start_of_one(data)
-        && parse(data, i64::MAX as u64, None, &mut ranges) == Outcome::Partial
+        && parse(data, i64::MAX as u64, None, &mut ranges) == RangeSelection::Partial
     {
         assert_eq!(ranges.iter().map(|range| range.start).collect::<Vec<_>>(), [start]);
     }
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
         None => return,
     };
     let body: Vec<u8> = (0..1000).map(|n| (n % 251) as u8).collect();
-    if parse(field, body.len() as u64, None, &mut ranges) == Outcome::Partial {
+    if parse(field, body.len() as u64, None, &mut ranges) == RangeSelection::Partial {
         let mut chain = Chain::new();
         for (n, piece) in body.chunks(step).enumerate() {
             match n % 2 {

@@ -95,7 +95,7 @@ fn ranges(data: &[u8]) {
     let mut ranges = Vec::new();
     for (len, max) in [(0, None), (1000, None), (1000, Some(2_u32)), (i64::MAX as u64, None)] {
         let outcome = proto::range::parse(data, len, max, &mut ranges);
-        if outcome == proto::range::Outcome::Partial {
+        if outcome == proto::range::RangeSelection::Partial {
             assert!(!ranges.is_empty() && max.is_none_or(|max: u32| ranges.len() <= max as usize));
             assert!(ranges.iter().all(|range| range.start < range.end && range.end <= len));
         }

@@ -24,8 +24,8 @@ const TAG_MAX: usize = 32;
 const DEFAULT_TAG: &str = "nginx";
 const DEFAULT_PORT: u16 = 514;
 
-/// A syslog server and how lines to it begin: the value `syslog:server=…,facility=…` of `error_log`
-/// and `access_log`.
+/// A syslog server and the start of lines to it: the value `syslog:server=…,facility=…` of
+/// `error_log` and `access_log`.
 #[derive(Debug)]
 pub struct Syslog {
     server: SockAddr,
@@ -63,8 +63,8 @@ impl Syslog {
         })
     }
 
-    /// Sends a line (without its line feed) with the severity that the configuration chose, or with
-    /// another. A full buffer drops it; other failures are told in the error log.
+    /// Sends a line (without its line feed) with the configured severity, or with another. A full
+    /// buffer drops it; other failures go to the error log.
     pub fn send(&self, severity: Option<Level>, line: &[u8]) {
         if self.busy.replace(true) {
             return;

@@ -1,4 +1,4 @@
-//! What the loop alone costs: answers 1 KB to each request head, and knows no more of HTTP than
+//! The cost of the loop alone: answers 1 KB to each request head, and knows no more of HTTP than
 //! the empty line. `responder PORT [close] [io_uring|poll|select]`.
 
 use std::io;
@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
 }
 
 async fn serve(sock: Sock, gate: Gate, close: bool) {
-    // Every error ends the connection, and there is nobody to tell.
+    // Every error ends the connection; there is no log.
     let _ = exchange(&sock, &gate, close).await;
 }
 

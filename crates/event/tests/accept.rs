@@ -1,4 +1,4 @@
-//! How connections are accepted.
+//! Accepting connections.
 
 use std::cell::{Cell, RefCell};
 use std::io::Read;
@@ -102,7 +102,7 @@ fn a_listener_that_nobody_asks_is_left_alone() {
     });
 }
 
-/// A lock that another worker holds for as long as `taken` says, with a record of its use.
+/// A lock that another worker holds while `taken` is set, with a record of its use.
 #[derive(Clone, Default)]
 struct Lock {
     taken: Rc<Cell<bool>>,
@@ -133,14 +133,14 @@ fn the_accept_lock_is_taken_before_a_wait_and_given_back_before_other_work() {
         let _clients = clients(&addr, 2);
         lock.calls.take();
         assert!(event::timeout(90, listener.accept()).await.is_err());
-        // The turn that ran this far gives back what it had.
+        // The turn that ran this far released the lock.
         let mut refused = lock.calls.take();
         assert_eq!(refused.remove(0), "unlock");
         assert!(refused.iter().all(|call| *call == "refused"));
         assert!((3..9).contains(&refused.len()), "{refused:?}");
         lock.taken.set(false);
         let accepted = listener.accept().await.expect("accepted");
-        // Still held: what accepts runs first.
+        // Still held: accepting runs first.
         let calls = lock.calls.take();
         assert_eq!(calls.last(), Some(&"lock"));
         *lock.calls.borrow_mut() = vec!["lock"];

@@ -1,4 +1,4 @@
-//! What holds on every driver: the kernel's and the simulated one, with and without faults.
+//! The behaviour of every driver: the kernel's and the simulated one, with and without faults.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -160,7 +160,7 @@ fn parked_connections_wake() {
         });
         let mut all = Vec::new();
         while all.len() < 3 {
-            // Readiness may be false; what matters is that it comes.
+            // Readiness may be false; it only has to come.
             let wake = ours.readable_or(&gate, Deadline::in_ms(60_000)).await;
             assert_eq!(wake.expect("no error"), Wake::Ready);
             all.extend_from_slice(&ours.try_recv().expect("no error").unwrap_or_default());
@@ -197,7 +197,7 @@ fn the_peers_end_is_told() {
     });
 }
 
-/// Waits past what sockets that were never tried, and strays of the simulation, take for readable.
+/// Waits past false readiness: of sockets that were never tried, and of the simulation.
 async fn side(sock: &Sock, other: &Sock, ms: u64) -> Result<(Side, Vec<u8>), ErrorKind> {
     let until = Deadline::in_ms(ms);
     loop {
@@ -216,14 +216,14 @@ fn one_wait_looks_at_two_sockets() {
         assert_eq!(side(&near, &ours, 5).await, Err(ErrorKind::TimedOut));
         let mut chain = Chain::new();
         chain.write(b"request");
-        // What the other one's peer sends is not what is waited for.
+        // The wait is not for bytes of the other peer.
         client.send(&mut chain, Deadline::NEVER).await.expect("sent");
         assert!(event::timeout(200, side(&near, &ours, 60_000)).await.is_err());
         assert_eq!(read_some(&ours, 7).await, b"request");
         chain.write(b"a");
         upstream.send(&mut chain, Deadline::NEVER).await.expect("sent");
         assert_eq!(side(&near, &ours, 60_000).await, Ok((Side::This, b"a".to_vec())));
-        // Who watches first is told; others wait for their own alone.
+        // The first watcher is woken by either; others by their own socket alone.
         let told = Rc::new(Cell::new(false));
         let (ours, told_here) = (Rc::new(ours), told.clone());
         let also = ours.clone();
@@ -295,7 +295,7 @@ fn sockets_close_while_operations_are_under_way() {
         // Its own wait has ended, and with the descriptor the other's operation.
         assert_eq!(event::stats().waiting, 0);
         drop(theirs);
-        // What one operation holds does not stop the next one.
+        // The driver's operation does not stop the next one.
         let (ours, theirs) = pair().expect("a pair");
         let mut chain = Chain::new();
         chain.push_bytes(Bytes::from(vec![1; 4 << 20]));
@@ -329,7 +329,7 @@ thread_local! {
     static GONE: Rc<event::Notify> = Rc::new(event::Notify::new());
 }
 
-/// Bytes whose owner uses the loop when they go.
+/// Bytes with a destructor that uses the loop.
 struct Watched;
 
 impl AsRef<[u8]> for Watched {

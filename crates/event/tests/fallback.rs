@@ -1,10 +1,10 @@
-//! Where rings are forbidden, a loop that is to have one has epoll; where a part of them is, it
-//! does without.
+//! Where rings are forbidden, a loop that asks for one gets epoll; where a part of them is, it does
+//! without that part.
 
 use event::{Deadline, DriverKind, Loop, Options};
 use mem::Chain;
 
-/// What a filter answers to io_uring_register(2) for provided buffers alone.
+/// The filter forbids io_uring_register(2) for provided buffers alone.
 const REGISTER_PBUF_RING: u32 = 22;
 
 /// Forbids this thread a system call: always, or with this second argument.
@@ -13,7 +13,7 @@ fn forbid(call: libc::c_long, second: Option<u32>) {
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    // The number stands first in what the filter sees, the second argument at 24.
+    // The filter sees the call's number at 0 and the second argument at 24.
     let mut filter = vec![step(LOAD, 0, 0, 0)];
     match second {
         None => filter.push(step(IF_EQUAL, call as u32, 0, 1)),
@@ -35,7 +35,7 @@ fn forbid(call: libc::c_long, second: Option<u32>) {
     assert!(set, "{}", std::io::Error::last_os_error());
 }
 
-/// What a loop does on a thread with that forbidden: the driver that it has.
+/// The driver that a loop gets on a thread where this call is forbidden.
 fn driver_without(call: libc::c_long, second: Option<u32>) -> &'static str {
     let run = std::thread::spawn(move || {
         forbid(call, second);

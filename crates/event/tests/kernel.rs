@@ -145,8 +145,8 @@ fn a_slow_reader_gets_everything() {
     });
 }
 
-/// Sends memory without waiting, a file, memory, and what fits while there is room, to a peer that
-/// sends no more, since before it or since the socket was full.
+/// Sends memory without waiting, a file, memory, and as much as there is room for, to a peer that
+/// has ended its sending direction, before that or once the socket was full.
 async fn send_to_half(
     (ours, theirs): (Sock, Sock),
     len: usize,
@@ -246,7 +246,7 @@ fn known_to_be_empty_costs_no_call() {
         let (sock, mut peer) = pair();
         peer.write_all(b"x").expect("write");
         assert_eq!(&*sock.try_recv().expect("no error").expect("a byte"), b"x");
-        // Never registered: the loop cannot know of what comes now, and does not ask.
+        // Never registered: the loop cannot know of these bytes, and does not ask.
         peer.write_all(b"y").expect("write");
         assert!(sock.try_recv().expect("no error").is_none());
         sock.readable(Deadline::in_ms(1000)).await.expect("readable");
@@ -391,7 +391,7 @@ fn notify_passes_words_on() {
             .collect();
         event::sleep(1).await;
         notify.notify_one();
-        // The first was told but not polled: its word goes to the second.
+        // The first was notified but not polled: its notification goes to the second.
         event::task::cancel(tasks[0]);
         event::sleep(1).await;
         assert_eq!(woken.get(), 1);
@@ -406,7 +406,7 @@ fn who_waited_long_enough_is_not_told() {
     run(|| async {
         let notify = Rc::new(Notify::new());
         assert!(!notify.notified_by(Deadline::in_ms(5)).await);
-        // Nobody waits: nobody is woken, and the next one has its own time.
+        // Without waiters nothing is woken, and the next one waits for its own deadline.
         assert_eq!(notify.notify_some(1), 0);
         let other = notify.clone();
         event::spawn(async move { other.notify_one() });
@@ -419,7 +419,7 @@ fn who_waited_long_enough_is_not_told() {
 fn some_are_woken_and_nothing_is_kept() {
     run(|| async {
         let notify = Rc::new(Notify::new());
-        // Nobody waits: the next one does.
+        // Without waiters; the next one waits.
         assert_eq!(notify.notify_some(2), 0);
         let woken = Rc::new(RefCell::new(Vec::new()));
         for i in 0..5 {
@@ -547,7 +547,7 @@ fn what_nobody_receives_stays_with_the_peer() {
 #[test]
 fn the_last_bytes_arrive_whole() {
     run(|| async {
-        // With what is unread, the close is a reset: it must not overtake the bytes.
+        // With unread bytes the close is a reset, which must not overtake the bytes.
         for (size, chatter) in [(10, "unread"), (3_000_000, "")] {
             let (listener, addr) = listen();
             let theirs = connect(&addr).await;
@@ -581,7 +581,7 @@ fn the_end_comes_with_the_last_bytes() {
         chain.push_bytes(Bytes::from_static(b"all"));
         ours.send_last(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
         if event::driver_name() == "io_uring" {
-            // It closes behind what it sends.
+            // It closes behind its bytes.
             drop(ours);
         }
         assert_eq!(read_to_end(&theirs).await, b"all");

@@ -1,4 +1,4 @@
-//! What an idle connection costs in user memory. Alone in its process, whose allocations it counts.
+//! The user memory of an idle connection. Alone in its process, whose allocations it counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,12 +42,12 @@ static ALLOCATOR: Counting = Counting;
 /// is not counted.
 const COUNT: usize = 253;
 
-/// What the loop keeps for a parked connection: its entry, slot with timer, and place among the
-/// tasks. nginx's budget of 944 bytes, and ours of 576, hold the connection's own state as well.
+/// The loop's memory for a parked connection: its entry, slot with timer, and task. nginx's budget
+/// of 944 bytes, and ours of 576, include the connection's own state.
 const LOOP_BYTES_MAX: usize = 96 + 8;
 
-/// With the ring: what it keeps for each socket, and, of so many sends at once, the boxes of their
-/// flights for the next ones; half as much again for the tables' room to grow.
+/// With the ring: its state of each socket, and, for so many sends at once, the boxes of their
+/// flights, kept for reuse; half as much again for the tables' room to grow.
 const RING_BYTES_MAX: usize = 336;
 
 async fn serve(sock: Sock, gate: Gate, served: Rc<Cell<usize>>) {
@@ -78,7 +78,7 @@ fn held() -> usize {
     let pages: Vec<mem::Page> = (0..MANY).map(|_| mem::Page::get(0)).collect();
     let list = MANY * size_of::<mem::Page>();
     let grown = LIVE.load(Ordering::Relaxed) - held - list;
-    // Those that had to be made were not free; a page is its bytes and a box for them.
+    // Pages that had to be made were not free; a page is its bytes and a box for them.
     let free = MANY - grown / (mem::PAGE_SIZE + 32);
     drop(pages);
     held - free * (mem::PAGE_SIZE + 32)

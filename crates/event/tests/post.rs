@@ -61,7 +61,7 @@ fn what_is_posted_keeps_its_order_and_comes_before_the_end() {
                 match end {
                     // It closes behind the last piece,
                     0 => drop(sender),
-                    // or says that no more will come, twice to no harm,
+                    // or ends the sending direction, twice to no harm,
                     1 => {
                         sender.shutdown_write().expect("shut down");
                         sender.shutdown_write().expect("shut down");
@@ -90,8 +90,8 @@ fn what_is_posted_keeps_its_order_and_comes_before_the_end() {
     });
 }
 
-/// Many small answers, more than the buffers of both take, to a peer that says at some moment that
-/// it sends no more, and reads late.
+/// Many small answers, more than the buffers of both take, to a peer that ends its sending
+/// direction at some moment, and reads late.
 async fn answer_half(before: bool) {
     let (listener, addr) = event::testing::listen().expect("a listener");
     let theirs = event::testing::connect(&addr).await.expect("connected");
@@ -161,7 +161,7 @@ async fn fill(sock: &Sock, deadline: Deadline) -> bool {
     unreachable!("no socket takes all of that")
 }
 
-/// `half`: the peer says that it sends no more, so that the kernel does not wait for room.
+/// `half`: the peer ends its sending direction, so that the kernel does not wait for room.
 async fn outlast(half: bool) {
     let (ours, theirs) = pair().expect("a pair");
     if !fill(&ours, Deadline::in_ms(400)).await {
@@ -174,7 +174,7 @@ async fn outlast(half: bool) {
     }
     let error = ours.send(&mut chain(b"behind"), Deadline::in_ms(20)).await.expect_err("full");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    // Whoever is parked wakes, and finds the connection broken for both directions.
+    // The parked task wakes, and finds the connection broken for both directions.
     while event::posted() > 0 {
         assert!(half || ours.try_recv().is_ok_and(|page| page.is_none()));
         match half {

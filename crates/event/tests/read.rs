@@ -73,7 +73,7 @@ fn a_read_that_is_given_up_frees_its_place() {
         assert!(read.is_err(), "nothing was written");
         event::sleep(50).await;
         assert_eq!(event::stats().waiting, 0);
-        // Nothing of what comes later is lost to it.
+        // No later bytes are lost to it.
         writer.write_all(b"later").expect("written");
         let (memory, n) = read_file(reader, vec![0; 64], 0..64, 0).await.expect("read");
         assert_eq!(&memory[..n], b"later");

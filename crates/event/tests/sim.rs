@@ -1,4 +1,4 @@
-//! What is particular to the simulation.
+//! Behaviour of the simulation alone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ async fn converse(sock: Sock, first: bool, trace: Rc<RefCell<Vec<(u64, usize)>>>
     Some(())
 }
 
-/// Runs some conversations; returns what was received when, and how many came to their end.
+/// Runs some conversations; returns the time and length of each receive, and the number that ended.
 fn conversations(plan: Plan) -> (Vec<(u64, usize)>, u32) {
     let trace = Rc::new(RefCell::new(Vec::new()));
     let ended = Rc::new(Cell::new(0));

@@ -12,7 +12,7 @@ use http::output::{Body, BodyFilter, FilterStep};
 use http::request::Request;
 use mem::{Buf, Chain};
 use proto::h1::{FieldId, Version};
-use proto::range::Outcome;
+use proto::range::RangeSelection;
 
 /// The module's table.
 pub static MODULE: Module = Module { name: "range", install: Some(install), ..Module::EMPTY };
@@ -34,16 +34,16 @@ fn filter(r: &mut Request) -> Verdict {
         Some(value) if still_current(r) => {
             proto::range::parse(value, len, max_ranges(r), &mut ranges)
         }
-        _ => Outcome::Whole,
+        _ => RangeSelection::Whole,
     };
     match (outcome, &ranges[..]) {
-        (Outcome::Whole, _) => r.out.add("Accept-Ranges", Bytes::from_static(b"bytes")),
-        (Outcome::Unsatisfiable, _) => {
+        (RangeSelection::Whole, _) => r.out.add("Accept-Ranges", Bytes::from_static(b"bytes")),
+        (RangeSelection::Unsatisfiable, _) => {
             content_range(r, format!("bytes */{len}"));
             return Verdict::Status(416);
         }
-        (Outcome::Partial, [one]) => single(r, len, one.clone()),
-        (Outcome::Partial, _) => multipart(r, len, &ranges),
+        (RangeSelection::Partial, [one]) => single(r, len, one.clone()),
+        (RangeSelection::Partial, _) => multipart(r, len, &ranges),
     }
     Verdict::Next
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 
 use os::SockAddr;
 
-/// What a place allows an address to look like.
+/// The forms that an address may have in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// An address to listen on: a port alone, `*` and ranges of ports are allowed.
@@ -22,7 +22,7 @@ pub struct Options {
 /// An address that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address<'a> {
-    /// Every address it stands for: a name can have several, a range of ports one each.
+    /// All of its addresses: a name can have several, a range of ports has one each.
     pub addrs: Vec<SockAddr>,
     /// The host as written, with the brackets of an IPv6 address; the path of a unix socket.
     pub host: &'a [u8],
@@ -30,11 +30,11 @@ pub struct Address<'a> {
     pub port: u16,
     /// No port was written.
     pub port_is_default: bool,
-    /// What follows the address, when [`Options::path`] allows it.
+    /// The text behind the address, when [`Options::path`] allows it.
     pub path: &'a [u8],
 }
 
-/// What is wrong with an address, in nginx's words.
+/// The fault of an address, in nginx's words.
 pub type BadAddress = &'static str;
 
 /// Reads an address.
@@ -60,7 +60,7 @@ fn unix(text: &[u8], options: Options) -> Result<Address<'_>, BadAddress> {
     Ok(Address { addrs: vec![addr], host: socket, port: 0, port_is_default: true, path })
 }
 
-/// Cuts what follows the address off; it is an error where no path may follow.
+/// Cuts off the text behind the address; it is an error where no path may follow.
 fn split_path<'a>(
     text: &'a [u8],
     starts: &[u8],

@@ -1,5 +1,5 @@
-//! Sockets that are open already when the program starts: from the binary it replaces
-//! (`NGINX=6;7;`) or from systemd (`LISTEN_FDS`).
+//! Sockets that are open already when the program starts: from the replaced binary (`NGINX=6;7;`)
+//! or from systemd (`LISTEN_FDS`).
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -14,7 +14,7 @@ pub const NGINX_VAR: &str = "NGINX";
 /// systemd's first passed descriptor (sd_listen_fds(3)).
 const SYSTEMD_FIRST: RawFd = 3;
 
-/// An inherited socket and what it is.
+/// An inherited socket with its address and options.
 #[derive(Debug)]
 pub struct InheritedFd {
     /// Its local address.
@@ -24,7 +24,7 @@ pub struct InheritedFd {
     fd: OwnedFd,
 }
 
-/// Inherited sockets that no address has asked for yet.
+/// Inherited sockets that no address has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<InheritedFd>,
@@ -32,8 +32,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes over the sockets that a predecessor named. Numbers end in `;` or `:`; what is wrong is
-    /// told and left out.
+    /// Takes over the sockets that a predecessor named. Numbers end in `;` or `:`; faulty ones are
+    /// logged and left out.
     pub fn from_binary(value: &str, log: &Log) -> Inherited {
         log!(log, Level::Notice, None, "using inherited sockets from \"{value}\"");
         let mut inherited = Inherited { from_binary: true, ..Inherited::default() };
@@ -108,7 +108,7 @@ impl Inherited {
         Some(self.sockets.remove(i).fd)
     }
 
-    /// Closes the sockets that no address asked for, and says which.
+    /// Closes the sockets that no address took, and logs them.
     pub fn close_rest(&mut self, log: &Log) {
         for socket in self.sockets.drain(..) {
             let addr = &socket.addr;

@@ -10,7 +10,7 @@ pub mod listeners;
 pub mod resolver;
 pub mod spec;
 pub mod transport;
-pub mod vigil;
+pub mod watchdog;
 
 pub use cidr::{Cidr, Origin};
 pub use inherit::Inherited;

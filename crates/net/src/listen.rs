@@ -6,7 +6,7 @@ use conf::{ConfError, Node, Word};
 use crate::addr;
 use crate::spec::{Deferral, Keepalive, ListenSpec};
 
-/// What a `listen` directive says.
+/// A `listen` directive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listen {
     /// One for each address that the first argument stands for, options filled in, in order and
@@ -17,7 +17,7 @@ pub struct Listen {
 }
 
 /// Reads a `listen` directive. Parameters that are no socket options go to `other`
-/// (`default_server`, `ssl`, `proxy_protocol`, …), which says whether it knows the word.
+/// (`default_server`, `ssl`, `proxy_protocol`, …), which returns whether it knows the word.
 pub fn parse(
     node: &Node,
     default_port: Option<u16>,
@@ -126,8 +126,8 @@ fn keepalive(text: &[u8]) -> Option<Keepalive> {
         b"off" => return Some(Keepalive::default()),
         _ => {}
     }
-    // The outer `Option` is whether the part can be read, the inner one whether it is there: a zero
-    // counts as left out, as in nginx.
+    // The outer `Option` is whether the part can be read, the inner one whether it is there: zero
+    // counts as absent, as in nginx.
     let positive = |n: u32| Some(n).filter(|n| *n > 0);
     let seconds = |part: &[u8]| match part {
         b"" => Some(None),

@@ -1,4 +1,4 @@
-//! What a `listen` directive asks of a socket.
+//! The socket options of a `listen` directive.
 
 use std::os::fd::OwnedFd;
 
@@ -10,16 +10,16 @@ use os::socket::{self, Kind};
 /// nginx's length of the queue of connections that wait to be accepted.
 pub const BACKLOG: i32 = 511;
 
-/// An address to listen on, with its socket options. Two with the same address and kind are the
-/// same socket.
+/// An address to listen on, with its socket options. Two with the same address and kind are one
+/// socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenSpec {
     /// Where.
     pub addr: SockAddr,
     /// Stream, or datagram for UDP and QUIC.
     pub kind: Kind,
-    /// `backlog=`: the longest queue of connections that wait to be accepted; [`BACKLOG`] if not
-    /// given.
+    /// `backlog=`: the limit of the queue of connections that wait to be accepted; [`BACKLOG`] by
+    /// default.
     pub backlog: Option<i32>,
     /// `rcvbuf=`, bytes.
     pub rcvbuf: Option<usize>,
@@ -27,7 +27,7 @@ pub struct ListenSpec {
     pub sndbuf: Option<usize>,
     /// `reuseport`: a socket for each worker.
     pub reuseport: bool,
-    /// `reuseport=steered`: the same, and connections are kept from workers that are stuck.
+    /// `reuseport=steered`: connections are kept from stuck workers, too.
     pub steered: bool,
     /// `deferred`, `deferred=off`; never if not given.
     pub deferred: Option<Deferral>,
@@ -40,7 +40,7 @@ pub struct ListenSpec {
     /// `multipath`: multipath TCP.
     pub multipath: bool,
     /// A socket of its own even where a wildcard socket on the same port would do: `bind`, and
-    /// what other options bring with them.
+    /// options that imply it.
     pub bind: bool,
 }
 
@@ -94,8 +94,8 @@ impl ListenSpec {
         self.backlog.unwrap_or(BACKLOG)
     }
 
-    /// Whether the kernel takes the two addresses for the same, unless both sockets say that they
-    /// share: one port, and one host or a wildcard.
+    /// Whether the two addresses conflict in the kernel unless both sockets have `SO_REUSEPORT`:
+    /// one port, and one host or a wildcard.
     pub(crate) fn overlaps(&self, other: &ListenSpec) -> bool {
         let both_families = |s: &ListenSpec| s.addr.is_wildcard() && s.ipv6only == Some(false);
         let (Some(a), Some(b)) = (self.addr.ip_addr(), other.addr.ip_addr()) else { return false };
@@ -107,7 +107,8 @@ impl ListenSpec {
                 || b.is_ipv6() && both_families(other))
     }
 
-    /// Sets the options on a socket. What the kernel refuses is told and ignored, as in nginx.
+    /// Sets the options on a socket. An option that the kernel refuses is logged and ignored, as in
+    /// nginx.
     pub(crate) fn configure(&self, fd: &OwnedFd, log: &Log) {
         let tell = |level: Level, what: &str, result: std::io::Result<()>| {
             if let Err(e) = result {
@@ -160,7 +161,7 @@ impl ListenSpec {
         }
         if !self.addr.is_unix() {
             // Accepted sockets inherit it: with one setting here no connection needs a system call
-            // for it (engines turn it off again where `tcp_nodelay off` holds).
+            // for it (engines turn it off again for `tcp_nodelay off`).
             tell(Level::Alert, "setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
             let was = socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0);
             // Workers do the rest where it depends on the load.

@@ -1,9 +1,9 @@
-//! `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246), and the fields that say the same to
-//! some caches only (RFC 9213).
+//! `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246), and its targeted forms for some
+//! caches only (RFC 9213).
 //!
-//! The first is read leniently, towards keeping less: a value that makes no sense counts as zero,
-//! a quote that nobody closes ends with its directive. The others are dictionaries of structured
-//! fields (RFC 8941) and are read to the letter, or not at all.
+//! The first is read leniently, towards storing less: a malformed value counts as zero, a quote
+//! without its end ends with its directive. The others are dictionaries of structured fields (RFC
+//! 8941): a malformed one is ignored as a whole.
 
 /// The largest number of seconds (RFC 9111 section 1.2.2).
 pub const SECONDS_MAX: u64 = 1 << 31;
@@ -21,7 +21,7 @@ pub enum Listed {
 }
 
 impl Listed {
-    /// Whether it concerns the whole response.
+    /// Whether it applies to the whole response.
     pub fn is_all(&self) -> bool {
         *self == Listed::All
     }
@@ -47,8 +47,8 @@ impl Listed {
     }
 }
 
-/// What a `Cache-Control` says, of a request or of a response. Seconds are at most
-/// [`SECONDS_MAX`]; of a directive that is there twice the first counts.
+/// The directives of a `Cache-Control`, of a request or of a response. Seconds are at most
+/// [`SECONDS_MAX`]; of a repeated directive the first counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CacheControl {
     /// `no-cache`
@@ -82,7 +82,7 @@ pub struct CacheControl {
 }
 
 impl CacheControl {
-    /// Reads one field line, in addition to what others said.
+    /// Reads one more field line.
     pub fn read(&mut self, line: &[u8]) {
         let mut rest = line;
         while let Some((name, value, left)) = directive(rest) {
@@ -120,7 +120,7 @@ impl CacheControl {
     }
 
     /// Reads a targeted field (RFC 9213 section 2.1), all of its lines joined by commas. `None`
-    /// where it is empty or not what it should be: then it counts as absent.
+    /// where it is empty or malformed: then it counts as absent.
     pub fn of_targeted(text: &[u8]) -> Option<CacheControl> {
         let members = dictionary(text)?;
         let mut out = CacheControl::default();
@@ -130,13 +130,18 @@ impl CacheControl {
                 continue;
             }
             match item {
-                Item::True if *name == b"max-stale" || !takes_seconds(name) => out.set(name, None),
-                Item::Seconds(n) if takes_seconds(name) => out.set_seconds(name, *n),
-                Item::Text(text) if matches!(*name, b"no-cache" | b"private") => {
+                MemberValue::True if *name == b"max-stale" || !takes_seconds(name) => {
+                    out.set(name, None)
+                }
+                MemberValue::Seconds(n) if takes_seconds(name) => out.set_seconds(name, *n),
+                MemberValue::Text(text) if matches!(*name, b"no-cache" | b"private") => {
                     out.set(name, Some(text));
                 }
                 // Of another type than the directive: ignored.
-                Item::True | Item::Seconds(_) | Item::Text(_) | Item::Other => {}
+                MemberValue::True
+                | MemberValue::Seconds(_)
+                | MemberValue::Text(_)
+                | MemberValue::Other => {}
             }
         }
         Some(out)
@@ -184,7 +189,7 @@ pub fn delta_seconds(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A directive of a list: its name, its value without quotes, and what follows.
+/// A directive of a list: its name, its value without quotes, and the rest of the list.
 type Directive<'a> = (&'a [u8], Option<Vec<u8>>, &'a [u8]);
 
 /// The first directive of a list.
@@ -199,7 +204,7 @@ fn directive(line: &[u8]) -> Option<Directive<'_>> {
     let value = value.trim_ascii_start();
     if let Some((text, rest)) = value.strip_prefix(b"\"").and_then(unquote) {
         let comma = memchr::memchr(b',', rest).unwrap_or(rest.len());
-        // Something behind the quotes makes it no value at all.
+        // Text behind the quotes makes the value invalid.
         let text = if rest[..comma].trim_ascii().is_empty() { text } else { Vec::new() };
         return Some((name, Some(text), &rest[comma..]));
     }
@@ -208,7 +213,7 @@ fn directive(line: &[u8]) -> Option<Directive<'_>> {
     Some((name, Some(token.to_vec()), &value[end..]))
 }
 
-/// What stands before the closing quote, and what behind it; `None` where there is none.
+/// The text before the closing quote, and the text behind it; `None` without a closing quote.
 fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -226,15 +231,15 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// A member's value, as far as it matters.
-enum Item {
+enum MemberValue {
     True,
     Seconds(u64),
     Text(Vec<u8>),
     Other,
 }
 
-/// The members of a dictionary (RFC 8941 section 4.2.2); `None` where it is empty or none.
-fn dictionary(text: &[u8]) -> Option<Vec<(&[u8], Item)>> {
+/// The members of a dictionary (RFC 8941 section 4.2.2); `None` where it is empty or malformed.
+fn dictionary(text: &[u8]) -> Option<Vec<(&[u8], MemberValue)>> {
     let mut rest = text.trim_ascii();
     let mut out = Vec::new();
     if rest.is_empty() {
@@ -247,7 +252,7 @@ fn dictionary(text: &[u8]) -> Option<Vec<(&[u8], Item)>> {
                 rest = left;
                 member(&mut rest)?
             }
-            None => Item::True,
+            None => MemberValue::True,
         };
         parameters(&mut rest)?;
         out.push((name, item));
@@ -285,14 +290,14 @@ fn parameters(rest: &mut &[u8]) -> Option<()> {
     Some(())
 }
 
-fn member(rest: &mut &[u8]) -> Option<Item> {
+fn member(rest: &mut &[u8]) -> Option<MemberValue> {
     let Some(left) = rest.strip_prefix(b"(") else { return item(rest) };
     *rest = left;
     loop {
         *rest = rest.trim_ascii_start();
         if let Some(left) = rest.strip_prefix(b")") {
             *rest = left;
-            return Some(Item::Other);
+            return Some(MemberValue::Other);
         }
         item(rest)?;
         parameters(rest)?;
@@ -300,7 +305,7 @@ fn member(rest: &mut &[u8]) -> Option<Item> {
     }
 }
 
-fn item(rest: &mut &[u8]) -> Option<Item> {
+fn item(rest: &mut &[u8]) -> Option<MemberValue> {
     let all = *rest;
     let run = |good: fn(&u8) -> bool| all.iter().position(|b| !good(b)).unwrap_or(all.len());
     match *all.first()? {
@@ -314,14 +319,14 @@ fn item(rest: &mut &[u8]) -> Option<Item> {
                 return None;
             }
             *rest = left;
-            Some(Item::Text(text))
+            Some(MemberValue::Text(text))
         }
         b'?' => {
             let value = *all.get(1)?;
             *rest = &all[2..];
             match value {
-                b'1' => Some(Item::True),
-                b'0' => Some(Item::Other),
+                b'1' => Some(MemberValue::True),
+                b'0' => Some(MemberValue::Other),
                 _ => None,
             }
         }
@@ -329,19 +334,19 @@ fn item(rest: &mut &[u8]) -> Option<Item> {
             let end = memchr::memchr(b':', &all[1..])? + 1;
             let base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
             *rest = &all[end + 1..];
-            all[1..end].iter().all(base64).then_some(Item::Other)
+            all[1..end].iter().all(base64).then_some(MemberValue::Other)
         }
         b if b.is_ascii_alphabetic() || b == b'*' => {
             let end = run(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(b));
             *rest = &all[end..];
-            Some(Item::Other)
+            Some(MemberValue::Other)
         }
         _ => None,
     }
 }
 
 /// A number: fifteen digits at most, or twelve and three behind a point.
-fn number(rest: &mut &[u8]) -> Option<Item> {
+fn number(rest: &mut &[u8]) -> Option<MemberValue> {
     let (negative, text) = match rest.strip_prefix(b"-") {
         Some(text) => (true, text),
         None => (false, *rest),
@@ -351,14 +356,14 @@ fn number(rest: &mut &[u8]) -> Option<Item> {
     if let Some(fraction) = text[whole..].strip_prefix(b".") {
         let len = digits(fraction);
         *rest = &fraction[len..];
-        return ((1..=12).contains(&whole) && (1..=3).contains(&len)).then_some(Item::Other);
+        return ((1..=12).contains(&whole) && (1..=3).contains(&len)).then_some(MemberValue::Other);
     }
     *rest = &text[whole..];
     if !(1..=15).contains(&whole) {
         return None;
     }
     let n = text[..whole].iter().fold(0_u64, |n, b| n * 10 + u64::from(b - b'0'));
-    Some(if negative { Item::Other } else { Item::Seconds(n) })
+    Some(if negative { MemberValue::Other } else { MemberValue::Seconds(n) })
 }
 
 #[cfg(test)]

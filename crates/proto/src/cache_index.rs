@@ -1,13 +1,13 @@
-//! The index of a cache: what a file with it, or its journal, says. docs/CACHE.md describes both
-//! for other programs; what changes here changes [`VERSION`] and that page.
+//! The index of a cache: the format of its file and of its journal. docs/CACHE.md describes both
+//! for other programs; a change here changes [`VERSION`] and that page.
 //!
 //! ```text
 //!  file:    0 magic "weir\r\nci"   8 version   12 kind   16 order   24 part   28 CRC-32 of 0..28
 //!  record:  0 sync  2 kind  3 zero  4 length of what follows  8 CRC-32 of 2..8 and of that
 //! ```
 //!
-//! Numbers are little-endian. Each record stands for itself: a file may end in the middle of one,
-//! and where one is damaged, reading goes on at the next.
+//! Numbers are little-endian. Each record is independent: a file may end in the middle of one, and
+//! behind a damaged one, reading continues at the next.
 
 use self::Record::{Cleared, End, Gone, Mark, Purged, Put};
 use base::crc::Crc32;
@@ -18,7 +18,7 @@ const MAGIC: &[u8; 8] = b"weir\r\nci";
 pub const VERSION: u32 = 2;
 /// Bytes of a file's header.
 pub const FILE_HEADER: usize = 32;
-/// Bytes before what a record says.
+/// Bytes before the content of a record.
 const RECORD_HEADER: usize = 12;
 const SYNC: [u8; 2] = [0xC5, 0x1D];
 /// Bytes of an entry's record before its key.
@@ -30,23 +30,24 @@ pub const TAGS_MAX: usize = 16 << 10;
 /// Longest record.
 pub const RECORD_MAX: usize = 64 << 10;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// All that was known at a moment.
     Index,
-    /// What changed since.
+    /// Changes since the index.
     Journal,
 }
 
-/// How a file begins.
+/// The start of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileHeader {
-    /// What it is.
+    /// Index or journal.
     pub kind: Kind,
-    /// When the server began to write it, milliseconds since 1970: journals are read in this order.
+    /// The time when the server began to write it, milliseconds since 1970: journals are read in
+    /// this order.
     pub order: u64,
-    /// Which of the files of that order it is.
+    /// Its number among the files of that order.
     pub part: u32,
 }
 
@@ -57,12 +58,12 @@ pub enum BadFile {
     Damaged,
     /// It is another program's.
     Foreign,
-    /// Another version wrote it.
+    /// Of another version.
     Version(u32),
 }
 
 impl FileHeader {
-    /// The header as it stands in a file.
+    /// The header's bytes.
     pub fn encode(&self) -> [u8; FILE_HEADER] {
         let mut out = [0; FILE_HEADER];
         out[..8].copy_from_slice(MAGIC);
@@ -110,18 +111,18 @@ pub struct Entry<'a> {
     pub hash: [u8; 16],
     /// Its size in blocks of the file system.
     pub blocks: u32,
-    /// When the entry was to go if nobody asked for it, seconds since 1970: tells the order of use.
+    /// The time when the unused entry expires, seconds since 1970: gives the order of use.
     pub expire: u32,
     /// When the response was fetched, seconds since 1970.
     pub date: u32,
-    /// Which of the files of that name it is: they grow while the zone of a journal ([part]) lives,
-    /// and come round. 0: not known.
+    /// The version of the file of that name: versions grow while the zone of a journal ([part])
+    /// lives, and wrap around. 0: not known.
     ///
     /// [part]: FileHeader::part
     pub version: u32,
-    /// A sum over what the file system tells of the file, by which it is known again; 0: not known.
+    /// A checksum of the file's metadata, to recognise it by; 0: not known.
     pub file: u32,
-    /// How often it was asked for.
+    /// The number of its uses.
     pub uses: u16,
     /// It is a variant of its key (`Vary`), and not the first.
     pub is_variant: bool,
@@ -131,7 +132,7 @@ pub struct Entry<'a> {
     pub tags: &'a [u8],
 }
 
-/// What a purge is of.
+/// The target of a purge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Of {
     /// A key, with all variants.
@@ -147,16 +148,16 @@ pub enum Of {
 pub struct Purge<'a> {
     /// Its name.
     pub id: u64,
-    /// When it was asked for, seconds since 1970: what was fetched later stays.
+    /// The time of the purge, seconds since 1970: responses fetched later stay.
     pub time: u32,
-    /// What is to go.
+    /// Its target.
     pub of: Of,
     /// The key, the prefix or the tag.
     pub text: &'a [u8],
 }
 
 impl Purge<'_> {
-    /// Whether it is of an entry with that key and those tags, as far as these are concerned.
+    /// Whether it covers an entry with that key and those tags.
     pub fn is_of(&self, key: &[u8], tags: &[u8]) -> bool {
         match self.of {
             Of::Key => key == self.text,
@@ -166,7 +167,7 @@ impl Purge<'_> {
     }
 }
 
-/// What a record says.
+/// A record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// There is such a file.
@@ -177,9 +178,9 @@ pub enum Record<'a> {
     Purged {
         /// Its file's name.
         hash: [u8; 16],
-        /// Files up to that version are not to be served any more.
+        /// Files up to that version are invalid.
         version: u32,
-        /// When it was asked for, seconds since 1970.
+        /// The time of the purge, seconds since 1970.
         time: u32,
     },
     /// Entries are to go.
@@ -258,18 +259,18 @@ impl Record<'_> {
     }
 }
 
-/// What reading at a place came to.
+/// The result of reading one record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step<'a> {
-    /// A record of so many bytes.
+    /// A record, with its length in bytes.
     Record(Record<'a>, usize),
     /// So many bytes are no record.
     Bad(usize),
-    /// More bytes are needed to tell; at the end of a file, it was cut off here.
+    /// More bytes are needed; at the end of a file, it was cut off here.
     More,
 }
 
-/// Reads what stands at the beginning of `bytes`. `last`: nothing follows them in the file.
+/// Reads the record at the start of `bytes`. `last`: the file ends behind them.
 pub fn read(bytes: &[u8], last: bool) -> Step<'_> {
     if bytes.is_empty() {
         return Step::More;
@@ -282,7 +283,7 @@ pub fn read(bytes: &[u8], last: bool) -> Step<'_> {
         return Step::Bad(to_next(bytes));
     }
     let Some(record) = whole.and_then(|len| bytes.get(..RECORD_HEADER + len)) else {
-        // Its length may be what is damaged: others may stand within what it says.
+        // The length itself may be damaged: other records may lie within it.
         return if last && bytes.len() > SYNC.len() {
             Step::Bad(to_next(bytes))
         } else {
@@ -299,7 +300,7 @@ pub fn read(bytes: &[u8], last: bool) -> Step<'_> {
     }
 }
 
-/// How far it is to where another record may begin.
+/// The distance to the next place where a record may begin.
 fn to_next(bytes: &[u8]) -> usize {
     match memmem::find(&bytes[1..], &SYNC) {
         Some(at) => 1 + at,
@@ -393,7 +394,7 @@ mod tests {
         ]
     }
 
-    /// All records in some bytes, and how many of these were no records.
+    /// All records in some bytes, and the number of damaged bytes.
     fn all(mut bytes: &[u8]) -> (Vec<Record<'_>>, usize) {
         let (mut found, mut bad) = (Vec::new(), 0);
         loop {
@@ -442,7 +443,7 @@ mod tests {
             let (found, bad) = all(&bytes[..bytes.len() - cut]);
             assert_eq!((found, bad), (some()[..7].to_vec(), last - cut));
         }
-        // What a later process appended behind a torn one is read.
+        // Records that a later process appended behind a torn one are read.
         let mut torn = bytes[..bytes.len() - 3].to_vec();
         torn.extend_from_slice(&bytes);
         let (found, bad) = all(&torn);

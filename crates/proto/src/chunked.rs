@@ -7,9 +7,8 @@
 //! ```
 //!
 //! Line ends are CR LF and nothing else, as in nginx 1.31: a bare LF or CR anywhere in the framing
-//! is refused, because parties that read it differently are what request smuggling is made of. What
-//! nginx does not limit is limited here: a size line, the trailers, and framing that carries next
-//! to no data.
+//! is refused, because request smuggling is made of parties that read it differently. Limits that
+//! nginx does not have: the length of a size line, the trailers, and framing with next to no data.
 
 use crate::h1::{Line, Lines, RawField};
 use crate::uri::hex_digit;
@@ -18,7 +17,7 @@ use std::ops::Range;
 /// Bytes of a size line at most, extensions included.
 const SIZE_LINE_MAX: u32 = 4096;
 
-/// Bytes of framing that may come beyond what the data pays for.
+/// Bytes of framing beyond the allowance for the data.
 const OVERHEAD_MAX: u64 = 16 * 1024;
 
 /// Framing that each chunk has for free.
@@ -27,7 +26,7 @@ const OVERHEAD_FREE: u64 = 16;
 /// The largest chunk: nginx stops counting one digit before a file offset would overflow.
 const SIZE_MAX: u64 = i64::MAX as u64 / 16;
 
-/// What to do with trailer fields.
+/// The treatment of trailer fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Trailers {
     /// Check their line ends and forget them.
@@ -40,25 +39,25 @@ pub enum Trailers {
 /// Why a body was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkedError {
-    /// A byte that cannot stand where it does, or a size that is too large.
+    /// A byte out of place, or a size that is too large.
     Invalid,
     /// Extensions, tiny chunks or trailers beyond the limits.
     TooMuchFraming,
 }
 
-/// What comes next in a body.
+/// The next part of a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A piece of the body: this range of the buffer; never empty.
     Data(Range<usize>),
-    /// The buffer is used up, the body goes on.
+    /// The buffer is used up, the body continues.
     More,
     /// The body is complete; the position is behind it.
     Done,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum State {
+enum ChunkState {
     #[default]
     Size,
     Digits,
@@ -75,11 +74,11 @@ enum State {
     Done,
 }
 
-/// Decodes one body. Buffers may differ from call to call: nothing of a buffer is kept, except the
-/// trailers that were asked for.
+/// Decodes one body. Buffers may differ from call to call: nothing of a buffer is kept, except
+/// requested trailers.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    state: State,
+    state: ChunkState,
     keep: Trailers,
     /// Of the current chunk: the size read so far, then the bytes still to come.
     size: u64,
@@ -99,23 +98,23 @@ impl Decoder {
         Decoder { keep, trailer_max, ..Decoder::default() }
     }
 
-    /// Reads on at `pos` of `buf` and moves it. Call until `More` or `Done`.
+    /// Continues at `pos` of `buf` and moves it. Call until `More` or `Done`.
     pub fn next(&mut self, buf: &[u8], pos: &mut usize) -> Result<Event, ChunkedError> {
         while *pos < buf.len() {
             match self.state {
-                State::Data => {
+                ChunkState::Data => {
                     let there = buf.len() - *pos;
                     let len = usize::try_from(self.size).map_or(there, |size| size.min(there));
                     let range = *pos..*pos + len;
                     *pos = range.end;
                     self.size -= len as u64;
                     if self.size == 0 {
-                        self.state = State::DataCr;
+                        self.state = ChunkState::DataCr;
                     }
                     return Ok(Event::Data(range));
                 }
-                State::Fields => self.fields(buf, pos)?,
-                State::Done => return Ok(Event::Done),
+                ChunkState::Fields => self.fields(buf, pos)?,
+                ChunkState::Done => return Ok(Event::Done),
                 _ => {
                     let Some(&byte) = buf.get(*pos) else { break };
                     *pos += 1;
@@ -123,98 +122,100 @@ impl Decoder {
                 }
             }
         }
-        Ok(if self.state == State::Done { Event::Done } else { Event::More })
+        Ok(if self.state == ChunkState::Done { Event::Done } else { Event::More })
     }
 
     /// True when the whole body was read.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// Bytes of data that the current chunk still has to come; 0 between chunks, and while the size
     /// line is not complete.
     pub fn chunk_left(&self) -> u64 {
-        if self.state == State::Data { self.size } else { 0 }
+        if self.state == ChunkState::Data { self.size } else { 0 }
     }
 
-    /// The least number of bytes still to come: what may be read without taking from what follows.
+    /// The least number of bytes still to come: so many can be read without those behind the body.
     pub fn wanted(&self) -> u64 {
         // "CR LF 0 CR LF CR LF" ends a body that has data to come.
         const END: u64 = 7;
         match self.state {
-            State::Size => 5,
-            State::Digits | State::Extension if self.size == 0 => 4,
-            State::Digits | State::Extension => 2 + self.size + END,
-            State::SizeLf if self.size == 0 => 3,
-            State::SizeLf => 1 + self.size + END,
-            State::Data => self.size + END,
-            State::DataCr => END,
-            State::DataLf => END - 1,
-            State::TrailerText => 4,
-            State::TrailerLf => 3,
-            State::Trailer => 2,
-            State::Fields => match self.kept.get(self.lines.start()..) {
+            ChunkState::Size => 5,
+            ChunkState::Digits | ChunkState::Extension if self.size == 0 => 4,
+            ChunkState::Digits | ChunkState::Extension => 2 + self.size + END,
+            ChunkState::SizeLf if self.size == 0 => 3,
+            ChunkState::SizeLf => 1 + self.size + END,
+            ChunkState::Data => self.size + END,
+            ChunkState::DataCr => END,
+            ChunkState::DataLf => END - 1,
+            ChunkState::TrailerText => 4,
+            ChunkState::TrailerLf => 3,
+            ChunkState::Trailer => 2,
+            ChunkState::Fields => match self.kept.get(self.lines.start()..) {
                 None | Some([]) => 2,
                 Some([b'\r']) => 1,
                 Some([.., b'\r']) => 3,
                 Some(_) => 4,
             },
-            State::LastLf => 1,
-            State::Done => 0,
+            ChunkState::LastLf => 1,
+            ChunkState::Done => 0,
         }
     }
 
-    /// The trailer fields, name and value, once the body is complete and if they were to be kept.
+    /// The trailer fields, name and value, once the body is complete and if they were requested.
     pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| (field.name.of(&self.kept), field.value.of(&self.kept)))
     }
 
     fn framing(&mut self, byte: u8) -> Result<(), ChunkedError> {
         self.state = match (self.state, byte) {
-            (State::Size, _) => {
+            (ChunkState::Size, _) => {
                 self.line = 0;
                 self.size = u64::from(hex_digit(byte).ok_or(ChunkedError::Invalid)?);
-                State::Digits
+                ChunkState::Digits
             }
-            (State::Digits, _) => self.digit(byte)?,
-            (State::Extension, b'\r') => State::SizeLf,
-            (State::Extension, b'\n') => return Err(ChunkedError::Invalid),
-            (State::Extension, _) => State::Extension,
-            (State::SizeLf, b'\n') => return self.size_line(),
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => State::Size,
-            (State::Trailer, b'\r') => State::LastLf,
-            (State::TrailerText, b'\r') => State::TrailerLf,
-            (State::Trailer | State::TrailerText, b'\n') => return Err(ChunkedError::Invalid),
-            (State::Trailer | State::TrailerText, _) => State::TrailerText,
-            (State::TrailerLf, b'\n') => State::Trailer,
-            (State::LastLf, b'\n') => State::Done,
+            (ChunkState::Digits, _) => self.digit(byte)?,
+            (ChunkState::Extension, b'\r') => ChunkState::SizeLf,
+            (ChunkState::Extension, b'\n') => return Err(ChunkedError::Invalid),
+            (ChunkState::Extension, _) => ChunkState::Extension,
+            (ChunkState::SizeLf, b'\n') => return self.size_line(),
+            (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => ChunkState::Size,
+            (ChunkState::Trailer, b'\r') => ChunkState::LastLf,
+            (ChunkState::TrailerText, b'\r') => ChunkState::TrailerLf,
+            (ChunkState::Trailer | ChunkState::TrailerText, b'\n') => {
+                return Err(ChunkedError::Invalid);
+            }
+            (ChunkState::Trailer | ChunkState::TrailerText, _) => ChunkState::TrailerText,
+            (ChunkState::TrailerLf, b'\n') => ChunkState::Trailer,
+            (ChunkState::LastLf, b'\n') => ChunkState::Done,
             _ => return Err(ChunkedError::Invalid),
         };
         match self.state {
-            State::Digits | State::Extension | State::SizeLf => {
+            ChunkState::Digits | ChunkState::Extension | ChunkState::SizeLf => {
                 self.line += 1;
                 if self.line > SIZE_LINE_MAX {
                     return Err(ChunkedError::TooMuchFraming);
                 }
             }
-            State::TrailerText | State::TrailerLf => self.trailer_byte()?,
+            ChunkState::TrailerText | ChunkState::TrailerLf => self.trailer_byte()?,
             _ => {}
         }
         Ok(())
     }
 
-    fn digit(&mut self, byte: u8) -> Result<State, ChunkedError> {
+    fn digit(&mut self, byte: u8) -> Result<ChunkState, ChunkedError> {
         if self.size > SIZE_MAX {
             return Err(ChunkedError::Invalid);
         }
         if let Some(digit) = hex_digit(byte) {
             self.size = self.size * 16 + u64::from(digit);
-            return Ok(State::Digits);
+            return Ok(ChunkState::Digits);
         }
         match byte {
-            b'\r' => Ok(State::SizeLf),
-            b';' | b' ' | b'\t' => Ok(State::Extension),
+            b'\r' => Ok(ChunkState::SizeLf),
+            b';' | b' ' | b'\t' => Ok(ChunkState::Extension),
             _ => Err(ChunkedError::Invalid),
         }
     }
@@ -222,9 +223,9 @@ impl Decoder {
     /// A size line is complete.
     fn size_line(&mut self) -> Result<(), ChunkedError> {
         self.state = match (self.size, self.keep) {
-            (0, Trailers::Discard) => State::Trailer,
-            (0, Trailers::Keep) => State::Fields,
-            _ => State::Data,
+            (0, Trailers::Discard) => ChunkState::Trailer,
+            (0, Trailers::Keep) => ChunkState::Fields,
+            _ => ChunkState::Data,
         };
         // Framing is paid for by data: a body of one-byte chunks with long extensions makes the
         // reader work a thousand times harder than the sender's body limit suggests.
@@ -242,7 +243,7 @@ impl Decoder {
         }
     }
 
-    /// Takes trailer lines that are to be kept into a buffer of their own, and parses them there.
+    /// Copies trailer lines that are kept to a buffer of their own, and parses them there.
     fn fields(&mut self, buf: &[u8], pos: &mut usize) -> Result<(), ChunkedError> {
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
@@ -267,7 +268,7 @@ impl Decoder {
                     self.lines.begin(at);
                 }
                 Line::End => {
-                    self.state = State::Done;
+                    self.state = ChunkState::Done;
                     return Ok(());
                 }
                 Line::More | Line::Bad { .. } => return Err(ChunkedError::Invalid),

@@ -1,5 +1,5 @@
 //! DNS messages (RFC 1035), as far as a stub resolver needs them: one question out, and back the
-//! answers of types A, AAAA, CNAME and SRV, and how long a "no" may be believed.
+//! answers of types A, AAAA, CNAME and SRV, and the lifetime of a negative answer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +27,7 @@ const LABEL_MAX: usize = 63;
 /// Length of a message's head.
 const HEAD: usize = 12;
 
-/// A name that cannot be asked for.
+/// A name that no query can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadName;
 
@@ -35,7 +35,7 @@ pub struct BadName;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-/// Appends the query for the records of a type of a name, written with dots. Recursion is wanted.
+/// Appends the query for the records of a type of a name, written with dots. Recursion is desired.
 ///
 /// # Errors
 /// Labels that are empty or too long, or a name that is.
@@ -61,7 +61,7 @@ pub fn write_query(out: &mut Vec<u8>, id: u16, name: &[u8], kind: u16) -> Result
     Ok(())
 }
 
-/// What a record says.
+/// The data of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Data {
     /// An IPv4 address.
@@ -72,9 +72,9 @@ pub enum Data {
     Cname(Vec<u8>),
     /// Where a service is.
     Srv {
-        /// Servers with a lower one are asked first.
+        /// Servers with a lower one are preferred.
         priority: u16,
-        /// The share among those of one priority.
+        /// The share among servers of one priority.
         weight: u16,
         /// The port.
         port: u16,
@@ -88,11 +88,11 @@ pub enum Data {
 /// A record of the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Whose record it is, written with dots, as it came.
+    /// The owner's name, written with dots, as it came.
     pub name: Vec<u8>,
-    /// For how many seconds it may be kept.
+    /// Its lifetime in seconds.
     pub ttl: u32,
-    /// What it says.
+    /// Its data.
     pub data: Data,
 }
 
@@ -101,18 +101,17 @@ pub struct Record {
 pub struct Response {
     /// The query's number.
     pub id: u16,
-    /// Not all of the answer fitted: it is to be asked for over TCP.
+    /// The answer did not fit: it must be requested over TCP.
     pub truncated: bool,
     /// The response code, 0 for success.
     pub rcode: u8,
-    /// The name that was asked for, written with dots, with its letters as they came back.
+    /// The name of the question, written with dots, with its letters as they came back.
     pub name: Vec<u8>,
-    /// The type that was asked for.
+    /// The type of the question.
     pub kind: u16,
     /// The answers. Of a truncated response, none.
     pub answers: Vec<Record>,
-    /// For how many seconds it may be believed that there is no answer; `None` where the response
-    /// does not say (RFC 2308).
+    /// The lifetime of a negative answer in seconds; `None` where the response has none (RFC 2308).
     pub negative_ttl: Option<u32>,
 }
 
@@ -151,7 +150,7 @@ impl<'a> Reader<'a> {
                 0 if len == 0 => break,
                 0 => {
                     let label = self.message.get(at + 1..at + 1 + len).ok_or(Malformed)?;
-                    // A dot inside a label would make it another name when it is written.
+                    // A dot within a label would make another name of it when it is written.
                     if label.iter().any(|b| matches!(b, b'.' | 0)) {
                         return Err(Malformed);
                     }
@@ -232,13 +231,13 @@ impl<'a> Reader<'a> {
 /// Reads a response.
 ///
 /// # Errors
-/// The message is no response to one question, or what it holds is broken.
+/// The message is no response to one question, or is malformed.
 pub fn read(message: &[u8]) -> Result<Response, Malformed> {
     let mut r = Reader { message, at: 0 };
     let (id, flags) = (r.u16()?, r.u16()?);
     let (questions, answers) = (r.u16()?, r.u16()?);
     let (authorities, _) = (r.u16()?, r.u16()?);
-    // QR is set, the opcode is QUERY, and there is the question that was asked.
+    // QR is set, the opcode is QUERY, and there is one question.
     if flags & 0xf800 != 0x8000 || questions != 1 {
         return Err(Malformed);
     }
@@ -265,7 +264,7 @@ pub fn read(message: &[u8]) -> Result<Response, Malformed> {
         response.answers.push(r.record()?);
     }
     for _ in 0..authorities {
-        // What stands behind the answers is of no importance, broken or not.
+        // Data behind the answers is of no importance, malformed or not.
         match r.authority() {
             Ok(Some(ttl)) => response.negative_ttl = Some(ttl),
             Ok(None) => {}

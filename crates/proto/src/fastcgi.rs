@@ -1,5 +1,5 @@
-//! FastCGI 1.0 as a web server speaks it to responders: one request at a time over a connection,
-//! always with the id 1.
+//! FastCGI 1.0 between a web server and responders: one request at a time over a connection, always
+//! with the id 1.
 //!
 //! ```text
 //! record: version type id(2) length(2) padding reserved, then content, then padding
@@ -24,13 +24,13 @@ const STDERR: u8 = 7;
 const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
-/// How much of a body goes into one record.
+/// Bytes of a body in one record.
 pub const STDIN_MAX: usize = 32 << 10;
 
-/// How much the parameters of a request may take.
+/// The limit of a request's parameters in bytes.
 pub const PARAMS_MAX: usize = 65535;
 
-/// Which stream content belongs to.
+/// The stream that content belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// The response.
@@ -39,7 +39,7 @@ pub enum Stream {
     Err,
 }
 
-/// What the next bytes are.
+/// The next part of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// All bytes were looked at.
@@ -50,7 +50,7 @@ pub enum Event {
     OutEnd,
     /// A record begins that ends the request.
     Ending,
-    /// The request is over; the position is behind the last byte that belongs to it.
+    /// The request is over; the position is behind its last byte.
     End,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Reads what a responder sends.
+/// Reads the records of a responder.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     header: [u8; HEADER],
@@ -91,10 +91,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads on at `pos`, which it moves behind what the event tells of.
+    /// Continues at `pos`, which it moves behind the event.
     ///
     /// # Errors
-    /// The stream is of no more use.
+    /// The stream is unusable.
     pub fn next(&mut self, buf: &[u8], pos: &mut usize) -> Result<Event, Error> {
         loop {
             if self.have < HEADER {
@@ -165,14 +165,14 @@ fn record(kind: u8, len: u16, padding: u8) -> [u8; HEADER] {
     [VERSION, kind, 0, 1, high, low, padding, 0]
 }
 
-/// Content is padded to whole eights, so that it stays aligned in the responder's buffer.
+/// Content is padded to a multiple of eight, so that it stays aligned in the responder's buffer.
 fn padding(len: usize) -> u8 {
     (len.wrapping_neg() & 7) as u8
 }
 
 const ZEROS: [u8; HEADER] = [0; HEADER];
 
-/// Begins a request and the record of its parameters; gives what [`end_params`] wants.
+/// Begins a request and the record of its parameters; returns the argument of [`end_params`].
 pub fn begin(keep_conn: bool, out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&record(BEGIN_REQUEST, 8, 0));
     let flags = if keep_conn { KEEP_CONN } else { 0 };
@@ -181,7 +181,7 @@ pub fn begin(keep_conn: bool, out: &mut Vec<u8>) -> usize {
     out.len()
 }
 
-/// Ends the parameters that were written from `from` on.
+/// Ends the parameters written from `from` on.
 ///
 /// # Errors
 /// Their length, where it is more than [`PARAMS_MAX`].
@@ -199,7 +199,7 @@ pub fn end_params(from: usize, out: &mut Vec<u8>) -> Result<(), usize> {
     Ok(())
 }
 
-/// What stands before `len` bytes of a body, and how many zeros behind them. `len` is at most
+/// The header before `len` bytes of a body, and the padding behind them. `len` is at most
 /// [`STDIN_MAX`]; 0 ends the body.
 pub fn stdin(len: usize) -> ([u8; HEADER], &'static [u8]) {
     let pad = padding(len);

@@ -1,4 +1,4 @@
-//! What memcached answers to `get KEY`.
+//! memcached's response to `get KEY`.
 //!
 //! ```text
 //! VALUE key flags length CRLF, data, CRLF END CRLF      or      END CRLF
@@ -7,7 +7,7 @@
 use base::ascii::parse_u64;
 use std::fmt;
 
-/// What stands behind the data.
+/// The bytes behind the data.
 pub const TRAILER: &[u8] = b"\r\nEND\r\n";
 
 /// The first line of an answer.
@@ -19,7 +19,7 @@ pub enum Reply {
     Value {
         /// Bytes that the line took.
         line: usize,
-        /// What was stored with the value; `None` where it is no number.
+        /// The flags stored with the value; `None` where it is no number.
         flags: Option<u64>,
         /// Bytes of data that follow.
         len: u64,
@@ -33,7 +33,7 @@ pub enum Reply {
     Invalid(Invalid),
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalid {
     /// It is no answer to `get`.
@@ -79,21 +79,21 @@ pub fn reply(buf: &[u8], key: &[u8]) -> Reply {
     }
 }
 
-/// The data of a value and what follows it, as they come.
+/// The data of a value and its trailer, in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
     left: u64,
     trailer: usize,
 }
 
-/// What a piece of an answer holds.
+/// A piece of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// So many bytes at its front are data.
     pub data: u64,
     /// It is the end of the answer.
     pub over: bool,
-    /// What follows the data is not what should.
+    /// The trailer is wrong.
     pub broken: bool,
 }
 
@@ -103,7 +103,7 @@ impl Value {
         Value { left: len, trailer: 0 }
     }
 
-    /// Takes the next piece; only what follows the data is looked at.
+    /// Takes the next piece; only the trailer is examined.
     pub fn next(&mut self, buf: &[u8]) -> Piece {
         let data = self.left.min(buf.len() as u64);
         self.left -= data;

@@ -16,7 +16,7 @@ pub enum Notation {
 #[derive(Debug)]
 pub struct Param {
     notation: Notation,
-    /// Where the value's length is to be.
+    /// The position of the value's length.
     length_at: usize,
     value_at: usize,
 }
@@ -56,7 +56,7 @@ impl Param {
         out.len() == self.value_at
     }
 
-    /// Ends the value, which is what was written to `out` since the name.
+    /// Ends the value: the bytes written to `out` since the name.
     pub fn end(self, out: &mut Vec<u8>) {
         let len = out.len().saturating_sub(self.value_at);
         match self.notation {
@@ -71,7 +71,7 @@ impl Param {
                 out[self.length_at..self.length_at + 2].copy_from_slice(&length);
             }
             Notation::Scgi => {
-                // A zero within would end it, and begin a parameter of whoever wrote the value.
+                // A zero within would end it, and begin a parameter of the value's author.
                 out[self.value_at..].iter_mut().filter(|b| **b == 0).for_each(|b| *b = b' ');
                 out.push(0);
             }
@@ -84,7 +84,7 @@ fn long(len: usize) -> [u8; 4] {
     (len as u32 | 1 << 31).to_be_bytes()
 }
 
-/// How much the parameters of a uwsgi request may take.
+/// The limit of a uwsgi request's parameters in bytes.
 pub const UWSGI_MAX: usize = 65535;
 
 /// The four bytes before the parameters of a uwsgi request.

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// What a Range field asks for.
+/// The request of a Range field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum RangeSelection {
     /// The whole representation: no byte ranges, more of them than allowed, or more bytes than
     /// there are.
     Whole,
@@ -17,7 +17,7 @@ pub enum Outcome {
 /// Every range of a multipart answer costs about this many bytes of part head.
 const PART_OVERHEAD: u64 = 256;
 
-/// What an answer in many parts may be longer than the whole.
+/// The length of an answer in many parts beyond that of the whole.
 const PARTS_ALLOWANCE: u64 = 4096;
 
 /// Reads a Range value for a representation of `len` bytes into `ranges`, which is emptied first.
@@ -29,35 +29,39 @@ pub fn parse(
     len: u64,
     max_ranges: Option<u32>,
     ranges: &mut Vec<Range<u64>>,
-) -> Outcome {
+) -> RangeSelection {
     ranges.clear();
     let specs = match value.split_at_checked(6) {
         Some((unit, specs)) if unit.eq_ignore_ascii_case(b"bytes=") && !specs.is_empty() => specs,
-        _ => return Outcome::Whole,
+        _ => return RangeSelection::Whole,
     };
     let mut total = 0u64;
     for spec in specs.split(|byte| *byte == b',') {
-        let Some(range) = parse_one(spec, len) else { return Outcome::Unsatisfiable };
+        let Some(range) = parse_one(spec, len) else { return RangeSelection::Unsatisfiable };
         if range.start < range.end {
             total = total.saturating_add(range.end - range.start);
             if max_ranges.is_some_and(|max| ranges.len() >= max as usize) {
-                return Outcome::Whole;
+                return RangeSelection::Whole;
             }
             ranges.push(range);
         } else if range.start == 0 {
             // An empty representation, or a range of it that ends before it begins at 0.
-            return Outcome::Whole;
+            return RangeSelection::Whole;
         }
     }
     match ranges.len() {
-        0 => Outcome::Unsatisfiable,
-        1 => Outcome::Partial,
-        _ if total > len => Outcome::Whole,
+        0 => RangeSelection::Unsatisfiable,
+        1 => RangeSelection::Partial,
+        _ if total > len => RangeSelection::Whole,
         count if max_ranges.is_none() => {
             let parts = total.saturating_add(count as u64 * PART_OVERHEAD);
-            if parts > len + PARTS_ALLOWANCE { Outcome::Whole } else { Outcome::Partial }
+            if parts > len + PARTS_ALLOWANCE {
+                RangeSelection::Whole
+            } else {
+                RangeSelection::Partial
+            }
         }
-        _ => Outcome::Partial,
+        _ => RangeSelection::Partial,
     }
 }
 
@@ -87,15 +91,15 @@ fn skip_spaces(bytes: &[u8]) -> &[u8] {
     bytes.get(skip..).unwrap_or(&[])
 }
 
-/// A decimal number of at least one digit, below 2^63, and what follows.
+/// A decimal number of at least one digit, below 2^63, and the text behind it.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = bytes.split_at_checked(digits)?;
     Some((crate::h1::parse_length(number)?, rest))
 }
 
-/// Where the one range begins that a Range field asks for; `None` for several, for the end of a
-/// representation, and for what is no range.
+/// The start of the single range of a Range field; `None` for several, for a suffix of the
+/// representation, and for a malformed range.
 pub fn start_of_one(value: &[u8]) -> Option<u64> {
     let (unit, ranges) = value.split_at_checked(6)?;
     if !unit.eq_ignore_ascii_case(b"bytes=") || ranges.contains(&b',') {
@@ -104,20 +108,20 @@ pub fn start_of_one(value: &[u8]) -> Option<u64> {
     number(skip_spaces(ranges)).map(|(start, _)| start)
 }
 
-/// What a Content-Range field says (section 14.4): `bytes FIRST-LAST/LENGTH`.
+/// A Content-Range field (section 14.4): `bytes FIRST-LAST/LENGTH`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentRange {
     /// The first byte.
     pub start: u64,
     /// Behind the last one.
     pub end: u64,
-    /// Of the whole; `None`: the sender does not know it.
+    /// The length of the whole; `None`: unknown to the sender.
     pub length: Option<u64>,
 }
 
 impl ContentRange {
-    /// Reads a field. What lies beyond the length, or ends before it begins, is for the caller to
-    /// refuse.
+    /// Reads a field. The caller refuses ranges beyond the length, and those that end before they
+    /// begin.
     pub fn parse(value: &[u8]) -> Option<ContentRange> {
         let (start, rest) = number(skip_spaces(value.strip_prefix(b"bytes ")?))?;
         let (last, rest) = number(skip_spaces(skip_spaces(rest).strip_prefix(b"-")?))?;
@@ -136,9 +140,9 @@ mod tests {
     fn run(value: &str, len: u64, max: Option<u32>) -> Option<Vec<(u64, u64)>> {
         let mut ranges = Vec::from([7..9, 1..2]);
         match parse(value.as_bytes(), len, max, &mut ranges) {
-            Outcome::Whole => None,
-            Outcome::Unsatisfiable => Some(Vec::new()),
-            Outcome::Partial => Some(ranges.iter().map(|r| (r.start, r.end)).collect()),
+            RangeSelection::Whole => None,
+            RangeSelection::Unsatisfiable => Some(Vec::new()),
+            RangeSelection::Partial => Some(ranges.iter().map(|r| (r.start, r.end)).collect()),
         }
     }
 

@@ -1,5 +1,4 @@
-//! The server with what serves files and no other module: what `cargo xtask bench modules-off`
-//! compares the whole one with.
+//! The server with the modules that serve files and no others, for `cargo xtask bench modules-off`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Modules that a build of the program has beyond those of the project (`weir build --with …`).
+//! Modules of a build of the program beyond those of the project (`weir build --with …`).
 
 use std::sync::OnceLock;
 
@@ -23,10 +23,10 @@ struct Installed {
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
-/// Puts the added modules into the list of those that the program has anyway.
+/// Joins the added modules to the project's own.
 ///
 /// # Errors
-/// Two modules, or two directives, of one name: what to tell who built the program.
+/// Two modules, or two directives, of one name: a message for the builder of the program.
 pub fn install(modules: Modules, added: &'static [Added]) -> Result<(), String> {
     let modules = match added {
         [] => modules,
@@ -40,13 +40,14 @@ pub fn install(modules: Modules, added: &'static [Added]) -> Result<(), String> 
 pub fn modules() -> Modules {
     match INSTALLED.get() {
         Some(installed) => installed.modules,
-        // Not the list itself outside tests: a program with fewer would have all modules in it.
+        // Outside tests this would link all modules into a program with fewer.
         None if cfg!(test) => http_modules::MODULES,
         None => &[],
     }
 }
 
-/// `load_module`: nothing is loaded at run time, so the directive only says what must be there.
+/// `load_module`: nothing is loaded at run time; the directive names a module that must be built
+/// in.
 ///
 /// # Errors
 /// The module is not there, or the directive stands behind a block that needs all modules.
@@ -74,8 +75,8 @@ fn name_of(path: &[u8]) -> String {
     name.replace('-', "_")
 }
 
-/// Whether a module of that name is built in, whatever it is called to the last syllable: nginx's
-/// files say `http_`, and `_filter` where the documentation does not.
+/// Whether a module of that name is built in, with or without the parts that names vary in: nginx's
+/// files have `http_`, and `_filter` where the documentation has not.
 fn is_here(name: &str, modules: Modules, added: &[Added]) -> bool {
     let short = name.strip_prefix("http_").unwrap_or(name);
     let bare = short.strip_suffix("_filter").unwrap_or(short);

@@ -1,4 +1,4 @@
-//! The master's processes: who they are, starting them, and what is done when one ends.
+//! The master's child processes: their table, their start, and their end.
 
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -10,28 +10,28 @@ use engine::{Helper, SLOTS};
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
-use crate::worker::{FATAL, Place};
+use crate::worker::{Assignment, FATAL};
 
-/// What a child is.
+/// The kind of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ChildKind {
     /// A worker, with its number among the workers.
     Worker(usize),
     /// A process beside the workers.
     Helper(Helper),
-    /// The binary that is to take this one's place. It goes its own way: signals for workers do not
-    /// concern it, and the server's end does not wait for it.
+    /// The binary that replaces this one. It is independent: signals for workers do not reach it,
+    /// and the server's end does not wait for it.
     NewBinary,
 }
 
-impl Kind {
-    /// As the log calls it.
+impl ChildKind {
+    /// Its name in the log.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Worker(_) => "worker process",
-            Kind::Helper(Helper::CacheManager) => "cache manager process",
-            Kind::Helper(Helper::CacheLoader) => "cache loader process",
-            Kind::NewBinary => "new binary process",
+            ChildKind::Worker(_) => "worker process",
+            ChildKind::Helper(Helper::CacheManager) => "cache manager process",
+            ChildKind::Helper(Helper::CacheLoader) => "cache loader process",
+            ChildKind::NewBinary => "new binary process",
         }
     }
 }
@@ -41,25 +41,25 @@ impl Kind {
 pub struct Child {
     /// Its process id.
     pub pid: i32,
-    /// What it is.
-    pub kind: Kind,
-    /// The configuration it runs, by number.
+    /// Worker, helper or new binary.
+    pub kind: ChildKind,
+    /// The number of its configuration.
     pub generation: u64,
-    /// It was told to go.
+    /// It was asked to exit.
     pub exiting: bool,
     started: Instant,
-    /// How many workers in this place ended soon after their start, one after the other.
+    /// The number of workers in this seat that ended soon after their start, in a row.
     early_ends: u32,
 }
 
 /// A child that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// What it was.
+    /// Its entry in the table.
     pub child: Child,
     /// Its place.
     pub slot: usize,
-    /// How.
+    /// The manner of its end.
     pub exit: Exit,
 }
 
@@ -70,8 +70,8 @@ const SOON: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl Ended {
-    /// How long to wait before another is started in its place: not at all, unless several in a row
-    /// ended soon after their start, which would otherwise keep the machine busy with nothing else.
+    /// The pause before its replacement starts: none, unless several in a row ended soon after
+    /// their start, which would otherwise keep the machine busy.
     pub fn pause(&self) -> Duration {
         match self.early_ends() {
             0 | 1 => Duration::ZERO,
@@ -79,7 +79,7 @@ impl Ended {
         }
     }
 
-    /// How many ended soon, this one included.
+    /// The number that ended soon, this one included.
     pub fn early_ends(&self) -> u32 {
         if self.child.started.elapsed() < SOON { self.child.early_ends + 1 } else { 0 }
     }
@@ -89,7 +89,7 @@ impl Ended {
         self.exit == Exit::Code(FATAL)
     }
 
-    /// Tells how it ended, in nginx's words.
+    /// Logs its end, in nginx's words.
     pub fn tell(&self, log: &Log) {
         let (name, pid) = (self.child.kind.name(), self.child.pid);
         match self.exit {
@@ -101,7 +101,7 @@ impl Ended {
                 log!(log, Level::Notice, None, "{name} {pid} exited with code {code}");
             }
         }
-        if self.is_fatal() && matches!(self.child.kind, Kind::Worker(_)) {
+        if self.is_fatal() && matches!(self.child.kind, ChildKind::Worker(_)) {
             log!(
                 log,
                 Level::Alert,
@@ -117,25 +117,25 @@ impl Ended {
 pub struct Children(Vec<Option<Child>>);
 
 impl Children {
-    /// Those that live, as far as is known.
+    /// The living children, as far as is known.
     pub fn all(&self) -> impl Iterator<Item = &Child> {
         self.0.iter().flatten()
     }
 
     /// The workers among them.
     pub fn workers(&self) -> impl Iterator<Item = &Child> {
-        self.all().filter(|child| matches!(child.kind, Kind::Worker(_)))
+        self.all().filter(|child| matches!(child.kind, ChildKind::Worker(_)))
     }
 
-    /// All but the new binary: those that signals for workers are for, and that the server's end
-    /// waits for.
+    /// All but the new binary: signals for workers go to these, and the server's end waits for
+    /// them.
     pub fn ours(&self) -> impl Iterator<Item = &Child> {
-        self.all().filter(|child| child.kind != Kind::NewBinary)
+        self.all().filter(|child| child.kind != ChildKind::NewBinary)
     }
 
     /// The new binary's process id, if one runs.
     pub fn new_binary(&self) -> Option<i32> {
-        self.all().find(|child| child.kind == Kind::NewBinary).map(|child| child.pid)
+        self.all().find(|child| child.kind == ChildKind::NewBinary).map(|child| child.pid)
     }
 
     fn free_slot(&mut self) -> Option<usize> {
@@ -148,14 +148,14 @@ impl Children {
         })
     }
 
-    /// Forks. In the child it breaks, with its place. `early_ends` is what its predecessor left.
+    /// Forks. Breaks in the child, with its place. `early_ends` is its predecessor's.
     pub fn spawn(
         &mut self,
-        kind: Kind,
+        kind: ChildKind,
         generation: u64,
         early_ends: u32,
         log: &Log,
-    ) -> ControlFlow<Place, bool> {
+    ) -> ControlFlow<Assignment, bool> {
         let name = kind.name();
         let Some(slot) = self.free_slot() else {
             log!(log, Level::Alert, None, "no more than {SLOTS} processes can be spawned");
@@ -163,9 +163,9 @@ impl Children {
         };
         match os::process::fork() {
             Ok(Fork::Child) => {
-                let index = if let Kind::Worker(index) = kind { index } else { 0 };
-                let helper = if let Kind::Helper(helper) = kind { Some(helper) } else { None };
-                ControlFlow::Break(Place { index, slot, helper, ready: None })
+                let index = if let ChildKind::Worker(index) = kind { index } else { 0 };
+                let helper = if let ChildKind::Helper(helper) = kind { Some(helper) } else { None };
+                ControlFlow::Break(Assignment { index, slot, helper, ready: None })
             }
             Ok(Fork::Parent(pid)) => {
                 log!(log, Level::Notice, None, "start {name} {pid}");
@@ -208,11 +208,10 @@ impl Children {
         }
     }
 
-    /// Sends a signal to the workers and helpers that `to` picks. A graceful stop is asked for only
-    /// once.
+    /// Sends a signal to the workers and helpers that `to` picks; a graceful stop only once.
     pub fn signal(&mut self, signal: Signal, to: impl Fn(&Child) -> bool, log: &Log) {
         for child in self.0.iter_mut().flatten() {
-            let ours = child.kind != Kind::NewBinary;
+            let ours = child.kind != ChildKind::NewBinary;
             if !ours || !to(child) || signal == Signal::QUIT && child.exiting {
                 continue;
             }
@@ -229,11 +228,11 @@ impl Children {
     }
 }
 
-/// How long a reload waits for new workers to serve before it lets the old ones go.
+/// Time that a reload waits for new workers to serve before the old ones leave.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until every process that holds the writing end has written or ended; how many have
-/// written.
+/// Waits until every process with the writing end has written or ended; returns the number that
+/// have written.
 pub fn count_ready(pipe: &OwnedFd) -> usize {
     let end = Instant::now() + READY_MAX;
     let mut count = 0;
@@ -258,7 +257,7 @@ mod tests {
 
     fn ended(early_ends: u32, exit: Exit, age: Duration) -> Ended {
         let started = Instant::now().checked_sub(age).unwrap();
-        let kind = Kind::Worker(0);
+        let kind = ChildKind::Worker(0);
         let child = Child { pid: 77, kind, generation: 0, exiting: false, started, early_ends };
         Ended { child, slot: 0, exit }
     }

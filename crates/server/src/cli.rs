@@ -1,4 +1,4 @@
-//! What was typed: nginx's switches, which may be joined (`-tq`, `-pPREFIX`), or a command.
+//! The command line: nginx's switches, which may be joined (`-tq`, `-pPREFIX`), or a command.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,12 +7,12 @@ use os::signal::Signal;
 
 use crate::flags::{self, Ask, Flag};
 
-/// What the switches ask for, as typed.
+/// The switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Typed {
     /// `-h`, `-?`
     pub help: bool,
-    /// `-v`, and what brings it with it.
+    /// `-v`, and switches that imply it.
     pub version: bool,
     /// `-V`
     pub build: bool,
@@ -34,7 +34,7 @@ pub struct Typed {
     pub directives: Option<Vec<u8>>,
 }
 
-/// Reads the arguments after the program's name. The error is what follows `weir: `.
+/// Reads the arguments after the program's name. The error is the text behind `weir: `.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> {
     let mut typed = Typed::default();
     let mut args = args.into_iter().map(OsString::into_vec);

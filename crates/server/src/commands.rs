@@ -5,17 +5,17 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, directives, manual, serve, shells};
+use crate::{build, completions, directives, manual, serve};
 
 /// A command.
 pub struct Command {
-    /// What is typed after `weir`.
+    /// The word after `weir`.
     pub name: &'static str,
-    /// What follows it, for help: `[DIR] [--listen ADDR]`.
+    /// Its arguments, for help: `[DIR] [--listen ADDR]`.
     pub usage: &'static str,
-    /// What it does, in a line.
+    /// Its effect, in a line.
     pub doc: &'static str,
-    /// What completions offer for its arguments.
+    /// The completion of its arguments.
     pub value: Option<Value>,
     /// Its own switches, for completions: `--listen`.
     pub options: &'static [&'static str],
@@ -45,9 +45,9 @@ pub const COMMANDS: &[Command] = &[
         name: "completions",
         usage: "SHELL",
         doc: "print completions for bash, zsh or fish",
-        value: Some(Value::OneOf(shells::NAMES)),
+        value: Some(Value::OneOf(completions::NAMES)),
         options: &[],
-        run: |args| print(one(args, "completions", "SHELL").and_then(shells::script)),
+        run: |args| print(one(args, "completions", "SHELL").and_then(completions::script)),
     },
     Command {
         name: "man",
@@ -73,7 +73,7 @@ pub fn find(name: &OsString) -> Option<&'static Command> {
 }
 
 impl Command {
-    /// Runs it with the arguments after its name, or says what those may be.
+    /// Runs it with the arguments after its name, or shows its usage.
     pub fn start(&self, args: &[OsString]) -> ExitCode {
         let own_help = self.options.contains(&"--help");
         match args {
@@ -106,7 +106,7 @@ fn print(text: Result<String, String>) -> ExitCode {
     match text {
         Ok(text) => match io::stdout().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
-            // Whoever read it has read enough.
+            // The reader has closed its end.
             Err(_) => ExitCode::FAILURE,
         },
         Err(message) => {

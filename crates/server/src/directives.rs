@@ -4,31 +4,31 @@ use std::sync::LazyLock;
 
 use conf::table::{Args, Contexts, Directive, Table};
 
-use crate::draft::{self, Draft};
+use crate::main_block::{self, MainBlock};
 use crate::{engines, events};
 
 /// The directives that the server applies itself: the outermost level and `events`.
-pub static TABLE: LazyLock<Table<Draft>> = LazyLock::new(|| {
-    let own = draft::DIRECTIVES.iter().chain(events::DIRECTIVES).chain(BLOCKS);
+pub static TABLE: LazyLock<Table<MainBlock>> = LazyLock::new(|| {
+    let own = main_block::DIRECTIVES.iter().chain(events::DIRECTIVES).chain(BLOCKS);
     Table::new(own).with_elsewhere(engines::directives())
 });
 
-const fn block(name: &'static str, doc: &'static str) -> Directive<Draft> {
+const fn block(name: &'static str, doc: &'static str) -> Directive<MainBlock> {
     Directive {
         name,
         contexts: Contexts::MAIN,
         args: Args::BLOCK.or(Args::NONE),
         default: "",
         doc,
-        set: draft::engine_block,
+        set: main_block::engine_block,
     }
 }
 
 /// The blocks of the engines, one for each of [`engines::ALL`].
-static BLOCKS: &[Directive<Draft>] = &[block("http", "The web server's configuration.")];
+static BLOCKS: &[Directive<MainBlock>] = &[block("http", "The web server's configuration.")];
 
-/// What the parser itself does before any table is asked.
-static OF_PARSER: Directive<Draft> = Directive {
+/// The directive that the parser itself handles.
+static OF_PARSER: Directive<MainBlock> = Directive {
     name: "include",
     contexts: Contexts::ANY,
     args: Args::T1,
@@ -37,14 +37,14 @@ static OF_PARSER: Directive<Draft> = Directive {
     set: |_, _| Ok(()),
 };
 
-/// A line for each directive, as `weir dump-directives` prints it.
+/// A line for each directive, for `weir dump-directives`.
 pub fn dump() -> String {
     let mut text = String::new();
     let mut add = |line: String| {
         text.push_str(&line);
         text.push('\n');
     };
-    for directive in draft::DIRECTIVES.iter().chain(BLOCKS).chain([&OF_PARSER]) {
+    for directive in main_block::DIRECTIVES.iter().chain(BLOCKS).chain([&OF_PARSER]) {
         add(conf::reference::line(directive, "main"));
     }
     for directive in events::DIRECTIVES {

@@ -1,5 +1,5 @@
-//! The engines: which blocks there are, and how each is read. **An engine is added to [`ALL`]**,
-//! and its block to `directives::BLOCKS`.
+//! The engines, with their blocks and readers. **An engine is added to [`ALL`]**, and its block to
+//! `directives::BLOCKS`.
 
 use std::io;
 use std::rc::Rc;
@@ -30,16 +30,16 @@ impl Lasting {
 /// Reads an engine's block.
 pub type Build = fn(&Node, LoadEnv) -> Result<Rc<dyn Engine>, ConfError>;
 
-/// An engine's block and how it is read.
-pub struct Entry {
+/// An engine with its block.
+pub struct EngineBlock {
     /// The block's name.
     pub name: &'static str,
-    /// Reads it.
+    /// The reader of the block.
     pub build: Build,
 }
 
 /// All engines.
-pub static ALL: &[Entry] = &[Entry { name: "http", build: build_http }];
+pub static ALL: &[EngineBlock] = &[EngineBlock { name: "http", build: build_http }];
 
 /// The engines' directives with the places where they may stand, so that a stray one is called
 /// misplaced.

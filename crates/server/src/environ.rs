@@ -1,15 +1,15 @@
-//! The environment: what workers get of it, and what a new binary does.
+//! The environment of workers and of a new binary.
 
 use bytes::Bytes;
 
 /// The variables of the environment as this program got them: `NAME=VALUE` each.
 pub struct Environ(Vec<Vec<u8>>);
 
-/// Handed on to a new binary whatever the configuration says: it has to report to systemd as well.
+/// Passed to a new binary whatever the configuration: it has to report to systemd as well.
 const NOTIFY_SOCKET: &[u8] = b"NOTIFY_SOCKET";
 
 impl Environ {
-    /// Takes the environment as it is now.
+    /// Copies the present environment.
     pub fn capture() -> Environ {
         use std::os::unix::ffi::OsStrExt;
         let join = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
@@ -22,8 +22,8 @@ impl Environ {
         self.0.iter().find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))
     }
 
-    /// What the `env` directives leave: `NAME` keeps a variable, `NAME=VALUE` sets one; `TZ` is
-    /// kept without being named.
+    /// The variables that the `env` directives select: `NAME` keeps a variable, `NAME=VALUE` sets
+    /// one; `TZ` is kept in any case.
     pub fn chosen(&self, directives: &[Bytes]) -> Vec<Vec<u8>> {
         let name = |text: &Bytes| text.split(|&b| b == b'=').next() == Some(b"TZ");
         let time_zone = Bytes::from_static(b"TZ");
@@ -39,7 +39,7 @@ impl Environ {
         out
     }
 
-    /// The environment of a new binary: what workers get, and the sockets.
+    /// The environment of a new binary: that of workers, and the sockets.
     pub fn for_new_binary(&self, directives: &[Bytes], sockets: &str) -> Vec<Vec<u8>> {
         let mut out = self.chosen(directives);
         if let Some(value) = self.get(NOTIFY_SOCKET) {

@@ -7,7 +7,7 @@ use event::DriverKind;
 use net::{Cidr, Origin};
 
 use crate::directives::TABLE;
-use crate::draft::Draft;
+use crate::main_block::MainBlock;
 use crate::settings::CONNECTIONS;
 
 /// The drivers that `use` can choose.
@@ -16,9 +16,9 @@ const DRIVERS: &[DriverKind] =
 /// Methods of nginx's that this program does not have.
 const OTHER_METHODS: &[&str] = &["kqueue", "devpoll", "/dev/poll", "eventport"];
 
-/// What an `events` block says.
+/// The directives of an `events` block.
 #[derive(Default)]
-pub struct EventsDraft {
+pub struct EventsBlock {
     pub(crate) driver: Option<DriverKind>,
     pub(crate) connections: Option<usize>,
     pub(crate) multi_accept: Option<bool>,
@@ -27,7 +27,7 @@ pub struct EventsDraft {
     pub(crate) debug_connections: Vec<Origin>,
 }
 
-type Set = fn(&mut Draft, &Node) -> Result<(), ConfError>;
+type Set = fn(&mut MainBlock, &Node) -> Result<(), ConfError>;
 
 const fn events(
     name: &'static str,
@@ -35,12 +35,12 @@ const fn events(
     default: &'static str,
     doc: &'static str,
     set: Set,
-) -> Directive<Draft> {
+) -> Directive<MainBlock> {
     Directive { name, contexts: Contexts::EVENTS, args, default, doc, set }
 }
 
 /// The block and its directives.
-pub static DIRECTIVES: &[Directive<Draft>] = &[
+pub static DIRECTIVES: &[Directive<MainBlock>] = &[
     Directive {
         name: "events",
         contexts: Contexts::MAIN,
@@ -85,17 +85,17 @@ pub static DIRECTIVES: &[Directive<Draft>] = &[
     ),
 ];
 
-fn block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn block(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     if draft.events.is_some() {
         return Err(ConfError::directive(node, "is duplicate"));
     }
-    draft.events = Some(EventsDraft::default());
+    draft.events = Some(EventsBlock::default());
     TABLE.apply(draft, node.children(), Contexts::EVENTS)?;
     draft.events.as_ref().map_or(Ok(()), |events| select_limit(events, node))
 }
 
 /// select cannot watch as many connections as the others can.
-fn select_limit(events: &EventsDraft, node: &Node) -> Result<(), ConfError> {
+fn select_limit(events: &EventsBlock, node: &Node) -> Result<(), ConfError> {
     let connections = events.connections.unwrap_or(CONNECTIONS);
     if events.driver != Some(DriverKind::Select) || connections <= event::SELECT_MAX as usize {
         return Ok(());
@@ -134,7 +134,7 @@ fn driver(node: &Node) -> Result<DriverKind, ConfError> {
     Err(ConfError::at(word, message).with_help(help))
 }
 
-fn debug_connection(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn debug_connection(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     let list = &mut draft.events.get_or_insert_default().debug_connections;
     let word = node.arg(0)?;
     if word.bytes() == b"unix:" {
@@ -159,7 +159,7 @@ fn debug_connection(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::tests::read;
+    use crate::main_block::tests::read;
 
     #[test]
     fn values() {

@@ -1,9 +1,8 @@
-//! What `weir -V` says is built in, in the words of nginx's `configure`.
+//! The features in `weir -V`, in the words of nginx's `configure`.
 //!
 //! Scripts and test suites read this line to find out what a binary can do: a module that nginx
-//! builds unless told otherwise counts as there unless its `--without-…` word stands here, a module
-//! that nginx leaves out counts as missing unless its `--with-…` word does. **When a module comes
-//! in, edit this file.**
+//! builds by default counts as there unless its `--without-…` word stands here, other modules count
+//! as missing unless their `--with-…` word does. **When a module comes in, edit this file.**
 
 /// The version of nginx whose configurations are understood.
 pub const NGINX_VERSION: &str = "1.31.5";
@@ -11,7 +10,7 @@ pub const NGINX_VERSION: &str = "1.31.5";
 /// This program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What is built in beyond what nginx builds by default.
+/// Features that nginx does not build by default.
 pub const WITH: &[&str] = &[
     "--with-debug",
     "--with-http_addition_module",
@@ -31,7 +30,7 @@ pub const WITH: &[&str] = &[
     "--with-http_sub_module",
 ];
 
-/// What nginx builds by default and is not built in.
+/// nginx's defaults that are not built in.
 pub const WITHOUT: &[&str] = &["--without-http_grpc_module"];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.

@@ -1,7 +1,7 @@
 //! The switches, declared once: parsing, help, completions, the man page and their tests read this
 //! table.
 
-/// What a switch's value is, for completions.
+/// The kind of a switch's value, for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
     /// A folder.
@@ -14,25 +14,25 @@ pub enum Value {
     Text,
 }
 
-/// A switch's value: what it is called, and what is said when it is missing.
+/// A switch's value: its name, and the message when it is missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg {
     /// Its name in help.
     pub name: &'static str,
     /// `option "-p" requires …`
     pub requires: &'static str,
-    /// What may stand there.
+    /// The kind of the value.
     pub value: Value,
 }
 
-/// What a switch asks for.
+/// The action of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
     /// The help text.
     Help,
     /// The version.
     Version,
-    /// The version and what is built in.
+    /// Show the version and the features.
     Build,
     /// A test of the configuration.
     Test,
@@ -59,17 +59,17 @@ pub struct Flag {
     pub letters: &'static str,
     /// Its value, when it takes one.
     pub arg: Option<Arg>,
-    /// What it does, as help says it.
+    /// Its effect, as help shows it.
     pub doc: &'static str,
     /// The default that help names.
     pub default: &'static str,
-    /// What the man page adds.
+    /// Further text for the man page.
     pub more: &'static str,
-    /// What it asks for.
+    /// Its action.
     pub ask: Ask,
 }
 
-/// The signals of `-s`, with what they do.
+/// The signals of `-s`, with their effects.
 pub const SIGNALS: &[(&str, os::signal::Signal)] = &[
     ("stop", os::signal::Signal::TERM),
     ("quit", os::signal::Signal::QUIT),

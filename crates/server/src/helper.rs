@@ -1,4 +1,4 @@
-//! A process beside the workers, which looks after what they keep: cache manager and cache loader.
+//! A process beside the workers: cache manager or cache loader.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,13 +34,13 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         Helper::CacheLoader => "weir: cache loader process",
     });
     cycle.settings.pools.install();
-    // When to end at the latest, once it is to leave.
+    // The time to end at the latest, once it leaves.
     let over = Rc::new(Cell::new(None));
     let cycle = Rc::new(cycle);
     let (leave, of_signals) = (over.clone(), cycle.clone());
     let watched = serving::watch_signals(move |received| match received.signal {
         Signal::TERM | Signal::INT | Signal::QUIT => {
-            // What the manager is about to write is soon written, unless a disk stands still.
+            // The manager's writes are soon done, unless a disk is stuck.
             let ms = if helper == Helper::CacheManager { LEAVE_MS } else { 0 };
             leave.set(Some(now_ms() + ms));
             of_signals.engines.iter().for_each(|engine| engine.quit());
@@ -76,12 +76,12 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         Ok(()) if over.get().is_some() => log!(log, Level::Notice, None, "exiting"),
         Ok(()) => {}
     }
-    // Threads write the log, and the loop that hands it to them turns no more.
+    // Threads write the log, and the loop that feeds them has ended.
     cycle.logs.end();
     i32::from(turned.is_err())
 }
 
-/// How long the cache manager may take to leave, milliseconds.
+/// Limit of the cache manager's exit, milliseconds.
 const LEAVE_MS: u64 = 2000;
 
 /// A helper needs few descriptors.

@@ -1,7 +1,8 @@
 //! The `weir` binary: command line, master, workers, reload, upgrade.
 //!
-//! [`run`] → what was typed ([`cli`]) → a configuration ([`load`]) → sockets, pid file, background
-//! ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or [`single`].
+//! [`run`] → the command line ([`cli`]) → a configuration ([`load`]) → sockets, pid file,
+//! background ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or
+//! [`single`].
 #![forbid(unsafe_code)]
 
 mod added;
@@ -9,8 +10,9 @@ mod build;
 mod children;
 mod cli;
 mod commands;
+mod completions;
 mod directives;
-mod draft;
+mod dry_run;
 mod engines;
 mod environ;
 mod events;
@@ -18,15 +20,14 @@ mod features;
 mod flags;
 mod helper;
 mod load;
+mod main_block;
 mod manual;
 mod master;
 mod paths;
 mod pidfile;
-mod rehearsal;
 mod serve;
 mod serving;
 mod settings;
-mod shells;
 mod signals;
 mod single;
 mod start;
@@ -46,8 +47,8 @@ pub use added::Added;
 #[global_allocator]
 static ALLOCATOR: os::memory::Allocator = os::memory::Allocator;
 
-/// Runs the program with the modules of the project and those `added` to it, in their order:
-/// what `fn main` of a binary is. See [`Added`].
+/// Runs the program with the modules of the project and those `added` to it, in their order: the
+/// `fn main` of a binary. See [`Added`].
 pub fn run(added: &'static [Added]) -> ExitCode {
     run_of(http_modules::MODULES, added)
 }

@@ -18,14 +18,14 @@ use net::{Inherited, Listeners};
 use shm::Zones;
 
 use crate::directives::TABLE;
-use crate::draft::Draft;
 use crate::engines::{self, Lasting};
+use crate::main_block::MainBlock;
 use crate::paths::Paths;
 use crate::pidfile;
 use crate::settings::Settings;
 use crate::startlog::Console;
 
-/// What a configuration is loaded for.
+/// The purpose of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// `-t`, `-T`.
@@ -67,32 +67,31 @@ pub struct Cycle {
     pub log: Log,
     /// The error log's first file.
     error_log_file: Rc<LogFile>,
-    /// Where the error log goes once nobody at a terminal waits for messages.
+    /// The error log's sinks once the start is over.
     sinks: Vec<Rc<dyn Sink>>,
-    /// Its sockets, bound, in the order of the engines and of their listeners.
-    /// Taken out when nothing is to be accepted any more: a socket is closed with its last
-    /// descriptor.
+    /// Its sockets, bound, in the order of the engines and of their listeners. Taken out when
+    /// accepting ends: a socket closes with its last descriptor.
     pub listeners: RefCell<Listeners>,
 }
 
-/// Loading failed; why has been told.
+/// Loading failed; the reason has been logged.
 #[derive(Debug)]
 pub struct Refused;
 
-/// What loading needs that no configuration decides.
+/// The part of loading that is independent of the configuration.
 pub struct Loader {
     /// Where things are.
     pub paths: Paths,
     /// `-g`
     pub directives: Option<Vec<u8>>,
-    /// What outlives configurations.
+    /// Values that outlive configurations.
     pub lasting: Lasting,
 }
 
 impl Loader {
-    /// Reads the configuration. `running` is the one it is to take the place of: shared zones that
-    /// both have are kept. `syntax_ok` is called when its text is understood and before the
-    /// settings are weighed against each other and the system.
+    /// Reads the configuration. `running` is the one it replaces: shared zones that both have are
+    /// kept. `syntax_ok` is called when its text is parsed and before the settings are checked
+    /// against each other and the system.
     pub fn parse(
         &self,
         running: Option<&Cycle>,
@@ -120,16 +119,16 @@ impl Loader {
             ..Options::default()
         };
         let logs = Rc::new(LogFiles::new(&self.paths.prefix));
-        let mut draft = Draft::new(logs.clone());
+        let mut draft = MainBlock::new(logs.clone());
         if let Some(text) = &self.directives {
             let tree = parse::parse_params(text, &options)?;
             TABLE.apply(&mut draft, &tree.nodes, Contexts::MAIN)?;
         }
         let tree = parse::parse_file(&self.paths.conf_file, &options)?;
         *files = tree.files;
-        // Engines are given what the whole outermost level says, wherever it stands. An error below
-        // one of their blocks is reported before their own, and an error above it after: in the
-        // text's order.
+        // Engines read their blocks when the whole outermost level is known. An error below one of
+        // their blocks is reported before their own, and an error above it after: in the text's
+        // order.
         let mut applied = 0;
         let outcome = tree.nodes.iter().try_for_each(|node| {
             TABLE.apply_one(&mut draft, node, Contexts::MAIN)?;
@@ -150,7 +149,7 @@ impl Loader {
     fn sinks(
         &self,
         mut sinks: Vec<Rc<dyn Sink>>,
-        draft: &Draft,
+        draft: &MainBlock,
     ) -> (Vec<Rc<dyn Sink>>, Rc<LogFile>) {
         if let Some(file) = &draft.error_log_file {
             return (sinks, file.clone());
@@ -163,7 +162,7 @@ impl Loader {
     fn engines(
         &self,
         nodes: &[Node],
-        draft: &Draft,
+        draft: &MainBlock,
         sinks: &[Rc<dyn Sink>],
         zones: &Rc<Zones>,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
@@ -189,7 +188,7 @@ impl Loader {
         Ok(built)
     }
 
-    /// Opens what a configuration names. `running` is the one it takes the place of.
+    /// Opens the files and sockets of a configuration. `running` is the one it replaces.
     pub fn open(
         &self,
         parsed: Parsed,
@@ -257,8 +256,8 @@ impl Cycle {
         self.settings.check_descriptors(&self.log);
     }
 
-    /// The start is over: nobody at a terminal waits for messages any more. Standard error becomes
-    /// another name of the error log, unless a log goes to standard error itself.
+    /// The start is over: messages no longer go to the terminal. Standard error becomes another
+    /// name of the error log, unless a log goes to standard error itself.
     pub fn leave_terminal(&mut self) {
         self.log = Log::new(std::mem::take(&mut self.sinks));
         log::set_default(self.log.clone());

@@ -5,12 +5,12 @@ use crate::commands::COMMANDS;
 use crate::features;
 use crate::flags::{FLAGS, Flag, PREFIX};
 
-/// What `-v` prints.
+/// The text of `-v`.
 pub fn version() -> String {
     format!("weir version: weir/{}\n", features::VERSION)
 }
 
-/// What `-V` prints after the version.
+/// The text of `-V` behind the version.
 pub fn build() -> String {
     let mut text = format!("nginx version: nginx/{}\n", features::NGINX_VERSION);
     text.push_str("built by rustc for Linux\n");
@@ -50,7 +50,7 @@ fn usage() -> Vec<String> {
     [format!("[-{plain}]")].into_iter().chain(valued).collect()
 }
 
-/// What `-h` prints after the version: nginx's text, then the commands.
+/// The text of `-h` behind the version: nginx's, then the commands.
 pub fn help() -> String {
     let words = usage();
     let (first, second) = words.split_at(words.len().min(3));
@@ -69,7 +69,7 @@ pub fn help() -> String {
     text
 }
 
-/// Text as roff takes it: no line begins with a control character, hyphens are hyphens.
+/// Text for roff: no line begins with a control character, hyphens are hyphens.
 fn roff(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     match text.as_bytes().first() {

@@ -1,4 +1,4 @@
-//! The master process: watches over workers and answers signals. One thread, which waits for the
+//! The master process: watches its workers and answers signals. One thread, which waits for the
 //! next signal.
 //!
 //! ```text
@@ -21,21 +21,21 @@ use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
-use crate::children::{self, Children, Ended, Kind};
+use crate::children::{self, ChildKind, Children, Ended};
 use crate::environ::Environ;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
-use crate::worker::Place;
-use crate::{pidfile, rehearsal, signals};
+use crate::worker::Assignment;
+use crate::{dry_run, pidfile, signals};
 
-/// How the server ends.
+/// The progress of the server's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
     No,
     /// When all workers have left.
     Quit,
-    /// As soon as may be: workers are told at `next` again, `delay` later than the last time.
+    /// At once: workers get the signal again at `next`, with a `delay` that grows.
     Terminate {
         delay: Duration,
         next: Instant,
@@ -51,11 +51,11 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 pub struct Master {
     /// The configuration that runs.
     pub cycle: Cycle,
-    /// How the next one is loaded.
+    /// The loader of the next one.
     pub loader: Loader,
-    /// The environment as it was.
+    /// The environment at the start.
     pub environ: Environ,
-    /// How a new binary is started.
+    /// The start of a new binary.
     pub upgrade: Upgrade,
     /// The service manager.
     pub notify: Notify,
@@ -63,10 +63,10 @@ pub struct Master {
     pub lock: Rc<ShmLock>,
     /// The process is in the background: WINCH is a request, and not a window's.
     pub daemonized: bool,
-    state: State,
+    state: MasterState,
 }
 
-/// What a process was there for.
+/// The task of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seat {
     /// The worker of that number.
@@ -74,7 +74,7 @@ enum Seat {
     Helper(Helper),
 }
 
-struct State {
+struct MasterState {
     children: Children,
     generation: u64,
     stop: Stop,
@@ -88,12 +88,12 @@ struct State {
 
 /// Why the master's loop ended.
 pub enum End {
-    /// The server has stopped as it was told to.
+    /// The server has stopped on request.
     Stopped,
     /// No worker could begin.
     Failed,
     /// This is a worker that was just forked.
-    Worker(Place),
+    Worker(Assignment),
 }
 
 /// In a child that was just forked, everything is left by way of `Break`.
@@ -110,7 +110,7 @@ impl Master {
         lock: Rc<ShmLock>,
         daemonized: bool,
     ) -> Master {
-        let state = State {
+        let state = MasterState {
             children: Children::default(),
             generation: 0,
             stop: Stop::No,
@@ -146,7 +146,7 @@ impl Master {
         }
     }
 
-    /// How long to wait for a signal at most.
+    /// The limit of the wait for a signal.
     fn limit(&self) -> Option<Duration> {
         let stop = match self.state.stop {
             Stop::Terminate { next, .. } => Some(next),
@@ -229,7 +229,7 @@ impl Master {
     }
 
     fn notify_stopping(&self) {
-        // A new binary that goes on serving is not the service's end.
+        // A new binary that continues to serve is not the service's end.
         if self.state.children.new_binary().is_none() {
             self.notify.stopping();
         }
@@ -272,7 +272,7 @@ impl Master {
         self.start_generation().map_continue(|_| ())
     }
 
-    /// Starts a worker for each seat and waits until they serve; how many do.
+    /// Starts a worker for each seat and waits until they serve; returns their number.
     fn start_generation(&mut self) -> ControlFlow<End, usize> {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "start worker processes");
@@ -282,7 +282,7 @@ impl Master {
         }
         let (reader, writer) = pipe.map_or((None, None), |(r, w)| (Some(r), Some(w)));
         for index in 0..self.cycle.settings.worker_processes {
-            let (kind, generation) = (Kind::Worker(index), self.state.generation);
+            let (kind, generation) = (ChildKind::Worker(index), self.state.generation);
             match self.state.children.spawn(kind, generation, 0, log) {
                 ControlFlow::Break(mut place) => {
                     place.ready = writer;
@@ -303,12 +303,12 @@ impl Master {
         ControlFlow::Continue(ready)
     }
 
-    /// Starts a process beside the workers, if there is something for it to do.
+    /// Starts a helper process, if there is work for it.
     fn start_helper(&mut self, helper: Helper, early_ends: u32) -> Flow {
         if !self.cycle.engines.iter().any(|engine| engine.wants(helper)) {
             return Flow::Continue(());
         }
-        let (kind, generation) = (Kind::Helper(helper), self.state.generation);
+        let (kind, generation) = (ChildKind::Helper(helper), self.state.generation);
         let spawned = self.state.children.spawn(kind, generation, early_ends, &self.cycle.log);
         match spawned {
             ControlFlow::Break(place) => ControlFlow::Break(End::Worker(place)),
@@ -318,7 +318,7 @@ impl Master {
 
     fn respawn(&mut self, seat: Seat, early_ends: u32) -> Flow {
         let kind = match seat {
-            Seat::Worker(index) => Kind::Worker(index),
+            Seat::Worker(index) => ChildKind::Worker(index),
             Seat::Helper(helper) => return self.start_helper(helper, early_ends),
         };
         let generation = self.state.generation;
@@ -350,9 +350,9 @@ impl Master {
         self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let seat = match ended.child.kind {
-            Kind::NewBinary => return self.new_binary_ended(),
-            Kind::Worker(index) => Seat::Worker(index),
-            Kind::Helper(helper) => Seat::Helper(helper),
+            ChildKind::NewBinary => return self.new_binary_ended(),
+            ChildKind::Worker(index) => Seat::Worker(index),
+            ChildKind::Helper(helper) => Seat::Helper(helper),
         };
         let current = ended.child.generation == self.state.generation;
         let wanted = self.state.stop == Stop::No && !self.state.noaccepting && current;
@@ -377,8 +377,8 @@ impl Master {
         Flow::Continue(())
     }
 
-    /// A worker could not begin. When it was the last one, nothing serves and nothing will: better
-    /// to end and be noticed. A new binary that ends so gives way to the old one.
+    /// A worker could not begin. When it was the last one, nothing serves and nothing will: the
+    /// server ends and is noticed. A new binary that ends so gives way to the old one.
     fn fatal(&mut self) {
         let none = self.state.children.workers().next().is_none();
         if none && self.state.respawn.is_empty() {
@@ -406,7 +406,7 @@ impl Master {
         }
         let generation = self.state.generation;
         let log = &self.cycle.log;
-        match self.state.children.spawn(Kind::NewBinary, generation, 0, log) {
+        match self.state.children.spawn(ChildKind::NewBinary, generation, 0, log) {
             ControlFlow::Break(_) => self.upgrade.exec(&self.cycle, &self.environ),
             ControlFlow::Continue(true) => {}
             ControlFlow::Continue(false) => upgrade::restore_pid_file(&self.cycle),
@@ -432,12 +432,12 @@ impl Master {
         flow
     }
 
-    /// Loads the configuration anew, starts its workers, and sends the old ones away when those
+    /// Loads the configuration again, starts its workers, and lets the old ones leave when those
     /// serve.
     fn reload(&mut self) -> Flow {
         let log = self.cycle.log.clone();
         log!(log, Level::Notice, None, "reconfiguring");
-        let loaded = rehearsal::run(&self.loader, &self.cycle, &log)
+        let loaded = dry_run::run(&self.loader, &self.cycle, &log)
             .and_then(|()| self.loader.parse(Some(&self.cycle), &log, || {}))
             .and_then(|parsed| {
                 let mut none = Inherited::default();
@@ -462,8 +462,7 @@ impl Master {
         if under_way {
             std::thread::sleep(HANDSHAKE);
         }
-        // The old workers' descriptors have to be the last: they empty the queues before they
-        // close.
+        // The old workers' descriptors must be the last: they empty the queues before they close.
         drop(old);
         let generation = self.state.generation;
         let log = &self.cycle.log;
@@ -503,7 +502,7 @@ impl Master {
         }
     }
 
-    /// What a worker needs of its master, the rest closed.
+    /// The part of the master that a worker needs; closes the rest.
     pub fn into_worker(self) -> (Cycle, Environ, Rc<ShmLock>, bool) {
         (self.cycle, self.environ, self.lock, self.daemonized)
     }

@@ -10,7 +10,7 @@ use crate::flags::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
 /// The paths that the command line decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Where relative paths start from; ends in a slash unless it is empty.
+    /// The base of relative paths; ends in a slash unless it is empty.
     pub prefix: PathBuf,
     /// The configuration file.
     pub conf_file: PathBuf,
@@ -21,7 +21,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Resolves what was typed.
+    /// Resolves the paths of the command line.
     pub fn new(typed: &Typed) -> Paths {
         let mut prefix = typed.prefix.clone().unwrap_or_else(|| PREFIX.as_bytes().to_vec());
         if prefix.last().is_some_and(|&b| b != b'/') {

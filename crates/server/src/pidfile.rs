@@ -9,14 +9,14 @@ use base::log;
 use base::log::{Level, Log, os_error};
 use conf::ConfError;
 
-/// What the file is made with, less the umask. A server that has gone to the background has none.
+/// The file's mode, less the umask. A server in the background has none.
 const MODE: u32 = 0o644;
 
 fn failed(what: &str, path: &Path, e: &io::Error) -> ConfError {
     ConfError::new(format!("{what} \"{}\" failed {}", path.display(), os_error(e)))
 }
 
-/// Sees whether the file could be written (`-t`); one that is there is left as it is.
+/// Checks that the file could be written (`-t`); an existing one stays as it is.
 pub fn test(path: &Path) -> Result<(), ConfError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(MODE);

@@ -1,9 +1,9 @@
-//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, with no configuration file
-//! to write.
+//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, without a configuration
+//! file.
 //!
-//! A configuration is made all the same, in a folder of its own below the system's folder for
-//! temporary files, so that this is the same server reading the same language; the folder goes when
-//! the server ends.
+//! The command writes a configuration to a folder of its own below the system's folder for
+//! temporary files, so that this is the same server reading the same language; the folder is
+//! removed when the server ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,12 +18,12 @@ use crate::cli::Typed;
 use crate::environ::Environ;
 use crate::{features, start};
 
-/// Ports tried, in order, when none is asked for.
+/// Ports tried, in order, by default.
 const PORTS: std::ops::RangeInclusive<u16> = 8080..=8089;
 
 const MIME_TYPES: &str = include_str!("../../../conf/mime.types");
 
-/// What was typed after `serve`.
+/// The arguments of `serve`.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Asked {
     folder: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(address) => address,
         Err(message) => return refuse(&message),
     };
-    let place = match Place::make() {
+    let place = match SiteFolder::make() {
         Ok(place) => place,
         Err(e) => return refuse(&format!("no folder for temporary files: {e}")),
     };
@@ -128,8 +128,8 @@ fn shown(address: &str) -> String {
     address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 }
 
-/// A string as the configuration language quotes it; `$` cannot be escaped there, so that it
-/// becomes a variable which holds one.
+/// A string in the configuration language's quotes; `$` cannot be escaped there, so that it becomes
+/// a variable which holds one.
 fn quoted(path: &Path) -> Vec<u8> {
     let mut out = vec![b'"'];
     for &b in path.as_os_str().as_bytes() {
@@ -179,18 +179,18 @@ fn configuration(folder: Option<&Path>, address: &str, browse: bool) -> Vec<u8> 
 }
 
 /// The folder of one run.
-struct Place(PathBuf);
+struct SiteFolder(PathBuf);
 
-impl Place {
-    fn make() -> io::Result<Place> {
+impl SiteFolder {
+    fn make() -> io::Result<SiteFolder> {
         let path = std::env::temp_dir().join(format!("weir-serve-{}", std::process::id()));
         // Only ours, and made now: a folder that someone else laid there is not used.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Place(path))
+        Ok(SiteFolder(path))
     }
 }
 
-impl Drop for Place {
+impl Drop for SiteFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

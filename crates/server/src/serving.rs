@@ -1,4 +1,4 @@
-//! What every process that serves does: its loop, its listeners, its signals.
+//! The common part of every serving process: its loop, its listeners, its signals.
 
 use std::io;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ fn uses_accept_lock(settings: &Settings) -> bool {
     settings.events.accept_mutex && settings.master_process && settings.worker_processes > 1
 }
 
-/// What the loop is to be like.
+/// The settings of the loop.
 pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
     let events = &settings.events;
     let accept_mutex = uses_accept_lock(settings).then(|| {
@@ -81,18 +81,17 @@ pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Begins to watch over the other workers, and to be watched, where a listening socket asks for it.
-/// The task ends with the accepting.
-pub fn keep_vigil(cycle: &Cycle, index: usize) -> Option<TaskId> {
+/// Starts the watchdog, where a listening socket is steered. The task ends with accepting.
+pub fn start_watchdog(cycle: &Cycle, index: usize) -> Option<TaskId> {
     let several = cycle.settings.master_process && cycle.settings.worker_processes > 1;
-    let vigil = cycle.listeners.borrow().vigil(index).filter(|_| several)?;
+    let watchdog = cycle.listeners.borrow().watchdog(index).filter(|_| several)?;
     // By the number of the address: the engine, and the address's number there.
     let owners: Vec<_> = cycle
         .engines
         .iter()
         .flat_map(|engine| (0..engine.listeners().len()).map(|at| (engine.clone(), at)))
         .collect();
-    Some(event::spawn(vigil.keep(move |listener, accepted| {
+    Some(event::spawn(watchdog.run(move |listener, accepted| {
         if let Some((engine, at)) = owners.get(listener) {
             engine.take(*at, accepted);
         }
@@ -117,8 +116,8 @@ pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()>
     Ok(())
 }
 
-/// Starts what helpers do, in the only process of a server that has no master. The tasks are to be
-/// cancelled when the configuration is not this process's any more.
+/// Starts the work of the helpers, in the only process of a server without a master. The tasks are
+/// cancelled when another configuration runs.
 pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
     let seat = Seat {
         index: 0,

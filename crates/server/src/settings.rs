@@ -1,4 +1,4 @@
-//! What the outermost level comes to, defaults filled in.
+//! The settings of the outermost level, defaults filled in.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -10,9 +10,9 @@ use conf::ConfError;
 use event::DriverKind;
 use net::Origin;
 
-use crate::draft::{Account, Affinity, DebugPoint, Draft};
-use crate::events::EventsDraft;
+use crate::events::EventsBlock;
 use crate::flags::{LOCK_PATH, PID_PATH};
+use crate::main_block::{Account, Affinity, DebugPoint, MainBlock};
 use crate::paths::Paths;
 
 /// nginx's `worker_connections`.
@@ -40,15 +40,15 @@ pub struct Settings {
     pub rlimit_nofile: Option<u64>,
     /// Their limit of core files, bytes.
     pub rlimit_core: Option<u64>,
-    /// How long a leaving worker goes on; `None` for as long as it takes.
+    /// The time that a leaving worker continues to serve; `None`: no limit.
     pub shutdown_timeout_ms: Option<u64>,
     /// Their current folder.
     pub working_directory: Option<Bytes>,
     /// Variables of the environment: `NAME` to keep, `NAME=VALUE` to set.
     pub env: Vec<Bytes>,
-    /// What to do about a fault found.
+    /// The reaction to a fault.
     pub debug_points: Option<DebugPoint>,
-    /// How often to read the clock, ms; 0: after each wait.
+    /// Interval between readings of the clock, ms; 0: after each wait.
     pub timer_resolution_ms: u64,
     /// The `events` block.
     pub events: Events,
@@ -66,14 +66,14 @@ pub struct Events {
     pub multi_accept: bool,
     /// Accept one worker at a time.
     pub accept_mutex: bool,
-    /// How long the others wait, ms.
+    /// The pause of the other workers, ms.
     pub accept_mutex_delay_ms: u64,
-    /// Whose connections are logged in full.
+    /// Clients whose connections are logged in full.
     pub debug_connections: Rc<[Origin]>,
 }
 
 impl Events {
-    fn new(draft: EventsDraft) -> Events {
+    fn new(draft: EventsBlock) -> Events {
         Events {
             driver: draft.driver.unwrap_or_default(),
             connections: draft.connections.unwrap_or(CONNECTIONS),
@@ -86,8 +86,8 @@ impl Events {
 }
 
 impl Settings {
-    /// Fills in defaults and checks what belongs together.
-    pub fn new(draft: Draft, paths: &Paths, log: &Log) -> Result<Settings, ConfError> {
+    /// Fills in defaults and checks settings that depend on each other.
+    pub fn new(draft: MainBlock, paths: &Paths, log: &Log) -> Result<Settings, ConfError> {
         let Some(events) = draft.events else {
             return Err(ConfError::new("no \"events\" section in configuration"));
         };
@@ -142,8 +142,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whose the files are that workers open again: nobody's in particular unless the master is
-    /// root.
+    /// The owner of the files that workers reopen; none unless the master is root.
     pub fn owner(&self) -> Option<u32> {
         self.user.as_ref().map(|user| user.uid)
     }
@@ -201,7 +200,7 @@ fn nobody() -> Result<Account, ConfError> {
 mod tests {
     use super::*;
     use crate::cli::Typed;
-    use crate::draft::tests::read;
+    use crate::main_block::tests::read;
 
     fn settings(text: &str) -> Result<Settings, String> {
         let (log, _lines) = base::log::capture(Level::Info);

@@ -23,7 +23,7 @@ pub fn set() -> SignalSet {
     SignalSet::new(&ALL)
 }
 
-/// Notes a signal in the log, with what it leads to (`, reconfiguring`).
+/// Logs a signal and its effect (`, reconfiguring`).
 pub fn note(log: &Log, received: Received, action: &str) {
     let Received { signal, pid } = received;
     let (number, name) = (signal.0, signal.name());
@@ -34,8 +34,8 @@ pub fn note(log: &Log, received: Received, action: &str) {
     }
 }
 
-/// Sends a signal to the master that a pid file names (`-s`). False when that failed, which has
-/// been told.
+/// Sends a signal to the master that a pid file names (`-s`). False when that failed; the failure
+/// is logged.
 pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
     log!(log, Level::Notice, None, "signal process started");
     let pid = match crate::pidfile::read(pid_file) {

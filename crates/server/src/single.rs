@@ -22,14 +22,14 @@ struct Single {
     /// Configurations that were replaced and still have connections.
     leaving: RefCell<Vec<Rc<Cycle>>>,
     quit: Cell<bool>,
-    /// What is not done yet is given up.
+    /// Unfinished requests are cut off.
     forced: Cell<bool>,
     terminate: Cell<bool>,
     /// The work of helpers.
     helping: RefCell<Vec<event::TaskId>>,
 }
 
-/// Serves until told to stop; the exit code.
+/// Serves until a signal stops it; returns the exit code.
 pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> i32 {
     let log = cycle.log.clone();
     let options = serving::loop_options(&cycle.settings, lock);
@@ -66,7 +66,7 @@ impl Single {
         event_loop.run_until(|| self.done())
     }
 
-    /// What helpers do is done here, for the configuration that runs.
+    /// Starts the work of the helpers for the running configuration.
     fn help(&self, cycle: &Cycle) {
         let tasks = serving::start_helpers(cycle);
         self.helping.replace(tasks).into_iter().for_each(event::task::cancel);
@@ -130,7 +130,7 @@ impl Single {
         }
     }
 
-    /// Puts a new configuration beside the old one, which answers what it has begun.
+    /// Starts a new configuration beside the old one, which finishes its requests.
     fn reload(&self, running: &Rc<Cycle>) {
         let log = &running.log;
         log!(log, Level::Notice, None, "reconfiguring");

@@ -1,4 +1,5 @@
-//! From what was typed to a running server: nginx's order of steps, because scripts rely on it.
+//! From the command line to a running server, in nginx's order of steps, because scripts rely on
+//! it.
 
 use std::ffi::OsString;
 use std::io::{self, PipeWriter, Read, Write};
@@ -23,7 +24,7 @@ use crate::systemd::Notify;
 use crate::upgrade::Upgrade;
 use crate::{added, features, manual, pidfile, signals, single, startlog, worker};
 
-/// Does what the switches ask for.
+/// Performs the actions of the switches.
 pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
     if typed.version {
         let mut text = manual::version();
@@ -89,7 +90,7 @@ fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
             let shown = conf::redact::redact(&file.bytes, &secrets);
             let parts = [b"# configuration file ", name, b":\n", &shown, b"\n"];
             if out.write_all(&parts.concat()).is_err() {
-                // Whoever read it has read enough.
+                // The reader has closed its end.
                 break;
             }
         }
@@ -151,15 +152,15 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
     }
 }
 
-/// Goes to the background where that is wanted, and leaves word which process the server is.
-/// Whether it is in the background, and the lock under which workers accept.
+/// Goes to the background if configured, and writes the pid file. Returns whether the process is in
+/// the background, and the lock under which workers accept.
 fn settle(cycle: &Cycle, is_successor: bool) -> Result<(bool, Rc<ShmLock>), Refused> {
     let log = &cycle.log;
     let mut parent = None;
     if !is_successor && cycle.settings.daemon {
         parent = Some(daemonize(log)?);
     }
-    // From here on signals are taken where they are asked for.
+    // From here on signals are taken where the code waits for them.
     signals::set().block();
     let lock = ShmLock::new().map_err(|e| {
         log!(log, Level::Emerg, None, "mmap() failed {}", os_error(&e));
@@ -170,13 +171,13 @@ fn settle(cycle: &Cycle, is_successor: bool) -> Result<(bool, Rc<ShmLock>), Refu
         Refused
     })?;
     if let Some(mut parent) = parent {
-        // Until now there was somebody to tell what went wrong.
+        // Until now errors had a terminal to go to.
         os::fd::null_stdio().map_err(|e| {
             log!(log, Level::Emerg, None, "dup2(\"/dev/null\") failed {}", os_error(&e));
             pidfile::remove(&cycle.settings.pid, log);
             Refused
         })?;
-        // Nobody may be left who reads it.
+        // The parent may be gone.
         let _ = parent.write_all(b"1");
     }
     Ok((is_successor || cycle.settings.daemon, Rc::new(lock)))
@@ -191,7 +192,7 @@ fn master_title(args: &[OsString]) -> String {
     words.fold("weir: master process".to_owned(), |title, word| title + " " + &word)
 }
 
-/// What the server runs on, for whoever reads the log later.
+/// Logs the system that the server runs on.
 fn tell_system(log: &Log) {
     log!(log, Level::Notice, None, "weir/{}", features::VERSION);
     let (system, release) = os::process::system();
@@ -200,9 +201,9 @@ fn tell_system(log: &Log) {
     log!(log, Level::Notice, None, "getrlimit(RLIMIT_NOFILE): {soft}:{hard}");
 }
 
-/// Goes to the background. The process that was started waits until the other one, which goes on
-/// here, has written to what this gives: then the server runs and can be found by its file. Where
-/// it ends before that, the exit status says so.
+/// Goes to the background. The first process waits until the other one, which continues here, has
+/// written to the returned pipe: then the server runs and has its pid file. If it ends before that,
+/// the exit status shows it.
 fn daemonize(log: &Log) -> Result<PipeWriter, Refused> {
     let fail = |what: &str, e: io::Error| {
         log!(log, Level::Emerg, None, "{what} failed {}", os_error(&e));
@@ -224,7 +225,7 @@ fn daemonize(log: &Log) -> Result<PipeWriter, Refused> {
     Ok(ours)
 }
 
-/// A panic is a fault of ours: it goes to the error log, where someone looks.
+/// A panic is a fault of ours: it goes to the error log.
 fn log_panics() {
     std::panic::set_hook(Box::new(|info| {
         log!(log::default(), Level::Alert, None, "panicked: {info}");

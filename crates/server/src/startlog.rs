@@ -10,7 +10,7 @@ use engine::logs::LogFiles;
 
 use crate::paths::Paths;
 
-/// Messages for whoever started the program: `weir: [emerg] …`, from warnings up.
+/// Messages for the terminal: `weir: [emerg] …`, from warnings up.
 pub struct Console;
 
 impl Sink for Console {

@@ -1,4 +1,4 @@
-//! Telling systemd how far we are (sd_notify(3)); without systemd nothing is told.
+//! Notifications to systemd (sd_notify(3)); none without systemd.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -23,14 +23,14 @@ impl Notify {
         }))
     }
 
-    /// All workers serve. Tells which process the master is: the one that was started may have gone
-    /// to the background, or have been replaced.
+    /// All workers serve. Names the master's process: the first one may have gone to the
+    /// background, or have been replaced.
     pub fn ready(&self) {
         let pid = std::process::id();
         self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=Serving\n"));
     }
 
-    /// The configuration is being read again; [`Notify::ready`] follows, whatever comes of it.
+    /// The configuration is being read again; [`Notify::ready`] follows, with either result.
     pub fn reloading(&self) {
         let now = os::clock::monotonic_usec();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}\nSTATUS=Reloading\n"));

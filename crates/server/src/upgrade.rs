@@ -1,5 +1,5 @@
-//! Changing the binary while it serves: USR2 starts the new one with the sockets of this one. It is
-//! the new one when the old master is told to quit, and undone when the new one is.
+//! Changing the binary while it serves: USR2 starts the new one with the sockets of this one. The
+//! change is complete when the old master quits, and undone when the new one does.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crate::environ::Environ;
 use crate::load::Cycle;
 use crate::signals;
 
-/// How this program was started, and how it is started anew.
+/// The program's file and arguments, to start it again.
 pub struct Upgrade {
     /// The arguments, the name first.
     pub args: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Upgrade {
         found.find(|file| os::file::access(file, 1).is_ok()).unwrap_or(path.to_owned())
     }
 
-    /// Puts the new binary in the place of this process, a child forked for it. Does not return.
+    /// Replaces this process, a child forked for it, by the new binary. Does not return.
     pub fn exec(&self, cycle: &Cycle, environ: &Environ) -> ! {
         let path = self.file(environ);
         let log = &cycle.log;
@@ -62,7 +62,7 @@ impl Upgrade {
     }
 }
 
-/// Makes room for the new binary's pid file; false when that failed, which has been told.
+/// Makes room for the new binary's pid file; false when that failed, which has been logged.
 pub fn move_pid_file(cycle: &Cycle) -> bool {
     let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
     match fs::rename(pid, &old) {

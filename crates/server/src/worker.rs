@@ -17,25 +17,25 @@ use os::limits::Limit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
-use crate::draft::DebugPoint;
 use crate::environ::Environ;
 use crate::load::Cycle;
+use crate::main_block::DebugPoint;
 use crate::{helper, serving, signals};
 
-/// A worker that exits with this is not started again: it could not even begin.
+/// The exit code of a worker that could not begin: it is not started again.
 pub const FATAL: i32 = 2;
 
-/// How long connections that are given up have for what is left to do with them: milliseconds.
+/// Time of cut-off connections for their last steps, milliseconds.
 pub const GIVEN_UP_MS: u64 = 500;
 
 /// The place that a worker takes.
 #[derive(Debug)]
-pub struct Place {
+pub struct Assignment {
     /// Its number among the workers.
     pub index: usize,
     /// Its number among the master's processes.
     pub slot: usize,
-    /// What it does where it is no worker.
+    /// Its task if it is no worker.
     pub helper: Option<Helper>,
     /// Written to when it serves; closed when it has failed.
     pub ready: Option<OwnedFd>,
@@ -46,19 +46,19 @@ struct Worker {
     master: i32,
     daemonized: bool,
     /// The task that watches over other workers.
-    vigil: Cell<Option<event::TaskId>>,
+    watchdog: Cell<Option<event::TaskId>>,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
-    /// What is not done yet is given up.
+    /// Unfinished requests are cut off.
     forced: Cell<bool>,
-    /// A graceful end was asked for by WINCH: nginx's way to make a worker stop at its debug point.
+    /// WINCH asked for a graceful end: nginx's way to make a worker stop at its debug point.
     debug_quit: Cell<bool>,
 }
 
 /// Runs a worker to its end; the exit code.
 pub fn run(
     cycle: Cycle,
-    place: Place,
+    place: Assignment,
     environ: &Environ,
     lock: &Rc<ShmLock>,
     daemonized: bool,
@@ -83,7 +83,7 @@ pub fn run(
     if let Err(e) = serving::start_engines(&cycle, place.index, place.slot) {
         return fatal("starting to serve", &e);
     }
-    let vigil = serving::keep_vigil(&cycle, place.index);
+    let watchdog = serving::start_watchdog(&cycle, place.index);
     // The master's descriptors of all sockets, those of the other workers included.
     drop(cycle.listeners.take());
     let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -91,7 +91,7 @@ pub fn run(
         cycle,
         master,
         daemonized,
-        vigil: Cell::new(vigil),
+        watchdog: Cell::new(watchdog),
         terminate: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
@@ -103,7 +103,7 @@ pub fn run(
     }
     os::title::set("weir: worker process");
     if let Some(ready) = place.ready {
-        // The master counts these; where it has gone there is nobody to tell.
+        // The master counts these; it may be gone.
         let _ = os::file::write(ready, b".");
     }
     let outcome = event_loop.run_until(|| worker.done());
@@ -133,7 +133,7 @@ impl Worker {
             Signal::HUP | Signal::USR2 | Signal::IO => ", ignoring",
             _ => "",
         };
-        // What the master asks for is its own business, and in its own lines.
+        // The master logs the signals it passes on itself.
         if received.pid != self.master {
             signals::note(&self.cycle.log, received, action);
         }
@@ -149,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// Takes no more connections, and goes on until those that are there are served.
+    /// Stops accepting, and finishes the connections that it has.
     fn leave(self: &Rc<Self>) {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "gracefully shutting down");
@@ -169,9 +169,9 @@ impl Worker {
                 own.forced.set(true);
             });
         }
-        // Who leaves is silent, and has nothing of the other workers' sockets any more.
-        if let Some(vigil) = self.vigil.take() {
-            event::task::cancel(vigil);
+        // A leaving worker has no heartbeat, and no sockets of the others.
+        if let Some(watchdog) = self.watchdog.take() {
+            event::task::cancel(watchdog);
         }
         self.cycle.engines.iter().for_each(|engine| engine.quit());
     }
@@ -192,10 +192,10 @@ impl Worker {
     }
 }
 
-/// The worker cannot run; why has been told.
+/// The worker cannot run; the reason has been logged.
 struct Fatal;
 
-/// Becomes what the configuration wants a worker to be.
+/// Sets the process up as the configuration asks for.
 fn prepare(cycle: &Cycle, index: usize, environ: &Environ) -> Result<(), Fatal> {
     let (settings, log) = (&cycle.settings, &cycle.log);
     let complain = |level: Level, what: String, e: &std::io::Error| {

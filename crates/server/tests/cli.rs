@@ -1,4 +1,4 @@
-//! The command line: what is printed where, and the exit codes.
+//! The command line: output, streams, and exit codes.
 
 mod common;
 
@@ -122,7 +122,7 @@ fn a_test_binds_and_leaves_nothing_behind() {
     let http =
         format!("server {{ listen unix:%PREFIX%/s.sock; listen 127.0.0.1:{port}; root html; }}");
     let site = site(1, "", &http);
-    // An address that is taken is taken by the server that the test is for.
+    // The address in use belongs to the server under test.
     assert_eq!(outcome(&site.run(&["-t"])).0, Some(0));
     assert!(!site.prefix().join("s.sock").exists());
     let http = "server { listen 192.0.2.77:80; }";

@@ -1,4 +1,4 @@
-//! Connections whose clients say nothing: the kernel keeps them for a second.
+//! Connections of silent clients: the kernel keeps them for a second.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn a_client_that_says_nothing_is_accepted_later_where_that_is_asked_for() {
     }
 }
 
-/// Has so many connections made at once.
+/// Makes many connections at once.
 fn storm(weir: &Weir) {
     drop((0..400).map(|_| connect(weir)).collect::<Vec<_>>());
 }

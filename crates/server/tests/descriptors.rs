@@ -1,4 +1,4 @@
-//! Descriptors that run out: who asks is served, who dawdles makes room.
+//! Running out of descriptors: active clients are served, idle ones make room.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn half_sent_heads_make_room() {
         };
         let slow: Vec<_> = (0..150)
             .map(|_| {
-                // Who asks goes on being served meanwhile.
+                // Requests are served meanwhile.
                 ask();
                 let mut client =
                     TcpStream::connect(("127.0.0.1", weir.port(0))).expect("connected");

@@ -1,4 +1,4 @@
-//! Memory: what happens when there is no more, and what is given back.
+//! Memory: behaviour without any left, and returning what is unused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use testkit::{Driver, Site, Weir, each_driver, wait_for};
 /// Address space of each process of the server, in KB. It starts with some 35 MB of it.
 const LIMIT_KB: u32 = 64_000;
 
-/// A program that runs the server with little address space; in a folder that goes with it.
+/// A program that runs the server with little address space; in a folder that is removed with it.
 struct Limited(PathBuf);
 
 impl Limited {
@@ -42,8 +42,8 @@ impl Drop for Limited {
     }
 }
 
-/// Clients that send all but the end of a body that the server keeps in memory. Those that it
-/// closes are none of a fault.
+/// Clients that send all but the end of a body that the server keeps in memory. The server may
+/// close them.
 fn slow_bodies(weir: &Weir, count: usize, each: usize) -> Vec<TcpStream> {
     let body = vec![b'x'; each];
     let clients = (0..count).map(|_| {
@@ -56,7 +56,7 @@ fn slow_bodies(weir: &Weir, count: usize, each: usize) -> Vec<TcpStream> {
     clients.collect()
 }
 
-/// What comes until the server closes, which it may at any time.
+/// The bytes up to the server's close, which may come at any time.
 fn ask_for(weir: &Weir, request: &[u8]) -> Vec<u8> {
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
     let mut answer = Vec::new();
@@ -80,7 +80,7 @@ fn a_worker_outlives_a_lack_of_memory() {
         // Twice as much as there is.
         let clients = slow_bodies(&weir, 80, 1 << 20);
         weir.wait_for_log("error.log", "memory is short: ");
-        // At its worst moment it may be a client like this one that has to ask again.
+        // At the worst moment it may be a client like this one that has to try again.
         let ask = b"GET /a.txt HTTP/1.0\r\n\r\n";
         wait_for("an answer beside them", || ask_for(&weir, ask).ends_with(b"hello").then_some(()));
         drop(clients);
@@ -112,7 +112,7 @@ fn a_configuration_that_does_not_fit_is_refused() {
     assert_eq!(weir.get("/a.txt").body, b"hello");
 }
 
-/// What a process has written to and shares with nobody, bytes.
+/// Private dirty memory of a process, bytes.
 fn private_dirty(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
@@ -147,13 +147,13 @@ fn slow_readers_of_long_answers_hold_little_memory() {
                 client
             })
             .collect();
-        // All of it has been read of the upstream, and lies in temporary files.
+        // All of it has been read from the upstream, and lies in temporary files.
         wait_for("the upstream's answers", || {
             (weir.log("passed.log").lines().count() == READERS).then_some(())
         });
         let during = private_dirty(worker);
-        // What is on its way to the temporary files depends on how fast threads get to write it;
-        // what they kept for themselves was more than 100 MB.
+        // The amount in flight to the temporary files depends on the threads' speed; the memory
+        // kept without them was more than 100 MB.
         assert!(during < before + (36 << 20), "{before} bytes before, {during} during");
         drop(readers);
         wait_for("memory to be given back", || {

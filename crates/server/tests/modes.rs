@@ -1,4 +1,4 @@
-//! What the server makes on disk: permissions and owners, beside those of nginx.
+//! Files and folders that the server makes: permissions and owners, beside those of nginx.
 
 mod common;
 
@@ -15,8 +15,8 @@ use testkit::{Port, wait_for};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// Everything that nginx and weir both make. `%ONLY_WEIR%` and
-/// `%ONLY_WEIR_HTTP%` are what nginx 1.22 has not.
+/// All files that nginx and weir both make. `%ONLY_WEIR%` and `%ONLY_WEIR_HTTP%` are missing in
+/// nginx 1.22.
 const CONFIG: &str = r#"
 %USER%
 worker_processes 1;
@@ -124,7 +124,7 @@ impl Server {
         answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0)
     }
 
-    /// Has it make all that it makes.
+    /// Makes the server create all of its files.
     fn work(&self) {
         for (method, path, fields, body, status) in [
             ("GET", "/late?n=late", "", "", 204),
@@ -150,8 +150,8 @@ impl Server {
         }
     }
 
-    /// Has it start another program in its place, which leaves the old one's pid file beside its
-    /// own.
+    /// Makes the server start another program in its place, which leaves the old one's pid file
+    /// beside its own.
     fn upgrade(&self) {
         let old = self.pid("run/server.pid").expect("a pid file");
         testkit::signal(old, "USR2");
@@ -161,7 +161,7 @@ impl Server {
         });
     }
 
-    /// Below which names there is what, with its permissions and its owner.
+    /// The files and folders by name, with permissions and owner.
     fn made(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         look(&self.prefix, &self.prefix, &mut all);
@@ -184,7 +184,7 @@ impl Server {
     }
 }
 
-/// Whether a process is gone, or waits for its parent to take notice.
+/// Whether a process is gone, or waits to be reaped.
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
@@ -201,7 +201,7 @@ fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
         };
         let mut name = path.strip_prefix(prefix).expect("below it").to_string_lossy().into_owned();
         if name.starts_with("temp/") {
-            // Temporary files have numbers, of which nobody knows which.
+            // Temporary files have arbitrary numbers.
             let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
             name = name.chars().map(digits).collect();
         }
@@ -215,7 +215,7 @@ fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What weir makes besides, and may.
+/// Files that weir makes besides, and may.
 const OWN: [(&str, &str); 4] = [
     // The folder that `proxy_pass` would use without `proxy_temp_path`.
     ("proxy_temp", "folder 0700"),
@@ -262,7 +262,7 @@ fn permissions_and_owners_are_nginx_s() {
     assert!(differ.is_empty(), "{differ:#?}");
 }
 
-/// What nginx 1.22 has not.
+/// Directives that nginx 1.22 has not.
 #[test]
 fn others_cannot_write_a_state_file() {
     let config = CONFIG.replace("%ONLY_WEIR%", "location /api { api write=on; }").replace(

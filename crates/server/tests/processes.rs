@@ -47,7 +47,7 @@ fn a_graceful_stop_finishes_what_has_begun() {
     let worker = weir.workers()[0];
     let mut conn = weir.connect();
     conn.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n");
-    // The worker has to have taken the connection before it is told to leave.
+    // The worker must have accepted the connection before it leaves.
     let mut other = weir.connect();
     other.send("GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_eq!(other.response().body, b"hello");
@@ -89,7 +89,7 @@ fn a_worker_that_dies_is_replaced() {
     });
     assert!(weir.workers().contains(&before[1]));
     assert_eq!(weir.get("/a.txt").body, b"hello");
-    // One that is told to end, by whoever, is replaced as well.
+    // A worker that ends by a signal, of any sender, is replaced as well.
     weir.signal_to(before[1], "TERM");
     weir.wait_for_log("error.log", &format!("worker process {} exited with code 0", before[1]));
     wait_for("another worker", || (weir.workers().len() == 2).then_some(()));
@@ -155,7 +155,7 @@ fn one_process_does_it_all() {
     weir.wait_for_log("error.log", "reconfiguring");
     wait_for("the new configuration", || (weir.get("/b.txt").status == 200).then_some(()));
     kept.send("\r\n");
-    // What had begun is answered as it was asked.
+    // A request in progress is answered by the old configuration.
     assert_eq!(kept.response().body, b"hello");
     assert_eq!(weir.get("/a.txt").status, 404);
     weir.signal("QUIT");
@@ -171,11 +171,11 @@ fn logs_are_opened_again() {
     weir.signal("USR1");
     wait_for("the new log", || logs.join("error.log").exists().then_some(()));
     let worker = weir.workers()[0];
-    // Said in the file that it had until then.
+    // Logged in the file used until then.
     weir.wait_for_log("error.log.1", &format!(" {worker}#{worker}: reopening logs"));
     if is_root() {
         use std::os::unix::fs::MetadataExt;
-        // The workers open it as themselves.
+        // The workers open it as their own user.
         assert_ne!(std::fs::metadata(logs.join("error.log")).unwrap().uid(), 0);
     }
     assert!(weir.log("error.log.1").contains("reopening logs"));

@@ -1,4 +1,4 @@
-//! Reload: what changes, and that nothing does when the new configuration is wrong.
+//! Reload: its effects, and that a faulty configuration changes nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use testkit::{Weir, wait_for};
 
 const LOG: &str = "error_log logs/error.log info;";
 
-/// Asks for a reload that is to be refused, and sees that nothing has changed.
+/// Requests a reload that is refused, and checks that nothing has changed.
 fn refused(weir: &Weir, message: &str) {
     let workers = weir.workers();
     weir.signal("HUP");
@@ -125,7 +125,7 @@ fn a_stale_socket_file_is_no_obstacle() {
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
 }
 
-/// Clients that make a connection a request, until told to stop. They count what went wrong.
+/// Clients that make a connection for each request, until they are stopped. They count failures.
 struct Clients {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicUsize>,
@@ -155,7 +155,7 @@ impl Clients {
         Clients { stop, failed, threads }
     }
 
-    /// How many requests were answered; panics when one was not.
+    /// The number of answered requests; panics when one was not.
     fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let done = self.threads.into_iter().map(|t| t.join().unwrap()).sum();

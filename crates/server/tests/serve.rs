@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use testkit::{Conn, Port, Response, signal, wait_for};
 
-/// A running `weir serve`; killed if the test fails before it ends by itself.
+/// A running `weir serve`; killed if the test fails before it ends.
 struct Served {
     child: Child,
     port: Port,

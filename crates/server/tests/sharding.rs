@@ -52,11 +52,11 @@ fn is_stopped(pid: u32) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }
 
-/// Stops a worker while `f` runs. What a machine is busy with must not look like a stuck worker for
-/// longer than a test may wait, and so the stop is long.
+/// Stops a worker while `f` runs. A busy machine must not look like a stuck worker for longer than
+/// a test may wait, so the stop is long.
 fn while_stopped<T>(weir: &Weir, worker: u32, f: impl FnOnce() -> T) -> T {
     weir.signal_to(worker, "STOP");
-    // Until it gets a processor to stop on, it may accept what comes.
+    // Until it gets a processor to stop on, it may accept connections.
     wait_for("the worker's stop", || is_stopped(worker).then_some(()));
     let result = f();
     weir.signal_to(worker, "CONT");

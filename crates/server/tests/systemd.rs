@@ -1,4 +1,4 @@
-//! systemd: readiness, reloads and the end are told; sockets that it opened are used.
+//! systemd: notifications of readiness, reloads and the end; sockets that it opened.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ impl Service {
         let socket = site.prefix().join("notify.sock");
         let manager = UnixDatagram::bind(&socket).unwrap();
         manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // A shell moves the socket to descriptor 3 and tells whom it is for.
+        // A shell moves the socket to descriptor 3 and sets LISTEN_PID.
         let pass = if listener.is_some() {
             "exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\""
         } else {

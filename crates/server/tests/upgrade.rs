@@ -1,4 +1,4 @@
-//! Changing the binary while it serves, and changing one's mind.
+//! Changing the binary while it serves, and undoing the change.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn alive(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// A server in the background, as one would have it where binaries are changed.
+/// A server in the background, as it runs where binaries are changed.
 struct Daemon {
     site: testkit::Site,
     port: u16,

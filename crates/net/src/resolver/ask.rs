@@ -13,7 +13,7 @@ use proto::dns::{self, Response};
 /// Longest answer over UDP that is taken.
 const UDP_MAX: usize = 4096;
 
-/// How long a name server may take over TCP, milliseconds.
+/// Limit of a name server's answer over TCP, milliseconds.
 const TCP_MS: u64 = 5_000;
 
 /// A question.
@@ -30,25 +30,26 @@ pub(super) enum Silence {
     Late,
     /// The server cannot be reached, or broke off.
     Gone,
-    /// The name cannot be asked for.
+    /// No query can hold the name.
     BadName,
 }
 
-/// What an answer is known by: chance that somebody who cannot see the question does not have.
-struct Sent {
+/// The random parts of a query, which an answer must repeat: only a host that sees the query knows
+/// them.
+struct QueryIdentity {
     id: u16,
     /// The name with its letters in upper and lower case at random (0x20).
     name: Vec<u8>,
     message: Vec<u8>,
 }
 
-/// Whether answers from there can be forged by somebody far away. Nobody reaches the loopback from
-/// outside, and servers that stand there are often small ones that do not keep the letters' case.
+/// Whether distant hosts can forge answers of this server. The loopback cannot be reached from
+/// outside, and servers there are often small ones that do not keep the letters' case.
 fn is_exposed(server: &SockAddr) -> bool {
     !server.ip_addr().is_some_and(|ip| ip.is_loopback())
 }
 
-fn prepare(q: Question<'_>, mixed: bool) -> Result<Sent, Silence> {
+fn prepare(q: Question<'_>, mixed: bool) -> Result<QueryIdentity, Silence> {
     let mut name = q.name.to_vec();
     if mixed {
         let mut bits = 0;
@@ -64,38 +65,38 @@ fn prepare(q: Question<'_>, mixed: bool) -> Result<Sent, Silence> {
     let id = os::random::number() as u16;
     let mut message = Vec::with_capacity(name.len() + 18);
     dns::write_query(&mut message, id, &name, q.kind).map_err(|_| Silence::BadName)?;
-    Ok(Sent { id, name, message })
+    Ok(QueryIdentity { id, name, message })
 }
 
-/// What a message is that came from the server.
+/// The classification of a message from the server.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum Reply {
     /// The answer to the question.
     Answer(Response),
-    /// The answer, but the letters' case is another: from a server that does not keep it, or
+    /// The answer, but with letters of another case: from a server that does not keep it, or
     /// forged.
     Doubtful,
     /// Something else; why.
     No(String),
 }
 
-fn judge(message: &[u8], q: Question<'_>, sent: &Sent) -> Verdict {
+fn judge(message: &[u8], q: Question<'_>, sent: &QueryIdentity) -> Reply {
     let Ok(response) = dns::read(message) else {
-        return Verdict::No("invalid DNS response".to_owned());
+        return Reply::No("invalid DNS response".to_owned());
     };
     let name = lossy(q.name);
     if response.id != sent.id {
         let (id, wanted) = (response.id, sent.id);
         let m = format!("wrong ident {id} in DNS response for {name}, expect {wanted}");
-        return Verdict::No(m);
+        return Reply::No(m);
     }
     if response.kind != q.kind || !response.name.eq_ignore_ascii_case(q.name) {
-        return Verdict::No(format!("unexpected DNS response for {}", lossy(&response.name)));
+        return Reply::No(format!("unexpected DNS response for {}", lossy(&response.name)));
     }
     if response.name != sent.name {
-        return Verdict::Doubtful;
+        return Reply::Doubtful;
     }
-    Verdict::Answer(response)
+    Reply::Answer(response)
 }
 
 fn complain(level: Level, server: &SockAddr, what: &str) {
@@ -118,7 +119,7 @@ pub(super) async fn ask(
     match udp(server, q, &sent, deadline).await? {
         Some(response) if !response.truncated => Ok(response),
         _ => {
-            // What comes over TCP cannot be forged by who does not see it: no need for mixed case.
+            // Answers over TCP cannot be forged blindly: no need for mixed case.
             let sent = prepare(q, false)?;
             let ms = deadline.at_ms().saturating_sub(base::time::now_ms()).min(TCP_MS);
             match event::timeout(ms, tcp(server, q, &sent)).await {
@@ -129,12 +130,12 @@ pub(super) async fn ask(
     }
 }
 
-/// `None`: to be asked again over TCP. Each question has a socket of its own, so that its port is
-/// another each time, and the kernel lets nobody else's messages through.
+/// `None`: the query must be repeated over TCP. Each query has a socket of its own, with a new port
+/// each time, and the kernel passes only messages of its peer.
 async fn udp(
     server: &SockAddr,
     q: Question<'_>,
-    sent: &Sent,
+    sent: &QueryIdentity,
     deadline: Deadline,
 ) -> Result<Option<Response>, Silence> {
     let fd =
@@ -146,9 +147,9 @@ async fn udp(
     loop {
         match os::socket::recv(fd.fd(), &mut buf) {
             Ok(n) => match judge(&buf[..n], q, sent) {
-                Verdict::Answer(response) => return Ok(Some(response)),
-                Verdict::Doubtful => return Ok(None),
-                Verdict::No(why) => complain(Level::Error, server, &why),
+                Reply::Answer(response) => return Ok(Some(response)),
+                Reply::Doubtful => return Ok(None),
+                Reply::No(why) => complain(Level::Error, server, &why),
             },
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -161,7 +162,11 @@ async fn udp(
     }
 }
 
-async fn tcp(server: &SockAddr, q: Question<'_>, sent: &Sent) -> Result<Response, Silence> {
+async fn tcp(
+    server: &SockAddr,
+    q: Question<'_>,
+    sent: &QueryIdentity,
+) -> Result<Response, Silence> {
     let fd =
         os::socket::socket(server, Kind::Stream).map_err(|e| failed(server, "socket()", &e))?;
     let (sock, deadline) = (Sock::from_fd(fd), Deadline::in_ms(TCP_MS));
@@ -177,9 +182,9 @@ async fn tcp(server: &SockAddr, q: Question<'_>, sent: &Sent) -> Result<Response
             && let Some(message) = rest.get(..usize::from(u16::from_be_bytes(*len)))
         {
             return match judge(message, q, sent) {
-                Verdict::Answer(response) => Ok(response),
-                Verdict::Doubtful => Err(Silence::Gone),
-                Verdict::No(why) => {
+                Reply::Answer(response) => Ok(response),
+                Reply::Doubtful => Err(Silence::Gone),
+                Reply::No(why) => {
                     complain(Level::Error, server, &why);
                     Err(Silence::Gone)
                 }
@@ -203,12 +208,12 @@ mod tests {
         Question { name: b"www.example.com", kind: dns::kind::A }
     }
 
-    fn sent() -> Sent {
+    fn sent() -> QueryIdentity {
         prepare(question(), true).ok().unwrap()
     }
 
     /// The query as its answer.
-    fn echo(sent: &Sent) -> Vec<u8> {
+    fn echo(sent: &QueryIdentity) -> Vec<u8> {
         let mut m = sent.message.clone();
         m[2] |= 0x80;
         m
@@ -234,18 +239,18 @@ mod tests {
     #[test]
     fn only_the_answer_to_the_question_counts() {
         let s = sent();
-        assert!(matches!(judge(&echo(&s), question(), &s), Verdict::Answer(_)));
+        assert!(matches!(judge(&echo(&s), question(), &s), Reply::Answer(_)));
         let with = |at: usize, f: fn(u8) -> u8| {
             let mut m = echo(&s);
             m[at] = f(m[at]);
             judge(&m, question(), &s)
         };
-        assert!(matches!(with(0, |b| b ^ 1), Verdict::No(m) if m.contains("wrong ident")));
-        assert!(matches!(with(13, |_| b'x'), Verdict::No(m) if m.contains("unexpected")));
-        assert!(matches!(with(30, |_| 28), Verdict::No(m) if m.contains("unexpected")));
-        assert_eq!(with(13, |b| b ^ 0x20), Verdict::Doubtful);
+        assert!(matches!(with(0, |b| b ^ 1), Reply::No(m) if m.contains("wrong ident")));
+        assert!(matches!(with(13, |_| b'x'), Reply::No(m) if m.contains("unexpected")));
+        assert!(matches!(with(30, |_| 28), Reply::No(m) if m.contains("unexpected")));
+        assert_eq!(with(13, |b| b ^ 0x20), Reply::Doubtful);
         let none = judge(b"short", question(), &s);
-        assert_eq!(none, Verdict::No("invalid DNS response".to_owned()));
+        assert_eq!(none, Reply::No("invalid DNS response".to_owned()));
     }
 
     #[test]

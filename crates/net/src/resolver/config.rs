@@ -6,7 +6,7 @@ use os::SockAddr;
 
 use super::Config;
 
-/// What is wrong with a word of the directive, in nginx's words.
+/// The fault of a word of the directive, in nginx's words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError(pub String);
 

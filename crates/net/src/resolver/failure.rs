@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// See the module's documentation.
+/// The reason why a name has no address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The name server did not understand the question.
@@ -22,7 +22,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What a response code stands for; nothing for 0.
+    /// The failure of a response code; none for 0.
     pub fn of_code(code: u8) -> Option<Failure> {
         Some(match code {
             0 => return None,

@@ -7,8 +7,8 @@
 //!                     until there is an answer, or nobody waits any more
 //! ```
 //!
-//! Answers are kept as long as they say, or as `valid=` says. Refusals are kept only as far as they
-//! say how long they hold (RFC 2308).
+//! Answers are cached for their time to live, or for `valid=`. Negative answers are cached only for
+//! the time they declare (RFC 2308).
 
 mod ask;
 mod config;
@@ -37,19 +37,19 @@ pub use failure::Failure;
 pub use service::{Host, NoService, Services};
 pub use status::{NAMES as STATUS_NAMES, Status};
 
-/// How long a name server has before the next one is asked, milliseconds.
+/// Time of a name server before the next one is tried, milliseconds.
 const RESEND_MS: u64 = 5_000;
 
-/// How long to wait before servers are asked again none of which can be reached, milliseconds.
+/// Pause before unreachable servers are tried again, milliseconds.
 const PAUSE_MS: u64 = 1_000;
 
-/// How many CNAMEs are followed.
+/// CNAMEs that are followed.
 const CHAIN_MAX: usize = 50;
 
-/// How many names are known at once.
+/// Names in the cache.
 const KNOWN_MAX: usize = 10_000;
 
-/// How many names are asked for at once.
+/// Names under query at once.
 const FLIGHTS_MAX: usize = 1_000;
 
 /// Longest time that a refusal is believed, seconds.
@@ -60,7 +60,7 @@ const NEGATIVE_MAX: u64 = 60;
 pub struct Config {
     /// The name servers, with ports.
     pub servers: Vec<SockAddr>,
-    /// `valid=`, seconds: how long answers are kept, whatever they say themselves.
+    /// `valid=`, seconds: the time in the cache, whatever the answer's own.
     pub valid: Option<u64>,
     /// `ipv4=`
     pub ipv4: bool,
@@ -68,27 +68,27 @@ pub struct Config {
     pub ipv6: bool,
 }
 
-/// What is asked for.
+/// The type of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum What {
+enum QueryKind {
     /// Addresses.
     Host,
     /// The hosts of a service.
     Service,
 }
 
-type Key = (Bytes, What);
-type Answer = Result<Rc<Found>, Failure>;
+type Key = (Bytes, QueryKind);
+type Answer = Result<Rc<Records>, Failure>;
 
-/// Records of what was asked for.
-struct Found {
+/// The records of an answer.
+struct Records {
     data: Vec<Data>,
     /// Until when they are good, seconds.
     valid: u64,
 }
 
-/// A question that is being asked.
-struct Flight {
+/// A query in progress.
+struct Query {
     answer: RefCell<Option<Answer>>,
     done: Notify,
     waiting: Cell<usize>,
@@ -104,12 +104,12 @@ pub struct Addresses {
     pub valid: u64,
 }
 
-/// See the module's documentation.
+/// A DNS client with a cache, for names that are known only at run time.
 pub struct Resolver {
     config: Config,
     status: Option<Rc<Status>>,
     known: RefCell<HashMap<Key, (Answer, u64)>>,
-    flights: RefCell<HashMap<Key, Rc<Flight>>>,
+    flights: RefCell<HashMap<Key, Rc<Query>>>,
     /// The server that the next question begins with.
     next: Cell<usize>,
     turn: Cell<usize>,
@@ -117,7 +117,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A client of these servers; `status` counts what is asked and answered.
+    /// A client of these servers; `status` counts its queries and answers.
     pub fn new(config: Config, status: Option<Rc<Status>>) -> Rc<Resolver> {
         Rc::new_cyclic(|me| Resolver {
             config,
@@ -130,7 +130,7 @@ impl Resolver {
         })
     }
 
-    /// What it was made of.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -144,7 +144,7 @@ impl Resolver {
     }
 
     async fn both(&self, name: &[u8]) -> Result<Addresses, Failure> {
-        let found = self.lookup(&canonical(name), What::Host).await?;
+        let found = self.lookup(&canonical(name), QueryKind::Host).await?;
         let turn = self.turn.replace(self.turn.get().wrapping_add(1));
         let of = |pick: fn(&Data) -> Option<IpAddr>| {
             let mut list: Vec<IpAddr> = found.data.iter().filter_map(pick).collect();
@@ -159,8 +159,8 @@ impl Resolver {
         Ok(Addresses { list, valid: found.valid })
     }
 
-    /// Records: known, or asked for.
-    async fn lookup(&self, name: &Bytes, what: What) -> Answer {
+    /// Records: cached, or queried.
+    async fn lookup(&self, name: &Bytes, what: QueryKind) -> Answer {
         let key = (name.clone(), what);
         let now = unix_secs();
         if let Some((answer, until)) = self.known.borrow().get(&key)
@@ -169,7 +169,7 @@ impl Resolver {
             return answer.clone();
         }
         let Some(flight) = self.flight(&key) else { return Err(Failure::Server) };
-        let _place = Place::new(self, &key, flight.clone());
+        let _place = Waiter::new(self, &key, flight.clone());
         loop {
             if let Some(answer) = flight.answer.borrow().clone() {
                 return answer;
@@ -178,15 +178,15 @@ impl Resolver {
         }
     }
 
-    /// The question of that key under way, begun now if it is not; `None` when too many are.
-    fn flight(&self, key: &Key) -> Option<Rc<Flight>> {
+    /// The query for that key in progress, begun now if there is none; `None` when too many are.
+    fn flight(&self, key: &Key) -> Option<Rc<Query>> {
         if let Some(flight) = self.flights.borrow().get(key) {
             return Some(flight.clone());
         }
         if self.flights.borrow().len() >= FLIGHTS_MAX {
             return None;
         }
-        let flight = Rc::new(Flight {
+        let flight = Rc::new(Query {
             answer: RefCell::new(None),
             done: Notify::new(),
             waiting: Cell::new(0),
@@ -221,7 +221,7 @@ impl Resolver {
         known.insert(key, (answer.clone(), until));
     }
 
-    /// Asks, and follows CNAMEs. Gives also until when the answer may be kept.
+    /// Queries, and follows CNAMEs. Also returns the time until which the answer may be cached.
     async fn chase(&self, (name, what): &Key) -> (Answer, u64) {
         let mut name = name.clone();
         let mut ttl = u64::MAX;
@@ -245,7 +245,7 @@ impl Resolver {
             if !data.is_empty() {
                 let ttl = self.config.valid.unwrap_or(ttl.min(1 << 31));
                 let valid = now.saturating_add(ttl);
-                return (Ok(Rc::new(Found { data, valid })), valid);
+                return (Ok(Rc::new(Records { data, valid })), valid);
             }
             if end == name {
                 let until = answers.iter().map(|(_, r)| refusal_until(r, now)).min();
@@ -256,16 +256,20 @@ impl Resolver {
         (Err(Failure::NotFound), 0)
     }
 
-    /// Asks for all types that are wanted at once.
-    async fn ask_types(&self, name: &[u8], what: What) -> Result<Vec<(u16, Response)>, Failure> {
+    /// Queries all types at once.
+    async fn ask_types(
+        &self,
+        name: &[u8],
+        what: QueryKind,
+    ) -> Result<Vec<(u16, Response)>, Failure> {
         let start = self.next.replace(self.next.get().wrapping_add(1));
         let ask = async |on: bool, kind: u16| match on {
             true => Some(self.ask_all(Question { name, kind }, start).await.map(|r| (kind, r))),
             false => None,
         };
         let answers = match what {
-            What::Service => [ask(true, kind::SRV).await, None],
-            What::Host => {
+            QueryKind::Service => [ask(true, kind::SRV).await, None],
+            QueryKind::Host => {
                 let (v4, v6) = (ask(self.config.ipv4, kind::A), ask(self.config.ipv6, kind::AAAA));
                 join(v4, v6).await.into()
             }
@@ -301,7 +305,7 @@ impl Resolver {
                 return Ok(response);
             }
             if silent > 0 {
-                // Nobody is there: no use in asking at once again.
+                // No server is reachable: an immediate retry is useless.
                 event::sleep(PAUSE_MS.min(RESEND_MS) << round.min(2)).await;
             }
         }
@@ -323,9 +327,9 @@ fn refusal_until(response: &Response, now: u64) -> u64 {
     }
 }
 
-/// The records of a type that belong to a name or to what it stands for; where its chain of CNAMEs
-/// ends; and the least time to live among what was used. Records of other names are no business of
-/// the question's, and may be forged.
+/// The records of a type that belong to a name or to the end of its chain of CNAMEs; that end; and
+/// the least time to live of the records used. Records of other names are ignored: they may be
+/// forged.
 fn collect(answers: &[Record], name: &Bytes, kind: u16) -> (Vec<Data>, Bytes, u64) {
     let mut chain = vec![name.clone()];
     let mut ttl = u64::MAX;
@@ -359,27 +363,27 @@ fn collect(answers: &[Record], name: &Bytes, kind: u16) -> (Vec<Data>, Bytes, u6
     (data, chain.pop().unwrap_or_default(), ttl)
 }
 
-/// The name as it is known: in lower case, without the dot at its end.
+/// The name as the cache's key: in lower case, without the dot at its end.
 fn canonical(name: &[u8]) -> Bytes {
     let name = name.strip_suffix(b".").unwrap_or(name);
     Bytes::from(name.to_ascii_lowercase())
 }
 
-/// One who waits for a question's answer. When the last one goes, the question is given up.
-struct Place<'a> {
+/// A waiter for a query's answer. The query is cancelled with the last one.
+struct Waiter<'a> {
     resolver: &'a Resolver,
     key: &'a Key,
-    flight: Rc<Flight>,
+    flight: Rc<Query>,
 }
 
-impl<'a> Place<'a> {
-    fn new(resolver: &'a Resolver, key: &'a Key, flight: Rc<Flight>) -> Place<'a> {
+impl<'a> Waiter<'a> {
+    fn new(resolver: &'a Resolver, key: &'a Key, flight: Rc<Query>) -> Waiter<'a> {
         flight.waiting.set(flight.waiting.get() + 1);
-        Place { resolver, key, flight }
+        Waiter { resolver, key, flight }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let flight = &self.flight;
         flight.waiting.set(flight.waiting.get() - 1);

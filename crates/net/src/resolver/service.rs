@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use proto::dns::Data;
 
-use super::{Failure, Resolver, What, canonical, within};
+use super::{Failure, QueryKind, Resolver, canonical, within};
 use base::time::unix_secs;
 
-/// How long it takes until a service without addresses is asked for again, seconds.
+/// Interval between queries for a service without addresses, seconds.
 const AGAIN_SECS: u64 = 10;
 
 /// A host of a service.
@@ -18,7 +18,7 @@ pub struct Host {
     pub name: Bytes,
     /// The port there.
     pub port: u16,
-    /// Hosts with the lowest are asked first.
+    /// Hosts with the lowest are preferred.
     pub priority: u16,
     /// Its share among those of one priority; at least 1.
     pub weight: u16,
@@ -46,7 +46,7 @@ pub struct NoService {
     pub valid: u64,
 }
 
-/// How many hosts of a service are asked for.
+/// Hosts of a service that are resolved.
 const HOSTS_MAX: usize = 256;
 
 /// The name under which a service is looked for: a short one means TCP.
@@ -70,7 +70,7 @@ impl Resolver {
         timeout_ms: u64,
     ) -> Result<Services, NoService> {
         let name = full_name(service, domain);
-        let found = match within(timeout_ms, self.lookup(&name, What::Service)).await {
+        let found = match within(timeout_ms, self.lookup(&name, QueryKind::Service)).await {
             Ok(found) => found,
             Err(failure) => {
                 let valid = unix_secs() + self.config().valid.unwrap_or(AGAIN_SECS);

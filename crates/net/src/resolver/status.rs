@@ -1,4 +1,4 @@
-//! What `status_zone=` counts: questions by type, answers by code, over all workers.
+//! The counters of `status_zone=`: queries by type, answers by code, over all workers.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proto::dns::kind;
 use shm::{Zone, ZoneState};
 
-/// See the module's documentation.
+/// The counters of one zone.
 pub struct Status(Zone);
 
 /// Names of the counters, in their order.

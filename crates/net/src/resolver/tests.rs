@@ -1,4 +1,4 @@
-//! The client beside a name server made of what tests want it to say.
+//! The client beside a scripted name server.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc;
@@ -40,7 +40,7 @@ fn run(body: impl Future<Output = ()> + 'static) {
     event_loop.block_on(body).unwrap();
 }
 
-/// A name server on a port of the loopback: what it says to each message, in order.
+/// A name server on a port of the loopback with its answer to each message, in order.
 struct Server {
     addr: SockAddr,
     asked: mpsc::Receiver<Vec<u8>>,
@@ -190,7 +190,7 @@ fn no_answer_at_all() {
     let r = resolver(&[&s]);
     run(async move {
         assert_eq!(ips(r.addresses(b"a.example", 100).await), Err(Failure::TimedOut));
-        // Who asked is gone, and the question with them.
+        // The waiter is gone, and its query is cancelled.
         assert!(r.flights.borrow().is_empty());
         assert_eq!(count(&s), 1);
     });

@@ -3,7 +3,7 @@
 use super::head::Span;
 use std::fmt::Write;
 
-/// Which part of the head was being read; names the action in the log's suffix.
+/// The part of the head under parse; names the action in the log's suffix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// `while reading client request line`.
@@ -13,7 +13,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What nginx puts behind the message, after `while `.
+    /// nginx's text behind the message, after `while `.
     pub fn action(self) -> &'static str {
         match self {
             Stage::RequestLine => "reading client request line",
@@ -25,12 +25,12 @@ impl Stage {
 /// A refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct H1Error {
-    /// What was wrong.
+    /// The fault.
     pub kind: H1ErrorKind,
-    /// Where it was read.
+    /// The part of the head with the fault.
     pub stage: Stage,
-    /// Bytes of the lines before the one that was refused, and of that one too where it was read to
-    /// its end: what nginx counts for `$request_length`.
+    /// Bytes of the lines before the refused one, and of that one too where it was read to its end:
+    /// nginx's count for `$request_length`.
     pub read: u32,
     /// The line, or the field, that is shown in the log text.
     pub(super) shown: Span,
@@ -40,7 +40,7 @@ pub struct H1Error {
     pub(super) previous: (Span, Span),
 }
 
-/// What can be wrong with a head.
+/// The faults of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum H1ErrorKind {
     /// A character that no method has.
@@ -81,7 +81,7 @@ pub enum H1ErrorKind {
     UnknownTransferEncoding,
 }
 
-/// Bytes of a too long line that the log shows: what nginx leaves of its 2048.
+/// Bytes of a too long line that the log shows: the room that nginx leaves of its 2048.
 const SHOWN_MAX: usize = 2048 - 300;
 
 impl H1Error {
@@ -106,7 +106,7 @@ impl H1Error {
         }
     }
 
-    /// Whether the refusal came behind the last field: it is known then that no host is named.
+    /// Whether the refusal came behind the last field: there is no Host field then.
     pub fn is_of_whole_head(&self) -> bool {
         use H1ErrorKind::*;
         matches!(
@@ -131,8 +131,8 @@ impl H1Error {
         }
     }
 
-    /// The text nginx logs at level info, without the `while …` suffix (see [`Stage::action`]).
-    /// Control characters in what the client sent are shown as `\xNN`.
+    /// nginx's text at level info, without the `while …` suffix (see [`Stage::action`]). Control
+    /// characters of the client's are shown as `\xNN`.
     pub fn message(&self, buf: &[u8]) -> String {
         use H1ErrorKind::*;
         let text = match self.kind {

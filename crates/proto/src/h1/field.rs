@@ -1,4 +1,4 @@
-//! Field names that the engine knows: an id for each, found without allocation.
+//! Known field names: an id for each, found without allocation.
 //!
 //! The look-up hashes the length and three letters of a name into a table that is filled, and
 //! checked to be free of collisions, at compile time; one comparison then confirms the name.
@@ -133,13 +133,12 @@ const LONGEST: usize = longest();
 static TABLE: [u8; SLOTS] = table();
 
 impl FieldId {
-    /// How many ids there are, `Other` included; each `id as usize` is below it.
+    /// The number of ids, `Other` included; each `id as usize` is below it.
     pub const COUNT: usize = IDS.len();
 
     /// The id of a name, letters of either case.
-    ///
-    /// One copy for all who call it: whether the parser of heads has one of its own is not to
-    /// depend on which modules there are.
+    /// Not inlined: the set of modules does not decide whether the parser of heads has a copy of
+    /// its own.
     #[inline(never)]
     pub fn lookup(name: &[u8]) -> FieldId {
         let len = name.len();
@@ -212,7 +211,7 @@ const fn table() -> [u8; SLOTS] {
     table
 }
 
-/// Compares a name with a known one, which is made of small letters, digits and `-`.
+/// Compares a name with a known one, which consists of small letters, digits and `-`.
 ///
 /// `| 0x20` folds capital letters, but also control characters into digits and `-`; the second test
 /// (bit 5 or bit 6 is set) excludes those, so that the comparison is exact for any input.

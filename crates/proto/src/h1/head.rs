@@ -1,4 +1,4 @@
-//! A parsed head: spans into the caller's buffer, and what was learnt on the way.
+//! A parsed head: spans into the caller's buffer, and facts learnt on the way.
 
 use super::field::{FieldId, FieldSet};
 use super::method::Method;
@@ -31,7 +31,7 @@ impl Span {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// True when no byte is in it.
+    /// Whether it holds no byte.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.end <= self.start
@@ -111,7 +111,7 @@ impl Index {
         self.seen = FieldSet::EMPTY;
     }
 
-    /// Enters that the first field of `id` is at `at`, which fits: lists are kept shorter.
+    /// Records that the first field of `id` is at `at`, which fits: lists are kept shorter.
     #[inline]
     pub(super) fn enter(&mut self, id: FieldId, at: usize) {
         self.seen.insert(id);
@@ -153,7 +153,7 @@ impl Connection {
     /// Adds the tokens of one value.
     #[inline]
     pub(super) fn add(&mut self, value: &[u8]) {
-        // What nearly all send.
+        // The values of nearly all clients.
         match value {
             b"keep-alive" => return self.keep_alive = true,
             b"close" => return self.close = true,
@@ -172,19 +172,19 @@ impl Connection {
     }
 }
 
-/// The host a request is for: that of an absolute or authority target, or else the Host field's.
+/// The host of a request: that of an absolute or authority target, or else the Host field's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostRef {
-    /// The name without port and without a trailing dot: what `server_name` is compared with.
+    /// The name without port and without a trailing dot, to compare with `server_name`.
     pub name: Span,
     /// The port after the colon; 0 when there is none.
     pub port: u16,
-    /// The name has capital letters: lower it before it is compared.
+    /// The name has capital letters: lower it before comparing.
     pub has_upper: bool,
 }
 
 /// A parsed request head. One value is recycled for all requests of a connection or a worker: the
-/// parser resets it when it begins, the field vector keeps its capacity.
+/// parser resets it when it begins, and the field vector keeps its capacity.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// The method.
@@ -199,14 +199,14 @@ pub struct Head {
     pub line: Span,
     /// The form of the target.
     pub form: TargetForm,
-    /// What `$request_uri` shows: path and arguments as sent. For an absolute target without a
-    /// path, and for CONNECT, a `/` found elsewhere in the request line.
+    /// The value of `$request_uri`: path and arguments as sent. For an absolute target without a
+    /// path, and for CONNECT, a `/` elsewhere in the request line.
     pub target: Span,
     /// With `plain_path`, the path before the `?`; otherwise the same as `target`.
     pub path: Span,
-    /// With `plain_path`, what follows the first `?`, empty when nothing does; otherwise empty.
+    /// With `plain_path`, the text behind the first `?`, maybe empty; otherwise empty.
     pub args: Span,
-    /// `path` can be used as it is: no `%`, `#`, `//`, `/.` in it. Otherwise call
+    /// `path` can be used unchanged: it has no `%`, `#`, `//`, `/.`. Otherwise call
     /// [`crate::uri::normalize`] on `target`.
     pub plain_path: bool,
     /// A `%` was seen before the arguments (nginx's `quoted_uri`; exact once normalised).
@@ -217,7 +217,7 @@ pub struct Head {
     pub scheme: Span,
     /// The authority in the request line, port included.
     pub authority: Span,
-    /// The host this request is for.
+    /// The host of the request.
     pub host: Option<HostRef>,
     /// The field lines in the order sent.
     pub fields: Vec<Field>,
@@ -318,7 +318,7 @@ impl Head {
         self.index.all(id, &self.fields)
     }
 
-    /// Whether the client wants the connection kept: said so, or silent in HTTP/1.1.
+    /// Whether the client keeps the connection: by a field, or by default in HTTP/1.1.
     #[inline]
     pub fn wants_keep_alive(&self) -> bool {
         !self.connection.close && (self.connection.keep_alive || self.version > Version::HTTP_10)

@@ -1,4 +1,4 @@
-//! How large a head may be, counted as nginx's buffers count it.
+//! The limits of a head's size, counted in nginx's buffers.
 //!
 //! nginx reads a head into one buffer of `client_header_buffer_size`; a line that does not fit
 //! moves to a buffer of the `large_client_header_buffers`, and no line spans two. Weir keeps the
@@ -79,7 +79,7 @@ impl Packing {
         }
     }
 
-    /// Counts the empty lines before a request, which start the buffer anew when they fill it.
+    /// Counts the empty lines before a request; when they fill the buffer, it starts again.
     pub(super) fn skip(&mut self, len: usize, limits: &Limits) {
         let size = (limits.header_buffer as usize).max(1);
         self.left = limits.header_buffer - (len % size).min(limits.header_buffer as usize) as u32;

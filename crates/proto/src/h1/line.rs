@@ -14,7 +14,7 @@ use super::method::Method;
 use crate::uri::target::Scan;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum State {
+enum LineState {
     #[default]
     Start,
     Method,
@@ -40,8 +40,8 @@ enum State {
     Cr,
 }
 
-/// What a step over the request line found.
-pub(super) enum Found {
+/// The result of a step through the request line.
+pub(super) enum LineStep {
     /// The line is complete; the position is behind it.
     Done,
     /// The bytes ended first.
@@ -67,7 +67,7 @@ fn enter_target(start: usize, end: usize, scan: &Scan, head: &mut Head) {
 /// The state within a request line. The default is the start of one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestLine {
-    state: State,
+    state: LineState,
     start: u32,
     target: u32,
     scan: Scan,
@@ -78,174 +78,177 @@ impl RequestLine {
     /// Offset of the line's first byte, or none while only empty lines were seen.
     #[inline]
     pub(super) fn start(&self) -> Option<usize> {
-        if self.state == State::Start { None } else { Some(self.start as usize) }
+        if self.state == LineState::Start { None } else { Some(self.start as usize) }
     }
 
-    /// Reads on at `pos`, which it moves to where it stopped.
+    /// Continues at `pos`, and moves it.
     #[inline]
-    pub(super) fn next(&mut self, buf: &[u8], pos: &mut usize, head: &mut Head) -> Found {
-        if self.state == State::Start {
+    pub(super) fn next(&mut self, buf: &[u8], pos: &mut usize, head: &mut Head) -> LineStep {
+        if self.state == LineState::Start {
             self.start = *pos as u32;
             if let Some(next) = whole_line(buf, *pos, head) {
                 *pos = next;
-                self.state = State::Cr;
-                return Found::Done;
+                self.state = LineState::Cr;
+                return LineStep::Done;
             }
         }
         self.step(buf, pos, head)
     }
 
-    fn step(&mut self, buf: &[u8], pos: &mut usize, head: &mut Head) -> Found {
+    fn step(&mut self, buf: &[u8], pos: &mut usize, head: &mut Head) -> LineStep {
         while let Some(&byte) = buf.get(*pos) {
             let found = match self.state {
-                State::Start | State::Method => self.method(byte, *pos, buf, head),
-                State::BeforeTarget
-                | State::BeforeAuthority
-                | State::Scheme
-                | State::Colon
-                | State::Slash => self.before_target(byte, *pos, head),
-                State::HostStart
-                | State::Host
-                | State::Literal
-                | State::HostEnd
-                | State::PortStart
-                | State::Port => self.authority(byte, *pos, head),
-                State::Target => {
+                LineState::Start | LineState::Method => self.method(byte, *pos, buf, head),
+                LineState::BeforeTarget
+                | LineState::BeforeAuthority
+                | LineState::Scheme
+                | LineState::Colon
+                | LineState::Slash => self.before_target(byte, *pos, head),
+                LineState::HostStart
+                | LineState::Host
+                | LineState::Literal
+                | LineState::HostEnd
+                | LineState::PortStart
+                | LineState::Port => self.authority(byte, *pos, head),
+                LineState::Target => {
                     *pos = self.scan.run(buf, *pos);
                     match buf.get(*pos) {
-                        None => return Found::More,
+                        None => return LineStep::More,
                         Some(&end) => self.target_end(end, *pos, head),
                     }
                 }
                 _ => self.version(byte, *pos, head),
             };
             match found {
-                Next::Byte => *pos += 1,
-                Next::Same => {}
-                Next::Bad(kind) => return Found::Bad(kind),
-                Next::Done => {
+                Transition::Byte => *pos += 1,
+                Transition::Same => {}
+                Transition::Bad(kind) => return LineStep::Bad(kind),
+                Transition::Done => {
                     let cr = *pos > 0 && buf.get(*pos - 1) == Some(&b'\r');
                     head.line = Span::new(self.start as usize, *pos - usize::from(cr));
                     *pos += 1;
                     return if head.version == Version::HTTP_09 && head.method != Method::Get {
-                        Found::Bad(H1ErrorKind::Invalid09Method)
+                        LineStep::Bad(H1ErrorKind::Invalid09Method)
                     } else {
-                        Found::Done
+                        LineStep::Done
                     };
                 }
             }
         }
-        Found::More
+        LineStep::More
     }
 
-    fn method(&mut self, byte: u8, pos: usize, buf: &[u8], head: &mut Head) -> Next {
+    fn method(&mut self, byte: u8, pos: usize, buf: &[u8], head: &mut Head) -> Transition {
         match byte {
             b'A'..=b'Z' | b'_' | b'-' => {
-                if self.state == State::Start {
+                if self.state == LineState::Start {
                     self.start = pos as u32;
-                    self.state = State::Method;
+                    self.state = LineState::Method;
                 }
-                Next::Byte
+                Transition::Byte
             }
-            b'\r' | b'\n' if self.state == State::Start => Next::Byte,
-            b' ' if self.state == State::Method => {
+            b'\r' | b'\n' if self.state == LineState::Start => Transition::Byte,
+            b' ' if self.state == LineState::Method => {
                 head.method_name = Span::new(self.start as usize, pos);
                 head.method = Method::lookup(head.method_name.of(buf));
                 self.state = if head.method == Method::Connect {
-                    State::BeforeAuthority
+                    LineState::BeforeAuthority
                 } else {
-                    State::BeforeTarget
+                    LineState::BeforeTarget
                 };
-                Next::Byte
+                Transition::Byte
             }
-            _ => Next::Bad(H1ErrorKind::InvalidMethod),
+            _ => Transition::Bad(H1ErrorKind::InvalidMethod),
         }
     }
 
-    fn before_target(&mut self, byte: u8, pos: usize, head: &mut Head) -> Next {
+    fn before_target(&mut self, byte: u8, pos: usize, head: &mut Head) -> Transition {
         self.state = match (self.state, byte) {
-            (State::BeforeTarget | State::BeforeAuthority, b' ') => self.state,
-            (State::BeforeTarget, b'/') => return self.begin_target(pos),
-            (State::BeforeTarget, b'a'..=b'z' | b'A'..=b'Z') => {
+            (LineState::BeforeTarget | LineState::BeforeAuthority, b' ') => self.state,
+            (LineState::BeforeTarget, b'/') => return self.begin_target(pos),
+            (LineState::BeforeTarget, b'a'..=b'z' | b'A'..=b'Z') => {
                 head.scheme.start = pos as u32;
-                State::Scheme
+                LineState::Scheme
             }
-            (State::BeforeAuthority, _) => {
+            (LineState::BeforeAuthority, _) => {
                 head.form = TargetForm::Authority;
-                self.state = State::HostStart;
-                return Next::Same;
+                self.state = LineState::HostStart;
+                return Transition::Same;
             }
-            (State::Scheme, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.') => {
-                State::Scheme
+            (LineState::Scheme, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.') => {
+                LineState::Scheme
             }
-            (State::Scheme, b':') => {
+            (LineState::Scheme, b':') => {
                 head.scheme.end = pos as u32;
                 head.form = TargetForm::Absolute;
-                State::Colon
+                LineState::Colon
             }
-            (State::Colon, b'/') => State::Slash,
-            (State::Slash, b'/') => State::HostStart,
-            _ => return Next::Bad(H1ErrorKind::InvalidRequest),
+            (LineState::Colon, b'/') => LineState::Slash,
+            (LineState::Slash, b'/') => LineState::HostStart,
+            _ => return Transition::Bad(H1ErrorKind::InvalidRequest),
         };
-        Next::Byte
+        Transition::Byte
     }
 
-    fn authority(&mut self, byte: u8, pos: usize, head: &mut Head) -> Next {
+    fn authority(&mut self, byte: u8, pos: usize, head: &mut Head) -> Transition {
         match (self.state, byte) {
-            (State::HostStart, _) => {
+            (LineState::HostStart, _) => {
                 head.authority.start = pos as u32;
                 if byte == b'[' {
-                    self.state = State::Literal;
-                    return Next::Byte;
+                    self.state = LineState::Literal;
+                    return Transition::Byte;
                 }
-                self.state = State::Host;
-                Next::Same
+                self.state = LineState::Host;
+                Transition::Same
             }
-            (State::Host, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') => Next::Byte,
-            (State::Host | State::HostEnd, b':') => {
-                self.state = State::PortStart;
-                Next::Byte
+            (LineState::Host, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') => {
+                Transition::Byte
             }
-            (State::Host | State::HostEnd, _) if head.method == Method::Connect => {
-                Next::Bad(H1ErrorKind::InvalidRequest)
+            (LineState::Host | LineState::HostEnd, b':') => {
+                self.state = LineState::PortStart;
+                Transition::Byte
             }
-            (State::Host | State::HostEnd, _) => self.authority_end(byte, pos, head),
-            (State::Literal, b']') => {
-                self.state = State::HostEnd;
-                Next::Byte
+            (LineState::Host | LineState::HostEnd, _) if head.method == Method::Connect => {
+                Transition::Bad(H1ErrorKind::InvalidRequest)
             }
-            (State::Literal, _) => match byte {
+            (LineState::Host | LineState::HostEnd, _) => self.authority_end(byte, pos, head),
+            (LineState::Literal, b']') => {
+                self.state = LineState::HostEnd;
+                Transition::Byte
+            }
+            (LineState::Literal, _) => match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'-' | b'.' | b'_' | b'~' => {
-                    Next::Byte
+                    Transition::Byte
                 }
                 b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {
-                    Next::Byte
+                    Transition::Byte
                 }
-                _ => Next::Bad(H1ErrorKind::InvalidRequest),
+                _ => Transition::Bad(H1ErrorKind::InvalidRequest),
             },
             (_, b'0'..=b'9') => {
-                self.state = State::Port;
-                Next::Byte
+                self.state = LineState::Port;
+                Transition::Byte
             }
-            (State::PortStart, _) if head.method == Method::Connect => {
-                Next::Bad(H1ErrorKind::InvalidRequest)
+            (LineState::PortStart, _) if head.method == Method::Connect => {
+                Transition::Bad(H1ErrorKind::InvalidRequest)
             }
             _ => self.authority_end(byte, pos, head),
         }
     }
 
-    fn authority_end(&mut self, byte: u8, pos: usize, head: &mut Head) -> Next {
+    fn authority_end(&mut self, byte: u8, pos: usize, head: &mut Head) -> Transition {
         head.authority.end = pos as u32;
         match byte {
             b' ' => {
                 if head.method != Method::Connect {
-                    // No path: a "/" of "://" stands for it, so that the path is a span as always.
+                    // Without a path, a "/" of "://" stands for it, so that the path is a span as
+                    // always.
                     let slash = head.scheme.end as usize + 1;
                     head.target = Span::new(slash, slash + 1);
                     head.path = head.target;
                 }
-                self.state = State::AfterTarget;
-                Next::Byte
+                self.state = LineState::AfterTarget;
+                Transition::Byte
             }
             b'/' if head.method != Method::Connect => self.begin_target(pos),
             b'?' if head.method != Method::Connect => {
@@ -253,40 +256,42 @@ impl RequestLine {
                 self.scan.complex = true;
                 next
             }
-            _ => Next::Bad(H1ErrorKind::InvalidRequest),
+            _ => Transition::Bad(H1ErrorKind::InvalidRequest),
         }
     }
 
-    fn begin_target(&mut self, pos: usize) -> Next {
+    fn begin_target(&mut self, pos: usize) -> Transition {
         self.target = pos as u32;
         self.scan = Scan::default();
-        self.state = State::Target;
-        Next::Same
+        self.state = LineState::Target;
+        Transition::Same
     }
 
-    fn target_end(&mut self, end: u8, pos: usize, head: &mut Head) -> Next {
+    fn target_end(&mut self, end: u8, pos: usize, head: &mut Head) -> Transition {
         enter_target(self.target as usize, pos, &self.scan, head);
         match end {
             b' ' | b'\r' | b'\n' => {
-                self.state = State::AfterTarget;
-                Next::Same
+                self.state = LineState::AfterTarget;
+                Transition::Same
             }
-            _ => Next::Bad(H1ErrorKind::InvalidRequest),
+            _ => Transition::Bad(H1ErrorKind::InvalidRequest),
         }
     }
 
-    fn version(&mut self, byte: u8, pos: usize, head: &mut Head) -> Next {
+    fn version(&mut self, byte: u8, pos: usize, head: &mut Head) -> Transition {
         const NAME: &[u8] = b"HTTP/";
         self.state = match (self.state, byte) {
-            (State::AfterTarget | State::AfterVersion, b' ') => self.state,
-            (State::AfterTarget | State::AfterVersion, b'\r') => State::Cr,
-            (State::AfterTarget | State::AfterVersion | State::Cr, b'\n') => return Next::Done,
-            (State::AfterTarget, b'H') => {
+            (LineState::AfterTarget | LineState::AfterVersion, b' ') => self.state,
+            (LineState::AfterTarget | LineState::AfterVersion, b'\r') => LineState::Cr,
+            (LineState::AfterTarget | LineState::AfterVersion | LineState::Cr, b'\n') => {
+                return Transition::Done;
+            }
+            (LineState::AfterTarget, b'H') => {
                 head.protocol.start = pos as u32;
                 self.matched = 1;
-                State::Protocol
+                LineState::Protocol
             }
-            (State::Protocol, _) if NAME.get(self.matched as usize) == Some(&byte) => {
+            (LineState::Protocol, _) if NAME.get(self.matched as usize) == Some(&byte) => {
                 self.matched += 1;
                 if byte == b'/' {
                     if head.method == Method::Connect {
@@ -294,39 +299,39 @@ impl RequestLine {
                         head.target = Span::new(pos, pos + 1);
                         head.path = head.target;
                     }
-                    State::MajorStart
+                    LineState::MajorStart
                 } else {
-                    State::Protocol
+                    LineState::Protocol
                 }
             }
-            (State::MajorStart, b'1') => State::Major,
-            (State::MajorStart, b'2'..=b'9') | (State::Major, b'0'..=b'9') => {
-                return Next::Bad(H1ErrorKind::InvalidVersion);
+            (LineState::MajorStart, b'1') => LineState::Major,
+            (LineState::MajorStart, b'2'..=b'9') | (LineState::Major, b'0'..=b'9') => {
+                return Transition::Bad(H1ErrorKind::InvalidVersion);
             }
-            (State::Major, b'.') => State::MinorStart,
-            (State::MinorStart, b'0'..=b'9') => {
+            (LineState::Major, b'.') => LineState::MinorStart,
+            (LineState::MinorStart, b'0'..=b'9') => {
                 head.version = Version(1000 + u16::from(byte - b'0'));
                 head.protocol.end = pos as u32 + 1;
-                State::Minor
+                LineState::Minor
             }
-            (State::Minor, b'0'..=b'9') if head.version.0 < 1100 => {
+            (LineState::Minor, b'0'..=b'9') if head.version.0 < 1100 => {
                 head.version =
                     Version(1000 + (head.version.0 - 1000) * 10 + u16::from(byte - b'0'));
                 head.protocol.end = pos as u32 + 1;
-                State::Minor
+                LineState::Minor
             }
-            (State::Minor, b' ' | b'\r' | b'\n') => {
-                self.state = State::AfterVersion;
-                return Next::Same;
+            (LineState::Minor, b' ' | b'\r' | b'\n') => {
+                self.state = LineState::AfterVersion;
+                return Transition::Same;
             }
-            _ => return Next::Bad(H1ErrorKind::InvalidRequest),
+            _ => return Transition::Bad(H1ErrorKind::InvalidRequest),
         };
-        Next::Byte
+        Transition::Byte
     }
 }
 
-/// What a state does with a byte.
-enum Next {
+/// The state machine's reaction to a byte.
+enum Transition {
     Byte,
     Same,
     Done,

@@ -31,7 +31,7 @@ pub(crate) struct RawField {
     pub underscore: bool,
 }
 
-/// What the next bytes are.
+/// The next part of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// A field; the position is behind its line end.
@@ -72,7 +72,7 @@ impl Lines {
         *self = Lines { start: start as u32, response: self.response, ..Lines::default() };
     }
 
-    /// Reads on at `pos`, which it moves to where it stopped.
+    /// Continues at `pos`, and moves it.
     #[inline]
     pub(crate) fn next(&mut self, buf: &[u8], pos: &mut usize) -> Line {
         if self.state == State::Start {
@@ -107,7 +107,7 @@ impl Lines {
                     name::VALID => {}
                     name::UNDERSCORE => self.field.underscore = true,
                     name::INVALID if byte == b'/' && self.repeats_status_line(buf, *pos) => {
-                        self.state = State::Skipped;
+                        self.state = State::Skipped
                     }
                     name::INVALID => self.field.invalid = true,
                     name::COLON => {
@@ -171,7 +171,7 @@ impl Lines {
     }
 }
 
-/// A line that lies complete in the buffer and has nothing wrong with it.
+/// A line that lies complete in the buffer and has no fault.
 #[inline]
 fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
     let mut at = start;

@@ -1,9 +1,9 @@
 //! HTTP/1 heads: requests from clients, responses from upstreams.
 //!
-//! A parser works on one contiguous buffer that the caller grows. It remembers where it stopped, so
-//! that a head which arrives byte by byte is read once; a head that lies complete in the buffer
-//! takes the fast path, line by line. Positions are [`Span`]s into that buffer: the caller may move
-//! the bytes, as long as they keep their offsets.
+//! A parser works on one contiguous buffer that the caller grows. It keeps its position, so that a
+//! head which arrives byte by byte is read once; a head that lies complete in the buffer takes the
+//! fast path, line by line. Positions are [`Span`]s into that buffer: the caller may move the
+//! bytes, as long as they keep their offsets.
 
 mod error;
 mod field;
@@ -32,7 +32,7 @@ pub use write::{
     encode_target, is_method, sanitize_value, write_field, write_location, write_value,
 };
 
-/// What a parser says after looking at the bytes it was given.
+/// The result of parsing the present bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// The head is complete; it took the first `len` bytes of the buffer.
@@ -40,7 +40,7 @@ pub enum Step {
         /// Bytes of the buffer that belong to the head, leading empty lines included.
         len: usize,
     },
-    /// The head is not complete: call again with more bytes behind those given so far.
+    /// The head is not complete: call again with more bytes behind the present ones.
     More,
     /// The head is refused.
     Bad(H1Error),

@@ -1,16 +1,16 @@
-//! Request heads: the request line, the fields, and what they say about the body together.
+//! Request heads: the request line, the fields, and the framing of the body that they declare.
 
 use super::Step;
 use super::error::{H1Error, H1ErrorKind, Stage};
 use super::field::FieldId;
 use super::head::{Field, Head, HostRef, Span, TargetForm, Version};
 use super::limits::{Limits, Packing};
-use super::line::{Found, RequestLine};
+use super::line::{LineStep, RequestLine};
 use super::lines::{Line, Lines, RawField};
 use crate::uri::{self, validate_host};
 
 /// Reads request heads. One value serves all requests of a connection: after `Done` or `Bad` the
-/// next call begins a new head at offset 0 of the buffer it is given.
+/// next call begins a new head at offset 0 of its buffer.
 #[derive(Clone, Debug, Default)]
 pub struct HeadParser {
     stage: At,
@@ -45,7 +45,7 @@ impl HeadParser {
         *self = HeadParser::default();
     }
 
-    /// True when no byte of a head was seen yet (empty lines before it aside).
+    /// Whether no byte of a head was seen yet (empty lines before it aside).
     pub fn is_fresh(&self) -> bool {
         match self.stage {
             At::Fresh => true,
@@ -65,13 +65,13 @@ impl HeadParser {
         if self.stage == At::Fields { self.lines.start() } else { 0 }
     }
 
-    /// Reads on. `buf` holds the head from its first byte on: the bytes of the call before, then
-    /// those that came since; `head` is the same as before, too.
+    /// Continues. `buf` holds the head from its first byte on: the bytes of the last call, then the
+    /// new ones; `head` is the same as before, too.
     pub fn parse(&mut self, buf: &[u8], limits: &Limits, head: &mut Head) -> Step {
         self.parse_with(buf, limits, head, |_, _| None)
     }
 
-    /// As [`HeadParser::parse`]; calls `on_host` once the host is known, which is before the other
+    /// [`HeadParser::parse`] that calls `on_host` once the host is known, which is before the other
     /// fields are read. The limits it returns, those of the virtual server, hold from there on.
     #[inline]
     pub fn parse_with(
@@ -148,7 +148,7 @@ impl HeadParser {
         }
     }
 
-    /// Tells how far reading came.
+    /// Records the position of the refusal.
     #[cold]
     fn refused(&self, mut error: H1Error, buf: &[u8]) -> H1Error {
         use H1ErrorKind::{FieldTooLong, Invalid09Method, InvalidFieldLine, TooLarge, UriTooLong};
@@ -171,7 +171,7 @@ impl HeadParser {
         let found = self.line.next(buf, &mut self.pos, head);
         let Some(start) = self.line.start() else {
             return match found {
-                Found::Bad(kind) => {
+                LineStep::Bad(kind) => {
                     head.line = shown_line(buf, self.pos);
                     Err(H1Error::line(kind))
                 }
@@ -182,19 +182,19 @@ impl HeadParser {
             self.packing = Packing::new(limits);
             self.packing.skip(start, limits);
         }
-        let last = if matches!(found, Found::Done) { self.pos - 1 } else { self.pos };
+        let last = if matches!(found, LineStep::Done) { self.pos - 1 } else { self.pos };
         let room = self.packing.capacity(limits);
         if last - start >= room {
             head.line = shown_line(buf.get(..start + room).unwrap_or(buf), start);
             return Err(H1Error::line(H1ErrorKind::UriTooLong));
         }
         match found {
-            Found::More => return Ok(false),
-            Found::Bad(kind) => {
+            LineStep::More => return Ok(false),
+            LineStep::Bad(kind) => {
                 head.line = shown_line(buf, start);
                 return Err(H1Error::line(kind));
             }
-            Found::Done => self.packing.store(self.pos - start, limits),
+            LineStep::Done => self.packing.store(self.pos - start, limits),
         }
         // Here and not when the path is made: the fields of such a request are not waited for.
         if !head.plain_path && uri::check(head.target.of(buf)).is_err() {
@@ -224,7 +224,7 @@ impl HeadParser {
         Err(H1Error::field(kind, Span::new(start, (start + room).min(buf.len()))))
     }
 
-    /// Adds a field; true when it was the one that names the host.
+    /// Adds a field; true when it names the host.
     #[inline]
     fn field(
         &mut self,
@@ -264,7 +264,7 @@ impl HeadParser {
     }
 }
 
-/// Enters a field that has an id, before it is added to the list.
+/// Records a field that has an id, before it is added to the list.
 fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error> {
     if let Some(previous) = head.get(field.id) {
         if field.id.is_unique_in_request() {
@@ -276,7 +276,7 @@ fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error
     match field.id {
         FieldId::Host => match host_of(field.value, buf) {
             None => {
-                // Logs show it.
+                // For the log.
                 head.fields.push(*field);
                 return Err(H1Error::field(H1ErrorKind::InvalidHostField, field.value));
             }
@@ -295,7 +295,7 @@ fn host_of(span: Span, buf: &[u8]) -> Option<HostRef> {
     Some(HostRef { name, port: host.port, has_upper: host.has_upper })
 }
 
-/// What can be told only when all fields are there, in nginx's order.
+/// The checks that need all fields, in nginx's order.
 #[inline]
 fn finish(head: &mut Head, buf: &[u8]) -> Result<(), H1Error> {
     let refuse = |kind| Err(H1Error::field(kind, Span::default()));
@@ -343,7 +343,7 @@ pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
     if value <= i64::MAX as u64 { Some(value) } else { None }
 }
 
-/// What a log shows of a line that was not understood: up to its end, or to what has come.
+/// The part of a malformed line that the log shows: up to its end, or to the last byte that came.
 #[cold]
 fn shown_line(buf: &[u8], start: usize) -> Span {
     let rest = buf.get(start..).unwrap_or(&[]);

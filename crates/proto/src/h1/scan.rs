@@ -37,8 +37,7 @@ pub(super) mod name {
     }
 }
 
-/// A field value longer than this is searched by memchr, whose start costs more than it saves
-/// below.
+/// A longer field value is searched by memchr, whose start costs more than it saves below.
 const SHORT: usize = 64;
 
 /// Offset, at or behind `from`, of the first NUL, CR or LF; the buffer's length if there is none.

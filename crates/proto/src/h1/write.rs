@@ -1,8 +1,8 @@
 //! Writing fields and request targets whose text comes from variables.
 //!
 //! A variable may hold any byte: `$uri` and captures are decoded, `$remote_user` comes from base64.
-//! What ends a line must not come from a value, or a client could write fields of its own into
-//! responses, and fields or whole requests into what is sent to an upstream.
+//! A value must not end a line, or a client could write fields of its own into responses, and
+//! fields or whole requests into the messages to an upstream.
 
 /// Whether a byte ends a line, or a string, for one that reads a head (RFC 9110 section 5.5).
 #[inline]
@@ -10,8 +10,8 @@ fn is_dangerous(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
-/// Replaces each CR, LF and NUL of a field's value by a space, as RFC 9110 section 5.5 has it.
-/// Other bytes stay: tabs and bytes above 0x7f are legal, and recipients keep the rest.
+/// Replaces each CR, LF and NUL of a field's value by a space, as in RFC 9110 section 5.5. Other
+/// bytes stay: tabs and bytes above 0x7f are legal, and recipients accept the rest.
 #[inline]
 pub fn sanitize_value(value: &mut [u8]) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
@@ -24,7 +24,7 @@ fn replace(value: &mut [u8]) {
     value.iter_mut().filter(|b| is_dangerous(**b)).for_each(|b| *b = b' ');
 }
 
-/// Appends a value without what would end its line.
+/// Appends a value without the bytes that would end its line.
 #[inline]
 pub fn write_value(out: &mut Vec<u8>, value: &[u8]) {
     let from = out.len();
@@ -41,8 +41,8 @@ pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a URI that a client is sent to. CR, LF and NUL are percent-encoded, so that it still
-/// leads to where it would without them being decoded before.
+/// Appends a URI for `Location`. CR, LF and NUL are percent-encoded, so that the URI is what it was
+/// before they were decoded.
 #[inline]
 pub fn write_location(out: &mut Vec<u8>, uri: &[u8]) {
     let from = out.len();
@@ -52,8 +52,8 @@ pub fn write_location(out: &mut Vec<u8>, uri: &[u8]) {
     }
 }
 
-/// Percent-encodes what may not stand in the target of a request line (RFC 9112 section 3.2):
-/// control characters, which might end the line, and spaces, which end the target.
+/// Percent-encodes the bytes that the target of a request line must not have (RFC 9112 section
+/// 3.2): control characters, which might end the line, and spaces, which end the target.
 #[inline]
 pub fn encode_target(out: &mut Vec<u8>, from: usize) {
     let not_in_targets = |byte: u8| byte <= b' ' || byte == 0x7f;
@@ -64,8 +64,8 @@ pub fn encode_target(out: &mut Vec<u8>, from: usize) {
     }
 }
 
-/// Whether a text is the method of a request (RFC 9110 section 5.6.2: a token). Of other bytes than
-/// those that end a method or its line, servers may think as they like.
+/// Whether a text can stand as the method in a request line: visible ASCII, which is a superset of
+/// the tokens of RFC 9110 section 5.6.2.
 pub fn is_method(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }

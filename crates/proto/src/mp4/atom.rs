@@ -2,12 +2,12 @@
 
 use super::Fault;
 
-/// An atom's name and what is in it.
+/// An atom's name and content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atom<'a> {
     /// Four letters.
     pub name: [u8; 4],
-    /// What follows its header.
+    /// The content.
     pub data: &'a [u8],
 }
 
@@ -26,12 +26,12 @@ pub struct Header {
 pub const HEADER_MAX: usize = 16;
 
 impl Header {
-    /// Reads the header of an atom at the start of `bytes`, which has [`HEADER_MAX`] bytes where
-    /// the file has; `None` where no more atoms follow. `left` is what the file, or the atom
-    /// around, has from here.
+    /// Reads the header of an atom at the start of `bytes`, which has [`HEADER_MAX`] bytes unless
+    /// the file ends before; `None` behind the last atom. `left` is the length of the rest of the
+    /// file, or of the surrounding atom.
     ///
     /// # Errors
-    /// The atom's size is none that it could have.
+    /// The atom's size is impossible.
     pub fn read(bytes: &[u8], left: u64) -> Result<Option<Header>, Fault> {
         let Some(size) = bytes.first_chunk().map(|size| u32::from_be_bytes(*size)) else {
             return Err(Fault::of_file("mp4 file truncated"));
@@ -77,26 +77,26 @@ pub fn atoms(data: &[u8]) -> impl Iterator<Item = Result<Atom<'_>, Fault>> {
                 return Some(Err(fault));
             }
         };
-        // Both fit: the size is not beyond what is there.
+        // Both fit: the size is within the rest.
         let (whole, behind) = rest.split_at(header.size as usize);
         rest = behind;
         Some(Ok(Atom { name: header.name, data: &whole[header.len as usize..] }))
     })
 }
 
-/// Writes an atom with what `fill` puts into it.
+/// Writes an atom with the content that `fill` appends.
 pub fn write(out: &mut Vec<u8>, name: &[u8; 4], fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(name);
     fill(out);
-    // What is written is smaller than the atom that was read, but for some dozens of bytes, and
-    // that was read into memory.
+    // The new atom is smaller than the old one, but for some dozens of bytes, and the old one was
+    // read into memory.
     let size = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&size.to_be_bytes());
 }
 
-/// Writes an atom that was read, if it was there.
+/// Writes an atom of the file, if there is one.
 pub fn copy(out: &mut Vec<u8>, name: &[u8; 4], data: Option<&[u8]>) {
     if let Some(data) = data {
         write(out, name, |out| out.extend_from_slice(data));

@@ -4,15 +4,15 @@ use super::atom::{u32_at, u64_at};
 use super::samples::{Chosen, Table};
 use super::{Fault, too_small};
 
-/// `stsc`: so many samples lie in each chunk, from a chunk on.
+/// `stsc`: the number of samples in each chunk, by runs of chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SamplesToChunks<'a> {
     table: Table<'a>,
-    /// How many chunks the track has.
+    /// The track's number of chunks.
     chunks: u64,
 }
 
-/// Chunks behind one another with the same number of samples in each.
+/// Consecutive chunks with the same number of samples in each.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Counted from 0.
@@ -25,9 +25,9 @@ struct Run {
 
 /// Where a sample lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct ChunkPosition {
     chunk: u64,
-    /// How many samples of the chunk are before it.
+    /// The number of the chunk's samples before it.
     before: u64,
 }
 
@@ -38,10 +38,10 @@ pub(super) struct Chunks {
     pub first: u64,
     /// The one behind the last.
     pub behind: u64,
-    /// How many samples of the first are before the chosen ones.
+    /// Samples of the first chunk before the chosen ones.
     pub before: u64,
-    /// How many samples of the last are up to the end of the chosen ones, those before them
-    /// included; `None`: all.
+    /// Samples of the last chunk up to the end of the chosen ones, those before them included;
+    /// `None`: all.
     pub used: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> SamplesToChunks<'a> {
     }
 
     /// Finds a sample. The one behind the last is in a chunk behind the last.
-    fn find(&self, sample: u64, what: &str) -> Result<Place, Fault> {
+    fn find(&self, sample: u64, what: &str) -> Result<ChunkPosition, Fault> {
         let mut left = sample;
         for row in 0..self.table.len() {
             let run = self.run(row)?;
@@ -83,7 +83,10 @@ impl<'a> SamplesToChunks<'a> {
                     return Err(Fault::in_file("zero number of samples"));
                 }
                 let samples = u64::from(run.samples);
-                return Ok(Place { chunk: run.first + left / samples, before: left % samples });
+                return Ok(ChunkPosition {
+                    chunk: run.first + left / samples,
+                    before: left % samples,
+                });
             }
             left -= all;
         }
@@ -132,7 +135,7 @@ impl<'a> SamplesToChunks<'a> {
 }
 
 impl Chunks {
-    /// How many samples of a chunk are chosen, of so many that it has.
+    /// The chosen samples of a chunk with `all` samples.
     fn samples_of(&self, chunk: u64, all: u64) -> u32 {
         let end = match self.used {
             Some(used) if chunk + 1 == self.behind => used.min(all),
@@ -143,11 +146,11 @@ impl Chunks {
     }
 }
 
-/// `stsz`: how large each sample is.
+/// `stsz`: the size of each sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes<'a> {
     data: &'a [u8],
-    /// The size of all of them, if it is the same.
+    /// The common size of all samples, if there is one.
     uniform: u32,
     count: u64,
     table: Option<Table<'a>>,
@@ -165,7 +168,7 @@ impl<'a> Sizes<'a> {
         Ok(Sizes { data, uniform, count: u64::from(count), table })
     }
 
-    /// What is wrong with the chosen samples, which has to be known before they are added up.
+    /// Checks the chosen samples before their sizes are added up.
     pub fn check(&self, samples: &Chosen) -> Result<(), Fault> {
         if samples.start >= self.count {
             return Err(Fault::in_file("start time is out mp4 stsz samples"));

@@ -1,8 +1,8 @@
 //! MP4 files: the part of a film between two times, as a film of its own.
 //!
-//! The index of a film (`moov`) says for each track how long each sample lasts (`stts`), which are
-//! key frames (`stss`), in how many chunks they lie (`stsc`), how large they are (`stsz`) and where
-//! the chunks are in the file (`stco`, `co64`). A cut is a new index of the samples between the two
+//! The index of a film (`moov`) has for each track the duration of each sample (`stts`), the key
+//! frames (`stss`), the samples in each chunk (`stsc`), their sizes (`stsz`) and the positions of
+//! the chunks in the file (`stco`, `co64`). A cut is a new index of the samples between the two
 //! times, and the range of the file that has all of them:
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!  ftyp │ moov (cut) │ mdat: [ samples of the cut ]
 //! ```
 //!
-//! Everything in a file may be a lie; what does not fit together is a [`Fault`].
+//! Everything in a file may be a lie; a contradiction is a [`Fault`].
 
 pub mod atom;
 mod chunks;
@@ -22,12 +22,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// What part of a film is wanted.
+/// The requested part of a film.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// From which time on, in milliseconds.
     pub start_ms: u64,
-    /// How long, in milliseconds; 0: to its end.
+    /// Its length in milliseconds; 0: to the film's end.
     pub length_ms: u64,
     /// Beginning with the key frame before, so that the first frames can be shown.
     pub key_frame: bool,
@@ -36,7 +36,7 @@ pub struct Window {
 /// Where things are in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Length of the whole `ftyp` atom as it will be sent.
+    /// Length of the whole `ftyp` atom as it is sent.
     pub ftyp_len: u64,
     /// The bytes in `mdat`.
     pub mdat: Range<u64>,
@@ -49,16 +49,16 @@ pub struct Layout {
 pub struct Cut {
     /// `moov`, and the header of `mdat`.
     pub head: Vec<u8>,
-    /// What of the file follows.
+    /// The range of the file behind it.
     pub data: Range<u64>,
 }
 
-/// What is wrong with a file.
+/// A fault of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// To be told behind the file's name.
+    /// Text behind the file's name.
     OfFile(Cow<'static, str>),
-    /// To be told before the file's name.
+    /// Text before the file's name.
     InFile(Cow<'static, str>),
 }
 
@@ -96,10 +96,10 @@ fn duplicate(name: &str) -> Fault {
     Fault::in_file(format!("duplicate mp4 {name} atom"))
 }
 
-/// Makes the part of a film from what is in its `moov` atom.
+/// Cuts a part of a film, from the content of its `moov` atom.
 ///
 /// # Errors
-/// What does not fit together in the file, or the window lies outside of the film.
+/// A contradiction in the file, or a window outside of the film.
 pub fn cut(moov: &[u8], layout: &Layout, window: &Window) -> Result<Cut, Fault> {
     movie::cut(moov, layout, window)
 }

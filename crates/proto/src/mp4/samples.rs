@@ -91,14 +91,14 @@ pub(super) fn scaled(ms: u64, timescale: u32) -> u64 {
     u64::try_from(u128::from(ms) * u128::from(timescale) / 1000).unwrap_or(u64::MAX)
 }
 
-/// Which samples of a track are in the cut.
+/// The samples of a track in the cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chosen {
     /// The first.
     pub start: u64,
     /// The one behind the last; `None`: all to the end of the track.
     pub end: Option<u64>,
-    /// How long before the wanted time the first begins, for the sake of a key frame.
+    /// The time between the first sample, a key frame, and the requested time.
     pub prefix: u64,
 }
 
@@ -132,7 +132,7 @@ impl Chosen {
         self.start..self.end.unwrap_or(u64::MAX)
     }
 
-    /// Of rows that hold for so many samples each, those that hold for chosen ones.
+    /// The part of each run of samples that is chosen, for the runs with one.
     pub fn runs<'a>(&self, table: &Table<'a>) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let range = self.range();
         let mut at = 0;

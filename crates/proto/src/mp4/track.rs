@@ -1,4 +1,4 @@
-//! One track of a film: its atoms, and what they become in a cut.
+//! One track of a film: its atoms, and those of its cut.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) struct Timed<'a> {
     pub timescale: u32,
 }
 
-/// Where the duration stands, and how long the atom is at least, in both versions.
+/// The offset of the duration, and the least length of the atom, in both versions.
 type Form = [(usize, usize); 2];
 
 pub(super) const MVHD: Form = [(16, 100), (24, 112)];
@@ -38,7 +38,7 @@ impl<'a> Timed<'a> {
         Ok(Timed { data, at, wide, duration: duration.unwrap_or(0), timescale })
     }
 
-    /// What is left of the duration in a window; `None` where nothing is.
+    /// The rest of the duration in a window; `None` where there is none.
     pub fn left(&self, window: &Window, timescale: u32) -> Option<u64> {
         let left = self.duration.checked_sub(scaled(window.start_ms, timescale))?;
         Some(match window.length_ms {
@@ -53,7 +53,7 @@ impl<'a> Timed<'a> {
         if self.wide {
             out.extend_from_slice(&duration.to_be_bytes());
         } else {
-            // It was one of 32 bits and is less now, or the atom cannot say it.
+            // It was one of 32 bits and is less now, or the atom cannot express it.
             let duration = u32::try_from(duration).unwrap_or(u32::MAX);
             out.extend_from_slice(&duration.to_be_bytes());
         }
@@ -80,7 +80,7 @@ pub(super) struct Track<'a> {
     has: [bool; 3],
 }
 
-/// What a track has in the cut.
+/// A track's part of the cut.
 pub(super) struct Part<'a> {
     track: Track<'a>,
     samples: Chosen,
@@ -88,7 +88,7 @@ pub(super) struct Part<'a> {
     stsc: SamplesToChunks<'a>,
     offsets: Offsets<'a>,
     chunks: Chunks,
-    /// What of the film's duration is left, and of the track's own.
+    /// The rest of the film's duration, and of the track's own.
     left: (u64, u64),
     /// The range of the file that has its samples; empty where there are none.
     pub data: Range<u64>,
@@ -181,7 +181,7 @@ impl<'a> Track<'a> {
     ) -> Result<Option<Part<'a>>, Fault> {
         let own_scale = self.mdhd.map_or(0, |mdhd| mdhd.timescale);
         let left = |timed: Option<Timed<'_>>, timescale| match timed {
-            // What is over at the very beginning of the window is over.
+            // A track that ends at the beginning of the window has ended.
             Some(timed) => timed.left(window, timescale).filter(|left| *left > 0),
             None => Some(0),
         };
@@ -215,7 +215,7 @@ impl<'a> Track<'a> {
     }
 }
 
-/// Where offsets of chunks were written that have to be moved.
+/// The positions in the output of chunk offsets that must be moved.
 pub(super) struct Moved {
     pub at: Range<usize>,
     pub wide: bool,
@@ -246,7 +246,7 @@ impl Part<'_> {
         Ok(moved)
     }
 
-    /// What is only there for the sake of a key frame is not shown.
+    /// Samples that are there for the sake of a key frame are not shown.
     fn write_edits(&self, out: &mut Vec<u8>) {
         if self.samples.prefix == 0 {
             return;

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: who the client is, told by the proxy in front.
+//! The PROXY protocol, versions 1 and 2: the client's address, from the proxy in front.
 //!
 //! Source: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
 
@@ -17,7 +17,7 @@ pub const HEADER_MAX: usize = 4096;
 /// The longest header of version 1, line end included.
 const V1_MAX: usize = 107;
 
-/// What a header of version 2 begins with.
+/// The start of a header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes of a version 2 header before the addresses.
@@ -26,7 +26,7 @@ const V2_FIXED: usize = 16;
 /// One end of the connection that the proxy accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// The address as variables show it: as sent in version 1, in canonical form in version 2.
+    /// The address for variables: as sent in version 1, in canonical form in version 2.
     pub text: String,
     /// The address; none when a version 1 text is no address.
     pub ip: Option<IpAddr>,
@@ -34,7 +34,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The client.
@@ -45,17 +45,17 @@ pub struct Header {
     pub tlvs: Vec<u8>,
 }
 
-/// What [`parse`] found.
+/// The result of [`parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Parsed {
     /// The header is not complete.
     More,
-    /// The header took the first `len` bytes. It is `None` when it names no addresses: `UNKNOWN`
-    /// and `LOCAL`, and what nginx does not use (datagrams, Unix sockets).
+    /// The header took the first `len` bytes. It is `None` without addresses: `UNKNOWN` and
+    /// `LOCAL`, and those that nginx ignores (datagrams, Unix sockets).
     Done {
         /// Bytes of the header.
         len: usize,
-        /// What it says.
+        /// Its content.
         header: Option<Box<Header>>,
     },
 }

@@ -1,9 +1,9 @@
-//! Headers as tables, and what is written read back.
+//! Headers as tables, and written ones read back.
 
 use super::write::crc32c;
 use super::*;
 
-/// Parses in one piece, and at every shorter length, which must say `More` or the same.
+/// Parses in one piece, and at every shorter length, which must be `More` or the same.
 fn check(buf: &[u8]) -> Result<Parsed, ProxyError> {
     let want = parse(buf);
     for len in 0..buf.len() {

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BrokenTlv;
 
-/// Which TLV is meant.
+/// The name of a TLV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlvName {
     /// A TLV of the header.
@@ -52,7 +52,7 @@ impl TlvName {
     }
 }
 
-/// A hex number: none when it is not one, `Some(None)` when it is above 255.
+/// A hex number: `None` when it is not one, `Some(None)` when it is above 255.
 fn hex(digits: &[u8]) -> Option<Option<u8>> {
     if digits.is_empty() {
         return None;
@@ -64,7 +64,7 @@ fn hex(digits: &[u8]) -> Option<Option<u8>> {
     Some(u8::try_from(value).ok())
 }
 
-/// The value of a TLV among `tlvs`; none when it is not there.
+/// The value of a TLV among `tlvs`, if it is there.
 pub fn find_tlv(tlvs: &[u8], name: TlvName) -> Result<Option<Vec<u8>>, BrokenTlv> {
     match name {
         TlvName::Never => Ok(None),

@@ -15,7 +15,7 @@ pub struct Tlv<'a> {
 /// Type of the checksum TLV.
 const CRC32C: u8 = 0x03;
 
-/// Appends a header of version 1. An end that is no IP address makes it `UNKNOWN`.
+/// Appends a header of version 1, `UNKNOWN` unless both ends are IP addresses.
 pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out: &mut Vec<u8>) {
     let line = match (source, destination) {
         (Some(source), Some(destination)) => {
@@ -33,8 +33,8 @@ pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out
     out.extend_from_slice(line.as_bytes());
 }
 
-/// Appends a header of version 2 with a CRC32c TLV last. An end that is no IP address makes it
-/// `LOCAL`; ends of different families are both written as IPv6, two mapped IPv4 addresses as IPv4.
+/// Appends a header of version 2 with a CRC32c TLV last, `LOCAL` unless both ends are IP addresses.
+/// Ends of different families are both written as IPv6, two mapped IPv4 addresses as IPv4.
 ///
 /// Returns false, and appends nothing, when the TLVs do not fit the length field.
 pub fn write_v2(

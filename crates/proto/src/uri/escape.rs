@@ -3,7 +3,7 @@
 use super::normalize::{BadUri, hex_digit, unhex};
 use std::ops::Range;
 
-/// What a string is escaped for.
+/// The destination that a string is escaped for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Escape {
     /// A path: everything that may not stand in one, and `?`, `#`, `%`.
@@ -20,7 +20,7 @@ pub enum Escape {
     Memcached,
     /// A value of the mail authentication protocol: as `Memcached`.
     MailAuth,
-    /// xtext of RFC 3461: `+41` instead of `%41`; space, `+`, `=`, and what is not printable ASCII.
+    /// xtext of RFC 3461: `+41` instead of `%41`; space, `+`, `=`, and all but printable ASCII.
     MailXtext,
 }
 
@@ -63,7 +63,7 @@ impl Escape {
         }
     }
 
-    /// How many bytes of `src` need escaping; each makes the result two bytes longer.
+    /// The number of bytes of `src` that need escaping; each makes the result two bytes longer.
     pub fn count(self, src: &[u8]) -> usize {
         let table = self.table();
         src.iter().filter(|byte| table[**byte as usize]).count()
@@ -99,22 +99,22 @@ pub fn escape_html(src: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What is decoded.
+/// The source of an escaped string.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unescape {
     /// Everything.
     All,
     /// Everything up to a `?`, sent plain or decoded, where decoding ends: a rewritten URI.
     Uri,
-    /// As `Uri`, but only what can stand in a Location as it is: `&` to `~`.
+    /// As `Uri`, but only bytes that can stand in a Location unescaped: `&` to `~`.
     Redirect,
 }
 
-/// Appends `src`, decoded, to `out` and returns how many bytes of `src` were taken: all of it,
-/// unless the mode ends at a `?`, which is the last byte appended then.
+/// Appends `src`, decoded, to `out` and returns the number of bytes taken from `src`: all, unless
+/// the mode ends at a `?`, which is the last byte appended then.
 ///
-/// A broken escape loses its `%` and what was read as its digits, as in nginx: it is for strings of
-/// the configuration and of upstreams; what clients send goes through [`super::normalize`].
+/// A broken escape loses its `%` and its digits, as in nginx: strings of the configuration and of
+/// upstreams come here; those of clients go through [`super::normalize`].
 pub fn unescape(src: &[u8], mode: Unescape, out: &mut Vec<u8>) -> usize {
     let mut at = 0;
     while let Some(&byte) = src.get(at) {
@@ -173,7 +173,8 @@ pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUr
 mod tests {
     use super::*;
 
-    /// Which printable ASCII characters each kind escapes, which control and high bytes.
+    /// The printable ASCII characters that each kind escapes, and whether it escapes control and
+    /// high bytes.
     #[test]
     fn kinds() {
         let escaped = |kind: Escape| -> String {

@@ -1,8 +1,7 @@
-//! From a target as sent to the path that locations are compared with.
+//! From a request target to the path that locations are compared with.
 //!
-//! What has to be looked at is the path segment by segment, after percent-decoding: a decoded `/`
-//! or `.` counts as one that was sent plain, while a decoded `?`, `#` or `%` is an ordinary
-//! character.
+//! The path is examined segment by segment, after percent-decoding: a decoded `/` or `.` counts as
+//! one that was sent plain, while a decoded `?`, `#` or `%` is an ordinary character.
 
 use super::target::class::{CLASS, USUAL};
 use std::ops::Range;
@@ -11,19 +10,19 @@ use std::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadUri;
 
-/// What normalising found besides the path.
+/// The parts of a target besides the path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
     /// The arguments, as a range of the raw target; empty when there are none.
     pub args: Range<usize>,
-    /// The path had a `%` (nginx's `quoted_uri`: it is escaped anew when passed on).
+    /// The path had a `%` (nginx's `quoted_uri`: it is escaped again when it is passed on).
     pub quoted: bool,
     /// The path has a `+`.
     pub plus: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SegmentState {
     /// Inside a segment.
     Usual,
     /// Behind a `/`.
@@ -34,7 +33,7 @@ enum State {
     DotDot,
 }
 
-/// Where the path goes as it is made.
+/// The output of the normalisation.
 trait Sink {
     fn extend(&mut self, bytes: &[u8]);
     fn push(&mut self, byte: u8);
@@ -74,7 +73,7 @@ impl Sink for Path<'_> {
     }
 }
 
-/// Counts the slashes of a path, which is enough to tell whether `..` leaves the root.
+/// Counts the slashes of a path, which is enough to see whether `..` leaves the root.
 struct Depth(usize);
 
 impl Sink for Depth {
@@ -102,9 +101,9 @@ pub fn normalize(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<P
     normalize_into(raw, merge_slashes, &mut Path { out, base })
 }
 
-/// Says whether [`normalize`] accepts `raw`, without making the path. It is told of a request line,
-/// when the server, and with it `merge_slashes`, is not known yet: what is refused here is refused
-/// either way; merging slashes can refuse more.
+/// Whether [`normalize`] accepts `raw`, without making the path. For a request line, when the
+/// server, and with it `merge_slashes`, is not known yet: a target refused here is refused with
+/// either setting; merging slashes can refuse more.
 pub(crate) fn check(raw: &[u8]) -> Result<(), BadUri> {
     normalize_into(raw, false, &mut Depth(0)).map(|_| ())
 }
@@ -112,7 +111,7 @@ pub(crate) fn check(raw: &[u8]) -> Result<(), BadUri> {
 #[inline]
 fn normalize_into(raw: &[u8], merge_slashes: bool, out: &mut impl Sink) -> Result<Parts, BadUri> {
     let mut parts = Parts::default();
-    let mut state = State::Usual;
+    let mut state = SegmentState::Usual;
     let mut at = 0;
     if raw.first() == Some(&b'?') {
         out.push(b'/');
@@ -122,7 +121,7 @@ fn normalize_into(raw: &[u8], merge_slashes: bool, out: &mut impl Sink) -> Resul
             let run = usual_run(raw, at);
             out.extend(run);
             at += run.len();
-            state = State::Usual;
+            state = SegmentState::Usual;
             continue;
         }
         at += 1;
@@ -137,7 +136,7 @@ fn normalize_into(raw: &[u8], merge_slashes: bool, out: &mut impl Sink) -> Resul
                 }
                 if matches!(ch, b'%' | b'#' | b'?') {
                     out.push(ch);
-                    state = State::Usual;
+                    state = SegmentState::Usual;
                     continue;
                 }
             }
@@ -154,30 +153,35 @@ fn normalize_into(raw: &[u8], merge_slashes: bool, out: &mut impl Sink) -> Resul
         state = step(state, ch, merge_slashes, out)?;
     }
     match state {
-        State::Dot => out.pop(),
-        State::DotDot => out.climb()?,
-        State::Usual | State::Slash => {}
+        SegmentState::Dot => out.pop(),
+        SegmentState::DotDot => out.climb()?,
+        SegmentState::Usual | SegmentState::Slash => {}
     }
     Ok(parts)
 }
 
 /// Takes one character, sent plain or decoded.
 #[inline]
-fn step(state: State, ch: u8, merge: bool, out: &mut impl Sink) -> Result<State, BadUri> {
+fn step(
+    state: SegmentState,
+    ch: u8,
+    merge: bool,
+    out: &mut impl Sink,
+) -> Result<SegmentState, BadUri> {
     let next = match (state, ch) {
-        (State::Slash, b'/') if merge => return Ok(State::Slash),
-        (State::Dot, b'/') => {
+        (SegmentState::Slash, b'/') if merge => return Ok(SegmentState::Slash),
+        (SegmentState::Dot, b'/') => {
             out.pop();
-            return Ok(State::Slash);
+            return Ok(SegmentState::Slash);
         }
-        (State::DotDot, b'/') => {
+        (SegmentState::DotDot, b'/') => {
             out.climb()?;
-            return Ok(State::Slash);
+            return Ok(SegmentState::Slash);
         }
-        (State::Usual | State::Slash, b'/') => State::Slash,
-        (State::Slash, b'.') => State::Dot,
-        (State::Dot, b'.') => State::DotDot,
-        _ => State::Usual,
+        (SegmentState::Usual | SegmentState::Slash, b'/') => SegmentState::Slash,
+        (SegmentState::Slash, b'.') => SegmentState::Dot,
+        (SegmentState::Dot, b'.') => SegmentState::DotDot,
+        _ => SegmentState::Usual,
     };
     out.push(ch);
     Ok(next)
@@ -205,8 +209,8 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The extension of a normalised path, which `types` maps to a type: what follows the last dot of
-/// the last segment; a dot that begins the segment does not count.
+/// The extension of a normalised path, the key of `types`: the text behind the last dot of the last
+/// segment; a dot that begins the segment does not count.
 pub fn extension(path: &[u8]) -> Option<&[u8]> {
     let segment = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
     let name = path.get(segment..)?;

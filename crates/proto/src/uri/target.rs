@@ -1,5 +1,5 @@
-//! Request targets in origin form, before they are normalised: where the path ends, and whether it
-//! can be used as it is.
+//! Request targets in origin form, before normalisation: the end of the path, and whether it can be
+//! used unchanged.
 
 /// Classes of the characters of a target.
 pub(crate) mod class {
@@ -46,14 +46,14 @@ pub(crate) mod class {
     }
 }
 
-/// What was seen of a target so far; can stop and go on at any byte.
+/// The state of a scan of a target; can stop and continue at any byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scan {
     /// Offset behind the first `?`; 0 as long as there is none.
     pub args: u32,
     /// The byte before was a `/` of the path.
     after_slash: bool,
-    /// Something that only normalising can tell was seen: no look at slashes and dots any more.
+    /// Normalisation is needed: slashes and dots are not examined any more.
     pub complex: bool,
     /// A `%` was seen in the path.
     pub quoted: bool,
@@ -103,7 +103,7 @@ impl Scan {
 /// A target that was checked: HTTP/2 and HTTP/3 give theirs in `:path`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// The path can be used as it is; otherwise give the whole target to [`super::normalize`].
+    /// The path can be used unchanged; otherwise pass the whole target to [`super::normalize`].
     pub plain: bool,
     /// With `plain`, the length of the path.
     pub path_len: usize,
@@ -115,7 +115,7 @@ pub struct Target {
     pub plus: bool,
 }
 
-/// Looks at a target: it begins with `/` and has no space or control character, or is refused.
+/// Examines a target: it begins with `/` and has no space or control character, or is refused.
 pub fn inspect(target: &[u8]) -> Option<Target> {
     let mut scan = Scan::default();
     if target.first() != Some(&b'/') || scan.run(target, 0) != target.len() {

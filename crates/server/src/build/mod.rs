@@ -102,7 +102,7 @@ fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// A folder for what is compiled, so that the next build is quick.
+/// The folder for compiled code, so that the next build is quick.
 fn cache() -> Result<PathBuf, String> {
     let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
@@ -121,7 +121,7 @@ impl Cargo<'_> {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(self.folder).args(args);
-        // The folder's own, whatever is set around.
+        // The folder's own, whatever the environment has.
         command.env("CARGO_TARGET_DIR", self.folder.join("target"));
         if self.offline {
             command.arg("--offline");

@@ -1,10 +1,10 @@
-//! What was typed after `weir build`.
+//! The arguments of `weir build`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const HELP: &str = "\
 Usage: weir build --with CRATE[@VERSION|=PATH]... [OPTION...]
 
@@ -21,12 +21,12 @@ Compiles a server that has the modules named, in the order given.
   --offline              : without the network
 ";
 
-/// A module that is asked for.
+/// A requested module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct With {
     /// The name of its crate.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub from: From,
 }
 
@@ -35,7 +35,7 @@ pub struct With {
 pub enum From {
     /// The registry, any version.
     Registry,
-    /// The registry, a version as cargo reads it.
+    /// The registry, with a version as cargo reads it.
     Version(String),
     /// A folder.
     Path(PathBuf),
@@ -59,10 +59,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; `None` where help is asked for.
+    /// Reads the arguments; `None` for help.
     ///
     /// # Errors
-    /// What cannot be understood.
+    /// A malformed argument.
     pub fn read(args: &[OsString]) -> Result<Option<Options>, String> {
         let mut options = Options {
             with: Vec::new(),

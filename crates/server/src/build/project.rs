@@ -10,7 +10,7 @@ use super::options::{From, With};
 pub struct Module {
     /// The name of its crate.
     pub name: String,
-    /// What follows the name in the manifest.
+    /// The text behind the name in the manifest.
     requirement: String,
     /// Its folder, where it has one.
     path: Option<PathBuf>,
@@ -29,7 +29,7 @@ impl fmt::Display for Module {
 }
 
 impl Module {
-    /// Finds what was asked for.
+    /// Finds a requested module.
     ///
     /// # Errors
     /// There is no crate of that name in that folder.
@@ -91,7 +91,7 @@ pub fn write(folder: &Path, sources: &Path, modules: &[Module]) -> Result<(), St
     let made = folder.join("src");
     fs::create_dir_all(&made).map_err(|e| format!("{}: {e}", made.display()))?;
     put(&folder.join("Cargo.toml"), &manifest(sources, modules)?)?;
-    // The versions that weir itself was tested with; what the modules need comes to them.
+    // The versions that weir itself was tested with; those of the modules are added.
     let (lock, own) = (folder.join("Cargo.lock"), sources.join("Cargo.lock"));
     if own.is_file() {
         fs::copy(&own, &lock).map_err(|e| format!("{}: {e}", lock.display()))?;
@@ -107,7 +107,7 @@ pub fn write_main(folder: &Path, modules: &[Module]) -> Result<(), String> {
     put(&folder.join("src/main.rs"), &main(modules))
 }
 
-/// Leaves a file alone that has the text already, so that cargo need not compile it again.
+/// Writes a file unless it has the text already, so that cargo need not compile it again.
 fn put(file: &Path, text: &str) -> Result<(), String> {
     if fs::read(file).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());

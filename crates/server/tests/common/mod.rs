@@ -1,4 +1,4 @@
-//! What the tests of the binary share.
+//! Helpers of the binary's tests.
 
 use std::path::Path;
 use std::process::Output;
@@ -25,7 +25,7 @@ pub fn config(workers: usize, main: &str, http: &str) -> String {
 #[allow(dead_code)]
 pub const SERVER: &str = "server { listen 127.0.0.1:%PORT0%; root html; }";
 
-/// What a run said and how it ended.
+/// The output of a run and its end.
 #[allow(dead_code)]
 pub fn outcome(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

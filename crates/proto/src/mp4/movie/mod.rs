@@ -98,7 +98,7 @@ fn write_mdat(out: &mut Vec<u8>, len: u64) {
     }
 }
 
-/// Moves offsets of chunks by a distance, which is negative where it wraps around.
+/// Moves offsets of chunks by a distance; a negative one wraps around.
 fn shift(head: &mut [u8], moved: &Moved, by: u64) {
     let len = if moved.wide { 8 } else { 4 };
     for row in head[moved.at.clone()].chunks_exact_mut(len) {

@@ -16,7 +16,7 @@ fn numbers(out: &mut Vec<u8>, numbers: &[u32]) {
     numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
 }
 
-/// The chunks behind one another in the file: is it of frames, its samples' numbers, its size.
+/// The chunks in the order of the file: whether it is of frames, its samples' numbers, its size.
 fn chunks() -> Vec<(bool, Range<u32>, u64)> {
     let frames = |n: u32| (n..n + 4).map(|n| u64::from(n) + 10).sum();
     (0..25)
@@ -228,7 +228,7 @@ fn key_frames_are_there_and_not_shown_for_long() {
     let tracks = tracks(&file);
     assert_eq!(played(&file, tracks[0], false), frames(20..50));
     assert_eq!(played(&file, tracks[1], false), sounds(12..24));
-    // Five frames before the one that was asked for.
+    // Five frames before the requested one.
     let edits = table(tracks[0], &[b"edts", b"elst"]).unwrap();
     assert_eq!(edits, [1 << 24, 1, 0, 1000, 0, 200, 1 << 16]);
     assert_eq!(table(tracks[0], &[b"mdia", b"mdhd"]).unwrap()[4], 1200);

@@ -1,6 +1,10 @@
-//! Requests as tables: what is parsed, what is refused and how, and that no split changes either.
+//! Requests as tables: accepted ones with their parts, refused ones with their errors, and each of
+//! them at every split.
 
 use super::*;
+
+mod limits;
+mod smuggling;
 
 /// Everything that a caller can see of a result, to compare two runs by.
 fn outcome(step: Step, head: &Head, buf: &[u8]) -> String {
@@ -71,7 +75,7 @@ fn refused(buf: &str) -> String {
     }
 }
 
-/// A head that has to be accepted.
+/// A head that must be accepted.
 fn accepted(buf: &str) -> Head {
     match check(buf.as_bytes(), &Limits::default()) {
         (Step::Done { len }, head) if len == buf.len() => head,
@@ -301,140 +305,6 @@ fn field_lines() {
     assert_eq!(dropped_message(&head.fields[0], buf), want);
 }
 
-/// Refused with 400 when behind a Host field in a POST.
-fn assert_refused(fields: &str, want: &str) {
-    let buf = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-    assert_eq!(refused(&buf), format!("400 {want}"), "{fields:?}");
-}
-
-// What the tests with "smuggling" in their names refuse has been used to make two servers disagree
-// about where a request ends.
-
-#[test]
-fn smuggling_by_framing_that_contradicts_itself() {
-    for (fields, want) in [
-        (
-            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-            "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
-            "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
-        ),
-        (
-            "Content-Length: 5\r\nContent-Length: 5\r\n",
-            "client sent duplicate header line: \"Content-Length: 5\", \
-             previous value: \"Content-Length: 5\"",
-        ),
-        (
-            "content-length: 5\r\nCONTENT-LENGTH: 6\r\n",
-            "client sent duplicate header line: \"CONTENT-LENGTH: 6\", \
-             previous value: \"content-length: 5\"",
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-            "client sent duplicate header line: \"Transfer-Encoding: identity\", \
-             previous value: \"Transfer-Encoding: chunked\"",
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-            "client sent duplicate header line: \"Transfer-Encoding: chunked\", \
-             previous value: \"Transfer-Encoding: chunked\"",
-        ),
-        (
-            "Host: b\r\n",
-            "client sent duplicate host header: \"Host: b\", \
-             previous value: \"Host: a\"",
-        ),
-    ] {
-        assert_refused(fields, want);
-    }
-}
-
-#[test]
-fn smuggling_by_lengths_that_are_no_numbers() {
-    for field in [
-        "Content-Length: \r\n",
-        "Content-Length\r\n",
-        "Content-Length: +5\r\n",
-        "Content-Length: -5\r\n",
-        "Content-Length: 5, 5\r\n",
-        "Content-Length: 5 5\r\n",
-        "Content-Length: 0x5\r\n",
-        "Content-Length: 5.0\r\n",
-        "Content-Length: \t5\r\n",
-        "Content-Length: 5\t\r\n",
-        "Content-Length: 9223372036854775808\r\n",
-        "Content-Length: 18446744073709551621\r\n",
-        "Content-Length: \u{ff15}\r\n",
-    ] {
-        assert_refused(field, "client sent invalid \"Content-Length\" header");
-    }
-}
-
-/// Spaces, folds and control characters that one parser skips and another does not.
-#[test]
-fn smuggling_by_odd_characters() {
-    for (fields, shown) in [
-        ("Content-Length : 5\r\n", "Content-Length\\x20..."),
-        ("Content-Length\t: 5\r\n", "Content-Length\\x09..."),
-        (" Content-Length: 5\r\n", "\\x20..."),
-        ("\tContent-Length: 5\r\n", "\\x09..."),
-        ("X: a\r\n Content-Length: 5\r\n", "\\x20..."),
-        ("X: a\r\n\tb\r\n", "\\x09..."),
-        ("Content Length: 5\r\n", "Content\\x20..."),
-        ("Content-Length\0: 5\r\n", "Content-Length\\x00..."),
-        ("Content-Length\x0b: 5\r\n", "Content-Length\\x0b..."),
-        ("\0Content-Length: 5\r\n", "\\x00..."),
-        ("\x7fA: 5\r\n", "\\x7f..."),
-        (": 5\r\n", "\\x3a..."),
-        ("X: a\0b\r\n", "X: a\\x00..."),
-        ("X: \0\r\n", "X: \\x00..."),
-        ("X: a \0\r\n", "X: a \\x00..."),
-        ("X: a\rContent-Length: 5\r\n", "X: a\\x0d..."),
-        ("X: a\r\rb: c\r\n", "X: a\\x0d..."),
-        ("X: a\r\r\nContent-Length: 5\r\n", "X: a\\x0d..."),
-        ("X\rContent-Length: 5\r\n", "X\\x0d..."),
-        ("\rX: a\r\n", "\\x0d..."),
-    ] {
-        assert_refused(fields, &format!("client sent invalid header line: \"{shown}\""));
-    }
-}
-
-#[test]
-fn smuggling_by_transfer_codings_and_hosts() {
-    for value in [
-        "",
-        "gzip",
-        "identity",
-        "chunked, chunked",
-        "gzip, chunked",
-        "chunked,",
-        ",chunked",
-        "xchunked",
-        "chunked;q=1",
-        "\tchunked",
-        "chunked\t",
-        "\x0bchunked",
-        "chun ked",
-        "\"chunked\"",
-    ] {
-        let buf = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {value}\r\n\r\n");
-        assert!(refused(&buf).starts_with("501 client sent unknown \"Transfer-Encoding\": \""));
-    }
-    assert_eq!(
-        refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        "400 client sent HTTP/1.0 request with \"Transfer-Encoding\" header"
-    );
-    for host in ["", ".", "a b", "a/b", "a,b:c", "[::1", "a:99999", "a..b", "\ta", "a@b"] {
-        let buf = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        assert_eq!(refused(&buf), "400 client sent invalid host header", "{host:?}");
-    }
-    let no_host = "400 client sent HTTP/1.1 request without \"Host\" header";
-    assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), no_host);
-    assert_eq!(refused("GET http://a/ HTTP/1.1\r\n\r\n"), no_host);
-}
-
 #[test]
 fn bodies_are_announced() {
     let head = accepted("POST / HTTP/1.1\r\nHost: a\r\ntransfer-encoding: CHUNKED\r\n\r\n");
@@ -478,127 +348,6 @@ fn the_host_of_the_line_comes_first() {
     assert_eq!(head.form, TargetForm::Absolute);
     let buf = "GET http://one/ HTTP/1.1\r\nHost: b/ad\r\n\r\n";
     assert_eq!(refused(buf), "400 client sent invalid host header");
-}
-
-const SMALL: Limits = Limits {
-    header_buffer: 64,
-    large_size: 100,
-    large_number: 2,
-    max_headers: 1000,
-    ignore_invalid: true,
-    underscores: false,
-};
-
-/// A request with a request line and field lines of these lengths, line ends included.
-fn of_lengths(line: usize, fields: &[usize]) -> String {
-    let mut buf = format!("GET /{} HTTP/1.0\r\n", "a".repeat(line - "GET / HTTP/1.0\r\n".len()));
-    for len in fields {
-        buf.push_str(&format!("A: {}\r\n", "b".repeat(len - "A: \r\n".len())));
-    }
-    buf + "\r\n"
-}
-
-#[test]
-fn lines_are_packed_into_buffers() {
-    let result = |line, fields: &[usize]| {
-        let buf = of_lengths(line, fields);
-        match check(buf.as_bytes(), &SMALL).0 {
-            Step::Done { .. } => "done".to_owned(),
-            Step::More => "more".to_owned(),
-            Step::Bad(error) => format!("{} {:?}", error.status(), error.kind),
-        }
-    };
-    assert_eq!(result(64, &[]), "done");
-    assert_eq!(result(100, &[]), "done");
-    assert_eq!(result(101, &[]), "414 UriTooLong");
-    assert_eq!(result(5000, &[]), "414 UriTooLong");
-    assert_eq!(result(20, &[100]), "done");
-    assert_eq!(result(20, &[101]), "494 FieldTooLong");
-    // 64 + 100 + 100: one line each, the end of the head has no room.
-    assert_eq!(result(64, &[100, 98]), "done");
-    assert_eq!(result(64, &[100, 99]), "494 FieldTooLong");
-    assert_eq!(result(64, &[100, 100]), "494 FieldTooLong");
-    // A line does not span buffers: what is left of one is lost.
-    assert_eq!(result(40, &[30, 80, 30]), "494 FieldTooLong");
-    assert_eq!(result(40, &[20, 60, 30, 40, 30, 28]), "done");
-}
-
-#[test]
-fn a_line_without_an_end_is_refused_as_soon_as_it_is_too_long() {
-    let line = format!("GET /{}", "a".repeat(94));
-    assert_eq!(check(line.as_bytes(), &SMALL).0, Step::More);
-    let line = format!("GET /{}", "a".repeat(95));
-    assert!(matches!(check(line.as_bytes(), &SMALL).0, Step::Bad(e) if e.status() == 414));
-    let field = format!("GET / HTTP/1.0\r\nA: {}", "b".repeat(97));
-    let (step, _) = check(field.as_bytes(), &SMALL);
-    let Step::Bad(error) = step else { panic!("{step:?}") };
-    assert_eq!(error.status(), 494);
-    let want = format!("client sent too long header line: \"A: {}...\"", "b".repeat(97));
-    assert_eq!(error.message(field.as_bytes()), want);
-    let none = Limits { large_number: 0, ..SMALL };
-    let (step, _) = check(of_lengths(64, &[]).as_bytes(), &none);
-    assert!(matches!(step, Step::Bad(e) if e.kind == H1ErrorKind::TooLarge), "{step:?}");
-}
-
-#[test]
-fn empty_lines_before_a_request_may_fill_buffers() {
-    let buf = format!("{}GET / HTTP/1.0\r\n\r\n", "\r\n".repeat(500));
-    let (step, _) = check(buf.as_bytes(), &SMALL);
-    assert_eq!(step, Step::Done { len: buf.len() });
-    // 60 bytes of the first buffer are gone: the line takes a large one.
-    let buf = format!("{}{}", "\n".repeat(60), of_lengths(50, &[50, 98]));
-    assert!(matches!(check(buf.as_bytes(), &SMALL).0, Step::Done { .. }));
-    let buf = format!("{}{}", "\n".repeat(60), of_lengths(50, &[50, 99]));
-    assert!(matches!(check(buf.as_bytes(), &SMALL).0, Step::Bad(_)));
-}
-
-#[test]
-fn field_lines_are_counted() {
-    let limits = Limits { max_headers: 3, ..Limits::default() };
-    let run = |fields: &str, limits: &Limits| {
-        let buf = format!("GET / HTTP/1.0\r\n{fields}\r\n");
-        match check(buf.as_bytes(), limits).0 {
-            Step::Bad(error) => format!("{} {}", error.status(), error.message(buf.as_bytes())),
-            step => format!("{}", matches!(step, Step::Done { .. })),
-        }
-    };
-    let too_many = "494 client sent too many header lines";
-    assert_eq!(run("a: b\r\nc: d\r\ne: f\r\n", &limits), "true");
-    assert_eq!(run("a: b\r\nc: d\r\ne: f\r\ng: h\r\n", &limits), too_many);
-    assert_eq!(run("a: b\r\nc.d: d\r\ne: f\r\ng_h: i\r\nj: k\r\n", &limits), "true");
-    let all = Limits { ignore_invalid: false, ..limits };
-    assert_eq!(run("a: b\r\nc.d: d\r\ne: f\r\ng_h: i\r\n", &all), too_many);
-    let all = Limits { underscores: true, ..limits };
-    assert_eq!(run("a: b\r\nc: d\r\ne: f\r\ng_h: i\r\n", &all), too_many);
-}
-
-#[test]
-fn the_host_selects_limits() {
-    let roomy = Limits { large_number: 9, ..SMALL };
-    for (buf, want) in [
-        ("GET / HTTP/1.0\r\nHost: roomy\r\n", true),
-        ("GET / HTTP/1.0\r\nHost: other\r\n", false),
-        ("GET http://roomy/ HTTP/1.0\r\nHost: other\r\n", true),
-    ] {
-        let buf = format!("{buf}{}\r\n", format!("A: {}\r\n", "b".repeat(90)).repeat(5));
-        for piece in [1, 7, buf.len()] {
-            let (mut parser, mut head) = (HeadParser::new(), Head::new());
-            let (mut asked, mut len) = (0, 0);
-            let step = loop {
-                len = buf.len().min(len + piece);
-                let got = &buf.as_bytes()[..len];
-                let step = parser.parse_with(got, &SMALL, &mut head, |host, buf| {
-                    asked += 1;
-                    if host.name.of(buf) == b"roomy" { Some(roomy) } else { None }
-                });
-                if step != Step::More {
-                    break step;
-                }
-            };
-            assert_eq!(matches!(step, Step::Done { .. }), want, "{buf:?}");
-            assert_eq!(asked, 1);
-        }
-    }
 }
 
 #[test]
@@ -649,7 +398,7 @@ fn edited_requests() {
                 _ => drop(buf.remove(at)),
             }
         }
-        check(&buf, if below(4) == 0 { &SMALL } else { &DEFAULT });
+        check(&buf, if below(4) == 0 { &limits::SMALL } else { &DEFAULT });
     }
 }
 

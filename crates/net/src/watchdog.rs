@@ -1,11 +1,11 @@
-//! Workers that watch over one another, where an address says `reuseport=steered`.
+//! The watchdog of workers, for addresses with `reuseport=steered`.
 //!
-//! With a socket of its own for each worker, a worker that is stuck (a module that blocks the loop,
-//! a stop signal) also holds up the connections that the kernel puts into its socket's queue. Each
-//! worker gives signs of life. While one is silent, the kernel gives new connections to the others
-//! where it was taught to ([`os::pulse`]); and these empty the queue of the silent one, for it is
-//! some moments before the silence is noticed. Connections that a worker has accepted before are
-//! its own, and wait for it.
+//! With a socket of its own for each worker, a stuck worker (a module that blocks the loop, a stop
+//! signal) also holds up the connections that the kernel puts into its socket's queue. Each worker
+//! has a heartbeat. While one is silent, the kernel gives new connections to the others if it can
+//! be programmed to ([`os::heartbeat`]); and the others empty the queue of the silent one, because
+//! the silence is noticed only some moments later. Connections that a worker has accepted are its
+//! own, and wait for it.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,21 +13,21 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use event::Accepted;
-use os::pulse::Pulse;
+use os::heartbeat::Heartbeats;
 
-/// How often a worker gives a sign of life and looks after the others, in milliseconds.
+/// Interval of heartbeats, and of looks at the other workers, in milliseconds.
 const BEAT_MS: u64 = 10;
 
-/// After how much silence a worker is taken to be stuck, in milliseconds: several missed beats. A
-/// connection waits for that long, a beat more, and its share of what waited with it.
+/// Silence after which a worker counts as stuck, in milliseconds: several missed beats. A
+/// connection waits for that long, a beat more, and its share of the queue.
 pub const STUCK_MS: u64 = 35;
 
-/// Connections that are taken from another queue at a time: the others here have their turn.
+/// Connections that are taken from another queue at a time: other tasks here have their turn.
 const AT_ONCE: usize = 64;
 
-/// One worker's part in it.
-pub struct Vigil {
-    pub(crate) pulse: Rc<Pulse>,
+/// One worker's heartbeat, and its view of the other workers.
+pub struct Watchdog {
+    pub(crate) heartbeats: Rc<Heartbeats>,
     pub(crate) index: usize,
     pub(crate) others: Vec<Other>,
 }
@@ -40,14 +40,14 @@ pub(crate) struct Other {
     pub(crate) fd: Rc<OwnedFd>,
 }
 
-impl Vigil {
-    /// Keeps it until it is cancelled, in a task of the worker's loop: `take` gets the connections
-    /// of workers that are stuck, with the number of the address.
-    pub async fn keep(self, take: impl Fn(usize, Accepted)) {
+impl Watchdog {
+    /// Runs until its task is cancelled: `take` gets the connections of stuck workers, with the
+    /// number of the address.
+    pub async fn run(self, take: impl Fn(usize, Accepted)) {
         loop {
-            self.pulse.beat(self.index);
+            self.heartbeats.beat(self.index);
             for other in &self.others {
-                if self.pulse.is_stuck(other.worker, STUCK_MS) {
+                if self.heartbeats.is_stuck(other.worker, STUCK_MS) {
                     rescue(other, &take);
                 }
             }
@@ -83,24 +83,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        let pulse = Rc::new(Pulse::new(4).unwrap());
+        let heartbeats = Rc::new(Heartbeats::new(4).unwrap());
         let fd = Rc::new(OwnedFd::from(listener));
         let others = vec![Other { listener: 7, worker: 2, fd }];
-        let vigil = Vigil { pulse: pulse.clone(), index: 0, others };
+        let watchdog = Watchdog { heartbeats: heartbeats.clone(), index: 0, others };
         let taken = Rc::new(Cell::new(0));
         let count = taken.clone();
         event_loop
             .block_on(async move {
-                let keeper = event::spawn(vigil.keep(move |listener, _| {
+                let keeper = event::spawn(watchdog.run(move |listener, _| {
                     assert_eq!(listener, 7);
                     count.set(count.get() + 1);
                 }));
                 let _clients = [TcpStream::connect(addr), TcpStream::connect(addr)];
-                // The other one has never lived, then it lives, then it is silent.
+                // The other one has no heartbeat yet, then it has one, then it is silent.
                 event::sleep(60).await;
                 assert_eq!(taken.get(), 0);
                 for _ in 0..6 {
-                    pulse.beat(2);
+                    heartbeats.beat(2);
                     event::sleep(5).await;
                 }
                 assert_eq!(taken.get(), 0);
@@ -110,7 +110,7 @@ mod tests {
                     event::sleep(5).await;
                 }
                 assert!(began.elapsed().as_millis() >= 20);
-                assert!(!pulse.is_stuck(0, 1000));
+                assert!(!heartbeats.is_stuck(0, 1000));
                 event::task::cancel(keeper);
             })
             .unwrap();

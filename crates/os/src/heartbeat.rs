@@ -23,7 +23,7 @@ const LET_GO: Duration = Duration::from_millis(500);
 
 /// The heartbeats of a number of processes, shared by all that are forked later.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Heartbeats {
     words: Words,
     count: u32,
 }
@@ -45,19 +45,19 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-impl Pulse {
+impl Heartbeats {
     /// Words for `count` processes, none with a heartbeat yet.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn new(count: u32) -> io::Result<Pulse> {
+    pub fn new(count: u32) -> io::Result<Heartbeats> {
         let count = count.max(1);
         let words = match Words::map(count) {
             Ok(words) => words,
             // Not allowed here, or an old kernel.
             Err(_) => Words::Memory(SharedMap::new(count as usize * 8)?),
         };
-        Ok(Pulse { words, count })
+        Ok(Heartbeats { words, count })
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -134,7 +134,7 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         if let Words::Map { start, len, .. } = self {
-            // SAFETY: mapped by `map` with this length; `Pulse::words` borrows from its owner.
+            // SAFETY: mapped by `map` with this length; `Heartbeats::words` borrows from its owner.
             let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), *len) };
         }
     }
@@ -234,23 +234,23 @@ mod tests {
 
     #[test]
     fn silence_is_noticed() {
-        let pulse = Pulse::new(3).unwrap();
-        assert!(!pulse.is_stuck(1, 5) && !pulse.is_stuck(99, 5));
-        pulse.beat(1);
-        assert!(!pulse.is_stuck(1, 1000));
+        let heartbeats = Heartbeats::new(3).unwrap();
+        assert!(!heartbeats.is_stuck(1, 5) && !heartbeats.is_stuck(99, 5));
+        heartbeats.beat(1);
+        assert!(!heartbeats.is_stuck(1, 1000));
         std::thread::sleep(Duration::from_millis(12));
-        assert!(pulse.is_stuck(1, 10) && !pulse.is_stuck(0, 10));
-        pulse.beat(1);
-        assert!(!pulse.is_stuck(1, 10));
-        pulse.beat(99);
+        assert!(heartbeats.is_stuck(1, 10) && !heartbeats.is_stuck(0, 10));
+        heartbeats.beat(1);
+        assert!(!heartbeats.is_stuck(1, 10));
+        heartbeats.beat(99);
     }
 
     #[test]
     fn connections_go_to_the_living() {
-        let pulse = Pulse::new(8).unwrap();
+        let heartbeats = Heartbeats::new(8).unwrap();
         let (fds, addr) = group(3);
         let sockets: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        if let Err(e) = pulse.steer(&sockets, 10_000) {
+        if let Err(e) = heartbeats.steer(&sockets, 10_000) {
             let denied = e.kind() == io::ErrorKind::PermissionDenied;
             assert!(denied, "steering: {e}");
             // Not allowed here: the group works as without.
@@ -264,7 +264,7 @@ mod tests {
         for alive in 0..3 {
             let before = waiting(&fds);
             let now = now_ns();
-            for (index, word) in pulse.words().iter().enumerate() {
+            for (index, word) in heartbeats.words().iter().enumerate() {
                 word.store(if index == alive { now } else { 1 }, Ordering::Relaxed);
             }
             clients.append(&mut connect(&addr, 8));
@@ -274,14 +274,14 @@ mod tests {
         }
         // All are alive: each gets some.
         for index in 0..3 {
-            pulse.beat(index);
+            heartbeats.beat(index);
         }
         let before = waiting(&fds);
         clients.append(&mut connect(&addr, 48));
         let after = waiting(&fds);
         assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{after:?}");
         // Fewer sockets, with a program of their own; then none.
-        pulse.steer(&sockets[..2], 10_000).unwrap();
+        heartbeats.steer(&sockets[..2], 10_000).unwrap();
         let before = waiting(&fds)[2];
         clients.append(&mut connect(&addr, 24));
         assert_eq!(waiting(&fds)[2], before);
@@ -292,13 +292,13 @@ mod tests {
 
     #[test]
     fn a_large_group_is_steered_too() {
-        let pulse = Pulse::new(256).unwrap();
+        let heartbeats = Heartbeats::new(256).unwrap();
         let (fds, addr) = group(64);
         let sockets: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        match pulse.steer(&sockets, 10_000) {
+        match heartbeats.steer(&sockets, 10_000) {
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}"),
             Ok(()) => {
-                pulse.beat(63);
+                heartbeats.beat(63);
                 let _clients = connect(&addr, 20);
                 assert_eq!(waiting(&fds)[63], 20);
             }

@@ -12,9 +12,9 @@ use engine::logs::{LogFile, LogFiles};
 use os::limits::CPUS_MAX;
 
 use crate::added;
-use crate::events::EventsDraft;
+use crate::events::EventsBlock;
 
-/// What `debug_points` makes of a fault that a process finds in itself.
+/// The reaction of `debug_points` to a fault that a process finds in itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DebugPoint {
     /// `stop`: the process waits for a debugger.
@@ -28,7 +28,7 @@ pub enum DebugPoint {
 pub enum Affinity {
     /// `auto`: each worker one of these processors, in turn.
     Auto(Vec<usize>),
-    /// A list of processors for each worker; the last one for those that follow.
+    /// A list of processors for each worker; the last one for all further workers.
     Masks(Vec<Vec<usize>>),
 }
 
@@ -43,8 +43,8 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// What the outermost level of a configuration says.
-pub struct Draft {
+/// The directives of the outermost level.
+pub struct MainBlock {
     pub(crate) logs: Rc<LogFiles>,
     pub(crate) error_logs: Vec<Rc<dyn Sink>>,
     /// The first of them that is a file (or standard error) and not syslog.
@@ -66,16 +66,16 @@ pub struct Draft {
     pub(crate) timer_resolution_ms: Option<u64>,
     pub(crate) log_queue_size: Option<usize>,
     pub(crate) pcre_jit: Option<bool>,
-    pub(crate) events: Option<EventsDraft>,
+    pub(crate) events: Option<EventsBlock>,
     pub(crate) pools: Rc<event::Pools>,
     /// The names of the engines' blocks that were met.
     pub(crate) blocks: Vec<Bytes>,
 }
 
-impl Draft {
+impl MainBlock {
     /// Nothing said yet.
-    pub fn new(logs: Rc<LogFiles>) -> Draft {
-        Draft {
+    pub fn new(logs: Rc<LogFiles>) -> MainBlock {
+        MainBlock {
             logs,
             error_logs: Vec::new(),
             error_log_file: None,
@@ -103,14 +103,14 @@ impl Draft {
     }
 }
 
-type D = Directive<Draft>;
+type D = Directive<MainBlock>;
 
 const fn main(
     name: &'static str,
     args: Args,
     default: &'static str,
     doc: &'static str,
-    set: fn(&mut Draft, &Node) -> Result<(), ConfError>,
+    set: fn(&mut MainBlock, &Node) -> Result<(), ConfError>,
 ) -> D {
     Directive { name, contexts: Contexts::MAIN, args, default, doc, set }
 }
@@ -247,7 +247,7 @@ pub static DIRECTIVES: &[D] = &[
     ),
 ];
 
-fn log_queue_size(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn log_queue_size(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     value::set_size(&mut draft.log_queue_size, node)?;
     if let Some(bytes) = draft.log_queue_size {
         draft.logs.set_queue_max(bytes);
@@ -255,7 +255,7 @@ fn log_queue_size(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn error_log(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn error_log(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     draft.error_logs.push(draft.logs.error_log(node)?);
     let path = match node.arg(0)?.bytes() {
         text if text.starts_with(b"syslog:") => return Ok(()),
@@ -267,10 +267,10 @@ fn error_log(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The most threads of a pool: far more than a worker can use, far fewer than break it.
+/// The limit of a pool's threads: far more than a worker can use, far fewer than break it.
 const THREADS_MAX: u64 = 1 << 16;
 
-fn thread_pool(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn thread_pool(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     let name = node.arg(0)?;
     let (mut threads, mut max_queue) = (None, event::pool::DEFAULT_QUEUE);
     for word in &node.args[1..] {
@@ -291,7 +291,7 @@ fn thread_pool(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
         } else if let Some(text) = text.strip_prefix(b"max_queue=") {
             max_queue = number("max_queue=", text)?;
         } else {
-            // nginx says nothing, and goes on.
+            // nginx ignores it silently.
             conf::warn(word, format!("invalid parameter \"{}\", ignored", word.lossy()));
         }
     }
@@ -322,7 +322,7 @@ fn worker_processes(node: &Node) -> Result<usize, ConfError> {
     }
 }
 
-fn user(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn user(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     if draft.user.is_some() {
         return Err(ConfError::directive(node, "is duplicate"));
     }
@@ -352,7 +352,7 @@ fn user(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn priority(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn priority(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     set_once(&mut draft.priority, node, |node| {
         let text = node.arg(0)?.bytes();
         let (minus, digits) = match text.split_first() {
@@ -366,7 +366,7 @@ fn priority(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
     })
 }
 
-fn affinity(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+fn affinity(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     set_once(&mut draft.affinity, node, |node| {
         if node.arg(0)?.bytes() != b"auto" {
             return node.args.iter().map(mask).collect::<Result<_, _>>().map(Affinity::Masks);
@@ -404,8 +404,8 @@ fn mask(word: &Word) -> Result<Vec<usize>, ConfError> {
     Ok(cpus)
 }
 
-/// Notes an engine's block; the engine reads it when the whole outermost level is known.
-pub fn engine_block(draft: &mut Draft, node: &Node) -> Result<(), ConfError> {
+/// Records an engine's block; the engine reads it when the whole outermost level is known.
+pub fn engine_block(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     if draft.blocks.contains(&node.name.text) {
         return Err(ConfError::directive(node, "is duplicate"));
     }
@@ -419,8 +419,8 @@ pub(crate) mod tests {
     use crate::directives::TABLE;
     use std::path::Path;
 
-    pub(crate) fn read(text: &str) -> Result<Draft, String> {
-        let mut draft = Draft::new(Rc::new(LogFiles::new(Path::new("/"))));
+    pub(crate) fn read(text: &str) -> Result<MainBlock, String> {
+        let mut draft = MainBlock::new(Rc::new(LogFiles::new(Path::new("/"))));
         let options = conf::parse::Options::default();
         let text = Bytes::copy_from_slice(text.as_bytes());
         let tree =

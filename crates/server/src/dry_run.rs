@@ -1,8 +1,8 @@
-//! Trying a configuration before a reload, where memory may not suffice for it.
+//! A dry run of a configuration before a reload, where memory is limited.
 //!
-//! An allocation that fails ends a process. So that this is never the master, a child of it reads
-//! the configuration first: it has the same memory and the same limits, and what fits there fits
-//! here. Costs a second reading, and is left out where nothing limits memory.
+//! A failed allocation ends a process. So that this is never the master, a child of it reads the
+//! configuration first: it has the same memory and the same limits, and a configuration that fits
+//! there fits here. Costs a second reading, and is left out where memory has no limit.
 
 use base::log::{Level, Log, os_error};
 use os::limits::Limit;
@@ -10,16 +10,16 @@ use os::process::{Exit, Fork};
 
 use crate::load::{Cycle, Loader, Refused};
 
-/// What has to be free when the configuration was read, for what opening it, starting workers and
-/// serving take at least, bytes.
+/// Free memory that must be left after reading: opening the configuration, starting workers and
+/// serving take at least that, bytes.
 const ROOM: usize = 8 << 20;
 
 /// The child's exit codes besides 0.
 const REFUSED: i32 = 1;
 const NO_ROOM: i32 = 3;
 
-/// Has a child read the configuration, if memory is limited. An error is logged: what is wrong with
-/// the configuration by the child.
+/// Reads the configuration in a child, if memory is limited. An error is logged; errors of the
+/// configuration are logged by the child.
 pub fn run(loader: &Loader, running: &Cycle, log: &Log) -> Result<(), Refused> {
     if !os::memory::is_limited() {
         return Ok(());
@@ -54,13 +54,13 @@ pub fn run(loader: &Loader, running: &Cycle, log: &Log) -> Result<(), Refused> {
 }
 
 fn in_child(loader: &Loader, running: &Cycle, log: &Log) -> i32 {
-    // Its end is foreseen, and no core file is wanted of it.
+    // Its death is expected, and needs no core file.
     let _ = os::limits::set(Limit::Core, 0);
     os::memory::offer_first();
     let Ok(parsed) = loader.parse(Some(running), log, || {}) else { return REFUSED };
     let mut room: Vec<u8> = Vec::new();
     let fits = !os::memory::take_short() && room.try_reserve_exact(ROOM).is_ok();
-    // Neither is dropped before: it is what has to fit.
+    // Neither is dropped before: both have to fit.
     drop((parsed, room));
     if fits { 0 } else { NO_ROOM }
 }

@@ -1,0 +1,394 @@
+//! Listening sockets: opened by the master, kept over reloads, handed to workers and to a new
+//! binary.
+//!
+//! A set of [`Listeners`] belongs to one configuration. The next configuration's set takes over the
+//! sockets that it has in common with the old one (the same descriptors, counted); the old set
+//! closes the rest when it is dropped. An address with `reuseport` has a socket for each worker, in
+//! a fixed order: worker N listens on socket N, in every configuration and in the next binary, so
+//! that every connection in a socket's queue has a worker.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use os::heartbeat::Heartbeats;
+use os::socket::{self, Kind};
+use os::{SockAddr, UnixAddr};
+
+mod bind;
+
+use self::bind::{AddressSharing, OpenError};
+use crate::inherit::{Inherited, InheritedFd};
+use crate::spec::ListenSpec;
+use crate::watchdog::{Other, STUCK_MS, Watchdog};
+
+/// Workers with a heartbeat; no machine has use for more.
+const WORKERS_MAX: u32 = 1024;
+
+/// Attempts to bind an address in use before the start fails.
+const BIND_TRIES: u32 = 5;
+const BIND_PAUSE: Duration = Duration::from_millis(500);
+
+/// An address that is listened on.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// The `listen` directive's options.
+    pub spec: ListenSpec,
+    /// The socket, or the sockets of the workers by index when `reuseport` is on.
+    pub sockets: Vec<Rc<OwnedFd>>,
+    /// The number of sockets that the steering program knows; 0 without one.
+    steered: Cell<usize>,
+    /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
+    fresh_from: usize,
+}
+
+impl Bound {
+    /// Whether connections are kept from stuck workers.
+    fn is_steered(&self) -> bool {
+        self.spec.steered && self.spec.kind == Kind::Stream && !self.spec.addr.is_unix()
+    }
+}
+
+/// The listening sockets of a configuration, in the order in which its engines asked for them.
+#[derive(Debug, Default, Clone)]
+pub struct Listeners {
+    list: Vec<Bound>,
+    /// The workers' heartbeats, where an address is steered; kept over reloads.
+    heartbeats: Option<Rc<Heartbeats>>,
+}
+
+/// The environment of opening, beside the addresses.
+#[derive(Clone, Copy)]
+pub struct OpenEnv<'a> {
+    /// The number of workers, and of the sockets of an address with `reuseport`.
+    pub workers: usize,
+    /// The configuration is only tested: an address that is taken is no error, and nothing is left
+    /// behind.
+    pub test: bool,
+    /// The log for problems.
+    pub log: &'a Log,
+}
+
+impl OpenEnv<'_> {
+    /// The number of sockets of an address.
+    fn wanted(&self, spec: &ListenSpec) -> usize {
+        if spec.reuseport && !self.test { self.workers.max(1) } else { 1 }
+    }
+}
+
+/// Opening failed; why stands in the log.
+#[derive(Debug)]
+pub struct OpenFailed;
+
+impl Listeners {
+    /// Opens a socket for each address that `previous` (the running configuration) and `inherited`
+    /// (the old binary, systemd) do not have. A failure changes nothing.
+    pub fn open(
+        specs: &[ListenSpec],
+        previous: &Listeners,
+        inherited: &mut Inherited,
+        env: OpenEnv<'_>,
+    ) -> Result<Listeners, OpenFailed> {
+        let mut taken = vec![false; previous.list.len()];
+        let mut set = Listeners { list: Vec::new(), heartbeats: previous.heartbeats.clone() };
+        for spec in specs {
+            let (mut sockets, steered) = previous.take_over(spec, &mut taken);
+            let wanted = env.wanted(spec);
+            sockets.truncate(wanted);
+            let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
+            while sockets.len() < wanted
+                && let Some(fd) = inherited.take(same)
+            {
+                sockets.push(Rc::new(fd));
+            }
+            let fresh_from = sockets.len();
+            let steered = Cell::new(steered);
+            set.list.push(Bound { spec: spec.clone(), sockets, steered, fresh_from });
+        }
+        let leaving = previous.list.iter().zip(&taken).filter(|(_, taken)| !**taken);
+        let leaving = leaving.map(|(bound, _)| bound).collect();
+        let mut way = AddressSharing { leaving, shared: Vec::new() };
+        match set.open_missing(&mut way, env) {
+            Ok(()) => Ok(set),
+            Err(failed) => {
+                way.undo();
+                set.abandon();
+                Err(failed)
+            }
+        }
+    }
+
+    /// The sockets of the running configuration that fit an address, if there are any.
+    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> (Vec<Rc<OwnedFd>>, usize) {
+        for (bound, taken) in self.list.iter().zip(taken) {
+            let same = bound.spec.addr == spec.addr && bound.spec.kind == spec.kind;
+            if same && !*taken && bound.spec.multipath == spec.multipath {
+                *taken = true;
+                return (bound.sockets.clone(), bound.steered.get());
+            }
+        }
+        (Vec::new(), 0)
+    }
+
+    fn open_missing(
+        &mut self,
+        way: &mut AddressSharing<'_>,
+        env: OpenEnv<'_>,
+    ) -> Result<(), OpenFailed> {
+        for tries_left in (0..BIND_TRIES).rev() {
+            let mut in_use = false;
+            for bound in &mut self.list {
+                while bound.sockets.len() < env.wanted(&bound.spec) {
+                    match way.open(bound, env) {
+                        Ok(fd) => bound.sockets.push(Rc::new(fd)),
+                        Err(OpenError::InUse) => {
+                            in_use = !env.test;
+                            break;
+                        }
+                        Err(OpenError::Failed) => return Err(OpenFailed),
+                    }
+                }
+            }
+            if !in_use {
+                return Ok(());
+            }
+            if tries_left > 0 {
+                log!(env.log, Level::Notice, None, "try again to bind() after 500ms");
+                std::thread::sleep(BIND_PAUSE);
+            }
+        }
+        log!(env.log, Level::Emerg, None, "still could not bind()");
+        Err(OpenFailed)
+    }
+
+    /// Removes everything that opening this set has made: the configuration was refused after all.
+    pub fn abandon(mut self) {
+        for bound in self.list.drain(..) {
+            if bound.sockets.len() > bound.fresh_from {
+                remove_socket_file(&bound.spec.addr);
+            }
+        }
+    }
+
+    /// Sets the options that do not fail a start: buffers, keepalive, backlog and so on. Called
+    /// when the whole configuration was accepted, for new sockets and for those taken over.
+    pub fn configure(&mut self, log: &Log) {
+        for bound in &self.list {
+            for fd in &bound.sockets {
+                bound.spec.configure(fd, log);
+            }
+        }
+        let steered = self.list.iter().any(Bound::is_steered);
+        if steered && self.heartbeats.is_none() {
+            match Heartbeats::new(WORKERS_MAX) {
+                Ok(heartbeats) => self.heartbeats = Some(Rc::new(heartbeats)),
+                Err(e) => {
+                    let e = os_error(&e);
+                    log!(log, Level::Alert, None, "shared memory for signs of life failed {e}");
+                }
+            }
+        }
+        if !steered {
+            self.heartbeats = None;
+        }
+        self.steer(log);
+    }
+
+    /// Takes the place of a set that was configured, and failed after all.
+    pub fn come_back(&self, log: &Log) {
+        self.list.iter().for_each(|bound| bound.steered.set(0));
+        self.steer(log);
+    }
+
+    /// Gives the groups of sockets that are steered the programs that fit them.
+    fn steer(&self, log: &Log) {
+        let Some(heartbeats) = &self.heartbeats else { return };
+        for bound in self.list.iter().filter(|bound| bound.is_steered()) {
+            if bound.sockets.len() < 2 {
+                bound.steered.set(0);
+                continue;
+            }
+            if bound.steered.get() == bound.sockets.len() {
+                continue;
+            }
+            let sockets: Vec<_> = bound.sockets.iter().map(|fd| fd.as_fd()).collect();
+            match heartbeats.steer(&sockets, STUCK_MS as u32) {
+                Ok(()) => bound.steered.set(sockets.len()),
+                Err(e) => {
+                    let (addr, e) = (&bound.spec.addr, os_error(&e));
+                    let m = "new connections cannot be kept from a stuck worker's socket";
+                    log!(log, Level::Info, None, "{addr}: {m} {e}");
+                }
+            }
+        }
+    }
+
+    /// The watchdog of worker `index`: its heartbeat and the sockets of the others; nothing when no
+    /// address is steered.
+    pub fn watchdog(&self, index: usize) -> Option<Watchdog> {
+        let heartbeats = self.heartbeats.clone()?;
+        let mut others = Vec::new();
+        for (listener, bound) in self.list.iter().enumerate().filter(|(_, b)| b.is_steered()) {
+            for (worker, fd) in bound.sockets.iter().enumerate() {
+                if worker != index {
+                    others.push(Other { listener, worker, fd: fd.clone() });
+                }
+            }
+        }
+        Some(Watchdog { heartbeats, index, others })
+    }
+
+    /// The addresses, in the order in which the engines asked for them.
+    pub fn bound(&self) -> &[Bound] {
+        &self.list
+    }
+
+    /// Whether nothing is listened on.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The sockets that worker `index` accepts from, one for each address, as descriptors of its
+    /// own.
+    pub fn of_worker(&self, index: usize) -> io::Result<Vec<OwnedFd>> {
+        let own = |bound: &Bound| -> io::Result<OwnedFd> {
+            let fd = if bound.spec.reuseport { bound.sockets.get(index) } else { None };
+            let fd = fd.or(bound.sockets.first());
+            os::fd::dup(fd.ok_or(io::ErrorKind::NotFound)?)
+        };
+        self.list.iter().map(own).collect()
+    }
+
+    /// The value of the variable `NGINX` that hands the sockets to a new binary: `6;7;8;`.
+    pub fn for_new_binary(&self) -> String {
+        self.fds().fold(String::new(), |mut text, fd| {
+            let _ = write!(text, "{};", fd.as_raw_fd());
+            text
+        })
+    }
+
+    /// Keeps the sockets open in an executed program. For the child that executes it, so that no
+    /// other program of this process gets them.
+    pub fn keep_on_exec(&self) -> io::Result<()> {
+        self.fds().try_for_each(|fd| os::fd::set_cloexec(fd, false))
+    }
+
+    fn fds(&self) -> impl Iterator<Item = &Rc<OwnedFd>> {
+        self.list.iter().flat_map(|b| &b.sockets)
+    }
+
+    /// Whether this set holds the socket.
+    fn holds(&self, fd: &Rc<OwnedFd>) -> bool {
+        self.fds().any(|own| Rc::ptr_eq(own, fd))
+    }
+
+    /// Called on the old set when `next` has taken over: makes the kernel send new connections only
+    /// to the sockets that stay, and removes the files of closing unix sockets. True when
+    /// connections may still be on their way to a closing socket: handshakes that began before.
+    pub fn retire(&self, next: &Listeners, log: &Log) -> bool {
+        let mut under_way = false;
+        for bound in &self.list {
+            let kept = bound.sockets.iter().filter(|fd| next.holds(fd)).count();
+            if kept == bound.sockets.len() {
+                continue;
+            }
+            under_way = true;
+            bound.sockets.iter().filter(|fd| !next.holds(fd)).for_each(end_deferral);
+            if kept > 0 {
+                // A steering program knows the remaining sockets already.
+                if !next.steers(bound) {
+                    limit(bound, kept, log);
+                }
+            } else if next.list.iter().all(|n| n.spec.addr != bound.spec.addr) {
+                announce_removal(&bound.spec.addr, log);
+            }
+        }
+        for bound in &next.list {
+            if bound.steered.get() > 0 && bound.is_steered() {
+                continue;
+            }
+            // More sockets than before: a limit of an earlier reload must go, so that all are used.
+            let grows = bound.spec.reuseport && bound.sockets.iter().any(|fd| !self.holds(fd));
+            if (grows || bound.steered.take() > 0)
+                && let Some(first) = bound.sockets.first()
+                && socket::unlimit_reuseport_group(first).is_err()
+            {
+                let _ = socket::limit_reuseport_group(first, bound.sockets.len() as u32);
+            }
+        }
+        under_way
+    }
+
+    /// Whether the program that steers these connections is this set's own.
+    fn steers(&self, old: &Bound) -> bool {
+        let same = |b: &&Bound| b.spec.addr == old.spec.addr && b.spec.kind == old.spec.kind;
+        self.list.iter().find(same).is_some_and(|b| b.is_steered() && b.steered.get() > 0)
+    }
+
+    /// Removes the files of unix sockets, when the server ends.
+    pub fn remove_files(&self) {
+        for bound in &self.list {
+            remove_socket_file(&bound.spec.addr);
+        }
+    }
+}
+
+/// A `reuseport` group shrinks to its first `kept` sockets: new connections go only there, so that
+/// the workers of the others can empty their queues and close.
+fn limit(bound: &Bound, kept: usize, log: &Log) {
+    let Some(first) = bound.sockets.first() else { return };
+    if bound.spec.kind != Kind::Stream || bound.sockets.len() == 1 {
+        return;
+    }
+    if let Err(e) = socket::limit_reuseport_group(first, kept as u32) {
+        // An old kernel: connections that arrive while the surplus sockets close may be refused, as
+        // with nginx.
+        let (addr, e) = (&bound.spec.addr, os_error(&e));
+        log!(
+            log,
+            Level::Info,
+            None,
+            "setsockopt(SO_ATTACH_REUSEPORT_CBPF) {addr} failed, ignored {e}"
+        );
+    }
+}
+
+/// The kernel hands over connections of a socket that goes as soon as they are made: one that still
+/// waits for its client's first bytes is in no queue that could be emptied.
+fn end_deferral(fd: &Rc<OwnedFd>) {
+    if socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0) {
+        let _ = socket::set_defer_accept(fd, 0);
+    }
+}
+
+fn announce_removal(addr: &SockAddr, log: &Log) {
+    if let Some(path) = unix_path(addr) {
+        log!(log, Level::Warn, None, "deleting socket {}", path.display());
+        remove_socket_file(addr);
+    }
+}
+
+fn unix_path(addr: &SockAddr) -> Option<&std::path::Path> {
+    match addr {
+        SockAddr::Unix(unix) => UnixAddr::path(unix),
+        _ => None,
+    }
+}
+
+fn remove_socket_file(addr: &SockAddr) {
+    if let Some(path) = unix_path(addr)
+        && let Err(e) = std::fs::remove_file(path)
+        && e.kind() != io::ErrorKind::NotFound
+    {
+        let (path, e) = (path.display(), os_error(&e));
+        log!(log::default(), Level::Emerg, None, "unlink() {path} failed {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! A parsed response head.
+
+use crate::h1::field::FieldId;
+use crate::h1::head::{Connection, Field, Index, Span, Version};
+
+/// A parsed response head; recycled as a request's [`super::Head`] is.
+#[derive(Clone, Debug)]
+pub struct ResponseHead {
+    /// The version in the status line.
+    pub version: Version,
+    /// The status code.
+    pub status: u16,
+    /// The status code and the text behind it, as sent: `404 Not Found`.
+    pub status_line: Span,
+    /// The field lines in the order sent.
+    pub fields: Vec<Field>,
+    /// Tokens of the Connection fields.
+    pub connection: Connection,
+    /// Content-Length.
+    pub content_length: Option<u64>,
+    /// The body is in chunked coding.
+    pub chunked: bool,
+    pub(super) index: Index,
+}
+
+impl Default for ResponseHead {
+    fn default() -> ResponseHead {
+        ResponseHead::new()
+    }
+}
+
+impl ResponseHead {
+    /// An empty head. Allocates nothing until the first field.
+    pub fn new() -> ResponseHead {
+        ResponseHead {
+            version: Version::HTTP_09,
+            status: 0,
+            status_line: Span::default(),
+            fields: Vec::new(),
+            connection: Connection::default(),
+            content_length: None,
+            chunked: false,
+            index: Index::new(),
+        }
+    }
+
+    /// Makes the head empty and keeps the vector's capacity. The parser does this itself.
+    pub fn clear(&mut self) {
+        self.version = Version::HTTP_09;
+        self.status = 0;
+        self.status_line = Span::default();
+        self.fields.clear();
+        self.connection = Connection::default();
+        self.content_length = None;
+        self.chunked = false;
+        self.index.clear();
+    }
+
+    /// True when a field of this id occurs (not for `Other`).
+    #[inline]
+    pub fn has(&self, id: FieldId) -> bool {
+        self.index.has(id)
+    }
+
+    /// The first field of this id (not for `Other`).
+    #[inline]
+    pub fn get(&self, id: FieldId) -> Option<&Field> {
+        self.index.get(id, &self.fields)
+    }
+
+    /// The value of the first field of this id.
+    #[inline]
+    pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
+        self.get(id).map(|field| field.value.of(buf))
+    }
+
+    /// All fields of this id, in order (not for `Other`).
+    pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
+        self.index.all(id, &self.fields)
+    }
+
+    /// Whether the connection can be used again once the body was read: HTTP/1.1 without `close`.
+    pub fn keeps_connection(&self) -> bool {
+        self.version >= Version::HTTP_11 && !self.connection.close
+    }
+}
