@@ -8,7 +8,7 @@ use crate::cx::Cx;
 use crate::session::Session;
 
 /// The least size of a zone, in pages.
-const PAGES_MIN: usize = 8;
+pub const PAGES_MIN: usize = 8;
 
 /// Name and size in bytes of a parameter `zone=NAME:SIZE`, of which `text` is what follows the `=`.
 ///

@@ -27,7 +27,7 @@ pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
 pub use notify::Notify;
 pub use op::{Side, Wake, read_file, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
-pub use race::{Either, Race, race};
+pub use race::{Either, Race, race, race_if, ready_now};
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
     Loop, Options, Presence, Stats, connections_in_use, connections_max, descriptor_closed,

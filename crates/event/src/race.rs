@@ -1,7 +1,7 @@
 //! Two futures, of which the first to end counts.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 /// The first of two futures to end, with its value.
@@ -28,6 +28,30 @@ impl<A, B> Either<A, B> {
 /// a send on a connection that continues: a driver may be in the middle of it.
 pub fn race<A: Future, B: Future>(first: A, second: B) -> Race<A, B> {
     Race { first, second }
+}
+
+/// The same with a second future that may be left out.
+pub async fn race_if<A: Future, B: Future>(
+    first: A,
+    second: Option<B>,
+) -> Either<A::Output, B::Output> {
+    match second {
+        Some(second) => race(first, second).await,
+        None => Either::First(first.await),
+    }
+}
+
+/// The output of a future that is ready at its first poll; `None`, and the future is dropped,
+/// otherwise.
+pub async fn ready_now<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    std::future::poll_fn(move |cx| {
+        Poll::Ready(match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// The future of [`race`]: no larger than its two. An `async fn` would keep its arguments beside

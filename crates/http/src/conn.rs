@@ -135,9 +135,7 @@ pub(crate) enum After {
 
 /// A connection's task.
 pub(crate) async fn run(c: Rc<Conn>, main: Rc<HttpMain>) {
-    let core = c.listen.default.core.clone();
-    let mut patience = core.client_header_timeout;
-    drop(core);
+    let mut patience = c.listen.default.core.client_header_timeout;
     let mut ready = false;
     if c.listen.proxy_protocol {
         match rarely(crate::proxy_header::read(&c, &main.gate, patience)).await {

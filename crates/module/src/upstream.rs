@@ -1,18 +1,20 @@
 //! Upstreams: balancing methods, and protocols of servers that requests are passed to.
 //!
 //! A method's directive stands in `upstream` blocks and calls [`Block::set_method`] with how to
-//! make its [`Balancer`] for the [`Servers`] of the block. The balancer makes a [`Picker`] a
-//! request, which chooses: each server at most once, and each that it gave comes back to it with an
-//! [`Outcome`] and [`Times`] in milliseconds. Pickers begin with a [`Round`], which knows what was
-//! tried, and has weighted round robin for when the method itself has no answer. What is known of
-//! servers is shared by workers where the block has a `zone`: a picker looks and takes under
-//! `servers.lock()`.
+//! make its [`Balancer`] for the [`Servers`] of the block. The balancer makes a [`Picker`] for each
+//! session of a [`Client`] (a request's, of any engine), which chooses: each server at most once,
+//! and each that it gave comes back to it with an [`ServerOutcome`] and [`ExchangeTimes`] in
+//! milliseconds. Pickers begin with a [`Round`], which knows what was tried, and has weighted round
+//! robin for when the method itself has no answer. What is known of servers is shared by workers
+//! where the block has a `zone`: a picker looks and takes under `servers.lock()`.
 //!
 //! ```
 //! use std::rc::Rc;
 //! use weir_module::config::UPSTREAM;
 //! use weir_module::prelude::*;
-//! use weir_module::upstream::{Balancer, Block, Outcome, Peer, Picker, Round, Servers, Times};
+//! use weir_module::upstream::{
+//!     Balancer, Block, Client, ExchangeTimes, Peer, Picker, Round, ServerOutcome, Servers,
+//! };
 //!
 //! static MODULE: Module = Module {
 //!     name: "last_first",
@@ -27,7 +29,7 @@
 //! struct LastFirst(Rc<Servers>);
 //!
 //! impl Balancer for LastFirst {
-//!     fn picker(&self, _: &mut Request) -> Box<dyn Picker> {
+//!     fn picker(&self, _: &mut dyn Client) -> Box<dyn Picker> {
 //!         Box::new(Choosing(Round::new(&self.0)))
 //!     }
 //! }
@@ -45,7 +47,7 @@
 //!         let last = (0..self.0.list().len()).rev().find(|&i| self.0.may_ask(i, now))?;
 //!         Some(self.0.take(last, now))
 //!     }
-//!     fn done(&mut self, peer: &Peer, outcome: Outcome, _: Times) -> bool {
+//!     fn done(&mut self, peer: &Peer, outcome: ServerOutcome, _: ExchangeTimes) -> bool {
 //!         self.0.done(peer, outcome)
 //!     }
 //! }
@@ -65,9 +67,11 @@
 //! its own; a content handler makes a [`Job`] with it and calls [`run`](fn@run), as the project's
 //! `memcached` module does.
 
-pub use http::upstream::balance::{Balancer, Outcome, Picker, Round, Times};
-pub use http::upstream::block::{Block, Make};
-pub use http::upstream::lease::{Affinity, Session};
-pub use http::upstream::peer::Peer;
-pub use http::upstream::servers::Servers;
-pub use http::upstream::{HeadStep, Job, Progress, Protocol, Sink, Target, run};
+pub use ::upstream::Target;
+pub use ::upstream::balance::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome};
+pub use ::upstream::block::{Block, MakeAffinity, MakeBalancer};
+pub use ::upstream::lease::{Affinity, Binding};
+pub use ::upstream::peer::Peer;
+pub use ::upstream::servers::Servers;
+pub use engine::Client;
+pub use http::upstream::{HeadStep, Job, Progress, Protocol, Sink, run};

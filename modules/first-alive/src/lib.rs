@@ -7,7 +7,9 @@ use std::rc::Rc;
 use weir_module::config::UPSTREAM;
 use weir_module::prelude::*;
 use weir_module::timer::unix_secs;
-use weir_module::upstream::{Balancer, Block, Outcome, Peer, Picker, Round, Servers, Times};
+use weir_module::upstream::{
+    Balancer, Block, Client, ExchangeTimes, Peer, Picker, Round, ServerOutcome, Servers,
+};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -30,7 +32,7 @@ pub static MODULE: Module = Module {
 struct FirstAlive(Rc<Servers>);
 
 impl Balancer for FirstAlive {
-    fn picker(&self, _: &mut Request) -> Box<dyn Picker> {
+    fn picker(&self, _: &mut dyn Client) -> Box<dyn Picker> {
         Box::new(Choosing(Round::new(&self.0)))
     }
 }
@@ -58,7 +60,7 @@ impl Picker for Choosing {
         self.first().or_else(|| if self.0.to_backup() { self.first() } else { None })
     }
 
-    fn done(&mut self, peer: &Peer, outcome: Outcome, _: Times) -> bool {
+    fn done(&mut self, peer: &Peer, outcome: ServerOutcome, _: ExchangeTimes) -> bool {
         self.0.done(peer, outcome)
     }
 

@@ -5,7 +5,8 @@
 use crate::rust_source::Source;
 
 /// The crates whose code runs on the event loop.
-const CRATES: &[&str] = &["crates/files/src/", "crates/http/src/", "crates/http-modules/src/"];
+const CRATES: &[&str] =
+    &["crates/files/src/", "crates/upstream/src/", "crates/http/src/", "crates/http-modules/src/"];
 
 /// What begins a call that may wait. Types and constants of these modules do not.
 const CALLS: &[&str] = &[
@@ -51,8 +52,8 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     ("http/src/files.rs", &["find_real_root", "real_root"], "in a thread"),
     ("http/src/reading.rs", &["failed"], "only asks for a path"),
-    ("http/src/upstream/resolving.rs", &["system"], "at the start"),
-    ("http/src/upstream/saved.rs", &["write"], "in a thread"),
+    ("upstream/src/names.rs", &["system"], "at the start"),
+    ("upstream/src/state_file.rs", &["write"], "in a thread"),
     (
         "http/src/cache/store.rs",
         &[
@@ -89,9 +90,9 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/cache/manager.rs", &["is_low"], "in a thread"),
     ("http/src/cache/store.rs", &[], "in a thread, or asks memory"),
     ("http/src/cache/zone.rs", &["block"], "once in a process, before a zone's first file"),
-    ("http/src/upstream/resolving.rs", &["system"], "at the start"),
-    ("http/src/upstream/saved.rs", &["write"], "a file of state, in a thread"),
-    ("http/src/upstream/source.rs", &["write_all"], "in a thread"),
+    ("upstream/src/names.rs", &["system"], "at the start"),
+    ("upstream/src/state_file.rs", &["write"], "a file of state, in a thread"),
+    ("http/src/upstream/spill.rs", &["write_all"], "in a thread"),
     ("http-modules/src/auth_basic/mod.rs", &["find"], "in a thread"),
     ("http-modules/src/dav/mod.rs", &["mkcol", "put", "delete"], "in a thread"),
     ("http-modules/src/dav/copy_move.rs", &["carry_out", "folder"], "in a thread"),

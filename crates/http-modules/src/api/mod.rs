@@ -9,11 +9,12 @@
 //! A number before that (the version of such interfaces elsewhere) is passed over. Who may ask is a
 //! matter of the location: `allow`, `auth_basic` and their like.
 
-mod json;
-mod server;
-
 use std::rc::Rc;
 
+use ::upstream::api::{self, Change, Refusal, quote};
+use ::upstream::peer::Peer;
+use ::upstream::resolver::Statuses;
+use ::upstream::{Group, Upstreams};
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
@@ -21,14 +22,8 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
-use http::upstream::peer::Peer;
-use http::upstream::resolving::Statuses;
-use http::upstream::{Group, Upstreams};
 use net::resolver::STATUS_NAMES;
 use proto::h1::Method;
-
-use json::quote;
-use server::Change;
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -95,14 +90,11 @@ struct Api {
     statuses: Rc<Statuses>,
 }
 
-/// Status, and what is wrong.
-type Refusal = (u16, String);
-
 /// Longest body of a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
 
-/// What a path stands for.
-enum Place<'a> {
+/// The thing that a path names.
+enum Resource<'a> {
     Root,
     Upstreams,
     Upstream(&'a Rc<Group>),
@@ -117,7 +109,7 @@ fn not_found(what: &str) -> Refusal {
 }
 
 impl Api {
-    fn place(&self, uri: &[u8]) -> Result<Place<'_>, Refusal> {
+    fn place(&self, uri: &[u8]) -> Result<Resource<'_>, Refusal> {
         let rest = uri.strip_prefix(&self.prefix[..]).unwrap_or(uri);
         let mut parts: Vec<&[u8]> = rest.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
         if parts.first().is_some_and(|p| p.iter().all(u8::is_ascii_digit)) {
@@ -128,42 +120,42 @@ impl Api {
             named.find(|g| g.name == name).ok_or_else(|| not_found("upstream"))
         };
         Ok(match parts[..] {
-            [] => Place::Root,
-            [b"http", b"upstreams"] => Place::Upstreams,
-            [b"http", b"upstreams", name] => Place::Upstream(group(name)?),
-            [b"http", b"upstreams", name, b"servers"] => Place::Servers(group(name)?),
+            [] => Resource::Root,
+            [b"http", b"upstreams"] => Resource::Upstreams,
+            [b"http", b"upstreams", name] => Resource::Upstream(group(name)?),
+            [b"http", b"upstreams", name, b"servers"] => Resource::Servers(group(name)?),
             [b"http", b"upstreams", name, b"servers", id] => {
                 let group = group(name)?;
                 let id = base::ascii::parse_u64(id).ok_or((400, "invalid server ID".to_owned()))?;
                 let lists = group.servers.lists();
                 let peer = lists.all().find(|p| p.number() == id).cloned();
-                Place::Server(group, peer.ok_or_else(|| not_found("server"))?)
+                Resource::Server(group, peer.ok_or_else(|| not_found("server"))?)
             }
-            [b"resolvers"] => Place::Resolvers,
+            [b"resolvers"] => Resource::Resolvers,
             [b"resolvers", name] => {
                 let i = self.statuses.0.iter().position(|(n, _)| n == name);
-                Place::Resolver(i.ok_or_else(|| not_found("resolver"))?)
+                Resource::Resolver(i.ok_or_else(|| not_found("resolver"))?)
             }
             _ => return Err(not_found("path")),
         })
     }
 
-    fn look(&self, place: &Place<'_>) -> String {
+    fn look(&self, place: &Resource<'_>) -> String {
         let mut out = String::new();
         match place {
-            Place::Root => out.push_str("[\"http\",\"resolvers\"]"),
-            Place::Upstreams => {
+            Resource::Root => out.push_str("[\"http\",\"resolvers\"]"),
+            Resource::Upstreams => {
                 let named = self.upstreams.named().map(|g| (&g.name[..], g));
-                members(&mut out, named, |out, g| server::upstream(out, g));
+                members(&mut out, named, |out, g| api::upstream(out, g));
             }
-            Place::Upstream(g) => server::upstream(&mut out, g),
-            Place::Servers(g) => server::list(&mut out, g),
-            Place::Server(_, peer) => server::settings(&mut out, peer),
-            Place::Resolvers => {
+            Resource::Upstream(g) => api::upstream(&mut out, g),
+            Resource::Servers(g) => api::list(&mut out, g),
+            Resource::Server(_, peer) => api::settings(&mut out, peer),
+            Resource::Resolvers => {
                 let all = self.statuses.0.iter().enumerate().map(|(i, (n, _))| (&n[..], i));
                 members(&mut out, all, |out, i| self.resolver(out, i));
             }
-            Place::Resolver(i) => self.resolver(&mut out, *i),
+            Resource::Resolver(i) => self.resolver(&mut out, *i),
         }
         out
     }
@@ -253,13 +245,13 @@ impl Api {
             Err(refusal) => return refuse(r, refusal),
         };
         let (group, change) = match (&place, r.method) {
-            (Place::Servers(g), Method::Post) => (*g, Change::Add),
-            (Place::Server(g, peer), Method::Patch) => (*g, Change::Set(peer.clone())),
-            (Place::Server(g, peer), Method::Delete) => (*g, Change::Remove(peer.clone())),
+            (Resource::Servers(g), Method::Post) => (*g, Change::Add),
+            (Resource::Server(g, peer), Method::Patch) => (*g, Change::Set(peer.clone())),
+            (Resource::Server(g, peer), Method::Delete) => (*g, Change::Remove(peer.clone())),
             _ => return refuse(r, (405, "method not allowed here".to_owned())),
         };
         let status = if matches!(change, Change::Add) { 201 } else { 200 };
-        let done = match server::apply(group, change, &body) {
+        let done = match api::apply(group, change, &body) {
             Ok(text) => text,
             Err(refusal) => return refuse(r, refusal),
         };

@@ -3,16 +3,15 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use ::upstream::balance::drawn::{Draw, Drawn, Misses, at_weight, until_one_fits};
+use ::upstream::balance::{Balancer, Picker, Round};
+use ::upstream::block::Block;
+use ::upstream::servers::Servers;
 use conf::table::{Args, Contexts as C, Directive};
+use engine::Client;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::Module;
-use http::request::Request;
-use http::upstream::balance::{Balancer, Picker, Round};
-use http::upstream::block::Block;
-use http::upstream::servers::Servers;
-
-use super::drawn::{Draw, Drawn, Misses, at_weight, until_it_fits};
 
 /// The module's table.
 pub static MODULE: Module =
@@ -34,8 +33,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
 struct IpHash(Rc<Servers>);
 
 impl Balancer for IpHash {
-    fn picker(&self, r: &mut Request) -> Box<dyn Picker> {
-        let key = match r.peer().ip_addr() {
+    fn picker(&self, client: &mut dyn Client) -> Box<dyn Picker> {
+        let key = match client.address().ip_addr() {
             Some(IpAddr::V4(ip)) => ip.octets()[..3].to_vec(),
             Some(IpAddr::V6(ip)) => ip.octets().to_vec(),
             None => vec![0; 3],
@@ -46,7 +45,7 @@ impl Balancer for IpHash {
 
 struct ByNetwork {
     key: Vec<u8>,
-    /// As the last server that was asked left it.
+    /// The state after the last draw.
     hash: u64,
 }
 
@@ -58,7 +57,7 @@ fn next_hash(hash: u64, key: &[u8]) -> u64 {
 impl Draw for ByNetwork {
     fn draw(&mut self, round: &Round, misses: &mut Misses, now: i64) -> Option<usize> {
         let mut hash = self.hash;
-        let i = until_it_fits(misses, || {
+        let i = until_one_fits(misses, || {
             hash = next_hash(hash, &self.key);
             let i = at_weight(round.list(), hash.cast_signed() % round.total_weight());
             round.may_ask(i, now).then_some(i)

@@ -1,11 +1,6 @@
-//! Balancing methods, one file each, and what binds clients to servers.
+//! Balancing methods, and the affinity of clients to servers.
 
-mod drawn;
-pub mod hash;
 pub mod ip_hash;
-pub mod least_conn;
-pub mod least_time;
-pub mod random;
-mod ring;
+pub mod methods;
 mod sessions;
 pub mod sticky;

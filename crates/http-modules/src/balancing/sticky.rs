@@ -5,21 +5,21 @@
 
 use std::rc::Rc;
 
+use ::upstream::Upstreams;
+use ::upstream::balance::ServerOutcome;
+use ::upstream::block::Block;
+use ::upstream::lease::{Affinity, Binding};
+use ::upstream::peer::Peer;
+use ::upstream::servers::Servers;
 use base::time::unix_secs;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
+use engine::Client;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{ConfType, Module, Scope};
-use http::request::Request;
-use http::upstream::Upstreams;
-use http::upstream::balance::Outcome;
-use http::upstream::block::Block;
-use http::upstream::lease::{Affinity, Session};
-use http::upstream::peer::Peer;
-use http::upstream::servers::Servers;
 
 use super::sessions::{Sessions, Taken};
 
@@ -247,8 +247,8 @@ fn name_and_bytes(text: &[u8]) -> Result<(Bytes, usize), &'static str> {
 }
 
 /// The first of the values that is not empty.
-fn first(list: &[Template], r: &mut Request) -> Bytes {
-    list.iter().map(|t| t.eval(r)).find(|v| !v.is_empty()).unwrap_or_default()
+fn first(list: &[Template], client: &mut dyn Client) -> Bytes {
+    list.iter().map(|t| client.eval(t)).find(|v| !v.is_empty()).unwrap_or_default()
 }
 
 struct Bound {
@@ -257,8 +257,8 @@ struct Bound {
 }
 
 impl Affinity for Bound {
-    fn begin(&self, r: &mut Request) -> Box<dyn Session> {
-        let id = first(&self.sticky.lookup, r);
+    fn begin(&self, client: &mut dyn Client) -> Box<dyn Binding> {
+        let id = first(&self.sticky.lookup, client);
         let (sticky, servers) = (self.sticky.clone(), self.servers.clone());
         Box::new(OfRequest { sticky, servers, id, created: Bytes::new(), cookie: None })
     }
@@ -286,7 +286,7 @@ impl OfRequest {
     }
 }
 
-impl Session for OfRequest {
+impl Binding for OfRequest {
     fn bound(&mut self) -> Option<Bytes> {
         if self.id.is_empty() {
             return None;
@@ -296,34 +296,32 @@ impl Session for OfRequest {
         self.servers.lists().all().find(|p| mark.is_of(&p.sid)).map(|p| p.sid.clone())
     }
 
-    fn chosen(&mut self, r: &mut Request, peer: &Peer) {
+    fn chosen(&mut self, client: &mut dyn Client, peer: &Peer) {
         if let Some(cookie) = &self.sticky.cookie {
-            self.cookie = Some(cookie.field(r, &peer.sid));
+            self.cookie = Some(cookie.field(client, &peer.sid));
         }
     }
 
-    fn answered(&mut self, r: &mut Request, peer: &Peer) {
-        if let Some(cookie) = self.cookie.take() {
-            r.out.add("Set-Cookie", cookie);
-        }
+    fn answered(&mut self, client: &mut dyn Client, peer: &Peer) -> Option<Bytes> {
         if let Some(learn) = &self.sticky.learn {
-            self.created = first(&learn.create, r);
+            self.created = first(&learn.create, client);
             if learn.at_header {
                 self.remember(peer);
             }
         }
+        self.cookie.take()
     }
 
-    fn done(&mut self, peer: &Peer, outcome: Outcome) {
+    fn done(&mut self, peer: &Peer, outcome: ServerOutcome) {
         let at_end = self.sticky.learn.as_ref().is_some_and(|l| !l.at_header);
-        if outcome == Outcome::Ok && at_end {
+        if outcome == ServerOutcome::Ok && at_end {
             self.remember(peer);
         }
     }
 }
 
 impl Cookie {
-    fn field(&self, r: &mut Request, sid: &[u8]) -> Bytes {
+    fn field(&self, client: &mut dyn Client, sid: &[u8]) -> Bytes {
         let mut out = self.name.to_vec();
         let mut put = |parts: &[&[u8]]| parts.iter().for_each(|p| out.extend_from_slice(p));
         put(&[b"=", sid]);
@@ -339,7 +337,8 @@ impl Cookie {
                 put(&[b"; expires=", &date, b"; max-age=", age.as_bytes()]);
             }
         }
-        if let Some(domain) = self.domain.as_ref().map(|t| t.eval(r)).filter(|d| !d.is_empty()) {
+        if let Some(domain) = self.domain.as_ref().map(|t| client.eval(t)).filter(|d| !d.is_empty())
+        {
             put(&[b"; domain=", &domain]);
         }
         if self.httponly {
@@ -348,7 +347,8 @@ impl Cookie {
         if self.secure {
             put(&[b"; secure"]);
         }
-        if let Some(site) = self.samesite.as_ref().map(|t| t.eval(r)).filter(|s| !s.is_empty()) {
+        if let Some(site) = self.samesite.as_ref().map(|t| client.eval(t)).filter(|s| !s.is_empty())
+        {
             let site = if is_samesite(&site) { &site[..] } else { b"strict" };
             put(&[b"; samesite=", site]);
         }

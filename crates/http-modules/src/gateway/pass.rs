@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use ::upstream::url;
+use ::upstream::{Group, GroupRef, NoPort, Target, Upstreams};
 use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -14,8 +16,6 @@ use http::cx::Cx;
 use http::module::{Conf, LocView};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, default_folder};
-use http::upstream::url;
-use http::upstream::{Group, GroupRef, Target, Upstreams};
 
 use super::Gateway;
 use crate::health::{self, Language};
@@ -166,7 +166,7 @@ impl<G: Gateway> To<G> {
             r.log(Level::Error, format_args!("{e} in upstream \"{text}\""));
             500_u16
         })?;
-        upstreams.target(r, &url)
+        upstreams.target(r, &url).map_err(|NoPort| 500)
     }
 }
 

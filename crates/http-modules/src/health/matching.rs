@@ -1,4 +1,4 @@
-//! `match`: what a healthy server's answer is like.
+//! `match`: the conditions on a healthy server's answer.
 
 use bytes::Bytes;
 use conf::pattern::Pattern;
@@ -30,7 +30,7 @@ struct OfHeader {
     is: Is,
 }
 
-/// A `match` block; without one, a status of 2xx or 3xx is well.
+/// A `match` block; without one, a status of 2xx or 3xx passes.
 #[derive(Default)]
 pub(super) struct Matching {
     statuses: Option<(bool, Vec<(u16, u16)>)>,

@@ -1,5 +1,10 @@
-//! One question to a server: is it well?
+//! The HTTP question of a health check.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use ::upstream::health::{Checked, Failure, Probe, ProbeConn};
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Sock};
@@ -11,42 +16,45 @@ use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 
 use super::matching::Matching;
 
-/// How much of an answer is looked at, in bytes.
+/// The longest answer that is read whole, bytes.
 const ANSWER_MAX: usize = 256 << 10;
 
-/// A connection that was kept, and when it was made.
-pub(super) type Kept = (Transport, u64);
-
-/// What to ask and how to judge it.
-pub(super) struct Probe<'a> {
-    /// The request; none where only a connection is wanted.
-    pub request: Option<&'a Bytes>,
-    pub matching: &'a Matching,
+/// The question, and the judgement of the answer.
+pub(super) struct HttpProbe {
+    /// The request; without one, a connection is all that is asked for.
+    pub request: Option<Bytes>,
+    pub matching: Rc<Matching>,
     pub connect_ms: u64,
     pub read_ms: u64,
 }
 
-/// Why a server is not well.
-pub(super) type Ill = String;
+impl Probe for HttpProbe {
+    fn ask<'a>(
+        &'a self,
+        addr: &'a SockAddr,
+        kept: Option<ProbeConn>,
+    ) -> Pin<Box<dyn Future<Output = Checked> + 'a>> {
+        Box::pin(self.check(addr, kept))
+    }
+}
 
-impl Probe<'_> {
-    /// Asks the server at that address. Gives the connection back where it can be used again.
-    pub async fn ask(&self, addr: &SockAddr, kept: Option<Kept>) -> Result<Option<Kept>, Ill> {
-        let Some(request) = self.request else {
+impl HttpProbe {
+    async fn check(&self, addr: &SockAddr, kept: Option<ProbeConn>) -> Checked {
+        let Some(request) = &self.request else {
             return self.connect(addr).await.map(|_| None);
         };
-        if let Some((sock, made)) = kept {
+        if let Some(kept) = kept {
             // It may have been closed meanwhile: then a new one tells.
-            if let Ok(keeps) = self.converse(&sock, request).await {
-                return Ok(keeps.then_some((sock, made)));
+            if let Ok(keeps) = self.converse(&kept.sock, request).await {
+                return Ok(keeps.then_some(kept));
             }
         }
         let sock = self.connect(addr).await?;
         let keeps = self.converse(&sock, request).await?;
-        Ok(keeps.then(|| (sock, now_ms())))
+        Ok(keeps.then(|| ProbeConn { sock, start_ms: now_ms() }))
     }
 
-    async fn connect(&self, addr: &SockAddr) -> Result<Transport, Ill> {
+    async fn connect(&self, addr: &SockAddr) -> Result<Transport, Failure> {
         let failed = |e: std::io::Error| format!("connect() failed {}", base::log::os_error(&e));
         let fd = os::socket::socket(addr, os::socket::Kind::Stream).map_err(failed)?;
         let sock = Sock::from_fd(fd);
@@ -55,7 +63,7 @@ impl Probe<'_> {
     }
 
     /// Whether the connection can carry another exchange.
-    async fn converse(&self, sock: &Transport, request: &Bytes) -> Result<bool, Ill> {
+    async fn converse(&self, sock: &Transport, request: &Bytes) -> Result<bool, Failure> {
         let deadline = Deadline::in_ms(self.read_ms);
         let failed =
             |call: &str, e: std::io::Error| format!("{call} failed {}", base::log::os_error(&e));
@@ -99,7 +107,7 @@ impl Probe<'_> {
     }
 
     /// No more of the answer comes, or is wanted.
-    fn judge(&self, head: &ResponseHead, text: &[u8], len: Option<usize>) -> Result<bool, Ill> {
+    fn judge(&self, head: &ResponseHead, text: &[u8], len: Option<usize>) -> Result<bool, Failure> {
         let Some(len) = len else { return Err("the connection was closed".to_owned()) };
         let body = Body::of(head, &text[len..]);
         self.matching.check(head, &text[..len], &body.bytes).map_err(str::to_owned)?;

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use ::upstream::url::{self, Url};
+use ::upstream::{Group, GroupRef, NoPort, Target, Upstreams};
 use base::future::boxed;
 use base::log::Level;
 use bytes::Bytes;
@@ -14,8 +16,7 @@ use http::location::LocKind;
 use http::module::{Conf, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::url::{self, Url};
-use http::upstream::{self, Group, GroupRef, Job, Target, Upstreams};
+use http::upstream::{self, Job};
 
 use super::ProxyConf;
 use super::protocol::Http;
@@ -241,5 +242,6 @@ fn evaluate(
         false => Uri::Whole(vars.uri.clone()),
         true => Uri::Replace { with: Bytes::new(), location: 0 },
     };
-    upstreams.target(r, &url).map(|target| (target, uri, vars))
+    let target = upstreams.target(r, &url).map_err(|NoPort| 500_u16)?;
+    Ok((target, uri, vars))
 }

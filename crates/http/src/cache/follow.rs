@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use event::Pool;
+use event::{Pool, race_if};
 use mem::{Chain, FileHandle};
 
 use super::format::{Bad, Header, UNFINISHED};
@@ -21,8 +21,8 @@ use super::ticket::Ticket;
 use super::zone::Cache;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
+use crate::upstream::client_end::client_end;
 use crate::upstream::conf::Conf;
-use crate::upstream::wire::{client_end, either_if};
 
 /// How much of a header is read at first.
 const FIRST: usize = 4096;
@@ -147,7 +147,7 @@ impl Follower {
             let grown = cache.waiters.grown(&cache.keys, self.growing.id, there);
             let client = r.watched().cloned();
             let gone = client.as_deref().map(client_end);
-            if either_if(grown, gone).await.is_second() {
+            if race_if(grown, gone).await.is_second() {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 return Err(Broken);
             }

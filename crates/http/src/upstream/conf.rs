@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
+use ::upstream::socket::{Bind, SocketConf};
 use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 use conf::value::Bufs;
-use os::SockAddr;
 use proto::h1::{FieldId, FieldSet};
 
 use super::store::Store;
@@ -124,29 +124,6 @@ pub mod ignore {
         ("Set-Cookie", SET_COOKIE),
         ("Vary", VARY),
     ];
-}
-
-/// `*_bind`: our own end of connections.
-#[derive(Clone)]
-pub enum Bind {
-    /// `off`
-    Off,
-    /// An address.
-    To {
-        /// The address, maybe from variables.
-        address: Local,
-        /// `transparent`: it need not be one of this machine's.
-        transparent: bool,
-    },
-}
-
-/// An address of our own.
-#[derive(Clone)]
-pub enum Local {
-    /// One that is known.
-    Addr(SockAddr),
-    /// One from variables.
-    Template(Template),
 }
 
 /// The settings of a level, each of which may be inherited.
@@ -286,12 +263,8 @@ pub struct Conf {
     pub pass_trailers: bool,
     /// Ranges are taken from the response whatever it says.
     pub force_ranges: bool,
-    /// SO_KEEPALIVE
-    pub socket_keepalive: bool,
-    /// SO_RCVBUF, bytes; 0 leaves it.
-    pub socket_rcvbuf: usize,
-    /// SO_SNDBUF, bytes; 0 leaves it.
-    pub socket_sndbuf: usize,
+    /// The sockets of connections.
+    pub socket: SocketConf,
     /// Milliseconds.
     pub connect_timeout: u64,
     /// Milliseconds between two writes.
@@ -322,8 +295,6 @@ pub struct Conf {
     pub ignore_headers: u64,
     /// Fields that are not passed on.
     pub hidden: Hidden,
-    /// Our own end.
-    pub bind: Bind,
     /// Where responses are kept as files.
     pub store: Store,
     /// The permissions of those.
@@ -425,9 +396,12 @@ impl Draft {
             pass_request_body: self.pass_request_body.unwrap_or(true),
             pass_trailers: self.pass_trailers.unwrap_or(false),
             force_ranges: self.force_ranges.unwrap_or(false),
-            socket_keepalive: self.socket_keepalive.unwrap_or(false),
-            socket_rcvbuf: self.socket_rcvbuf.unwrap_or(0),
-            socket_sndbuf: self.socket_sndbuf.unwrap_or(0),
+            socket: SocketConf {
+                bind: self.bind.clone().unwrap_or_default(),
+                keepalive: self.socket_keepalive.unwrap_or(false),
+                rcvbuf: self.socket_rcvbuf.unwrap_or(0),
+                sndbuf: self.socket_sndbuf.unwrap_or(0),
+            },
             connect_timeout: self.connect_timeout.unwrap_or(60_000),
             send_timeout: self.send_timeout.unwrap_or(60_000),
             read_timeout: self.read_timeout.unwrap_or(60_000),
@@ -443,7 +417,6 @@ impl Draft {
             next_upstream_timeout: self.next_upstream_timeout.unwrap_or(0),
             ignore_headers: self.ignore_headers.unwrap_or(0),
             hidden: Hidden::new(hide.filter(|n| !passed(n))),
-            bind: self.bind.clone().unwrap_or(Bind::Off),
             store: self.store.clone().unwrap_or(Store::Off),
             store_access: self.store_access.unwrap_or(0o600),
             cache: None,
@@ -458,15 +431,6 @@ pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
     let folder = TempPath { path, levels: [1, 2, 0] };
     cx.need_folder(&folder);
     folder
-}
-
-/// An address with or without a port.
-pub(super) fn local_addr(text: &[u8]) -> Option<SockAddr> {
-    SockAddr::parse(text).or_else(|| {
-        let text = std::str::from_utf8(text).ok()?;
-        let ip = text.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
-        Some(SockAddr::ip(ip, 0))
-    })
 }
 
 #[cfg(test)]
@@ -505,13 +469,5 @@ mod tests {
         let has = |name: &str| hidden.has(FieldId::lookup(name.as_bytes()), name.as_bytes());
         assert!(has("date") && has("x-mine") && has("etag"));
         assert!(!has("server") && !has("x-other"));
-    }
-
-    #[test]
-    fn local_addresses() {
-        assert_eq!(local_addr(b"127.0.0.1"), SockAddr::parse(b"127.0.0.1:0"));
-        assert_eq!(local_addr(b"127.0.0.1:7"), SockAddr::parse(b"127.0.0.1:7"));
-        assert_eq!(local_addr(b"[::1]"), SockAddr::parse(b"[::1]:0"));
-        assert_eq!(local_addr(b"nope"), None);
     }
 }

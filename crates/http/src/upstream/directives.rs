@@ -11,12 +11,13 @@
 //! );
 //! ```
 
+use ::upstream::socket::{Bind, LocalAddress, local_addr};
 use bytes::Bytes;
 use conf::table::Directive;
 use conf::value::{self, set_bitmask};
 use conf::{ConfError, Node};
 
-use super::conf::{Bind, Draft, Local, ignore, local_addr, next};
+use super::conf::{Draft, ignore, next};
 use super::store::Store;
 use crate::cache::Caching;
 use crate::cx::Cx;
@@ -355,11 +356,11 @@ pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn local(cx: &mut Cx, word: &conf::Word) -> Result<Local, ConfError> {
+fn local(cx: &mut Cx, word: &conf::Word) -> Result<LocalAddress, ConfError> {
     let t = cx.template(word)?;
-    let Some(text) = t.as_const() else { return Ok(Local::Template(t)) };
+    let Some(text) = t.as_const() else { return Ok(LocalAddress::Template(t)) };
     local_addr(text)
-        .map(Local::Addr)
+        .map(LocalAddress::Addr)
         .ok_or_else(|| ConfError::at(word, format!("invalid address \"{}\"", word.lossy())))
 }
 

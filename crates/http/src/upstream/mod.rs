@@ -1,10 +1,10 @@
 //! Passing requests to other servers.
 //!
 //! A module that does so (`proxy`, gateways) brings a [`Protocol`]: what the request looks like on
-//! the wire and how the response is read, without any input or output of its own. The engine
-//! chooses a server ([`balance`]), takes or makes a connection ([`pool`]), carries one exchange,
-//! tries the next server where that is safe, and gives the response's body as a source that reads
-//! ahead of the client.
+//! the wire and how the response is read, without any input or output of its own. An exchange
+//! leases a server and takes or makes a connection (crate `upstream`), carries one request, tries
+//! the next server where that is safe, and gives the response's body as a source that reads ahead
+//! of the client.
 //!
 //! ```text
 //!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done
@@ -12,31 +12,19 @@
 //!                  └──────────┴── failed ────┴── status ──────┘          broken   kept or closed
 //! ```
 
-pub mod balance;
-pub mod block;
+mod caching;
+pub(crate) mod client_end;
 pub mod conf;
 pub mod directives;
 mod exchange;
-pub mod group;
-mod handover;
 pub(crate) mod headers;
-mod keeping;
-pub mod lease;
-pub mod peer;
-pub mod pool;
-mod queue;
+pub mod modules;
 mod request_body;
-pub mod resolving;
-mod saved;
-pub mod servers;
-mod socket;
 pub(crate) mod source;
+mod spill;
 pub mod state;
 pub(crate) mod store;
 mod tunnel;
-pub mod url;
-pub(crate) mod wire;
-mod zone;
 
 use std::borrow::Cow;
 
@@ -47,8 +35,7 @@ use proto::h1::{FieldId, ResponseHead};
 
 use crate::request::Request;
 
-pub use exchange::{Job, Target, run};
-pub use group::{Group, GroupRef, Upstreams};
+pub use exchange::{Job, run};
 
 /// What a protocol says about the beginning of a response.
 pub enum HeadStep {

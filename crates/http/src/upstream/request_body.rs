@@ -2,14 +2,13 @@
 
 use base::ascii::write_hex_u64;
 use base::future::rarely;
-use event::Deadline;
+use event::{Deadline, Either, race, ready_now};
 use mem::Chain;
 use net::Transport;
 
 use super::Protocol;
 use super::conf::Conf;
 use super::exchange::Stop;
-use super::wire::{Either, either, ready_now};
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -129,7 +128,7 @@ impl RequestBody {
     ) -> Result<(), Stop> {
         let RequestBody::Streamed { chunked, over, .. } = self else { return Ok(()) };
         let readable = sock.readable(Deadline::NEVER);
-        match either(r.next_body_piece(), readable).await {
+        match race(r.next_body_piece(), readable).await {
             Either::Second(_) => Ok(()),
             Either::First(Err(v)) => Err(Stop::Verdict(v)),
             Either::First(Ok(piece)) => {

@@ -1,28 +1,26 @@
 //! The body of an upstream's response as a source for the client's: read ahead while the client is
 //! slow, as far as the buffers allow.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
-use event::{Deadline, Pool};
-use mem::{Buf, Chain, FileHandle, Page};
+use event::{Deadline, Either, Pool, race, race_if};
+use files::{FileError, NoPool};
+use mem::{Buf, Chain, Page};
 use net::Transport;
 
+use super::client_end::client_end;
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
 use super::request_body::RequestBody;
-use super::wire::{Either, client_end, either, either_if};
+use super::spill::{self, SpillFile, Writing, Written};
 use super::{Fault, Progress, Protocol, Sink};
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
 use crate::request::Request;
 use crate::server::HttpMain;
-use engine::TempPath;
-use files::{FileError, Keep, NoPool, TempFile};
 
 /// Why a body ends before its end.
 pub(crate) enum Fail {
@@ -31,45 +29,6 @@ pub(crate) enum Fail {
     TimedOut,
     Premature,
     File(FileError),
-}
-
-/// What did not fit in memory: a file, and how much of it was given out.
-struct Spill {
-    file: TempFile,
-    given: u64,
-}
-
-impl Spill {
-    /// Makes the file. Waits for the disk.
-    fn make(folder: &TempPath) -> Result<Spill, FileError> {
-        let file = TempFile::create(folder, Keep::Nameless, 0o600)?;
-        Ok(Spill { file, given: 0 })
-    }
-
-    fn left(&self) -> u64 {
-        self.file.len() - self.given
-    }
-
-    /// The next piece of the file.
-    fn take(&mut self, most: u64) -> Chain {
-        let mut out = Chain::new();
-        let end = self.given + self.left().min(most);
-        out.push_file(self.file.handle().clone(), self.given, end);
-        self.given = end;
-        out
-    }
-}
-
-/// A write to a file in a thread of the pool.
-type Writing = Pin<Box<dyn Future<Output = Result<Written, FileError>>>>;
-
-/// What came of it.
-struct Written {
-    /// The file, if it was made for it.
-    made: Option<Spill>,
-    len: u64,
-    /// The bytes: their pages are the loop's, which takes them for the next ones.
-    _pieces: Vec<Bytes>,
 }
 
 /// How long nothing is read ahead where memory is short, until it is looked at again.
@@ -119,7 +78,7 @@ pub(crate) struct Source {
     ended: bool,
     failed: Option<Fail>,
     /// Comes before what is in `sink`.
-    spill: Option<Spill>,
+    spill: Option<SpillFile>,
     /// Bytes on their way to the file; they come before what is in `sink`.
     writing: Option<Writing>,
     /// The pool that writes; `None` where the worker does.
@@ -298,7 +257,7 @@ impl Source {
             }
             let client = if self.conf.ignore_client_abort { None } else { r.watched().cloned() };
             let gone = client.as_deref().map(client_end);
-            match either_if(self.readable(), gone).await {
+            match race_if(self.readable(), gone).await {
                 Either::First(done) => self.waited(done),
                 Either::Second(_) => {
                     client_gone(r, "sending to client");
@@ -327,7 +286,7 @@ impl Source {
         }
         if !self.left.out.is_empty() || conn.sock.has_unsent() {
             let readable = conn.sock.readable(Deadline::in_ms(self.conf.read_timeout));
-            let done = match either(conn.sock.writable(Deadline::NEVER), readable).await {
+            let done = match race(conn.sock.writable(Deadline::NEVER), readable).await {
                 Either::First(done) | Either::Second(done) => done,
             };
             self.waited(done);
@@ -387,36 +346,8 @@ impl Source {
         while let Some(buf) = self.sink.out.pop_front() {
             pieces.extend(buf.into_bytes());
         }
-        let there = self
-            .spill
-            .as_ref()
-            .map(|Spill { file, .. }| (file.handle().clone(), file.len(), file.path().to_owned()));
-        let (conf, path) = (self.conf.temp_path.clone(), self.conf.temp_path.path.clone());
-        let task = move || {
-            let (made, len) = match there {
-                Some((fd, at, path)) => {
-                    let n = write_all(&fd, &pieces, at);
-                    (None, n.map_err(|e| FileError::new("pwrite()", path, e))?)
-                }
-                None => {
-                    let made = Spill::make(&conf)?;
-                    let n = write_all(made.file.handle(), &pieces, 0);
-                    let n = n.map_err(|e| FileError::new("pwrite()", made.file.path(), e))?;
-                    (Some(made), n)
-                }
-            };
-            Ok(Written { made, len, _pieces: pieces })
-        };
-        let pool = self.pool.clone();
-        self.writing = Some(Box::pin(async move {
-            match pool {
-                None => task(),
-                Some(pool) => match pool.run(task).await {
-                    Ok(done) => done,
-                    Err(e) => Err(FileError::new("pwrite()", path, e.into())),
-                },
-            }
-        }));
+        let folder = &self.conf.temp_path;
+        self.writing = Some(spill::write(self.spill.as_ref(), folder, pieces, self.pool.clone()));
     }
 
     /// Waits for what is on its way to the file. May be given up and begun again.
@@ -645,25 +576,6 @@ impl Fail {
     }
 }
 
-/// Runs in a thread of the pool.
-fn write_all(fd: &FileHandle, pieces: &[Bytes], mut at: u64) -> io::Result<u64> {
-    let from = at;
-    for piece in pieces {
-        let mut rest: &[u8] = piece;
-        while !rest.is_empty() {
-            match os::file::write_at(fd, rest, at) {
-                Ok(n) => {
-                    at += n as u64;
-                    rest = &rest[n..];
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-    Ok(at - from)
-}
-
 impl BodySource for Source {
     fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
         Box::pin(self.piece(r))
@@ -678,7 +590,7 @@ impl BodySource for Source {
     }
 
     fn is_over(&self) -> bool {
-        let file = self.spill.as_ref().map_or(0, Spill::left);
+        let file = self.spill.as_ref().map_or(0, SpillFile::left);
         let waits = file > 0 || self.writing.is_some();
         self.ended && self.failed.is_none() && self.sink.out.is_empty() && !waits
     }

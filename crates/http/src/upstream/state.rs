@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
+use ::upstream::peer::Peer;
 use base::ascii::{eq_ignore_case, write_u64};
 use bytes::Bytes;
 use proto::h1::{FieldId, Method, ResponseHead};
 
-use super::peer::Peer;
 use crate::cache::{Header, Status, Ticket};
 use crate::request::Request;
 use crate::vars::VarDef;

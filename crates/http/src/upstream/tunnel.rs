@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use ::upstream::pool::UpConn;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -17,7 +18,6 @@ use net::Transport;
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
-use super::pool::UpConn;
 use crate::conn::Conn;
 use crate::output;
 use crate::request::Request;

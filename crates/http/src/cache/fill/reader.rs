@@ -1,5 +1,6 @@
 //! One client's way through a response that is being filled in.
 
+use event::race_if;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use mem::Chain;
 use super::Fill;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
-use crate::upstream::wire::{client_end, either_if};
+use crate::upstream::client_end::client_end;
 
 /// The body for one client.
 pub(crate) struct Reader {
@@ -112,7 +113,7 @@ impl Reader {
             }
             let client = r.watched().cloned();
             let gone = client.as_deref().map(client_end);
-            if either_if(self.fill.moved.notified(), gone).await.is_second() {
+            if race_if(self.fill.moved.notified(), gone).await.is_second() {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 self.finish(r);
                 return Err(Broken);

@@ -1,0 +1,57 @@
+//! Log lines of failed exchanges, and the [`Stop`] that each leads to.
+
+use std::io;
+
+use base::log::Level;
+
+use super::Stop;
+use crate::request::Request;
+use crate::upstream::conf::next;
+
+/// Whether an error of a socket is the network's doing: EPIPE, ECONNRESET, ETIMEDOUT and their
+/// like.
+pub(super) fn by_network(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
+}
+
+#[cold]
+pub(in crate::upstream) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
+    let os = base::log::os_error(e);
+    let level = if by_network(e) { Level::Error } else { Level::Alert };
+    r.log(level, format_args!("{call} failed {os} while {doing}"));
+}
+
+#[cold]
+pub(in crate::upstream) fn timed_out(r: &Request, doing: &str) -> Stop {
+    let m = "upstream timed out (110: Connection timed out) while";
+    r.log(Level::Error, format_args!("{m} {doing}"));
+    Stop::Next(next::TIMEOUT)
+}
+
+#[cold]
+pub(super) fn too_big(r: &Request) -> Stop {
+    let m = "upstream sent too big header while reading response header from upstream";
+    r.log(Level::Error, format_args!("{m}"));
+    Stop::Next(next::INVALID_HEADER)
+}
+
+/// The connection ended, or broke, before there was a response.
+#[cold]
+pub(super) fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Option<io::Error>) {
+    match (sending, receiving) {
+        (Some(e), _) => log_io(r, "writev()", &e, "sending request to upstream"),
+        (None, Some(e)) => log_io(r, "recv()", &e, "reading response header from upstream"),
+        (None, None) => {
+            let m = "upstream prematurely closed connection while";
+            r.log(Level::Error, format_args!("{m} reading response header from upstream"));
+        }
+    }
+}
+
+#[cold]
+pub(in crate::upstream) fn client_gone(r: &Request, doing: &str) -> Stop {
+    let m = "epoll_wait() reported that client prematurely closed connection, so upstream \
+             connection is closed too";
+    r.log(Level::Info, format_args!("{m} while {doing}"));
+    Stop::ClientGone
+}

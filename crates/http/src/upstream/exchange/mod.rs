@@ -1,0 +1,284 @@
+//! One request's way through the servers of an upstream.
+
+mod connect;
+mod converse;
+mod failure;
+mod response;
+mod retry;
+
+use event::{Either, race_if};
+use std::rc::Rc;
+
+use ::upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
+use ::upstream::lease::Lease;
+use ::upstream::peer::{Peer, ServerSpec};
+use ::upstream::pool::{Pool, UpConn};
+use ::upstream::servers::Servers;
+use ::upstream::{Group, Target};
+use base::future::{boxed, rarely};
+use base::log::Level;
+use base::time::now_ms;
+use bytes::Bytes;
+use event::task::foreseen;
+use mem::Chain;
+use os::SockAddr;
+
+use super::Protocol;
+use super::caching;
+use super::client_end::client_end;
+use super::conf::{Conf, next};
+use super::request_body::RequestBody;
+use super::state::{Attempt, State};
+use crate::cache::{self, Begin, Status};
+use crate::module::Verdict;
+use crate::request::Request;
+
+pub(super) use failure::{client_gone, log_io, timed_out};
+
+/// A request to pass on.
+pub struct Job {
+    /// The settings of the location.
+    pub conf: Rc<Conf>,
+    /// The destination.
+    pub target: Target,
+    /// The protocol.
+    pub protocol: Box<dyn Protocol>,
+}
+
+/// Why an attempt ended without a response to pass on.
+pub(super) enum Stop {
+    /// Another server may be asked: a bit of [`next`].
+    Next(u64),
+    /// Answer with this status.
+    Status(u16),
+    /// The client is gone.
+    ClientGone,
+    /// The client's body cannot be read: end like this.
+    Verdict(Verdict),
+    /// A stored response is served instead, with that status.
+    Stored(Status),
+}
+
+/// The means of an exchange that are given back at its end.
+pub(crate) struct Link {
+    pub conn: Option<UpConn>,
+    pub addr: SockAddr,
+    pub pool: Option<Rc<Pool>>,
+    pub tag: usize,
+    pub lease: Lease,
+}
+
+impl Link {
+    /// The exchange ended well: the connection is kept where that is possible.
+    pub fn finish(&mut self, reusable: bool, gate: &event::Gate) {
+        self.lease.done(ServerOutcome::Ok);
+        let conn = self.conn.take();
+        if let (Some(conn), Some(pool), true) = (conn, &self.pool, reusable) {
+            pool.put(conn, &self.addr, self.tag, gate);
+        }
+    }
+}
+
+struct Exchange {
+    conf: Rc<Conf>,
+    protocol: Box<dyn Protocol>,
+    pool: Option<Rc<Pool>>,
+    lease: Option<Lease>,
+    group: Option<Rc<Group>>,
+    /// The name that logs show while no server is chosen, without a group.
+    name: Bytes,
+    tries: u32,
+    start_ms: u64,
+    /// A part of the request went to a server.
+    sent: bool,
+    /// The attempt uses a connection that was kept from an earlier request.
+    cached: bool,
+    /// Bytes of interim responses so far.
+    interim: usize,
+    /// Early hints wait for being sent to the client.
+    hints: bool,
+    body: RequestBody,
+}
+
+/// A response whose head is in the request's state.
+struct Answer {
+    /// The bytes that were read behind the head.
+    rest: Bytes,
+    conn: UpConn,
+    addr: SockAddr,
+    /// The server took what was sent so far.
+    takes: bool,
+    /// More of the request, to be sent at once.
+    out: Chain,
+}
+
+/// Passes a request on and prepares the response in `r.out`.
+///
+/// There is one such future for each request that waits for a server: what few of them need
+/// (caches, names, queues, new connections) is boxed apart, so that the rest stays in the
+/// processor's caches.
+pub async fn run(r: &mut Request, job: Job) -> Verdict {
+    let mut x = match prepare(r, job).await {
+        Ok(x) => x,
+        Err(verdict) => return verdict,
+    };
+    loop {
+        let attempt = x.attempt(r).await;
+        if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
+            rarely(caching::invalidate(r, x.protocol.as_ref())).await;
+        }
+        let stop = match attempt {
+            Ok(answer) => match x.judge(r) {
+                None => return x.accept(r, answer),
+                Some(Stop::Stored(status)) => {
+                    return rarely(x.answer_from_cache(r, answer, status)).await;
+                }
+                Some(stop) => {
+                    x.keep_connection(r, answer);
+                    stop
+                }
+            },
+            Err(stop) => stop,
+        };
+        if let Some(verdict) = x.ended(r, stop) {
+            return verdict;
+        }
+    }
+}
+
+/// Reads the client's body as far as that comes first, looks into the cache, and begins choosing.
+async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
+    let Job { conf, target, mut protocol } = job;
+    let body = RequestBody::read(r, &conf, protocol.as_mut()).await?;
+    let scheme = protocol.scheme();
+    let u = r.upstream_mut();
+    u.scheme = scheme;
+    u.forget_cache();
+    if let Some(cache) = &conf.cache
+        && let Begin::Verdict(v) =
+            foreseen(boxed(|| cache::begin(r, cache, &conf, protocol.as_mut()))).await
+    {
+        return Err(v);
+    }
+    let u = r.upstream_mut();
+    if !u.attempts.is_empty() {
+        u.attempts.push(Attempt::default());
+    }
+    let (group, picker, name) = begin(r, &conf, target).await?;
+    let pool = group.as_ref().and_then(|g| g.pool.clone());
+    let mut tries = picker.tries();
+    if conf.next_upstream_tries > 0 {
+        tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
+    }
+    let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
+    let lease = Some(Lease::new(picker, session));
+    let start_ms = now_ms();
+    Ok(Exchange {
+        conf,
+        protocol,
+        pool,
+        lease,
+        group,
+        name,
+        tries,
+        start_ms,
+        sent: false,
+        cached: false,
+        interim: 0,
+        hints: false,
+        body,
+    })
+}
+
+/// The beginning of an exchange: the group, the picker of its servers, and, without a group, the
+/// name that logs show while no server is chosen.
+type Begun = (Option<Rc<Group>>, AnyPicker, Bytes);
+
+async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Verdict> {
+    let (name, specs) = match target {
+        Target::Group(g) => {
+            let picker = AnyPicker::begin(g.balancer.as_ref(), r);
+            return Ok((Some(g), picker, Bytes::new()));
+        }
+        Target::Addr(a) => (Bytes::from(a.to_string()), vec![ServerSpec::new(a)]),
+        Target::Name(host, port) => {
+            let specs = rarely(connect::addresses(r, conf, &host, port)).await?;
+            (host, specs)
+        }
+    };
+    let servers = Servers::own(name.clone(), &specs);
+    Ok((None, AnyPicker::begin(&RoundRobin(servers), r), name))
+}
+
+impl Exchange {
+    /// One server: connect, send, read the head.
+    async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
+        let mut out = Chain::new();
+        self.protocol.request(r, &mut out).map_err(Stop::Status)?;
+        let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
+        if peer.is_none() && r.upstream_mut().is_first() {
+            peer = rarely(self.queue(r)).await?;
+        }
+        let u = r.upstream_mut();
+        u.forget_response();
+        let upstream = || self.group.as_ref().map_or(&self.name, |g| &g.name);
+        let name = peer.as_ref().map_or_else(upstream, |p| &p.name).clone();
+        u.asking = true;
+        u.last.clone_from(&peer);
+        u.attempts.push(Attempt { peer: Some(name), start_ms: now_ms(), ..Attempt::default() });
+        let Some(peer) = peer else {
+            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+            return Err(Stop::Next(next::NO_LIVE));
+        };
+        self.cached = false;
+        let mut conn = match self.kept_connection(&peer) {
+            Some(conn) => conn,
+            None => rarely(self.connect(r, &peer)).await?,
+        };
+        let a = r.upstream_mut().now();
+        a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
+        conn.requests += 1;
+        self.cached = conn.cached;
+        let (page, head_len, whole) = if self.protocol.only_connects() {
+            (self.connected(r), 0, true)
+        } else {
+            self.body.append_to(r, self.protocol.as_mut(), &mut out);
+            // What of a streamed body goes out with the head is not there for another server.
+            self.sent |= self.body.is_streamed();
+            self.converse(r, &conn, &mut out).await?
+        };
+        let mut rest = page.freeze();
+        let head = rest.split_to(head_len);
+        let text = self.protocol.text();
+        let u = r.upstream_mut();
+        u.text = text.unwrap_or(head);
+        let a = u.now();
+        a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
+        Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), takes: whole, out })
+    }
+
+    /// No server can be asked: waits until one can, where the upstream has a queue.
+    async fn queue(&mut self, r: &mut Request) -> Result<Option<Rc<Peer>>, Stop> {
+        let Some(group) = self.group.clone() else { return Ok(None) };
+        let Some(queue) = &group.queue else { return Ok(None) };
+        let watch = self.client(r);
+        let Some(lease) = &mut self.lease else { return Ok(None) };
+        let waiting = queue.wait(r, group.balancer.as_ref(), &group.servers, lease);
+        match race_if(waiting, watch.as_deref().map(client_end)).await {
+            Either::First(peer) => Ok(peer),
+            Either::Second(_) => Err(client_gone(r, "connecting to upstream")),
+        }
+    }
+
+    /// Identifies the location for pools that do not share between locations.
+    fn tag(&self) -> usize {
+        Rc::as_ptr(&self.conf) as usize
+    }
+
+    /// The client's connection, where its end ends the exchange.
+    fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
+        // What goes to a cache is of use to others.
+        let kept = r.upstream().is_some_and(State::is_cacheable);
+        if self.conf.ignore_client_abort || kept { None } else { r.watched().cloned() }
+    }
+}

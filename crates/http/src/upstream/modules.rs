@@ -1,0 +1,152 @@
+//! The modules `upstream` and `resolver`: tables of directives whose setters stand in the crate
+//! `upstream`.
+
+use std::rc::Rc;
+
+use ::upstream::block::Block;
+use ::upstream::directives as set;
+use ::upstream::resolver::{Resolving, Statuses, set_resolver, set_resolver_timeout};
+use ::upstream::upstreams::Upstreams;
+use conf::table::{Args, Contexts as C, Directive};
+
+use crate::core_directives::{HSL, directive};
+use crate::cx::Cx;
+use crate::module::{ConfType, Module, Scope};
+use crate::server::HttpMain;
+
+/// The `upstream` module's table: the block, round robin, idle connections, `$upstream_…`.
+pub static UPSTREAM: Module = Module {
+    name: "upstream",
+    directives: BLOCK_DIRECTIVES,
+    variables: super::state::VARIABLES,
+    confs: &[ConfType::of::<Upstreams>(Scope::Main), ConfType::of::<Block>(Scope::Server)],
+    init: Some(set::make_groups),
+    start: Some(start),
+    ..Module::EMPTY
+};
+
+/// The `resolver` module's table.
+pub static RESOLVER: Module = Module {
+    name: "resolver",
+    directives: RESOLVER_DIRECTIVES,
+    confs: &[ConfType::of::<Resolving>(Scope::Location), ConfType::of::<Statuses>(Scope::Main)],
+    ..Module::EMPTY
+};
+
+static RESOLVER_DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "resolver",
+        HSL,
+        Args::ONE_MORE,
+        "",
+        "The name servers for names that are known only at run time.",
+        set_resolver,
+    ),
+    directive(
+        "resolver_timeout",
+        HSL,
+        Args::T1,
+        "30s",
+        "How long looking up a name may take.",
+        set_resolver_timeout,
+    ),
+];
+
+static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "upstream",
+        C::HTTP,
+        Args::BLOCK.or(Args::T1),
+        "",
+        "A group of servers that requests are passed to by its name.",
+        |cx, n| set::upstream(cx, n, C::UPSTREAM),
+    ),
+    directive(
+        "server",
+        C::UPSTREAM,
+        Args::ONE_MORE,
+        "",
+        "A server of the group, with its weight and limits.",
+        set::server,
+    ),
+    directive(
+        "zone",
+        C::UPSTREAM,
+        Args::T12,
+        "",
+        "The memory in which all workers share what they know of the group's servers.",
+        set::zone,
+    ),
+    directive(
+        "resolver",
+        C::UPSTREAM,
+        Args::ONE_MORE,
+        "",
+        "The name servers for names of servers that are looked up at run time.",
+        set::resolver,
+    ),
+    directive(
+        "resolver_timeout",
+        C::UPSTREAM,
+        Args::T1,
+        "30s",
+        "How long looking up a name may take.",
+        set::resolver_timeout,
+    ),
+    directive(
+        "state",
+        C::UPSTREAM,
+        Args::T1,
+        "",
+        "The file that keeps the servers of the group as the API changed them, for the next start.",
+        set::state,
+    ),
+    directive(
+        "queue",
+        C::UPSTREAM,
+        Args::T12,
+        "",
+        "How many requests may wait until a server has room for them, and how long.",
+        set::queue,
+    ),
+    directive(
+        "keepalive",
+        C::UPSTREAM,
+        Args::T12,
+        "32 local",
+        "How many idle connections a worker keeps to servers of the group; 0: none, shared: \
+         for all workers.",
+        set::keepalive,
+    ),
+    directive(
+        "keepalive_requests",
+        C::UPSTREAM,
+        Args::T1,
+        "1000",
+        "How many requests a connection to a server may carry.",
+        set::keepalive_requests,
+    ),
+    directive(
+        "keepalive_time",
+        C::UPSTREAM,
+        Args::T1,
+        "1h",
+        "How old a connection to a server may become.",
+        set::keepalive_time,
+    ),
+    directive(
+        "keepalive_timeout",
+        C::UPSTREAM,
+        Args::T1,
+        "60s",
+        "How long an idle connection to a server is kept.",
+        set::keepalive_timeout,
+    ),
+];
+
+/// In a worker: begins the work beside requests.
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
+    if let Some(all) = main.confs.get::<Upstreams>() {
+        all.start(&main.gate, seat.slot);
+    }
+}

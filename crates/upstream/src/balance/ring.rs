@@ -1,0 +1,107 @@
+//! The ring of `hash … consistent`: as nginx and Cache::Memcached::Fast lay it out, so that keys
+//! stay where they are when one takes the other's place.
+
+use std::rc::Rc;
+
+use base::crc::Crc32;
+use bytes::Bytes;
+
+use crate::peer::Peer;
+
+/// Points of a server on the ring, for each unit of its weight.
+const POINTS: usize = 160;
+
+/// Hashes in order, each with the server it leads to.
+#[derive(Default)]
+pub(super) struct Ring(Vec<(u32, Bytes)>);
+
+/// Host and port of a server's name, which are hashed one after the other.
+fn parts(server: &[u8]) -> (&[u8], &[u8]) {
+    if server.len() >= 5 && server[..5].eq_ignore_ascii_case(b"unix:") {
+        return (&server[5..], b"");
+    }
+    let digits = server.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    match server.len().checked_sub(digits + 1) {
+        Some(colon) if server[colon] == b':' => (&server[..colon], &server[colon + 1..]),
+        _ => (server, b""),
+    }
+}
+
+impl Ring {
+    /// The ring of these servers.
+    pub fn new(servers: &[Rc<Peer>]) -> Ring {
+        let mut points = Vec::new();
+        for peer in servers {
+            let server = &peer.spec.server;
+            let (host, port) = parts(server);
+            let mut start = Crc32::new();
+            start.update(host);
+            start.update(&[0]);
+            start.update(port);
+            let mut previous = 0u32;
+            for _ in 0..usize::try_from(peer.spec.weight).unwrap_or(0).saturating_mul(POINTS) {
+                let mut crc = start;
+                crc.update(&previous.to_le_bytes());
+                previous = crc.finish();
+                points.push((previous, server.clone()));
+            }
+        }
+        points.sort_by_key(|(hash, _)| *hash);
+        points.dedup_by_key(|(hash, _)| *hash);
+        Ring(points)
+    }
+
+    /// The number of the first point at or behind a hash.
+    pub fn find(&self, hash: u32) -> u32 {
+        self.0.partition_point(|(h, _)| *h < hash) as u32
+    }
+
+    /// The server at the point of that number, counted round and round.
+    pub fn server(&self, number: u32) -> Option<&Bytes> {
+        let i = (number as usize).checked_rem(self.0.len())?;
+        Some(&self.0[i].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::ServerSpec;
+    use crate::servers::Servers;
+    use os::SockAddr;
+
+    #[test]
+    fn names_are_taken_apart() {
+        for (server, host, port) in [
+            ("127.0.0.1:80", "127.0.0.1", "80"),
+            ("backend", "backend", ""),
+            ("backend:", "backend", ""),
+            ("[::1]:8080", "[::1]", "8080"),
+            ("[::1]", "[::1]", ""),
+            ("UNIX:/tmp/a:1", "/tmp/a:1", ""),
+            ("8080", "8080", ""),
+        ] {
+            assert_eq!(parts(server.as_bytes()), (host.as_bytes(), port.as_bytes()), "{server}");
+        }
+    }
+
+    #[test]
+    fn points_are_those_of_cache_memcached_fast() {
+        let addr = SockAddr::parse(b"127.0.0.1:11211").unwrap();
+        let servers =
+            Servers::own("u".into(), &[ServerSpec { weight: 2, ..ServerSpec::new(addr) }]);
+        let ring = Ring::new(&servers.lists().main);
+        assert_eq!(ring.0.len(), 320);
+        let mut crc = Crc32::new();
+        crc.update(b"127.0.0.1\x0011211\0\0\0\0");
+        let first = crc.finish();
+        assert!(ring.0.iter().any(|(hash, _)| *hash == first));
+        assert!(ring.0.is_sorted_by_key(|(hash, _)| *hash));
+        let at = ring.find(first);
+        assert_eq!(ring.0[at as usize].0, first);
+        assert_eq!(ring.find(first.wrapping_add(1)), at + 1);
+        // Behind the last point comes the first.
+        assert!(ring.server(320).is_some());
+        assert_eq!(Ring::default().server(0), None);
+    }
+}

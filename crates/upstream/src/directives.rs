@@ -1,0 +1,146 @@
+//! Setters of the directives of `upstream` blocks, for the tables of all engines. Those of
+//! balancing methods stand with their method in [`crate::balance`].
+
+use conf::table::Contexts;
+use conf::value::{parse_size, set_msec, set_num};
+use conf::{ConfError, Node};
+use engine::zones::PAGES_MIN;
+use engine::{Cx, Session};
+
+use crate::block::Block;
+use crate::resolver::{self, Resolving};
+use crate::upstreams::Upstreams;
+
+/// The user of the zones among all modules.
+const ZONE_USER: &str = "upstream";
+
+/// `upstream NAME { … }`; `inside` is the context of the directives in it.
+///
+/// # Errors
+/// `duplicate upstream`, and what is wrong inside.
+pub fn upstream<S: Session>(cx: &mut Cx<S>, n: &Node, inside: Contexts) -> Result<(), ConfError> {
+    let name = n.arg(0)?.clone();
+    cx.main::<Upstreams>().begin_block(&name)?;
+    let mut level = cx.block(n, inside, S::Block::default())?;
+    let block = std::mem::take(level.get::<Block>());
+    cx.main::<Upstreams>().end_block(&n.name, name, block)
+}
+
+/// Makes the groups, once all directives were applied.
+///
+/// # Errors
+/// What is wrong with a block, a reference or a zone; the system's.
+pub fn make_groups<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
+    let around = cx.main::<Resolving>().lookup();
+    let mut all = std::mem::take(cx.main::<Upstreams>());
+    all.make_groups(&cx.env, &around)?;
+    *cx.main::<Upstreams>() = all;
+    Ok(())
+}
+
+/// `server ADDRESS [PARAMETER …]`
+///
+/// # Errors
+/// What is wrong with the line.
+pub fn server<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    cx.loc::<Block>().add_server(n)
+}
+
+/// `zone NAME [SIZE]`
+///
+/// # Errors
+/// `invalid zone name`, `invalid zone size`, `is too small`; the zone is declared otherwise.
+pub fn zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let name = n.arg(0)?;
+    if name.bytes().is_empty() {
+        return Err(ConfError::at(name, format!("invalid zone name \"{}\"", name.lossy())));
+    }
+    let bytes = match n.args.get(1) {
+        None => None,
+        Some(w) => {
+            let invalid = || ConfError::at(w, format!("invalid zone size \"{}\"", w.lossy()));
+            let bytes = parse_size(w.bytes()).ok_or_else(invalid)?;
+            if bytes < PAGES_MIN * os::limits::page_size() {
+                let m = format!("zone \"{}\" is too small", name.lossy());
+                return Err(ConfError::at(name, m));
+            }
+            Some(bytes)
+        }
+    };
+    cx.declare_zone(name, name.bytes(), bytes, ZONE_USER)?;
+    if let Some(bytes) = bytes {
+        cx.main::<Upstreams>().set_zone_bytes(name.text.clone(), bytes);
+    }
+    cx.loc::<Block>().set_zone(name);
+    Ok(())
+}
+
+/// `resolver ADDRESS …`
+///
+/// # Errors
+/// `is duplicate`, and what is wrong with the parameters.
+pub fn resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    if cx.loc::<Block>().resolver.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let resolver = resolver::parse(cx, n)?;
+    cx.loc::<Block>().resolver = Some(resolver);
+    Ok(())
+}
+
+/// `resolver_timeout TIME`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn resolver_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    set_msec(&mut cx.loc::<Block>().resolver_timeout, n)
+}
+
+/// `state FILE`
+///
+/// # Errors
+/// `is duplicate`, `is incompatible with`, and what is wrong with the file.
+pub fn state<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let path = cx.env.conf_path(n.arg(0)?.bytes());
+    cx.loc::<Block>().set_state(n, path)
+}
+
+/// `queue NUMBER [timeout=TIME]`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`, `invalid parameter`.
+pub fn queue<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    cx.loc::<Block>().set_queue(n)
+}
+
+/// `keepalive NUMBER [local|shared]`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`, `invalid parameter`.
+pub fn keepalive<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    cx.loc::<Block>().set_keepalive(n)
+}
+
+/// `keepalive_requests NUMBER`
+///
+/// # Errors
+/// `is duplicate`, `invalid number`.
+pub fn keepalive_requests<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    set_num(&mut cx.loc::<Block>().keepalive_requests, n)
+}
+
+/// `keepalive_time TIME`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn keepalive_time<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    set_msec(&mut cx.loc::<Block>().keepalive_time, n)
+}
+
+/// `keepalive_timeout TIME`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn keepalive_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    set_msec(&mut cx.loc::<Block>().keepalive_timeout, n)
+}

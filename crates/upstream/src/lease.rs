@@ -1,0 +1,93 @@
+//! The lease of a server: chosen, bound to the client by affinity, and given back.
+
+use std::rc::Rc;
+
+use base::time::now_ms;
+use bytes::Bytes;
+
+use engine::Client;
+
+use crate::balance::{AnyPicker, ExchangeTimes, ServerOutcome};
+use crate::peer::Peer;
+
+/// Binds clients to servers (`sticky`).
+pub trait Affinity {
+    /// Begins a session that is to be passed on.
+    fn begin(&self, client: &mut dyn Client) -> Box<dyn Binding>;
+}
+
+/// The binding of one session's client to a server.
+pub trait Binding {
+    /// The sid of the server that the client is bound to.
+    fn bound(&mut self) -> Option<Bytes>;
+    /// A server was chosen.
+    fn chosen(&mut self, client: &mut dyn Client, peer: &Peer);
+    /// The head of its response was accepted. Gives the token that the client sends back with later
+    /// sessions, if there is one; the engine passes it on (HTTP: as `Set-Cookie`).
+    fn answered(&mut self, client: &mut dyn Client, peer: &Peer) -> Option<Bytes>;
+    /// The exchange with the server ended.
+    fn done(&mut self, peer: &Peer, outcome: ServerOutcome);
+}
+
+/// A server that is asked on behalf of a session; given back at the latest when it is dropped.
+pub struct Lease {
+    picker: AnyPicker,
+    binding: Option<Box<dyn Binding>>,
+    peer: Option<Rc<Peer>>,
+    start_ms: u64,
+    header_ms: Option<u64>,
+}
+
+impl Lease {
+    /// A lease of no server yet.
+    pub fn new(picker: AnyPicker, binding: Option<Box<dyn Binding>>) -> Lease {
+        Lease { picker, binding, peer: None, start_ms: 0, header_ms: None }
+    }
+
+    /// Chooses anew, as if nothing had been tried.
+    pub fn begin_again(&mut self, picker: AnyPicker) {
+        self.picker = picker;
+    }
+
+    /// See [`Picker::is_single`].
+    pub fn is_single(&self) -> bool {
+        self.picker.is_single()
+    }
+
+    /// Chooses a server.
+    pub fn take_next(&mut self, client: &mut dyn Client) -> Option<Rc<Peer>> {
+        let bound = self.binding.as_mut().and_then(|s| s.bound());
+        self.peer = self.picker.next(bound.as_deref());
+        self.start_ms = now_ms();
+        self.header_ms = None;
+        if let (Some(binding), Some(peer)) = (&mut self.binding, &self.peer) {
+            binding.chosen(client, peer);
+        }
+        self.peer.clone()
+    }
+
+    /// The response is to be passed on: see [`Binding::answered`].
+    pub fn answered(&mut self, client: &mut dyn Client) -> Option<Bytes> {
+        let peer = self.peer.as_ref()?;
+        let ms = now_ms().saturating_sub(self.start_ms);
+        self.header_ms = Some(ms);
+        self.picker.header(peer, ms);
+        self.binding.as_mut()?.answered(client, peer)
+    }
+
+    /// The exchange is over. True: the server was taken out for a while.
+    pub fn done(&mut self, outcome: ServerOutcome) -> bool {
+        let Some(peer) = self.peer.take() else { return false };
+        if let Some(binding) = &mut self.binding {
+            binding.done(&peer, outcome);
+        }
+        let response_ms = now_ms().saturating_sub(self.start_ms);
+        self.picker.done(&peer, outcome, ExchangeTimes { header_ms: self.header_ms, response_ms })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.done(ServerOutcome::Ok);
+    }
+}

@@ -1,0 +1,371 @@
+//! A server of an upstream at one address: its settings, and its state, which lies in a row of
+//! words that workers share if the upstream has a zone.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::time;
+use bytes::Bytes;
+use os::SockAddr;
+use shm::Rows;
+
+/// Words of a server's row.
+pub mod word {
+    /// See [`super::state`].
+    pub const STATE: usize = 0;
+    /// The position among the servers, unique in the zone.
+    pub const ORDER: usize = 1;
+    /// The number of the upstream within the zone.
+    pub const OWNER: usize = 2;
+    /// Backup, and presence of a route.
+    pub const FLAGS: usize = 3;
+    /// The number of its `resolve` line, from 1; 0 without one.
+    pub const TEMPLATE: usize = 4;
+    /// Exchanges under way.
+    pub const CONNS: usize = 5;
+    /// Failures in a row.
+    pub const FAILS: usize = 6;
+    /// Time of the last failure, seconds.
+    pub const ACCESSED: usize = 7;
+    /// Time of the last try or failure, seconds.
+    pub const CHECKED: usize = 8;
+    /// The effective weight.
+    pub const EFFECTIVE: usize = 9;
+    /// The balance of smooth round robin.
+    pub const CURRENT: usize = 10;
+    /// See [`super::down`].
+    pub const DOWN: usize = 11;
+    /// Beginning of the slow start, milliseconds; 0 without one.
+    pub const STARTED: usize = 12;
+    /// Settings: see [`super::ServerSpec`].
+    pub const WEIGHT: usize = 13;
+    /// As above.
+    pub const MAX_CONNS: usize = 14;
+    /// As above.
+    pub const MAX_FAILS: usize = 15;
+    /// As above.
+    pub const FAIL_TIMEOUT: usize = 16;
+    /// As above.
+    pub const SLOW_START: usize = 17;
+    /// Averages of `least_time`, milliseconds: until the head.
+    pub const HEADER_TIME: usize = 18;
+    /// As above, until the end.
+    pub const RESPONSE_TIME: usize = 19;
+    /// The average age of exchanges under way.
+    pub const INFLIGHT_TIME: usize = 20;
+    /// The sum of these ages when their number changed last.
+    pub const INFLIGHT_LAST: usize = 21;
+    /// The time of that change, milliseconds.
+    pub const INFLIGHT_CHANGED: usize = 22;
+    /// The number of these exchanges.
+    pub const INFLIGHT: usize = 23;
+    /// Exchanges begun.
+    pub const REQUESTS: usize = 24;
+    /// Of these, failed.
+    pub const FAILED: usize = 25;
+    /// Health checks made.
+    pub const CHECKS: usize = 26;
+    /// Of these, failed.
+    pub const CHECKS_FAILED: usize = 27;
+    /// Checks passed in a row.
+    pub const STREAK: usize = 28;
+    /// Checks failed in a row.
+    pub const STREAK_BAD: usize = 29;
+    /// The configuration that waits for the first check, by its random number.
+    pub const CHECKED_BY: usize = 30;
+    /// Address, server and sid, each ended by a line feed.
+    pub const TEXT: usize = 32;
+    /// The longest address, name of a server with its port, and route.
+    pub const ROW: usize = TEXT + 1 + 56;
+}
+
+/// Kinds of rows.
+pub(crate) mod state {
+    pub const FREE: u64 = 0;
+    pub const LIVE: u64 = 1;
+    /// Taken out; free when its last exchange ends.
+    pub const GONE: u64 = 2;
+    /// The state of a `resolve` line; `CHECKED` is the expiry of its addresses.
+    pub const TEMPLATE: u64 = 3;
+}
+
+pub(crate) mod flag {
+    pub const BACKUP: u64 = 1;
+    /// It has a `route=`.
+    pub const ROUTE: u64 = 2;
+}
+
+/// Reasons not to ask a server, as bits.
+pub mod down {
+    /// `down`
+    pub const DOWN: u64 = 1;
+    /// Health checks fail.
+    pub const UNHEALTHY: u64 = 2;
+    /// The first health check, which comes before all requests, is not over.
+    pub const UNCHECKED: u64 = 4;
+    /// `drain`: clients bound to it are served still.
+    pub const DRAINING: u64 = 8;
+}
+
+/// The settings of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// Its address.
+    pub addr: SockAddr,
+    /// Its name as it was written, with the port.
+    pub server: Bytes,
+    /// `route=`; empty without one.
+    pub route: Bytes,
+    /// `weight=`
+    pub weight: i64,
+    /// `max_conns=`; 0 is no limit.
+    pub max_conns: u64,
+    /// `max_fails=`; 0 never takes the server out.
+    pub max_fails: u64,
+    /// `fail_timeout=`, seconds.
+    pub fail_timeout: i64,
+    /// `slow_start=`, milliseconds; 0 starts at full weight.
+    pub slow_start: u64,
+    /// `backup`
+    pub backup: bool,
+    /// See [`down`].
+    pub down: u64,
+    /// The number of its `resolve` line, from 1; 0 without one.
+    pub template: u64,
+}
+
+impl ServerSpec {
+    /// A server with nginx's defaults.
+    pub fn new(addr: SockAddr) -> ServerSpec {
+        let server = Bytes::from(addr.to_string());
+        ServerSpec {
+            addr,
+            server,
+            route: Bytes::new(),
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout: 10,
+            slow_start: 0,
+            backup: false,
+            down: 0,
+            template: 0,
+        }
+    }
+}
+
+/// A server as this worker sees it.
+pub struct Peer {
+    /// Its settings.
+    pub spec: ServerSpec,
+    /// The address as text, for logs and `$upstream_addr`.
+    pub name: Bytes,
+    /// The id that binds clients to it: its route, or a hash of its address.
+    pub sid: Bytes,
+    /// Its row.
+    pub(crate) row: usize,
+    /// Its number, unique in the zone for ever.
+    pub(crate) order: u64,
+    rows: Rc<Rows>,
+}
+
+/// The id of a server without a route: the MD5 of its address as text.
+pub fn sid_of(name: &[u8]) -> Bytes {
+    use md5::{Digest, Md5};
+    let mut out = Vec::with_capacity(32);
+    base::ascii::write_hex(&mut out, &Md5::digest(name));
+    Bytes::from(out)
+}
+
+impl Peer {
+    /// The server in a row; `None` if the row holds none, or one that cannot be read.
+    pub(crate) fn read(rows: &Rc<Rows>, row: usize) -> Option<Peer> {
+        let words = rows.row(row);
+        let get = |at: usize| words[at].load(Ordering::Relaxed);
+        if get(word::STATE) != state::LIVE {
+            return None;
+        }
+        let text = Bytes::from(rows.text(row, word::TEXT));
+        let mut parts = text.split(|b| *b == b'\n').map(|part| text.slice_ref(part));
+        let (name, server, sid) = (parts.next()?, parts.next()?, parts.next()?);
+        let flags = get(word::FLAGS);
+        let spec = ServerSpec {
+            addr: SockAddr::parse(&name)?,
+            server,
+            route: if flags & flag::ROUTE != 0 { sid.clone() } else { Bytes::new() },
+            weight: get(word::WEIGHT).cast_signed(),
+            max_conns: get(word::MAX_CONNS),
+            max_fails: get(word::MAX_FAILS),
+            fail_timeout: get(word::FAIL_TIMEOUT).cast_signed(),
+            slow_start: get(word::SLOW_START),
+            backup: flags & flag::BACKUP != 0,
+            down: get(word::DOWN),
+            template: get(word::TEMPLATE),
+        };
+        Some(Peer { spec, name, sid, row, order: get(word::ORDER), rows: rows.clone() })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.rows.row(self.row)[at]
+    }
+
+    /// Its number, unique in the zone for ever.
+    pub fn number(&self) -> u64 {
+        self.order
+    }
+
+    /// A word of its row: see [`word`].
+    pub fn get(&self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Relaxed)
+    }
+
+    /// Under the lock: changes a word of its row.
+    pub fn set(&self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    fn get_signed(&self, at: usize) -> i64 {
+        self.get(at).cast_signed()
+    }
+
+    /// Exchanges under way.
+    pub fn conns(&self) -> u64 {
+        self.get(word::CONNS)
+    }
+
+    /// See [`down`].
+    pub fn down(&self) -> u64 {
+        self.get(word::DOWN)
+    }
+
+    /// The effective weight: less than configured while it fails.
+    pub fn effective(&self) -> i64 {
+        self.get_signed(word::EFFECTIVE)
+    }
+
+    pub(crate) fn current(&self) -> i64 {
+        self.get_signed(word::CURRENT)
+    }
+
+    pub(crate) fn set_current(&self, current: i64) {
+        self.set(word::CURRENT, current.cast_unsigned());
+    }
+
+    /// Its effective weight grows back by one.
+    pub(crate) fn recover(&self) {
+        let effective = self.effective();
+        if effective < self.spec.weight {
+            self.set(word::EFFECTIVE, (effective + 1).cast_unsigned());
+        }
+    }
+
+    /// As many exchanges are under way as may be.
+    pub fn is_full(&self) -> bool {
+        self.spec.max_conns > 0 && self.conns() >= self.spec.max_conns
+    }
+
+    /// Failed too often lately.
+    pub fn has_failed(&self, now: i64) -> bool {
+        self.spec.max_fails > 0
+            && self.get(word::FAILS) >= self.spec.max_fails
+            && now - self.get_signed(word::CHECKED) <= self.spec.fail_timeout
+    }
+
+    /// Whether it is still in the upstream.
+    pub(crate) fn is_there(&self) -> bool {
+        self.get(word::STATE) == state::LIVE && self.get(word::ORDER) == self.order
+    }
+
+    /// Whether this server may be asked now, at that time in seconds.
+    pub fn is_live(&self, now: i64) -> bool {
+        self.down() == 0 && !self.has_failed(now) && !self.is_full() && self.is_there()
+    }
+
+    /// The same for a client that is bound to it.
+    pub fn is_live_for_bound(&self, now: i64) -> bool {
+        self.down() & !down::DRAINING == 0
+            && !self.has_failed(now)
+            && !self.is_full()
+            && self.is_there()
+    }
+
+    /// The progress of its slow start, of [`RAMP`].
+    pub(crate) fn ramp(&self, now_ms: u64) -> i64 {
+        let (span, start) = (self.spec.slow_start, self.get(word::STARTED));
+        let passed = now_ms.saturating_sub(start);
+        if span == 0 || start == 0 || passed >= span {
+            return RAMP;
+        }
+        (passed * RAMP as u64 / span).max(1) as i64
+    }
+
+    /// Begins its slow start, after it was out.
+    pub(crate) fn start_slowly(&self) {
+        if self.spec.slow_start > 0 {
+            self.set(word::STARTED, time::unix_ms().max(1));
+        }
+    }
+
+    /// Under the lock: an exchange begins.
+    pub(crate) fn begin(&self, now: i64) {
+        self.set(word::CONNS, self.conns() + 1);
+        self.set(word::REQUESTS, self.get(word::REQUESTS).wrapping_add(1));
+        self.rows.hold(self.row);
+        if now - self.get_signed(word::CHECKED) > self.spec.fail_timeout {
+            self.set(word::CHECKED, now.cast_unsigned());
+        }
+    }
+
+    /// Under the lock: an exchange is over.
+    pub(crate) fn end(&self) {
+        self.rows.release(self.row);
+        give_back(&self.rows, self.row, 1);
+    }
+
+    /// Under the lock: it answered. If it had been out, it is live again.
+    pub(crate) fn succeeded(&self) {
+        if self.get(word::ACCESSED) < self.get(word::CHECKED) {
+            self.forgive();
+        }
+    }
+
+    pub(crate) fn forgive(&self) {
+        let fails = self.get(word::FAILS);
+        if fails == 0 {
+            return;
+        }
+        if self.spec.max_fails > 0 && fails >= self.spec.max_fails {
+            self.start_slowly();
+        }
+        self.set(word::FAILS, 0);
+    }
+
+    /// Under the lock: it failed. True: it is out for a while.
+    pub(crate) fn failed(&self, now: i64) -> bool {
+        let fails = self.get(word::FAILS) + 1;
+        self.set(word::FAILS, fails);
+        self.set(word::FAILED, self.get(word::FAILED).wrapping_add(1));
+        self.set(word::ACCESSED, now.cast_unsigned());
+        self.set(word::CHECKED, now.cast_unsigned());
+        let max = self.spec.max_fails;
+        if max == 0 {
+            return false;
+        }
+        let sunk = self.effective() - self.spec.weight / i64::try_from(max).unwrap_or(i64::MAX);
+        self.set(word::EFFECTIVE, sunk.max(0).cast_unsigned());
+        fails >= max
+    }
+}
+
+/// The end of a slow start.
+pub(crate) const RAMP: i64 = 256;
+
+/// Under the lock: so many exchanges with the server of a row are over.
+pub(crate) fn give_back(rows: &Rows, row: usize, count: u64) {
+    let words = rows.row(row);
+    let conns = words[word::CONNS].load(Ordering::Relaxed).saturating_sub(count);
+    words[word::CONNS].store(conns, Ordering::Relaxed);
+    if conns == 0 && words[word::STATE].load(Ordering::Relaxed) == state::GONE {
+        words[word::STATE].store(state::FREE, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,162 @@
+//! Idle connections to upstreams, kept for later sessions of this worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use event::Gate;
+use net::Transport;
+use os::SockAddr;
+
+use crate::handover::Handover;
+
+/// The longest interval between two looks for idle connections that ended, milliseconds.
+const SWEEP_MS: u64 = 1_000;
+
+/// A connection to an upstream.
+pub struct UpConn {
+    /// The byte stream from and to the server.
+    pub sock: Transport,
+    /// Requests sent over it.
+    pub requests: u64,
+    /// Time of connecting, on the monotonic clock.
+    pub start_ms: u64,
+    /// Whether it was idle before: an error on it may just be its end.
+    pub cached: bool,
+}
+
+/// `keepalive` and its companions.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolConf {
+    /// `keepalive`: the most idle connections of a worker.
+    pub max: usize,
+    /// `keepalive … local`: connections are not shared between locations.
+    pub local: bool,
+    /// `keepalive_requests`
+    pub requests: u64,
+    /// `keepalive_time`, milliseconds.
+    pub time_ms: u64,
+    /// `keepalive_timeout`, milliseconds.
+    pub timeout_ms: u64,
+}
+
+struct Idle {
+    conn: UpConn,
+    addr: SockAddr,
+    tag: usize,
+    until_ms: u64,
+}
+
+/// The idle connections of one upstream, the latest at the front.
+pub struct Pool {
+    conf: PoolConf,
+    /// `keepalive … shared`: connections that any worker may take.
+    handover: Option<Handover>,
+    idle: RefCell<VecDeque<Idle>>,
+    sweeping: Cell<bool>,
+    me: Weak<Pool>,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(conf: PoolConf) -> Rc<Pool> {
+        Pool::with(conf, None)
+    }
+
+    /// The same with a handover to other workers.
+    pub(crate) fn with(conf: PoolConf, handover: Option<Handover>) -> Rc<Pool> {
+        Rc::new_cyclic(|me| Pool {
+            conf,
+            handover,
+            idle: RefCell::default(),
+            sweeping: Cell::new(false),
+            me: me.clone(),
+        })
+    }
+
+    /// An idle connection to `addr` that still stands, the one used last.
+    pub fn take(&self, addr: &SockAddr, tag: usize) -> Option<UpConn> {
+        let mut idle = self.idle.borrow_mut();
+        loop {
+            let fits = |i: &Idle| (!self.conf.local || i.tag == tag) && i.addr == *addr;
+            let Some(at) = idle.iter().position(fits) else {
+                return self.handover.as_ref().and_then(|h| h.take(addr));
+            };
+            let mut conn = idle.remove(at)?.conn;
+            if conn.sock.is_quiet() {
+                conn.cached = true;
+                return Some(conn);
+            }
+        }
+    }
+
+    /// Keeps a connection whose exchange is over, unless it is used up or `gate` is closed.
+    pub fn put(&self, conn: UpConn, addr: &SockAddr, tag: usize, gate: &Gate) {
+        let now = base::time::now_ms();
+        let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
+        if old || conn.requests >= self.conf.requests || gate.is_closed() || !conn.sock.is_quiet() {
+            return;
+        }
+        let mut idle = self.idle.borrow_mut();
+        // One to each server stays at hand; further ones are for any worker.
+        if let Some(handover) = &self.handover
+            && conn.sock.can_be_passed()
+            && idle.iter().any(|i| i.addr == *addr)
+        {
+            return handover.put(conn, addr, self.conf.timeout_ms);
+        }
+        if idle.len() >= self.conf.max {
+            idle.pop_back();
+        }
+        let until_ms = now.saturating_add(self.conf.timeout_ms);
+        idle.push_front(Idle { conn, addr: addr.clone(), tag, until_ms });
+        drop(idle);
+        if !self.sweeping.replace(true) {
+            let (me, gate) = (self.me.clone(), gate.clone());
+            event::spawn(sweep(me, gate));
+        }
+    }
+
+    /// Closes connections that ended or were idle too long; false when none is left.
+    fn sweep(&self) -> bool {
+        let now = base::time::now_ms();
+        let mut idle = self.idle.borrow_mut();
+        idle.retain(|i| now < i.until_ms && i.conn.sock.is_quiet());
+        let shared = self.handover.as_ref().is_some_and(|h| {
+            h.sweep();
+            !h.is_empty()
+        });
+        if shared {
+            return true;
+        }
+        if idle.is_empty() {
+            self.sweeping.set(false);
+        }
+        !idle.is_empty()
+    }
+
+    /// Milliseconds until the next connection's time is over, or the next look.
+    fn next_sweep(&self) -> u64 {
+        let now = base::time::now_ms();
+        let first = self.idle.borrow().iter().map(|i| i.until_ms).min();
+        let first = first.unwrap_or(now + SWEEP_MS);
+        first.saturating_sub(now).clamp(1, SWEEP_MS)
+    }
+}
+
+/// One task a pool while it is not empty: cheaper than a timer and a waiter for each connection.
+async fn sweep(pool: Weak<Pool>, gate: Gate) {
+    loop {
+        let Some(ms) = pool.upgrade().map(|p| p.next_sweep()) else { return };
+        let leaving = event::race(event::sleep(ms), gate.closed()).await.is_second();
+        let Some(pool) = pool.upgrade() else { return };
+        if leaving {
+            pool.idle.borrow_mut().clear();
+            pool.sweeping.set(false);
+            return;
+        }
+        if !pool.sweep() {
+            return;
+        }
+    }
+}

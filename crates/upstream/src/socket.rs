@@ -1,0 +1,136 @@
+//! Sockets for connections to upstreams, with the settings of `*_bind` and `*_socket_…`.
+
+use std::io;
+
+use base::log::{Level, lossy};
+use conf::template::Template;
+use engine::Client;
+use event::Sock;
+use os::SockAddr;
+
+/// `*_bind`: our own end of connections.
+#[derive(Clone, Default)]
+pub enum Bind {
+    /// `off`
+    #[default]
+    Off,
+    /// An address.
+    To {
+        /// The address, maybe from variables.
+        address: LocalAddress,
+        /// `transparent`: it need not be one of this machine's.
+        transparent: bool,
+    },
+}
+
+/// An address of our own.
+#[derive(Clone)]
+pub enum LocalAddress {
+    /// A constant one.
+    Addr(SockAddr),
+    /// One from variables.
+    Template(Template),
+}
+
+/// The settings of sockets to servers.
+#[derive(Clone, Default)]
+pub struct SocketConf {
+    /// Our own end.
+    pub bind: Bind,
+    /// SO_KEEPALIVE
+    pub keepalive: bool,
+    /// SO_RCVBUF, bytes; 0 leaves it.
+    pub rcvbuf: usize,
+    /// SO_SNDBUF, bytes; 0 leaves it.
+    pub sndbuf: usize,
+}
+
+/// No socket could be opened; the reason was logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotOpened;
+
+/// A socket that is not connected yet.
+///
+/// # Errors
+/// The system's, logged.
+pub fn open(
+    client: &mut dyn Client,
+    conf: &SocketConf,
+    addr: &SockAddr,
+) -> Result<Sock, NotOpened> {
+    let fd = match os::socket::socket(addr, os::socket::Kind::Stream) {
+        Ok(fd) => fd,
+        Err(e) => {
+            client.log_os(Level::Alert, format_args!("socket()"), &e);
+            return Err(NotOpened);
+        }
+    };
+    let (local, transparent) = match &conf.bind {
+        Bind::Off => (None, false),
+        Bind::To { address, transparent } => (local_end(client, address), *transparent),
+    };
+    let failed = |what: &str, e: io::Error| {
+        client.log_os(Level::Alert, format_args!("{what}"), &e);
+        NotOpened
+    };
+    if conf.keepalive && !addr.is_unix() {
+        os::socket::set_keepalive(&fd, true).map_err(|e| failed("setsockopt(SO_KEEPALIVE)", e))?;
+    }
+    if conf.rcvbuf > 0 {
+        os::socket::set_rcvbuf(&fd, conf.rcvbuf).map_err(|e| failed("setsockopt(SO_RCVBUF)", e))?;
+    }
+    if conf.sndbuf > 0 {
+        os::socket::set_sndbuf(&fd, conf.sndbuf).map_err(|e| failed("setsockopt(SO_SNDBUF)", e))?;
+    }
+    if let Some(local) = local {
+        if transparent && !local.is_unix() {
+            os::socket::set_transparent(&fd, &local)
+                .map_err(|e| failed("setsockopt(IP_TRANSPARENT)", e))?;
+        }
+        if local.port() == 0 && !local.is_unix() {
+            // Old kernels do not know it and take a port at once.
+            let _ = os::socket::set_bind_address_no_port(&fd);
+        }
+        if let Err(e) = os::socket::bind(&fd, &local) {
+            client.log_os(Level::Crit, format_args!("bind({local})"), &e);
+            return Err(NotOpened);
+        }
+    }
+    Ok(Sock::from_fd(fd))
+}
+
+/// Our own end of a connection, if one is set.
+fn local_end(client: &mut dyn Client, address: &LocalAddress) -> Option<SockAddr> {
+    let template = match address {
+        LocalAddress::Addr(a) => return Some(a.clone()),
+        LocalAddress::Template(t) => t,
+    };
+    let text = client.eval(template);
+    let local = local_addr(&text);
+    if local.is_none() && !text.is_empty() {
+        client.log(Level::Error, format_args!("invalid local address \"{}\"", lossy(&text)));
+    }
+    local
+}
+
+/// An address with or without a port.
+pub fn local_addr(text: &[u8]) -> Option<SockAddr> {
+    SockAddr::parse(text).or_else(|| {
+        let text = std::str::from_utf8(text).ok()?;
+        let ip = text.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+        Some(SockAddr::ip(ip, 0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_addresses() {
+        assert_eq!(local_addr(b"127.0.0.1"), SockAddr::parse(b"127.0.0.1:0"));
+        assert_eq!(local_addr(b"127.0.0.1:7"), SockAddr::parse(b"127.0.0.1:7"));
+        assert_eq!(local_addr(b"[::1]"), SockAddr::parse(b"[::1]:0"));
+        assert_eq!(local_addr(b"nope"), None);
+    }
+}
