@@ -2,6 +2,7 @@
 //! variables' registry, and what the rest of the server lends for loading.
 
 use std::any::{Any, TypeId};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -41,6 +42,26 @@ pub struct LoadEnv {
 }
 
 impl LoadEnv {
+    /// The means of a process that serves alone: one worker, with memory of its own and `prefix` for
+    /// all paths. For tests, and engines outside of the server.
+    ///
+    /// # Errors
+    /// The system's, when memory cannot be mapped.
+    pub fn alone(prefix: &Path, error_log: base::log::Log) -> io::Result<LoadEnv> {
+        Ok(LoadEnv {
+            prefix: prefix.to_owned(),
+            conf_prefix: prefix.to_owned(),
+            logs: Rc::new(crate::logs::LogFiles::new(prefix)),
+            error_log,
+            workers: 1,
+            connections: 64,
+            stats: Rc::new(crate::stats::Stats::new(1)?),
+            pools: Rc::default(),
+            zones: Rc::default(),
+            bells: Rc::default(),
+        })
+    }
+
     /// A path of data made absolute with the prefix.
     pub fn path(&self, name: &[u8]) -> PathBuf {
         join(&self.prefix, name)

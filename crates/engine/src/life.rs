@@ -1,12 +1,13 @@
 //! The life of an engine in a worker: what it has under way, and how it leaves.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use event::Gate;
+use base::log::Level;
+use event::{Accepted, Gate, Listener, TaskId};
 
 /// Whether a worker's engine is to leave, or gives up, and how much of its work is left.
 #[derive(Default)]
@@ -61,5 +62,48 @@ pub struct Work(Rc<Cell<usize>>);
 impl Drop for Work {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// The listening sockets of an engine in a worker, each with the task that accepts from it.
+#[derive(Default)]
+pub struct Accepting(RefCell<Vec<(Rc<Listener>, TaskId)>>);
+
+impl Accepting {
+    /// Accepts from now on; `serve` gets each connection with the number of its listener.
+    pub fn begin(
+        &self,
+        listeners: Vec<Listener>,
+        serve: impl Fn(usize, Accepted) + Clone + 'static,
+    ) {
+        let mut all = self.0.borrow_mut();
+        for (i, listener) in listeners.into_iter().enumerate() {
+            let (listener, serve) = (Rc::new(listener), serve.clone());
+            let task = event::spawn(accept(listener.clone(), move |accepted| serve(i, accepted)));
+            all.push((listener, task));
+        }
+    }
+
+    /// Accepts no more: connections that wait in the sockets' queues are served, and the sockets
+    /// are closed.
+    pub fn end(&self, serve: impl Fn(usize, Accepted)) {
+        for (i, (listener, task)) in self.0.take().into_iter().enumerate() {
+            event::task::cancel(task);
+            listener.drain().into_iter().for_each(|accepted| serve(i, accepted));
+        }
+    }
+}
+
+/// Accepts on one socket until the listener is closed.
+async fn accept(listener: Rc<Listener>, serve: impl Fn(Accepted)) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => serve(accepted),
+            Err(e) => {
+                let log = base::log::default();
+                base::log!(log, Level::Alert, None, "accept() failed {}", base::log::os_error(&e));
+                return;
+            }
+        }
     }
 }

@@ -73,7 +73,9 @@ pub trait Session: Client + VarSource + Sized + 'static {
     fn connection(&self) -> u64;
 
     /// Whether the use of a variable that `set` declares and nobody has set is warned of.
-    fn warns_of_uninitialized(&self) -> bool;
+    fn warns_of_uninitialized(&self) -> bool {
+        true
+    }
 
     /// The value of a variable; `None` where it has none.
     fn var(&mut self, id: VarId) -> Option<Bytes> {

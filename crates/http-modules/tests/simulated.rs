@@ -46,18 +46,8 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
     let options = conf::parse::Options::default();
     let tree = conf::parse::parse_bytes(Path::new("t"), Bytes::from(text), &options).unwrap();
     let (log, _) = capture(Level::Emerg);
-    let env = http::LoadEnv {
-        prefix: dir.to_owned(),
-        conf_prefix: dir.to_owned(),
-        logs: Rc::new(engine::logs::LogFiles::new(dir)),
-        error_log: log.clone(),
-        workers: 1,
-        connections: 512,
-        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
-        zones: Rc::default(),
-        bells: Rc::default(),
-        pools: Rc::default(),
-    };
+    let mut env = http::LoadEnv::alone(dir, log.clone()).unwrap();
+    env.connections = 512;
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
     let engine = HttpEngine::new(main);
     let (listener, addr) = listen().expect("a listener");

@@ -188,18 +188,7 @@ fn build(
     let options = conf::parse::Options::default();
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), Bytes::from(text), &options)
         .map_err(|e| e.to_string())?;
-    let env = http::LoadEnv {
-        prefix: folder.to_owned(),
-        conf_prefix: folder.to_owned(),
-        logs: Rc::new(engine::logs::LogFiles::new(folder)),
-        error_log: log.clone(),
-        workers: 1,
-        connections: 64,
-        stats: Rc::new(engine::stats::Stats::new(1).map_err(|e| e.to_string())?),
-        zones: Rc::default(),
-        pools: Rc::default(),
-        bells: Rc::default(),
-    };
+    let env = http::LoadEnv::alone(folder, log.clone()).map_err(|e| e.to_string())?;
     let modules = http_modules::with(http_modules::MODULES, std::iter::once(module))?;
     http::build::build(&tree.nodes[0], env, modules).map_err(|e| e.to_string())
 }

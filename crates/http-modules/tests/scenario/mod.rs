@@ -240,18 +240,8 @@ fn start(scenario: &Scenario, upstream: &SockAddr, logs: &Rc<LogFiles>) -> Serve
     let pools = Pools::default();
     pools.add(Pool::new("default", 3, 1000)).unwrap();
     pools.install();
-    let env = http::LoadEnv {
-        prefix: scenario.place.dir.clone(),
-        conf_prefix: scenario.place.dir.clone(),
-        logs: logs.clone(),
-        error_log: log.clone(),
-        workers: 1,
-        connections: 512,
-        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
-        zones: Rc::default(),
-        bells: Rc::default(),
-        pools: Rc::new(pools),
-    };
+    let mut env = http::LoadEnv::alone(&scenario.place.dir, log.clone()).unwrap();
+    (env.logs, env.pools, env.connections) = (logs.clone(), Rc::new(pools), 512);
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
     logs.open_all().unwrap();
     let engine = HttpEngine::new(main);

@@ -48,18 +48,7 @@ pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), text, &options).unwrap();
     let (log, errors): (Log, _) = base::log::capture(Level::Info);
     base::log::set_default(log.clone());
-    let env = http::LoadEnv {
-        prefix: prefix.to_owned(),
-        conf_prefix: prefix.to_owned(),
-        logs: Rc::new(engine::logs::LogFiles::new(prefix)),
-        error_log: log.clone(),
-        workers: 1,
-        connections: 64,
-        stats: Rc::new(engine::stats::Stats::new(1).unwrap()),
-        zones: Rc::default(),
-        bells: Rc::default(),
-        pools: Rc::default(),
-    };
+    let env = http::LoadEnv::alone(prefix, log.clone()).unwrap();
     let main = match http::build::build(&tree.nodes[0], env, modules) {
         Ok(main) => main,
         Err(e) => panic!("{e}"),
