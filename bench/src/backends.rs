@@ -1,8 +1,8 @@
 //! Upstreams under trouble and over time: `backends` kills and restarts them at random and counts
-//! what became of each request; `reuse` counts how many connections requests took.
+//! the results of requests; `reuse` counts the connections that requests took.
 //!
-//! The backends are threads here. Each request has a number, which the answer has to bear; a POST
-//! that a backend saw twice is one that was repeated although it must not be.
+//! The backends are threads here. Each request has a number, which the answer must bear; a POST
+//! that a backend saw twice was repeated against the rules.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -18,23 +18,23 @@ use crate::server::{Kind, Server, Setup, free_port};
 
 const CONFIG: &str = include_str!("../configs/balance.conf");
 const CLIENTS: u64 = 24;
-/// How often something happens to a backend.
+/// Interval between disturbances of a backend.
 const EVERY: Duration = Duration::from_millis(300);
 
-/// What backends saw, all together.
+/// The requests that the backends saw, all together.
 #[derive(Default)]
 pub struct Seen {
     /// Requests that came whole.
     pub requests: AtomicU64,
     /// Connections that were accepted.
     pub connections: AtomicU64,
-    /// How often each POST came.
+    /// The number of times that each POST came.
     pub posts: Mutex<HashMap<u64, u32>>,
-    /// What becomes of a request whose number is this.
+    /// The answer to a request of a given number.
     pub answer: Answer,
 }
 
-/// How a backend answers.
+/// A backend's answer.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Answer {
     /// With the number's tag, after a moment.
@@ -184,7 +184,7 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
     }
 }
 
-/// Gives back what comes, until the end.
+/// Sends the received bytes back, until the end.
 fn echo(stream: &mut TcpStream, begun: &[u8]) {
     let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
                 Connection: Upgrade\r\n\r\n";
@@ -207,7 +207,7 @@ pub fn tag(n: u64) -> Vec<u8> {
     format!("<{n}>").repeat(1 + n as usize % 200).into_bytes()
 }
 
-/// What became of requests.
+/// The results of requests.
 #[derive(Default)]
 struct Counts {
     ok: AtomicU64,

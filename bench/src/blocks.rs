@@ -1,4 +1,4 @@
-//! How start and reload grow with the configuration.
+//! Growth of start and reload with the configuration.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The price of asking what is in memory: files that are, with and without `aio`.
+//! The price of asking the page cache: files in memory, with and without `aio`.
 
 use crate::options::Options;
 use crate::report::{self, median, row};
@@ -10,7 +10,7 @@ const CONNECTIONS: usize = 64;
 
 const PATHS: &[(&str, &str)] = &[("1 KB", "/1k.txt"), ("100 KB", "/100k.bin"), ("1 MB", "/1m.bin")];
 
-/// What is compared; the ratios of a server are to its first row. Last, workers that own the files.
+/// The rows; the ratios of a server are to its first row. Last, workers that own the files.
 const ROWS: &[(Kind, &str, &str)] = &[
     (Kind::Nginx, "off", "aio off;"),
     (Kind::Nginx, "threads", "aio threads;"),

@@ -1,4 +1,4 @@
-//! A client of the mixed load: asks for this and that, checks what comes, and often gives up.
+//! A client of the mixed load: requests of all kinds, checked answers, and many requests given up.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ const PLACES: &[&str] =
 const PAGE: &str = "a<!--#include virtual=\"/auto/small.txt\" -->b\
     <!--#include virtual=\"/proxied/page.txt\" -->c<!--#include virtual=\"/off/middle.txt\" -->d";
 
-/// The files that are served, and what is in them.
+/// The site's files, with their contents.
 pub struct Site {
     folder: PathBuf,
     files: Vec<(&'static str, Vec<u8>)>,
@@ -68,7 +68,7 @@ impl Site {
             fs::create_dir_all(path.parent().unwrap_or(path))?;
             let mut file = fs::File::create(path)?;
             file.write_all(bytes)?;
-            // What is not on the disk cannot be dropped from memory.
+            // Only clean pages can be dropped from memory.
             file.sync_all()
         };
         write(&path).map_err(|e| format!("{}: {e}", path.display()))
@@ -89,14 +89,14 @@ impl Site {
     }
 }
 
-/// What came of it all.
+/// The results.
 #[derive(Default)]
 pub struct Seen {
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Answers, and requests given up, by what was asked for.
+    /// Answers, and requests given up, by the kind of request.
     pub kinds: BTreeMap<String, u64>,
-    /// What should not have happened, by kind.
+    /// Failures, by kind.
     pub failures: BTreeMap<String, u64>,
     /// Requests that were given up on purpose.
     pub given_up: u64,
@@ -111,7 +111,7 @@ impl Seen {
         self.statuses.values().sum()
     }
 
-    /// Adds what another client saw.
+    /// Adds another client's results.
     pub fn add(&mut self, other: Self) {
         fn sum<K: Ord>(to: &mut BTreeMap<K, u64>, from: BTreeMap<K, u64>) {
             for (key, count) in from {
@@ -137,7 +137,7 @@ enum Lost {
 /// Failures that say that nothing of an answer came.
 const UNANSWERED: &[&str] = &["closed unanswered", "reset", "not sent"];
 
-/// How a request is given up.
+/// The way a request is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leave {
     Not,
@@ -184,7 +184,7 @@ impl Client {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        // xorshift: what is asked for need not be a secret.
+        // xorshift: the choice of requests need not be a secret.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -263,7 +263,7 @@ impl Client {
             None => {}
         }
         let delete = format!("DELETE {name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        // Whatever was there before.
+        // The page may have been there before.
         for _ in 0..3 {
             let answer = self.ask("delete", delete.as_bytes(), Leave::Not);
             if answer.is_some_and(|a| a.status == 204 || a.status == 404) {

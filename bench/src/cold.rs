@@ -1,9 +1,9 @@
 //! A file in memory, while others want files from a slow disk.
 //!
-//! The server has 400 MB of memory for everything, page cache included, and a disk that gives 100
-//! MB a second. 200 connections ask for 300 files of 4 MB at random; 50 connections ask for one
-//! file that is in memory, first alone, then beside them. Each row begins with a new server, new
-//! groups, and nothing of the files in memory but what the hot client brought there.
+//! The server has 400 MB of memory for everything, page cache included, and a disk with 100 MB a
+//! second. 200 connections request 300 files of 4 MB at random; 50 connections request one file in
+//! memory, first alone, then beside them. Each row begins with a new server, new groups, and no
+//! page of the files in memory but those that the hot client read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const WORKERS: usize = 2;
 /// Until memory is full of cold files, and all that wait for the disk wait as long.
 const SETTLE: u32 = 5;
 
-/// What is compared: a server, what a row calls it, `aio`, and the pool that this names.
+/// The rows: a server, the row's name, `aio`, and the pool that it names.
 const ROWS: &[(Kind, &str, &str, &str)] = &[
     (Kind::Nginx, "off", "aio off;", ""),
     (Kind::Nginx, "threads", "aio threads;", ""),
@@ -58,7 +58,7 @@ impl Site {
         for path in site.files() {
             let written = fs::File::create(&path).and_then(|mut file| {
                 std::io::Write::write_all(&mut file, &bytes)?;
-                // What is not on the disk cannot be dropped from memory.
+                // Only clean pages can be dropped from memory.
                 file.sync_all()
             });
             written.map_err(|e| format!("{}: {e}", path.display()))?;
@@ -156,7 +156,7 @@ fn files(megabytes: f64) -> f64 {
     megabytes * 1e6 / FILE_LEN as f64
 }
 
-/// What one reader gets from the disk, from front to back, MB/s.
+/// The rate of one reader of the disk, from front to back, MB/s.
 fn disk_rate(site: &Site) -> Outcome<f64> {
     let limits = Limits::new(&site.folder)?;
     site.forget()?;
@@ -175,7 +175,7 @@ fn disk_rate(site: &Site) -> Outcome<f64> {
     Ok((FILES / 4 * FILE_LEN) as f64 / 1e6 / began.elapsed().as_secs_f64())
 }
 
-/// What was measured of a row.
+/// The figures of a row.
 struct Figures {
     alone: wrk::Result,
     beside: wrk::Result,
@@ -207,7 +207,7 @@ fn measure(
         user: (name == OWNERS).then_some("root"),
         ..Setup::default()
     };
-    // It goes before the limits do: what is declared last is dropped first.
+    // Dropped before the limits are: locals are dropped last to first.
     let (server, _) = Server::start(options, kind, &setup)?;
     let figures = load(options, &server, &limits)?;
     Ok(as_row(kind.name(), name, disk, &figures))
@@ -232,7 +232,7 @@ fn load(options: &Options, server: &Server, limits: &Limits) -> Outcome<Figures>
         files: Some(FILES),
         ..hot(0)
     })?;
-    // The hot file stays in use: what nobody asks for is not hot.
+    // The hot file stays in use: a file without requests is not hot.
     wrk::run(&hot(SETTLE))?;
     let (pids, before) = (server.pids(), limits.bytes_read());
     let (cpu, began) = (proc::cpu_ns(&pids), Instant::now());

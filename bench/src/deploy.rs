@@ -1,5 +1,5 @@
-//! Who runs the workers: unless another is named, a user without privilege who owns none of the
-//! files that are served, as servers are deployed.
+//! The user of the workers: unless another is named, one without privilege who owns none of the
+//! served files, as servers are deployed.
 
 use std::io;
 use std::path::Path;
@@ -61,7 +61,7 @@ pub fn names() -> Option<(&'static str, &'static str)> {
     USER.get().map(|user| (user.name.as_str(), user.group.as_str()))
 }
 
-/// Gives a file or a folder to the workers, who write there.
+/// Gives a file or a folder that the workers write to them.
 pub fn give(path: &Path) -> io::Result<()> {
     let Some(user) = USER.get() else { return Ok(()) };
     std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))

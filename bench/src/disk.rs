@@ -1,9 +1,8 @@
 //! File systems of our own, of a size that loads choose: ext4 in a file, mounted through a loop
 //! device.
 //!
-//! They are mounted in a namespace of this process ([`enter`]): whatever becomes of it, they are
-//! gone with it. The file has no name any more once it is mounted, and the loop device goes with
-//! the mount.
+//! They are mounted in a namespace of this process ([`enter`]), and vanish with it in any case. The
+//! file is unlinked once it is mounted, and the loop device goes with the mount.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -56,15 +55,15 @@ pub struct Disk {
     device: String,
 }
 
-/// Makes a disk slow as long as it lives, for reads and writes of whoever, and lets writers wait
-/// for it after a few megabytes.
+/// Makes a disk slow as long as it lives, for all reads and writes, and lets writers wait for it
+/// after a few megabytes.
 pub struct Slow<'a>(&'a Disk);
 
 impl Disk {
-    /// An ext4 of so many bytes, empty, at `folder`, which is made.
+    /// An empty ext4 of `bytes` bytes at `folder`, which is made.
     ///
     /// # Errors
-    /// What the tools said.
+    /// Those of the tools.
     pub fn new(folder: &Path, bytes: u64) -> Outcome<Disk> {
         let image = folder.with_extension("image");
         let made = fs::File::create(&image)
@@ -79,7 +78,7 @@ impl Disk {
         Ok(Disk { folder: folder.to_path_buf(), device: done? })
     }
 
-    /// Gives it so many bytes a second.
+    /// Limits it to `bytes` bytes a second.
     ///
     /// # Errors
     /// Control groups of version 1 are not there.
@@ -117,7 +116,7 @@ impl Slow<'_> {
         let device = &self.0.device;
         let write =
             |path: String, value: &str| fs::write(&path, value).map_err(|e| format!("{path}: {e}"));
-        // At the root: what the kernel writes behind a program's back is nobody else's.
+        // At the root: writeback runs in no group of a program's.
         for what in ["read", "write"] {
             let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.{what}_bps_device");
             write(path, &format!("{device} {bytes}"))?;
@@ -139,7 +138,8 @@ impl Drop for Slow<'_> {
 impl Drop for Disk {
     fn drop(&mut self) {
         let umount = |how: &str| run(Command::new("umount").arg(how).arg(&self.folder)).is_ok();
-        // Who has a file open there ends in a moment; the mount is out of sight at any rate.
+        // A process with an open file there ends in a moment; the mount is out of sight in any
+        // case.
         if !umount("--no-canonicalize") && !umount("--lazy") {
             println!("{} is still mounted", self.folder.display());
         }
@@ -149,11 +149,11 @@ impl Drop for Disk {
 
 /// Mounts an image; gives the loop device, which goes with the mount.
 fn mount(image: &Path, folder: &Path) -> Outcome<String> {
-    // Past the page cache: else what is dropped from the one above is still in the one below.
+    // Bypasses the page cache: else pages dropped from the upper one are still in the lower one.
     let device = run(Command::new("losetup").args(["-f", "--show", "--direct-io=on"]).arg(image))?;
     let device = device.trim();
     let mounted = run(Command::new("mount").args(["-t", "ext4", device]).arg(folder));
-    // It is let go of when nobody has it mounted, or at once.
+    // Released with the last mount, or at once.
     let detached = run(Command::new("losetup").args(["-d", device]));
     mounted.and(detached)?;
     let name = device.trim_start_matches("/dev/");

@@ -1,4 +1,4 @@
-//! What an idle keep-alive connection costs in the worker's own memory.
+//! The user memory of an idle keep-alive connection in a worker.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,8 +9,8 @@ use crate::report::{self, row};
 use crate::server::{Server, Setup};
 use crate::{Outcome, proc};
 
-/// Measures every real server. Two parts add up: what the connections bring when they come, and
-/// what the server set aside for them at its start (`worker_connections`).
+/// Measures every real server. Two parts add up: the memory that connections take when they come,
+/// and the memory set aside for them at the start (`worker_connections`).
 pub fn run(options: &Options, _name: &str) -> Outcome {
     let room = proc::descriptor_limit().saturating_sub(100) as usize;
     let count = options.connections.min(room);

@@ -1,5 +1,5 @@
-//! A million requests through each filter of bodies, and each module that keeps something of a
-//! request: what the server's memory is before and after.
+//! A million requests through each filter of bodies, and each module with state of a request: the
+//! server's memory before and after.
 
 use std::fs;
 
@@ -12,12 +12,12 @@ const CONFIG: &str = include_str!("../configs/leaks.conf");
 
 const GZIP: Option<&str> = Some("Accept-Encoding: gzip");
 
-/// What a path's requests are like.
+/// The weight of a path's requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cost {
     /// Tens of thousands a second.
     Small,
-    /// Some thousands: a tenth of the requests is asked for.
+    /// Some thousands: a tenth of the requests is sent.
     Large,
 }
 
@@ -47,9 +47,9 @@ const PATHS: &[(&str, Option<&str>, Cost)] = &[
     ("/userid/1k.json", None, Small),
 ];
 
-/// What memory may grow by over all requests of a path: pools that were never as full before. The
-/// smallest piece that an allocator gives out is 16 bytes: one lost a request is more than this
-/// even with 100,000 of them.
+/// Growth of memory that is allowed over all requests of a path: pools that were never as full
+/// before. The smallest piece that an allocator gives out is 16 bytes: one lost a request is more
+/// than this even with 100,000 of them.
 const SLACK: f64 = (1 << 20) as f64;
 
 /// A white image of 4 by 4 pixels.
@@ -59,7 +59,7 @@ const GIF: &[u8] = b"GIF89a\x04\0\x04\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\x04\0
 const PAGE: &str = "a<!--#set var=\"x\" value=\"1\" --><!--#if expr=\"$x = 1\" -->\
     <!--#include virtual=\"/1k.json\" --><!--#endif -->b<!--#echo var=\"x\" -->";
 
-/// Sends each path so many requests, and a quarter of that before.
+/// Sends each path its requests, and a quarter of that before.
 pub fn run(options: &Options, _: &str) -> Outcome {
     let setup = Setup { template: CONFIG, ..Setup::default() };
     let mut rows = vec![row(["path", "requests", "RSS MB before", "after", "errors"])];
@@ -102,7 +102,7 @@ fn memory(server: &Server) -> f64 {
     proc::memory(&server.pids()).rss as f64
 }
 
-/// Asks until so many requests were answered; how many were, and how many failed.
+/// Sends requests until `count` were answered; returns the numbers of answers and failures.
 fn ask(server: &Server, path: &str, header: Option<&str>, count: u64) -> Outcome<(u64, u64)> {
     let (mut requests, mut failures) = (0, 0);
     while requests < count {

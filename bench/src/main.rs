@@ -147,7 +147,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if options.loads.iter().any(|name| disk::LOADS.contains(&name.as_str())) {
-        // Before anything is printed. Where it is not allowed, the load says so.
+        // Before anything is printed. Where it is not allowed, the load reports it.
         let _ = disk::enter();
     }
     if let Err(message) = deploy::set_user(&options.user) {

@@ -1,5 +1,5 @@
 //! Little memory, or few descriptors: slow clients by the thousand where that does not suffice, and
-//! what a few of them cost where it does.
+//! the price of a few of them where it does.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -22,17 +22,17 @@ const CONFIG: &str = include_str!("../configs/memory.conf");
 const HALF_HEADS: usize = 3_500;
 /// Clients that read a long answer slowly; every other one of an upstream's.
 const SLOW_READERS: usize = 400;
-/// What those ask for, bytes.
+/// The length of their answers, bytes.
 const ANSWER: u64 = 8 << 20;
 /// Clients that are not slow.
 const WITNESSES: usize = 4;
 
 const BEFORE: Duration = Duration::from_secs(2);
 const PRESSURE: Duration = Duration::from_secs(8);
-/// How long after the slow ones have gone the rate is measured.
+/// The rate is measured this long after the slow ones have gone.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Readers of `slow-readers`, and what they ask for.
+/// Readers of `slow-readers`.
 const FEW: usize = 80;
 const LONG: u64 = 50 << 20;
 
@@ -47,7 +47,7 @@ enum Limit {
     Descriptors(u64),
 }
 
-/// The first says what the load alone costs the witnesses.
+/// The first is the load without a limit.
 const LIMITS: &[Limit] = &[
     Limit::Space(0),
     Limit::Space(60),
@@ -68,7 +68,7 @@ impl Limit {
     }
 }
 
-/// A folder with the file that is asked for, and a server that passes it on to others.
+/// A folder with the requested file, and a server that passes it on to others.
 struct Upstream {
     server: Server,
     root: PathBuf,
@@ -222,7 +222,7 @@ impl Slow {
         }
     }
 
-    /// Those that the server has closed: half heads, readers.
+    /// Connections that the server has closed: half heads, readers.
     fn cut(&mut self) -> (usize, usize) {
         let mut buffer = [0; 16];
         for head in &mut self.heads {
@@ -253,7 +253,7 @@ fn client(port: u16, ask: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// What witnesses saw.
+/// The witnesses' results.
 struct Seen {
     answered: u64,
     failed: u64,

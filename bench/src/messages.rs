@@ -12,8 +12,8 @@ use crate::options::Options;
 /// nginx's directives with their places.
 const FACTS: &str = include_str!("../../crates/conf/src/known.tsv");
 
-/// What is written behind each name: no argument, too many, and values that are wrong for a number,
-/// a size, a time, a flag, a word or a pair of them; a name twice.
+/// The arguments behind each name: none, too many, and values that are wrong for a number, a size,
+/// a time, a flag, a word or a pair of them; a name twice.
 const VALUES: &[&str] = &[
     "",
     "abc",
@@ -39,7 +39,7 @@ const VALUES: &[&str] = &[
     "a b c d e f g h i",
 ];
 
-/// Where a directive can stand, and what is around it there; the first that both have is taken.
+/// The contexts of directives, with the text around them; the first that both have is taken.
 const PLACES: &[(&str, &str, &str)] = &[
     ("main", "", "events {}"),
     ("events", "events {", "}"),
@@ -110,7 +110,7 @@ fn compare(options: &Options, folder: &Path) -> Outcome {
     }
 }
 
-/// Directives that both have, with what is around them.
+/// Directives that both have, with the text around them.
 fn shared(weir: &PathBuf) -> Outcome<Vec<(&'static str, &'static str, &'static str)>> {
     let dump = Command::new(weir).arg("dump-directives").output();
     let dump = dump.map_err(|e| format!("{}: {e}", weir.display()))?;
@@ -134,7 +134,7 @@ fn shared(weir: &PathBuf) -> Outcome<Vec<(&'static str, &'static str, &'static s
     Ok(found)
 }
 
-/// What `-t` says is wrong: the emergencies, without times and the program's name.
+/// The messages of `-t`: the emergencies, without times and the program's name.
 fn told(binary: &Path, folder: &Path, text: &str) -> Outcome<String> {
     fs::write(folder.join("c.conf"), text).map_err(|e| e.to_string())?;
     let mut output = Command::new(binary);
@@ -152,7 +152,7 @@ fn told(binary: &Path, folder: &Path, text: &str) -> Outcome<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Whether weir says the same and, other than nginx, where.
+/// Whether weir's message is the same but with a place that nginx does not give.
 fn placed_better(nginx: &str, weir: &str) -> bool {
     !nginx.is_empty() && weir.strip_prefix(nginx).is_some_and(|place| place.starts_with(" in "))
 }

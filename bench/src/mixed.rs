@@ -1,9 +1,9 @@
-//! A little of everything for a long time: what leaks, what hangs, what is logged.
+//! A little of everything for a long time, to find leaks, hangs and unexpected messages.
 //!
-//! Clients ask for small, large and cold files, in memory and through threads, for pages with
-//! parts, for what is proxied, compressed, listed; they upload and delete. One request in four is
-//! given up, in each of several ways. Meanwhile the server reloads, its log is rotated, files are
-//! dropped from memory, and, where that is asked for, workers are killed.
+//! Clients request small, large and cold files, in memory and through threads, pages with parts,
+//! proxied, compressed and listed ones; they upload and delete. One request in four is given up, in
+//! each of several ways. Meanwhile the server reloads, its log is rotated, files are dropped from
+//! memory, and, with an option, workers are killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +25,10 @@ const FORGET_EVERY: Duration = Duration::from_millis(500);
 const ROTATE_EVERY: Duration = Duration::from_secs(20);
 const KILL_EVERY: Duration = Duration::from_secs(7);
 
-/// What is not stuck has come to its end by then.
+/// The end of every request that is not stuck.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// What may not grow.
+/// The quantities that may not grow.
 struct State {
     processes: usize,
     descriptors: usize,
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// What was done to the server.
+/// The disturbances of the server.
 #[derive(Default)]
 struct Done {
     reloads: u32,
@@ -101,7 +101,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
 
 fn soak(options: &Options, server: &mut Server) -> Outcome {
     let site = Arc::new(Site::new(server.root())?);
-    // Memory that is taken once is not what grows.
+    // Memory that is taken once is no growth.
     load(options, server, &site, Duration::from_secs(5))?;
     settle(server, options)?;
     let before = State::of(server);
@@ -135,11 +135,11 @@ fn soak(options: &Options, server: &mut Server) -> Outcome {
     }
     let left = left_behind(server.prefix(), &site);
     let stuck = seen.failures.get("stuck").copied().unwrap_or(0);
-    // Connections that workers share with nobody are gone; a few descriptors come and go.
+    // Connections that workers do not share are closed; a few descriptors come and go.
     let grown = after.descriptors > before.descriptors + 4 || after.processes > before.processes;
     let wrong: u64 = seen.failures.values().sum();
     println!("stuck {stuck}, alerts {}, files left behind {left}", alerts.len());
-    // A worker that is killed takes with it what its clients were at, and the names of uploads.
+    // A killed worker takes its clients' requests with it, and the names of uploads.
     let lost_max = u64::from(done.kills) * options.clients as u64;
     let lost = wrong > lost_max || left as u64 > lost_max;
     match lost || stuck > 0 || !alerts.is_empty() || grown {
@@ -161,7 +161,7 @@ fn settle(server: &mut Server, options: &Options) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The new ones are touched, so that all have what they take at their first request.
+    // The new ones are warmed up, so that all have the memory of a first request.
     for _ in 0..20 * options.clients {
         server.wait_for_answer("localhost", 1, Duration::from_millis(5))?;
     }
@@ -191,7 +191,7 @@ fn load(
     Ok((seen, done))
 }
 
-/// Does to the server what is to be done, for so long.
+/// Disturbs the server for `length`.
 fn disturb(options: &Options, server: &Server, site: &Site, length: Duration) -> Done {
     let began = Instant::now();
     let reload_every = Duration::from_secs(options.reload_every);
@@ -223,7 +223,7 @@ fn disturb(options: &Options, server: &Server, site: &Site, length: Duration) ->
     done
 }
 
-/// Lines of the log that nobody wants to see, without what differs from one to the next.
+/// Unwanted lines of the log, without the parts that vary.
 fn alerts(server: &Server, killed: bool) -> BTreeMap<String, u64> {
     let log = fs::read(server.prefix().join("error.log")).unwrap_or_default();
     let mut found = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! What modules cost that are there and not switched on: instructions a request, of the whole
+//! The cost of modules that are built in and not switched on: instructions a request, of the whole
 //! server and of one without them.
 //!
 //! valgrind counts, which needs no counters of the hardware: each server answers few requests, and
-//! many; the difference is without its start and end. That the count would show a module is shown
+//! many; the difference is without its start and end. A module that is switched on and finds
+//! nothing to do proves that the count would show one.
 //! by one that is switched on and finds nothing to do.
 
 use std::fs;
@@ -24,14 +25,14 @@ const FEW: u64 = 2_000;
 const MANY: u64 = 12_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// For two seconds after a file was changed, it is read anew for each request: those cost more.
+/// For two seconds after a file was changed, it is read again for each request: those cost more.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Instructions by which two runs of the same server differ: ticks of the clock, and looks at the
 /// file, come at their own times. The least module takes twenty.
 const NOISE: f64 = 2.0;
 
-/// What is switched on for the comparison.
+/// The module that is switched on for the comparison.
 const ON: &str = "ssi on;";
 
 /// Runs the load. It fails when the whole server takes more instructions.
@@ -47,7 +48,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     for (name, binary, on) in
         [("without modules", &few, ""), ("weir", &all, ""), ("weir, one switched on", &all, ON)]
     {
-        // What comes with time is the least when least else runs, in either of the two counts.
+        // Work that depends on time is least where the whole is least, in either of the two counts.
         let counts = |requests| {
             let once = |_| instructions(binary, &folder.0, on, requests);
             let least = |least: Outcome<f64>, count| Ok(f64::min(least?, count?));
@@ -92,7 +93,7 @@ impl Drop for Counted {
     }
 }
 
-/// How many instructions a server takes from its start to its end, with so many requests.
+/// Instructions of a server from its start to its end, with `requests` requests.
 fn instructions(binary: &Path, prefix: &Path, on: &str, requests: u64) -> Outcome<f64> {
     let port = free_port()?;
     let fill = vec![("%ON%", on.to_string())];
@@ -153,7 +154,7 @@ fn ask(mut stream: TcpStream, requests: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How long the answer is with its body of 1 KB, if its head is there.
+/// The length of the answer with its body of 1 KB, if its head is there.
 fn whole(answer: &[u8]) -> Option<usize> {
     Some(answer.windows(4).position(|w| w == b"\r\n\r\n")? + 4 + (1 << 10))
 }

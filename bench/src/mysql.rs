@@ -15,7 +15,7 @@ const CONFIG: &str = include_str!("../configs/mysql.conf");
 const CONNECTIONS: usize = 400;
 /// Of the client that asks for the file.
 const FILE_CONNECTIONS: usize = 16;
-/// Threads of the pool `default`, and what a query takes.
+/// Threads of the pool `default`, and the time of a query.
 const THREADS: f64 = 32.0;
 const QUERY_SECONDS: f64 = 0.05;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::server::Kind;
 
-/// What `--help` prints, before the list of loads.
+/// The text of `--help`, before the list of loads.
 pub const USAGE: &str = "\
 usage: cargo xtask bench [LOAD...] [OPTIONS]
 
@@ -33,7 +33,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
 
 loads (without a name, those that take less than a minute):";
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Clone)]
 pub struct Options {
     /// Names of loads; none means the usual ones.
@@ -68,7 +68,7 @@ pub struct Options {
     pub leak_requests: u64,
     /// Requests of the tagged load.
     pub tagged_requests: u64,
-    /// What they are drawn with.
+    /// The seed of random choices.
     pub seed: u64,
     /// One of them alone.
     pub only: Option<usize>,

@@ -1,4 +1,4 @@
-//! What `/proc` tells about a tree of processes: CPU time, memory, descriptors.
+//! `/proc` on a tree of processes: CPU time, memory, descriptors.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 pub struct Memory {
     /// Resident, shared pages counted in each process.
     pub rss: u64,
-    /// Resident, shared pages divided among those that share them.
+    /// Resident, shared pages divided among their users.
     pub pss: u64,
-    /// Written by the process itself and shared with nobody.
+    /// Written by the process itself and not shared.
     pub private_dirty: u64,
 }
 
@@ -102,7 +102,7 @@ pub fn is_running(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// What it calls itself.
+/// Its title.
 pub fn title(pid: u32) -> String {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&text).replace('\0', " ")
@@ -121,7 +121,7 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The limit on descriptors that holds for this process and those it starts.
+/// The limit on descriptors of this process and its children.
 pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

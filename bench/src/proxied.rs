@@ -16,12 +16,12 @@ const HAPROXY: &str = include_str!("../configs/haproxy.cfg");
 const PHP_FPM: &str = include_str!("../configs/php-fpm.conf");
 const STATIC: &str = include_str!("../configs/static.conf");
 
-/// What answers behind the servers.
+/// The server behind the proxies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
     /// The bare responder.
     Floor,
-    /// The same, giving back what came once the connection was upgraded.
+    /// The same, echoing the bytes of an upgraded connection.
     Echo,
     /// nginx with files.
     Nginx,
@@ -167,14 +167,14 @@ fn haproxy(backend: &Helper) -> Outcome<Helper> {
     Helper::start(0, Path::new("/usr/sbin/haproxy"), &arguments, port, prefix)
 }
 
-/// The floor of what passes bytes on.
+/// The floor of passing bytes on.
 fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
     let port = free_port()?;
     let arguments = [port.to_string(), backend.port.to_string()];
     Helper::start(0, &options.floor.with_file_name("relay"), &arguments, port, new_folder()?)
 }
 
-/// What is measured: one of the servers, HAProxy, or the relay.
+/// The subject of a measurement: one of the servers, HAProxy, or the relay.
 enum Subject {
     Server(Server),
     Haproxy(Helper),

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::{deploy, proc};
 
-/// Says what it was measured on.
+/// Prints the machine of the measurement.
 pub fn machine(options: &Options) {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Starting and stopping what is compared.
+//! Starting and stopping the servers under comparison.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,21 +30,21 @@ const TEXTS: [&str; 4] = [
 const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift
     ulimit -v "$SPACE_KB"; exec "$@""#;
 
-/// What can be compared.
+/// The servers under comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Stock nginx: the reference.
     Nginx,
     /// Ours.
     Weir,
-    /// Ours with `use io_uring`; only where it is asked for.
+    /// Ours with `use io_uring`; only by name.
     Uring,
     /// The bare responder.
     Floor,
 }
 
 impl Kind {
-    /// Those that are compared unless others are named, the reference first.
+    /// The servers of a comparison by default, the reference first.
     pub const USUAL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Floor];
     const ALL: &'static [Self] = &[Self::Nginx, Self::Weir, Self::Uring, Self::Floor];
 
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// What a load asks of the configuration.
+/// A load's part of the configuration.
 #[derive(Clone)]
 pub struct Setup {
     /// Whether `open_file_cache` is on.
@@ -92,7 +92,7 @@ pub struct Setup {
     pub connections: usize,
     /// More `server` blocks.
     pub blocks: usize,
-    /// What `/return` answers.
+    /// The body of `/return`.
     pub generation: u32,
     /// Go to the background, as a binary upgrade wants it.
     pub daemon: bool,
@@ -102,7 +102,7 @@ pub struct Setup {
     pub holds: bool,
     /// The configuration, with names between percent signs.
     pub template: &'static str,
-    /// What stands for names in it, besides the usual ones.
+    /// The replacements of names in it, besides the usual ones.
     pub fill: Vec<(&'static str, String)>,
     /// The CPUs it runs on, as `taskset` wants them.
     pub cpus: &'static str,
@@ -141,7 +141,7 @@ impl Default for Setup {
 
 /// A running server. Dropping it stops it.
 pub struct Server {
-    /// What it is.
+    /// The server.
     pub kind: Kind,
     /// Its port on 127.0.0.1.
     pub port: u16,
@@ -170,7 +170,7 @@ impl Server {
         Ok((server, began.elapsed()))
     }
 
-    /// Kills what is left of it, and starts it again.
+    /// Kills the rest of it, and starts it again.
     pub fn start_again(&mut self, options: &Options, setup: &Setup) -> Outcome {
         let pids = self.all_pids();
         pids.iter().for_each(|&pid| proc::signal(pid, Signal::KILL));
@@ -232,7 +232,8 @@ impl Server {
         proc::tree(self.pid())
     }
 
-    /// The tree, and what left it (an old master after an upgrade) but holds files of ours.
+    /// The tree, and processes that left it (an old master after an upgrade) but hold files of
+    /// ours.
     pub fn all_pids(&self) -> Vec<u32> {
         let mut pids = self.pids();
         pids.extend(proc::holders(&self.prefix));
@@ -251,7 +252,7 @@ impl Server {
         proc::signal(self.pid(), signal);
     }
 
-    /// What its error log and output say, shortened.
+    /// Its error log and output, shortened.
     pub fn complaints(&self) -> String {
         let mut text = String::new();
         for file in ["output.txt", "error.log"] {
@@ -266,7 +267,7 @@ impl Server {
         self.alerts_but("\0")
     }
 
-    /// The same without those that have a text in them.
+    /// [`Server::alerts`] without those that contain a text.
     pub fn alerts_but(&self, expected: &str) -> usize {
         let log = fs::read(self.prefix.join("error.log")).unwrap_or_default();
         let bad = |l: &&str| {
@@ -337,7 +338,7 @@ pub fn get(port: u16, host: &str, path: &str) -> std::io::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    // The floor keeps the connection, unless told otherwise: its first read is all there is.
+    // The floor keeps the connection, unless told otherwise: one read returns the whole answer.
     let mut buffer = [0; 4096];
     loop {
         let len = stream.read(&mut buffer)?;
@@ -382,7 +383,7 @@ pub fn write_files(prefix: &Path) -> Outcome {
 }
 
 /// A file that was changed a while ago: one that has just been changed may change again within the
-/// same tick of its clock, and no server keeps what it read of it.
+/// same tick of its clock, and no server caches it.
 fn write_old(path: &Path, bytes: &[u8]) -> Outcome {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut file = fs::File::create(path).map_err(failed)?;
@@ -391,7 +392,7 @@ fn write_old(path: &Path, bytes: &[u8]) -> Outcome {
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).map_err(failed)
 }
 
-/// What a service answers with: a list of records.
+/// A service's answer: a list of records.
 fn json(len: usize) -> Vec<u8> {
     let record = |n: usize| {
         let (price, stock) = (n * 7919 % 9973, n * 31 % 97);
@@ -450,7 +451,7 @@ pub fn write_config(prefix: &Path, kind: Kind, port: u16, setup: &Setup) -> Outc
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A port that nobody listens on.
+/// A free port.
 pub fn free_port() -> Outcome<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())

@@ -22,22 +22,22 @@ const THREADS: u64 = 8;
 const BATCH: usize = 64;
 const COLD_KEYS: usize = 1_000_000;
 const HOT_KEYS: usize = 1_000;
-/// One request of so many is for a hot key.
+/// One request in this many is for a hot key.
 const HOT_SHARE: usize = 10;
-/// What passes of a key at once: one, and `burst`.
+/// Requests of a key that pass at once: one, and `burst`.
 const AT_ONCE: u64 = 21;
-/// How often a worker is killed.
+/// Interval between kills of a worker.
 const KILL_EVERY: Duration = Duration::from_millis(1500);
-/// How long an answer may take, on a machine that has other things to do: a lock that is held for
-/// ever would hold it for longer.
+/// The limit of an answer, on a machine with other work: a lock that is never released would hold
+/// it for longer.
 const STALL: Duration = Duration::from_secs(60);
 
-/// What became of the requests for a key.
+/// The results of the requests for a key.
 #[derive(Default)]
 struct Key {
     passed: AtomicU64,
     refused: AtomicU64,
-    /// Those of a worker that was killed: whether they were counted is not known.
+    /// Those of a killed worker: they may have been counted or not.
     lost: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     report(&server, &seen, began.elapsed(), kills)
 }
 
-/// Kills one worker after another until all is asked; how many.
+/// Kills one worker after another until all requests are sent; returns the number.
 fn kill_workers(server: &Server, seen: &Seen) -> u64 {
     let mut rng = Rng::new(1);
     let mut kills = 0;

@@ -1,7 +1,7 @@
-//! Reload after reload under load, and a binary upgrade in the middle: what fails.
+//! Reload after reload under load, and a binary upgrade in the middle: failures.
 //!
 //! `wrk` makes the load and counts its failures; beside it, a few clients of our own send one
-//! request after another and tell how each failure looked from outside.
+//! request after another and record each failure as seen from outside.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 200;
 const RELOAD_EVERY: Duration = Duration::from_millis(200);
 const WITNESSES: usize = 8;
 
-/// What a witness saw, by kind, `"answered"` among them.
+/// A witness's results, by kind, `"answered"` among them.
 type Seen = BTreeMap<&'static str, u64>;
 
 /// Runs the storm against every real server, one after the other.
@@ -64,7 +64,7 @@ struct Storm {
     alerts: usize,
 }
 
-/// What may not grow.
+/// The quantities that may not grow.
 struct State {
     processes: usize,
     descriptors: usize,

@@ -1,4 +1,4 @@
-//! How many system calls a request takes, counted by the kernel's own trace point.
+//! System calls a request, counted by the kernel's own trace point.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,9 +1,9 @@
-//! Requests with numbers over upstream connections that all share, many of them given up by their
-//! clients: an answer that belongs to another request is what must never come.
+//! Numbered requests over shared upstream connections, many of them given up by their clients: no
+//! answer may belong to another request.
 //!
 //! A client gives up before its request is whole, before the answer, or within it, by a close or a
-//! reset. What the server does with the upstream connection then decides whom the rest of the
-//! answer reaches.
+//! reset. The server's treatment of the upstream connection then decides who gets the rest of the
+//! answer.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::server::{Kind, Server};
 
 const CLIENTS: u64 = 32;
-/// How many of a hundred requests are given up.
+/// Requests of a hundred that are given up.
 const GIVEN_UP: usize = 25;
 
 #[derive(Default)]

@@ -7,7 +7,7 @@ use crate::report::{self, median, row};
 use crate::server::{FILTERS, Kind, LIMITS, Server, Setup};
 use crate::{Outcome, proc, wrk};
 
-/// What a throughput load asks for.
+/// The shape of a throughput load.
 struct Shape {
     path: &'static str,
     connections: usize,

@@ -1,8 +1,10 @@
-//! Reload after reload under requests that are passed on and tunnels that stay: what fails, how
-//! long tunnels live, and whether what is known of the backends is kept.
+//! Reload after reload under proxied requests and long tunnels: failures, the life of tunnels, and
+//! whether the state of the backends is kept.
 //!
 //! One of the backends closes every connection unanswered: with `max_fails=1` and a `fail_timeout`
-//! of an hour it is asked until it is known, and never again. For weir, another one is put into an
+//! of an hour it is tried once, and never again. For weir, another one is added to an upstream by
+//! the API and drained; no reload may bring it back. Every second reload changes a parameter that
+//! makes a new zone, the others keep it.
 //! upstream by the API and drained; no reload may bring it back. Every second reload changes a
 //! parameter that makes the zone anew, the others keep it as it is.
 
@@ -27,24 +29,24 @@ const CLIENTS: u64 = 16;
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
 /// `worker_shutdown_timeout`.
 const SHUTDOWN: Duration = Duration::from_secs(4);
-/// How much later than it should a tunnel may end: a reload takes its time on a busy machine.
+/// The delay that a tunnel's end may have: a reload takes its time on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 /// Clocks of two processes round differently.
 const ROUNDING: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What happened.
+/// The events of the run.
 #[derive(Default)]
 struct Log {
     answered: AtomicU64,
     /// A kept connection was closed before the request: asked again on another one.
     again: AtomicU64,
     messages: AtomicU64,
-    /// How long tunnels lived, in ms, until the server ended them.
+    /// The lives of tunnels, in ms, until the server ended them.
     lives: Mutex<Vec<u128>>,
-    /// When the server was told to reload.
+    /// The times of the reloads.
     reloads: Mutex<Vec<Instant>>,
-    /// What must not happen, in a word or two, and how often it did.
+    /// Failures, in a word or two, with their numbers.
     failures: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -54,7 +56,7 @@ impl Log {
     }
 }
 
-/// The backends by what they are for.
+/// The backends by purpose.
 struct Behind {
     healthy: Vec<Backend>,
     seen: Arc<Seen>,
@@ -160,7 +162,7 @@ fn get_to_know(server: &Server, behind: &Behind) -> Outcome {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 enum Answered {
     /// Well; the connection may be kept.
     Well(bool),
@@ -229,7 +231,7 @@ const UPGRADE: &[u8] = b"GET /tunnel/n1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: 
     Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A masked binary frame with a number that nobody else sends.
+/// A masked binary frame with a unique number.
 fn frame(number: u64) -> [u8; 14] {
     let mut frame = [0x82, 0x88, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0];
     frame[6..].copy_from_slice(&number.to_be_bytes());
@@ -276,8 +278,8 @@ fn live(mut stream: TcpStream, began: Instant, number: &mut u64, log: &Log, over
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// A worker accepts before it is told to leave: no tunnel lives shorter than the timeout. The
-/// first reload after it was opened told its worker at the latest: none lives much longer.
+/// A worker accepts before it is told to leave: no tunnel lives shorter than the timeout. The first
+/// reload behind its opening reaches its worker at the latest: none lives much longer.
 fn judge(began: Instant, opened: Instant, log: &Log) {
     let life = began.elapsed();
     locked(&log.lives).push(life.as_millis());
@@ -306,16 +308,16 @@ fn reload(server: &Server, behind: &Behind, log: &Log, length: Duration) -> Outc
     Ok(())
 }
 
-/// What the API knows when all is over: nothing was forgotten, nothing is under way for ever.
+/// The API's state at the end: nothing was forgotten, nothing is in progress for ever.
 fn check_api(server: &Server, answered: u64, log: &Log) -> Outcome {
-    // Tunnels that were closed at the end, and what leaving workers still held.
+    // Tunnels that were closed at the end, and those of leaving workers.
     std::thread::sleep(SHUTDOWN + Duration::from_secs(1));
     let all = api(server.port, "GET", "", "")?;
     let active: u64 = numbers(&all, "active").iter().sum();
     if active > 0 {
         log.failed(format!("{active} exchanges are counted as under way when none is"));
     }
-    // What leaving workers do after a zone was made anew is counted in the old one: a little.
+    // Requests of leaving workers behind a new zone are counted in the old one: a few.
     let requests: u64 = numbers(&all, "requests").iter().sum();
     if requests < answered / 10 * 9 {
         log.failed(format!("the zones know of {requests} requests of {answered}"));

@@ -8,7 +8,7 @@ const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/report.lua");
 const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/pipeline.lua");
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/files.lua");
 
-/// What to ask for, and how.
+/// The requests of a load.
 pub struct Load<'a> {
     /// The port on 127.0.0.1.
     pub port: u16,
@@ -16,24 +16,24 @@ pub struct Load<'a> {
     pub path: &'a str,
     /// Connections.
     pub connections: usize,
-    /// How long.
+    /// Its duration.
     pub seconds: u32,
     /// Sixteen requests at once on each connection.
     pub pipeline: bool,
     /// A connection for each request.
     pub close: bool,
-    /// `path` is a folder with so many files, named by numbers from 1, to be asked for at random.
+    /// `path` is a folder with this number of files, named by numbers from 1, requested at random.
     pub files: Option<usize>,
 }
 
-/// What came of it.
+/// Its results.
 #[derive(Clone, Copy, Default)]
 pub struct Result {
     /// Answered requests.
     pub requests: u64,
-    /// How long it really took.
+    /// Its real duration.
     pub duration_us: u64,
-    /// Bytes received, those of answers that were not finished with them.
+    /// Bytes received, those of unfinished answers included.
     pub bytes: u64,
     /// Failures to connect, read and write, timeouts, and statuses from 400 up.
     pub errors: [u64; 5],
@@ -68,7 +68,7 @@ pub fn start(load: &Load<'_>) -> Outcome<Child> {
 fn start_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Child> {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
-    // A slow disk keeps those waiting who want its files, and that is no error.
+    // A slow disk delays the clients of its files, and that is no error.
     command.arg(if load.files.is_some() { "120s" } else { "10s" });
     command.args(["-c", &load.connections.to_string(), "-d", &format!("{}s", load.seconds)]);
     let script = match (load.files, load.pipeline) {

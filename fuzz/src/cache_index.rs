@@ -27,7 +27,7 @@ fn read_all(mut bytes: &[u8], last: bool) {
     }
 }
 
-/// See the module's documentation.
+/// Reads a file or journal of the index.
 pub fn run(data: &[u8]) {
     if let Ok(header) = FileHeader::decode(data) {
         assert_eq!(FileHeader::decode(&header.encode()), Ok(header));

@@ -22,7 +22,7 @@ fn check(r: &Response) {
     assert!(!r.truncated || r.answers.is_empty());
 }
 
-/// See the module's documentation.
+/// Reads a message of a name server.
 pub fn run(data: &[u8]) {
     let Ok(response) = read(data) else { return };
     check(&response);

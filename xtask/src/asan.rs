@@ -24,7 +24,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
         .args(chosen.iter().flat_map(|package| ["--package", package]))
         .env("RUSTFLAGS", FLAG)
         .env("RUSTDOCFLAGS", FLAG)
-        // What is built with it is of no use to other builds.
+        // Its artifacts are useless to other builds.
         .env("CARGO_TARGET_DIR", ws.root().join("target/asan"))
         .current_dir(ws.root());
     match command.status() {

@@ -11,7 +11,7 @@ const TOOLCHAIN: &str = "1.95";
 
 type Step = fn(&Workspace, bool) -> Result<(), Vec<String>>;
 
-/// Name, and what it does. The tests come last: what they print last is the summary.
+/// The steps with their names. The tests come last: their output ends with the summary.
 const STEPS: &[(&str, Step)] = &[
     ("format", |ws, exact| with_tool(ws, exact, "rustfmt", &["fmt", "--all", "--check"])),
     ("tiers", |ws, _| tiers::run(ws)),
@@ -71,8 +71,8 @@ fn with_tool(ws: &Workspace, exact: bool, tool: &str, args: &[&str]) -> Findings
     }
 }
 
-/// The modules of `modules/`, each as whoever wrote it has it: built by itself, against the
-/// interface. The server that `weir build` makes of them is a test of the last one.
+/// The modules of `modules/`, built as their authors would: by themselves, against the interface.
+/// The server that `weir build` makes of them is a test of the last one.
 fn modules(ws: &Workspace, exact: bool) -> Findings {
     let root = ws.root();
     let entries = std::fs::read_dir(root.join("modules")).map_err(|e| vec![e.to_string()])?;
@@ -101,8 +101,8 @@ fn modules(ws: &Workspace, exact: bool) -> Findings {
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
-/// Twice: what is shipped, then the tests, whose helpers may unwrap and panic (clippy's own
-/// settings let only the test functions themselves).
+/// Twice: the shipped code, then the tests, whose helpers may unwrap and panic (clippy's own
+/// settings allow only the test functions themselves).
 fn lints(ws: &Workspace, exact: bool) -> Findings {
     let shipped = ["clippy", "--workspace", "--quiet"];
     let all = ["clippy", "--workspace", "--quiet", "--all-targets"];

@@ -1,7 +1,8 @@
-//! `docs/directives.md`, made from what the binary itself says, beside what nginx has.
+//! `docs/directives.md`, made from the binary's own tables, beside nginx's.
 //!
-//! The binary prints its own tables (`weir dump-directives`); `crates/conf/src/known.tsv` holds
-//! nginx's. A directive that takes fewer places or argument counts than nginx's is a finding: such
+//! The binary prints its tables (`weir dump-directives`); `crates/conf/src/known.tsv` holds
+//! nginx's. A directive with fewer contexts or argument counts than nginx's is a finding: such a
+//! file would not load here.
 //! a file would not load here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ const CONTEXTS: &[&str] = &[
     "mail-server",
 ];
 
-/// A directive as either side tells it.
+/// A directive of either side.
 struct Directive<'a> {
     name: &'a str,
     module: &'a str,
@@ -63,7 +64,7 @@ impl Directive<'_> {
         self.args.starts_with("block")
     }
 
-    /// Whether so many arguments are taken; a flag takes one.
+    /// Whether it takes `count` arguments; a flag takes one.
     fn takes(&self, count: usize) -> bool {
         let counts = self.args.trim_start_matches("block").trim();
         // `0 1` and `0 1,2` are two spellings of one directive in different places.
@@ -77,7 +78,7 @@ impl Directive<'_> {
     }
 }
 
-/// Makes the page, or with `--check` says whether it is as it should be.
+/// Writes the page, or with `--check` compares it.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
     let build = ["run", "--quiet", "--bin", "weir", "--", "dump-directives"];
@@ -122,7 +123,7 @@ fn parse_facts(facts: &str) -> Vec<Directive<'_>> {
         .collect()
 }
 
-/// What nginx takes and ours refuses.
+/// Forms that nginx takes and ours refuses.
 fn narrower(ours: &[Directive<'_>], theirs: &[Directive<'_>]) -> Vec<String> {
     let mut findings = Vec::new();
     for theirs in theirs {
@@ -194,7 +195,7 @@ fn page(ours: &[Directive<'_>], theirs: &[Directive<'_>]) -> String {
     text
 }
 
-/// What nginx has and weir has not, by nginx's module.
+/// Directives of nginx that weir lacks, by nginx's module.
 fn missing(ours: &[Directive<'_>], theirs: &[Directive<'_>]) -> String {
     let mut modules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for known in theirs.iter().filter(|t| !ours.iter().any(|o| o.meets(t))) {

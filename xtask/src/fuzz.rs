@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::Findings;
 use crate::workspace::Workspace;
 
-/// Seconds for a target when nobody says how many.
+/// Seconds for a target by default.
 const SECONDS_DEFAULT: &str = "60";
 
 /// `fuzz TARGET [SECONDS]`; `all` runs each target for that long.

@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask VERB`. What continuous integration runs, a person runs
-//! the same way. Standard library only, so that it builds in seconds on a fresh machine.
+//! The project's own tasks: `cargo xtask VERB`. Continuous integration runs the same commands as a
+//! person. Standard library only, so that it builds in seconds on a fresh machine.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use workspace::Workspace;
 
-/// What a verb answers: what is wrong, one finding a line, ready to print.
+/// The result of a verb: findings, one a line, ready to print.
 type Findings = Result<(), Vec<String>>;
 
 /// A verb with its line of help.

@@ -15,7 +15,7 @@ pub fn run(ws: &Workspace, program: &str, args: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
 }
 
-/// Runs a program in the workspace's root and gives what it printed.
+/// Runs a program in the workspace's root and returns its output.
 pub fn output(ws: &Workspace, program: &str, args: &[&str]) -> Result<String, String> {
     let shown = format!("{program} {}", args.join(" "));
     let out = Command::new(program)

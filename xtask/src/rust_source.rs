@@ -1,7 +1,7 @@
-//! Rust text told apart into code and comments, and the functions and test parts in it.
+//! Rust text split into code and comments, and its functions and test parts.
 //!
 //! A lexer and brace counting, no parser: it has to be right about where strings, comments,
-//! characters and lifetimes begin and end, and needs no more than that for what tidy asks.
+//! characters and lifetimes begin and end, and tidy needs no more than that.
 
 use std::ops::Range;
 
@@ -148,7 +148,7 @@ pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// What a stretch of text is.
+/// The kind of a stretch of text.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Code,

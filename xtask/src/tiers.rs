@@ -4,8 +4,8 @@
 use crate::Findings;
 use crate::workspace::{Member, Workspace};
 
-/// The crates from the ground up, tier by tier: each may use the tiers before its own, never a
-/// neighbour in its own tier and never a later one. ARCHITECTURE.md says what each is for.
+/// The crates from the ground up, tier by tier: each may use the tiers before its own, never its
+/// own and never a later one. ARCHITECTURE.md describes them.
 const TIERS: &[&[&str]] = &[
     &["base"],
     &["os"],
@@ -35,7 +35,7 @@ const DEVELOPMENT: &[&str] = &["testkit", "tests", "bench", "fuzz", "xtask"];
 const OUTSIDE: &str = "modules/";
 const INTERFACE: &str = "module";
 
-/// These stay usable without an event loop, whatever their place in the order.
+/// These stay usable without an event loop, wherever they stand in the order.
 const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "proto"];
 
 /// Checks every member's manifest.
@@ -52,7 +52,7 @@ fn tier_of(name: &str) -> Option<usize> {
 }
 
 fn check(members: &[Member]) -> Vec<String> {
-    // A module may have the name of somebody else's crate.
+    // A module may have the name of a foreign crate.
     let inside = |m: &&Member| !m.dir.starts_with(OUTSIDE);
     let ours = |name: &str| members.iter().filter(inside).any(|m| m.name == name);
     let mut findings = Vec::new();

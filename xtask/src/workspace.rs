@@ -1,4 +1,4 @@
-//! Where the workspace lies and what stands in it.
+//! The workspace's root, files and members.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Kept connections that come one after the other to idle workers, and then ask for what is dear:
-//! the worker that accepted a connection has to do all that it asks for.
+//! Kept connections that come one after the other to idle workers, and then send expensive
+//! requests: the worker that accepted a connection serves all of them.
 //!
-//! The answers are compressed, so that the workers, not the clients on the same processors, are
-//! what ends the rate.
+//! The answers are compressed, so that the workers, not the clients on the same processors, limit
+//! the rate.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ const CLIENTS: usize = 256;
 /// Between two connections: long enough for the worker that took one to be idle again.
 const APART: Duration = Duration::from_millis(2);
 
-/// The steady pace, as a share of what the server can do under its best policy.
+/// The steady pace, as a share of the server's maximum under its best policy.
 const SHARE: f64 = 0.7;
 
 /// Nothing came for so long: nothing will come.
@@ -38,7 +38,7 @@ pub struct Series {
     errors: u64,
 }
 
-/// What the clients of a round saw.
+/// The clients' results of a round.
 #[derive(Default)]
 struct Round {
     waits: Vec<Duration>,

@@ -1,8 +1,8 @@
-//! Who accepts: the policies for listening sockets of several workers, with all of them well and
-//! with one that is stuck now and then.
+//! Accepting: the policies for listening sockets of several workers, with all of them well and with
+//! one that is stuck from time to time.
 //!
-//! A worker is stuck because it is stopped by a signal, which works for every server alike. The
-//! requests that it had accepted at that moment wait for it whatever the policy is.
+//! A worker is stuck because a signal stops it, which works for every server alike. The requests
+//! that it has accepted by then wait for it under every policy.
 
 mod kept;
 
@@ -21,7 +21,7 @@ const CONFIG: &str = include_str!("../../configs/accept.conf");
 /// Clients, each of which makes a connection for a request, one after the other.
 const CLIENTS: usize = 64;
 
-/// The pause between two requests of a client: together they stay far from what a server can do.
+/// The pause between two requests of a client: together they stay far below a server's maximum.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker is stopped for so long, of every five times that.
@@ -146,7 +146,7 @@ fn saturate(options: &Options, server: &Server, series: &mut Series) -> Outcome 
     Ok(())
 }
 
-/// Requests at a steady pace, to all servers in turn: what disturbs the machine disturbs all alike.
+/// Requests at a steady pace, to all servers in turn: a disturbance of the machine hits all alike.
 fn pace(seconds: u32, servers: &mut [(Server, &Policy, Series)]) {
     let ports: Vec<u16> = servers.iter().map(|(server, ..)| server.port).collect();
     let all = Duration::from_secs(u64::from(seconds)) * ports.len() as u32;
@@ -188,7 +188,7 @@ fn spread(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// What requests to a server took, and how many failed.
+/// The durations of requests to a server, and the number that failed.
 #[derive(Default)]
 struct Asked {
     waits: Vec<Duration>,

@@ -1,5 +1,5 @@
 //! The load of upgraded connections: each sends a message of 64 bytes, waits until it is back, and
-//! sends the next. The bytes look like a frame of WebSocket; what is between does not look inside.
+//! sends the next. The bytes look like a frame of WebSocket; proxies do not look inside.
 //!
 //! `echoes PORT CONNECTIONS SECONDS`: prints a line of figures as wrk's reports do.
 

@@ -1,10 +1,10 @@
-//! The floor: what a request costs when a server does nothing but move bytes. One thread, one
-//! edge-triggered epoll, a fixed response of 1 KB for each request head that came in. It reads no
-//! HTTP beyond the empty line; it is no server, it is what a server is compared with.
+//! The floor: the cost of a request when a server does nothing but move bytes. One thread, one
+//! edge-triggered epoll, a fixed response of 1 KB for each request head. It reads no HTTP beyond
+//! the empty line; it is no server, but the yardstick for servers.
 //!
 //! `floor PORT [close|echo|hold]`: with `close`, each connection is closed after its first answer;
-//! with `echo`, a connection is upgraded by its first request, and gives back what comes then; with
-//! `hold`, requests wait for one with the path `/go`, and then are answered at once, all of them.
+//! with `echo`, the first request upgrades a connection, and later bytes are sent back; with
+//! `hold`, requests wait for one with the path `/go`, and then all of them are answered at once.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What becomes of a connection that was answered.
+/// The connection after its answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Keep,
@@ -51,7 +51,7 @@ enum Mode {
     Hold,
 }
 
-/// A connection and what the kernel did not take at once.
+/// A connection with its unsent bytes.
 struct Connection {
     fd: OwnedFd,
     unsent: VecDeque<u8>,
@@ -147,13 +147,13 @@ fn accept_all(
     }
 }
 
-/// What is next after something came in.
+/// The next step after a receive.
 enum After {
     Keep,
     Close,
     /// The request waits.
     Hold,
-    /// Those that wait are answered.
+    /// Answer all waiting requests.
     Go,
 }
 
@@ -163,7 +163,7 @@ impl After {
     }
 }
 
-/// Answers what came in.
+/// Answers received requests.
 fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> After {
     received.clear();
     let requests = match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
@@ -181,7 +181,7 @@ fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mod
     After::keep(respond(c, response, requests, mode))
 }
 
-/// Answers so many requests; false when the connection is over.
+/// Answers `requests` requests; false when the connection is over.
 fn respond(c: &mut Connection, response: &[u8], requests: usize, mode: Mode) -> bool {
     let close = mode == Mode::Close;
     c.upgraded = mode == Mode::Echo && requests > 0;
@@ -202,7 +202,7 @@ fn respond(c: &mut Connection, response: &[u8], requests: usize, mode: Mode) -> 
     !close || requests == 0
 }
 
-/// Sends what goes at once and keeps the rest.
+/// Sends as much as the socket takes and keeps the rest.
 fn send(c: &mut Connection, bytes: &[u8]) -> bool {
     if !c.unsent.is_empty() {
         c.unsent.extend(bytes);

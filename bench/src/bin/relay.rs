@@ -1,7 +1,7 @@
-//! The floor of whatever passes bytes on: each connection gets one of its own to the backend, and
-//! what comes on either goes out on the other with one `recv` and one `send`. It knows no protocol,
-//! has no timers and no log: a proxy cannot be cheaper with these calls, and what it costs more
-//! than this is its own work.
+//! The floor of passing bytes on: each connection gets one of its own to the backend, and bytes
+//! received on either are sent on the other with one `recv` and one `send`. It knows no protocol,
+//! has no timers and no log: a proxy cannot be cheaper with these calls, and its further cost is
+//! its own work.
 //!
 //! `relay PORT BACKEND`: both are ports of the loopback.
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One end of a pair, and what its socket did not take at once.
+/// One end of a pair, with its unsent bytes.
 struct End {
     fd: OwnedFd,
     other: usize,
@@ -109,7 +109,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Moves what came on one end to the other, and what waits for it to become writable.
+    /// Moves the received bytes of one end to the other, and unsent ones of its own to its socket.
     fn moves(&mut self, index: usize, flags: EventFlags) {
         let Some(Some(end)) = self.ends.get_mut(index) else { return };
         let other = end.other;
@@ -146,7 +146,7 @@ impl Relay {
 }
 
 impl End {
-    /// Sends what goes at once and keeps the rest.
+    /// Sends as much as the socket takes and keeps the rest.
     fn send(&mut self, bytes: &[u8]) -> bool {
         if !self.unsent.is_empty() {
             self.unsent.extend(bytes);

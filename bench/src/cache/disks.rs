@@ -1,11 +1,11 @@
-//! `three-disks`: a configuration that somebody published, word for word, over three file systems
-//! in files. A variable chooses zone, folder and thread pool of a request; one of the disks is
-//! limited to 1 MB a second, and what is asked for on the other two should not notice.
+//! `three-disks`: a published configuration, word for word, over three file systems in files. A
+//! variable chooses zone, folder and thread pool of a request; one of the disks is limited to 1 MB
+//! a second, and requests for the other two should not notice.
 //!
-//! Each disk has clients of its own, which wait for no other disk. They ask for what is kept, with
-//! so little memory for the server that most of it comes from the disks; then for what nobody asked
-//! for before, which is written. A round is three stretches: without the clients of the second
-//! disk, with them, and with them while it is slow.
+//! Each disk has clients of its own, which wait for no other disk. They request cached objects,
+//! with so little memory for the server that most of them come from the disks; then new objects,
+//! which are written. A round is three stretches: without the clients of the second disk, with
+//! them, and with them while it is slow.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,14 +30,14 @@ const IMAGE: u64 = 8 << 30;
 const KEPT: u64 = 300;
 const KEPT_LEN: usize = 1 << 20;
 const NEW_LEN: usize = 100 << 10;
-/// For the server, page cache included: less than what is kept.
+/// The server's memory, page cache included: less than the cached objects.
 const MEMORY: u64 = 150 << 20;
-/// What requests for the other disks keep of their rate.
+/// The share of their rate that requests for the other disks keep.
 const GOAL: f64 = 0.9;
 /// From here on objects are new ones.
 const NEW: u64 = 1 << 24;
 
-/// What clients ask for.
+/// The requests of clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Kept,
@@ -52,7 +52,7 @@ type Answers = [f64; DISKS];
 struct Series(Vec<Answers>);
 
 impl Series {
-    /// Those of the disks that are not slow.
+    /// The rates of the disks that are not slow.
     fn others(&self) -> Vec<f64> {
         let others = |a: &Answers| (0..DISKS).filter(|d| *d != SLOW).map(|d| a[d]).sum();
         self.0.iter().map(others).collect()
@@ -85,7 +85,7 @@ fn murmur2(text: &[u8]) -> u32 {
     h ^ h >> 15
 }
 
-/// The disk of an object: thirds of what the hash counts, as the file says.
+/// The disk of an object: thirds of the hash, as in the file.
 fn disk_of(object: u64) -> usize {
     let part = f64::from(murmur2(format!("/{object}").as_bytes())) / f64::from(u32::MAX);
     if part < 0.333 { 0 } else { usize::from(part >= 0.666) + 1 }
@@ -144,7 +144,7 @@ fn measure(
     }
     let mut problems = Vec::new();
     for what in [What::Kept, What::New] {
-        // Where all is written the limit of memory would be what writers wait for.
+        // Where everything is written, the limit of memory would hold up the writers.
         let groups = if what == What::Kept { vec![memory.door()] } else { Vec::new() };
         let fill = fill.clone();
         let setup = Setup { template: CONFIG, fill, cpus: "0-1", groups, ..Setup::default() };
@@ -210,7 +210,7 @@ fn rounds(
     let all = [CLIENTS; DISKS];
     let mut without = all;
     without[SLOW] = 0;
-    // What one stretch wrote is none of the next one's business.
+    // The writes of one stretch must not reach into the next.
     let sync = || disks.iter().try_for_each(Disk::sync);
     for _ in 0..options.rounds {
         sync()?;

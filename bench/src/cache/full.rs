@@ -1,7 +1,8 @@
-//! `cache-disk-full` and `cache-zone-full`: a hundred clients ask for objects of 100 KB that nobody
-//! asked for before, until the disk of the cache is full, or its zone of keys, and go on.
+//! `cache-disk-full` and `cache-zone-full`: a hundred clients request new objects of 100 KB until
+//! the disk of the cache is full, or its zone of keys, and continue.
 //!
-//! Each answer is compared to its last byte. None may fail, none may be cut; and a cache that has
+//! Each answer is compared to its last byte. None may fail, none may be cut; and a cache with
+//! limits keeps them meanwhile, which a thread watches.
 //! limits keeps them meanwhile, which a thread watches.
 
 use std::path::Path;
@@ -28,8 +29,8 @@ struct Row {
     /// Parameters of the path, behind the name of the zone.
     path: &'static str,
     disk: u64,
-    /// What the files may take, or has to stay free, MB, with what is allowed beyond: the index,
-    /// and what the file system notes of them.
+    /// The limit of the files, or of the free room, MB, with an allowance: the index, and the file
+    /// system's own records.
     most: Option<(u64, u64)>,
     least: Option<(u64, u64)>,
 }
@@ -133,7 +134,7 @@ fn measure(
     let disk = Disk::new(&folder.join("disk"), case.disk)?;
     let path = format!("{} use_temp_path=off inactive=1h", case.path);
     let kept = disk.folder().join("kept");
-    // What folders take is not counted, by any server.
+    // No server counts the folders themselves.
     for (one, two) in (0..16).flat_map(|one| (0..256).map(move |two| (one, two))) {
         let folder = kept.join(format!("{one:x}/{two:02x}"));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -163,7 +164,7 @@ fn measure(
     Ok(as_row(options, case, &server, &counts, most, least))
 }
 
-/// One client: objects that nobody else asks for.
+/// One client: objects that no other one requests.
 fn ask(port: u16, number: u64, until: Instant, counts: &Counts) {
     let mut client = Client::new(port);
     let mut object = number << 24;

@@ -1,11 +1,10 @@
-//! `cache-kills`: workers, manager and master are killed at random moments, while responses are on
-//! their way into the cache, and while some of them are purged. Whatever is served then has to be
-//! one fetch of the object asked for, whole: each answer tells line by line what it is
-//! ([`super::origin`]), and one that was asked for after a purge was answered has to be fetched
-//! after that purge was sent.
+//! `cache-kills`: workers, manager and master are killed at random moments, while responses are
+//! written to the cache, and while some of them are purged. Every answer then has to be one fetch
+//! of the requested object, whole: each line says which ([`super::origin`]), and an answer
+//! requested after a purge was answered must have been fetched after that purge was sent.
 //!
-//! Answers that break off with their connection are what a kill does, and are counted. An answer
-//! that ends as if it were whole, and is not, fails the run; so does any failure afterwards.
+//! Answers that break off with their connection are the effect of a kill, and are counted. An
+//! answer that ends as if it were whole, and is not, fails the run; so does any failure afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -64,7 +63,7 @@ impl Counts {
         Counts { purged, ..Counts::default() }
     }
 
-    /// What an answer that is asked for now has to be newer than.
+    /// The oldest fetch that an answer requested now may come from.
     fn floor(&self, object: u64) -> u64 {
         self.purged[object as usize].load(Ordering::SeqCst)
     }
@@ -74,7 +73,7 @@ fn one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What was killed how often.
+/// The number of kills by process.
 #[derive(Default)]
 struct Kills {
     workers: u32,
@@ -165,12 +164,12 @@ fn is_right(object: u64, answer: &Answer) -> bool {
     is_body(object, fetch, &answer.body, len as usize)
 }
 
-/// The fetch that an answer is of.
+/// The fetch of an answer.
 fn fetch_of(answer: &Answer) -> u64 {
     answer.field("X-Fetch").and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Purges now and then: one object, those whose numbers begin alike, or those of a tag.
+/// Purges from time to time: one object, those with a prefix of numbers, or those of a tag.
 fn purger(port: u16, seed: u64, origin: &Origin, over: &AtomicBool, counts: &Counts) {
     let mut rng = Rng::new(seed ^ 0x70_75_72_67_65);
     let mut client = Client::new(port);
@@ -250,7 +249,7 @@ fn kill(options: &Options, server: &mut Server, setup: &Setup) -> Outcome<Kills>
         if rng.below(12) == 0 {
             proc::signal(master, Signal::KILL);
             kills.masters += 1;
-            // Its workers serve on for a moment, without anybody who looks after them.
+            // Its workers continue to serve for a moment, without a master.
             std::thread::sleep(Duration::from_millis(rng.below(100) as u64));
             server.start_again(options, setup)?;
             continue;
@@ -273,14 +272,14 @@ fn kill(options: &Options, server: &mut Server, setup: &Setup) -> Outcome<Kills>
     Ok(kills)
 }
 
-/// Nothing is killed any more: every object is asked for again and again, and each answer is right.
+/// After the last kill: every object is requested again and again, and each answer is right.
 fn afterwards(server: &Server, counts: &Counts) -> Outcome {
     // The last one that was killed has a successor by then, and takes no connection with it.
     std::thread::sleep(Duration::from_secs(1));
     let mut client = Client::new(server.port);
     let (began, mut hits) = (Instant::now(), 0);
     for round in 0..3 {
-        // Twice each: what was kept just now, and what was kept before.
+        // Twice each: one that was stored just now, and one that was stored before.
         for object in (0..OBJECTS as u64).flat_map(|object| [object; 2]) {
             let lost = |what: &str| Err(format!("afterwards, round {round}, {object}: {what}"));
             match client.get(&format!("/{object}")) {

@@ -1,22 +1,22 @@
-//! `cache-lock`: a thousand clients ask at once for what is not there, and its origin takes 300 ms.
-//! One request may reach the origin; what counts is how long after the end of its answer the last
-//! client has its own.
+//! `cache-lock`: a thousand clients request the same missing object at once, and its origin takes
+//! 300 ms. One request may reach the origin; the result is the time between the end of its answer
+//! and the last client's answer.
 //!
-//! Clients are other machines, whose work is none of the server's, but here they share its two
-//! processors. So they do as little as can be while answers arrive: one thread asks its epoll which
-//! sockets have got something, notes the time behind that call for all of them, and reads and
-//! compares the answers when all are there. A time is never earlier than the arrival, and later by
-//! the pause between two looks at most ([`PAUSE`], where the server wants both processors) and by
-//! whatever the thread waits for a processor. It begins before the origin writes, too: what the
-//! origin, a thread of this program, takes to write and the server to notice is part of it.
+//! Real clients are other machines, but here they share the server's two processors. So they do as
+//! little as possible while answers arrive: one thread asks its epoll for the sockets that have
+//! received something, takes the time behind that call for all of them, and reads and compares the
+//! answers when all are there. A time is never earlier than the arrival, and later by the pause
+//! between two looks at most ([`PAUSE`], where the server needs both processors) and by the
+//! thread's own wait for a processor. It begins before the origin writes, too: the time of the
+//! origin, a thread of this program, and of the server's reaction is part of it.
 //!
 //! Each client has had an answer on its connection a moment before, as clients of kept connections
-//! have. So its system acknowledges what comes some time later, and not at once, as on a new
+//! have. So its system acknowledges received bytes some time later, and not at once, as on a new
 //! connection; over the loopback that is a third of all work for an answer, and done by the
 //! server's processor, in the middle of its sending.
 //!
 //! The *floor* has the thousand requests and their answer in memory, and sends it to one after the
-//! other when it is told to: what no server with one worker can fall below.
+//! other on a signal: no server with one worker can be faster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ const BODY: usize = 1024;
 /// A waiter is to be answered that long after the fill.
 const GOAL_MS: f64 = 10.0;
 const DELAY: Duration = Duration::from_millis(300);
-/// Between two looks at what has arrived, where the server uses all processors.
+/// The pause between two looks for arrivals, where the server uses all processors.
 const PAUSE: Duration = Duration::from_micros(250);
 
 /// A round's figures, milliseconds after the last write of the origin.
@@ -162,7 +162,7 @@ fn round(server: &Server, origin: &Origin, number: usize, shares: bool) -> Outco
     Ok(Round { fetches, p50: ms[CLIENTS / 2], p99: ms[CLIENTS * 99 / 100], max: ms[CLIENTS - 1] })
 }
 
-/// Asks for what is there at once. The answer is small, and comes in one piece.
+/// Requests a cached object. The answer is small, and comes in one piece.
 fn first_answer(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET /return HTTP/1.1\r\nHost: a\r\n\r\n")?;
     let mut page = [0; 4096];
@@ -172,7 +172,7 @@ fn first_answer(stream: &mut TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Tells the floor to answer what waits, when all of it is there. When that was.
+/// Makes the floor answer, once all requests are there. Returns the time.
 fn tell_floor(port: u16) -> std::io::Result<Instant> {
     let mut stream = connect(port)?;
     std::thread::sleep(DELAY);
@@ -197,7 +197,7 @@ fn answers(
             return Err(format!("{} clients are not answered", streams.len() - whole));
         }
         events.clear();
-        // It sleeps in the call only before the first answer: to wake it is work for who answers.
+        // It sleeps in the call only before the first answer: waking it is work for the server.
         let wait = Timespec { tv_sec: i64::from(arrived == 0), tv_nsec: 0 };
         match epoll::wait(&queue, spare_capacity(&mut events), Some(&wait)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -220,7 +220,7 @@ fn answers(
     Ok(ends.into_iter().flatten().collect())
 }
 
-/// Reads what has come; whether it is all of a good answer.
+/// Reads the received bytes; returns whether they are a whole good answer.
 fn is_whole(stream: &TcpStream, answer: &mut Vec<u8>) -> Outcome<bool> {
     let mut page = [0; 4096];
     loop {

@@ -1,8 +1,8 @@
-//! A million cached files: how long a start takes with the index and without it, and how much
-//! memory a key takes. What a purge of a tenth of them is to others is in [`super::purges`].
+//! A million cached files: the time of a start with the index and without it, and the memory of a
+//! key. The effect of purging a tenth of them on other requests is in [`super::purges`].
 //!
-//! The files are made here, by docs/CACHE.md and not by the server's own code. nginx takes them for
-//! its own as far as its loader looks: at names.
+//! The files are written here, by docs/CACHE.md and not by the server's own code. nginx takes them
+//! for its own as far as its loader looks: at names.
 
 use std::fs;
 use std::io::Write;
@@ -21,13 +21,13 @@ use crate::{Outcome, deploy, disk, proc};
 /// Keys are of ten kinds, by their path and by their tag alike.
 pub(super) const KINDS: usize = 10;
 
-/// How long anything may take.
+/// The limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What weir answers beside the cache, and who may purge.
+/// weir's answers beside the cache, and the permission to purge.
 const BESIDE: &str = "proxy_cache_purge $http_x_purge; } location = /status { stub_status json;";
 
-/// The key number `n`, which is the path that is asked for.
+/// The key number `n`, which is the path of a request.
 pub(super) fn path(n: usize) -> String {
     format!("/kept/{}/object-{n:07}.html", n % KINDS)
 }
@@ -91,7 +91,7 @@ impl Files {
                 .and_then(|()| deploy::give(&at))
                 .map_err(|e| fail(&at, e))?;
         }
-        // What is measured is not to meet with the writing of them.
+        // Writing the files must not overlap with the measurement.
         files.sync()?;
         println!("{count} files made in {:.1} s", began.elapsed().as_secs_f64());
         Ok(files)
@@ -168,7 +168,7 @@ fn shared_memory() -> u64 {
     number.unwrap_or(0) * 1024
 }
 
-/// How many of a thousand keys are answered from the cache.
+/// Cached keys of a thousand.
 fn hits(port: u16, count: usize) -> usize {
     let mut client = Client::new(port);
     let step = (count / 1000).max(1);
@@ -179,7 +179,7 @@ fn hits(port: u16, count: usize) -> usize {
     (0..1000.min(count)).map(is_hit).filter(|hit| *hit).count()
 }
 
-/// See the module's documentation.
+/// Restarts each server with the index and without it.
 pub fn restart(options: &Options, _: &str) -> Outcome {
     let files = Files::make(options.cache_files)?;
     let count = files.count as u64;

@@ -1,5 +1,5 @@
-//! Loads of the cache: what its promises are worth under trouble. Each is a file here; what they
-//! share is an origin ([`origin`]) and a client that reads every answer to its last byte.
+//! Loads of the cache: its promises under trouble. Each is a file here; they share an origin
+//! ([`origin`]) and a client that reads every answer to its last byte.
 
 mod disks;
 mod full;
@@ -25,7 +25,7 @@ pub use purges::run as purge;
 
 const CONFIG: &str = include_str!("../../configs/cache.conf");
 
-/// How long a client waits for anything.
+/// The limit of a client's waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server with a cache in `folder` before an origin. `path` are parameters behind the zone's
@@ -75,7 +75,7 @@ enum Lost {
     Cut,
     /// Nothing came for too long.
     Stuck,
-    /// What came is no answer.
+    /// The bytes are no answer.
     Garbage,
 }
 

@@ -1,7 +1,7 @@
-//! An origin whose answers tell what they are, line by line: of which object, which fetch of it,
-//! and where in the body the line stands. What was put together of two answers, or cut, shows.
+//! An origin whose answers identify themselves, line by line: the object, the fetch of it, and the
+//! position in the body. An answer made of two, or cut, shows.
 //!
-//! `/NUMBER` is an object. Its length is the same in each fetch or not, as the load wants it.
+//! `/NUMBER` is an object. Its length is the same in each fetch or not, as the load chooses.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
-/// How an answer is made.
+/// The making of an answer.
 #[derive(Clone, Copy)]
 pub struct Manner {
     /// Before the first byte.
@@ -19,7 +19,7 @@ pub struct Manner {
     /// Bytes that are written at once, and the pause between two writes.
     pub piece: usize,
     pub pause: Duration,
-    /// How long it is fresh, seconds.
+    /// Its freshness lifetime, seconds.
     pub max_age: u64,
     /// Every third object comes in chunks.
     pub chunked: bool,
@@ -35,7 +35,7 @@ impl Manner {
     }
 }
 
-/// What it saw.
+/// The requests that it saw.
 pub struct Seen {
     began: Instant,
     /// Requests.
@@ -57,13 +57,13 @@ impl Seen {
 pub struct Origin {
     /// Its port on 127.0.0.1.
     pub port: u16,
-    /// What it saw.
+    /// The requests that it saw.
     pub seen: Arc<Seen>,
 }
 
 const LINE: usize = 32;
 
-/// How many tags there are: an object has the one of its rest.
+/// The number of tags: an object has that of its number modulo this.
 pub const TAGS: u64 = 7;
 
 /// The line at a place of a body: `OBJECT FETCH PLACE`, in hexadecimal.

@@ -2,9 +2,9 @@
 //! while clients ask for others.
 //!
 //! Each purge has a quiet stretch before it and one behind it. The run fails when a purge takes too
-//! long, when it tells another count than there are, when anything of it is served afterwards or
-//! anything else is not, when its files stay, or when the others' answers become slower while they
-//! are deleted. Deletion takes minutes while others ask: a part of that is measured.
+//! long or reports a wrong count, when a purged response is served afterwards or another one is
+//! missing, when its files stay, or when other answers become slower while they are deleted.
+//! Deletion takes minutes under load: a part of that is measured.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,37 +20,36 @@ use crate::options::Options;
 use crate::report::{median, row, table};
 use crate::server::{Kind, Server};
 
-/// Clients that ask for what stays, half of them each for one of [`ASKED_FOR`].
+/// Clients that request unpurged keys, half of them each for one of [`ASKED_FOR`].
 const CLIENTS: usize = 8;
 
-/// What clients ask for: the same few keys, whose files are in memory, or others, whose files are
-/// dropped from memory each time, so that they are read from the disk.
+/// The requests: the same few keys, whose files are in memory, or others, whose files are dropped
+/// from memory each time, so that they are read from the disk.
 const ASKED_FOR: [&str; 2] = ["in memory", "on disk"];
 
-/// How many few are.
+/// The number of the few.
 const FEW: usize = 1000;
 
-/// How long each of them rests between two requests.
+/// The pause of each client between two requests.
 const REST: Duration = Duration::from_millis(4);
 
-/// How long a purge may take.
+/// The limit of a purge.
 const MOST: Duration = Duration::from_secs(2);
 
-/// How many times longer than a quiet stretch is measured while files are deleted, at most.
+/// The longest measurement during deletion, as a multiple of a quiet stretch.
 const LONGER: u32 = 10;
 
-/// How long the file system writes yet what it noted of files that are gone (a journal that is
-/// written every 5 s).
+/// The file system still writes its records of deleted files (a journal that is written every 5 s).
 const AFTERMATH: Duration = Duration::from_secs(10);
 
-/// How much slower the slowest in a hundred answers may be: a part of that before, and
-/// milliseconds, since within that two quiet stretches differ, too.
+/// The limit for the slowest in a hundred answers: a factor of the time before, and milliseconds,
+/// since within that two quiet stretches differ, too.
 const SLOWER: (f64, f64) = (1.25, 0.1);
 
-/// Keys that are looked at after each purge, of those purged and of those that stay.
+/// Keys that are checked after each purge, of those purged and of the others.
 const LOOKED_AT: usize = 1000;
 
-/// What clients are to do.
+/// The work of the clients.
 #[derive(Default)]
 struct Work {
     is_over: AtomicBool,
@@ -60,10 +59,10 @@ struct Work {
 /// An answer.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// When it was asked for.
+    /// The time of the request.
     at: Instant,
     ms: f64,
-    /// Which of [`ASKED_FOR`] it is.
+    /// Its index in [`ASKED_FOR`].
     of: usize,
 }
 
@@ -107,7 +106,7 @@ fn clients(port: u16, files: &Files, work: &Work) -> (Vec<Seen>, usize) {
     })
 }
 
-/// Drops from memory what a file has.
+/// Drops a file's pages from memory.
 fn forget(path: &Path) {
     let advice = Advice::DontNeed;
     let _ = File::open(path).map(|file| rustix::fs::fadvise(file, 0, None, advice));
@@ -125,13 +124,13 @@ struct Round {
     name: &'static str,
     took: Duration,
     quiet: [Span; 2],
-    /// How long its files were there, where that is not longer than what was measured.
+    /// The life of its files, if they were gone within the measurement.
     gone: Option<Duration>,
     /// From its beginning until [`AFTERMATH`] behind that.
     during: Span,
 }
 
-/// What was seen of one of [`ASKED_FOR`] within some spans, milliseconds, the quickest first.
+/// The times of one of [`ASKED_FOR`] within some spans, milliseconds, the quickest first.
 fn within<'a>(seen: &[Seen], of: usize, spans: impl Iterator<Item = &'a Span>) -> Vec<f64> {
     let spans: Vec<&Span> = spans.collect();
     let inside = |at: Instant| spans.iter().any(|(from, to)| at >= *from && at < *to);
@@ -147,7 +146,7 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
-/// Purges a kind of keys, and looks at what is served then.
+/// Purges a kind of keys, and checks the answers afterwards.
 fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<Duration> {
     let (path_of, fields) = match by_tag {
         false => (format!("/kept/{kind}/*"), String::new()),
@@ -165,7 +164,7 @@ fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<D
     }
     let step = (files.count / KINDS / LOOKED_AT).max(1) * KINDS;
     for n in (kind..files.count).step_by(step) {
-        // The origin is not there: what is not in the cache is an error.
+        // The origin is down: a key outside the cache is an error.
         if client.get(&path(n)).is_ok_and(|a| is_hit(&a) || a.is_ok()) {
             return Err(format!("{} was served after it was purged", path(n)));
         }
@@ -173,7 +172,7 @@ fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<D
     Ok(took)
 }
 
-/// Whether the files are gone, as far as some of them tell.
+/// Whether the files are gone, judged by some of them.
 fn are_gone(files: &Files, kind: usize) -> bool {
     let step = (files.count / KINDS / LOOKED_AT).max(1) * KINDS;
     (kind..files.count).step_by(step).all(|n| !files.place(n).exists())
@@ -198,7 +197,7 @@ fn rounds(options: &Options, server: &Server, files: &Files, work: &Work) -> Out
         let gone = are_gone(files, kind).then(|| began.elapsed());
         std::thread::sleep(AFTERMATH);
         let during = (began, Instant::now());
-        // Nobody asks: the rest goes sooner.
+        // No client runs: the rest is deleted sooner.
         work.is_paused.store(true, Ordering::Relaxed);
         wait("the files to go", || are_gone(files, kind))?;
         files.sync()?;
@@ -211,7 +210,7 @@ fn rounds(options: &Options, server: &Server, files: &Files, work: &Work) -> Out
     Ok(rounds)
 }
 
-/// See the module's documentation.
+/// Purges each kind while clients request the others.
 pub fn run(options: &Options, _: &str) -> Outcome {
     let files = Files::make(options.cache_files / KINDS * KINDS)?;
     let (server, _) = Server::start(options, Kind::Weir, &files.setup(Kind::Weir))?;
@@ -245,7 +244,7 @@ fn secs(d: Duration) -> f64 {
     d.as_secs_f64()
 }
 
-/// Prints the figures. Gives what is wrong with them.
+/// Prints the figures. Returns the violated limits.
 fn show(done: &[Round], seen: &[Seen]) -> Vec<String> {
     let mut rows = vec![row([
         "purge by",

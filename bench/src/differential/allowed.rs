@@ -14,9 +14,9 @@ pub struct Allowed {
 
 pub type Take = fn(&mut Outcome);
 
-/// How it shows.
+/// The form of a known difference.
 pub enum Kind {
-    /// What is taken from the answers of both to the cases that it is about: they may differ in it.
+    /// A part that is removed from both answers in the cases concerned: it may differ.
     Less(fn(&Case) -> bool, Take),
     /// Whether a difference is this one.
     Is(fn(&Case, nginx: &Outcome, weir: &Outcome) -> bool),
@@ -76,7 +76,7 @@ pub const ALLOWED: &[Allowed] = &[
         kind: Less(
             |_| true,
             |o| {
-                // Those of one name stay in their order: the sort is stable.
+                // Fields of one name stay in their order: the sort is stable.
                 o.answers.iter_mut().for_each(|a| a.fields.sort_by(|(a, _), (b, _)| a.cmp(b)));
             },
         ),
@@ -97,7 +97,7 @@ pub const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         reason: "nginx closes behind a 412 of a file, though it said it would keep the connection",
-        // What was still to be read resets the connection: answers before it may be lost, too.
+        // Unread bytes reset the connection: answers before that may be lost, too.
         kind: Is(|_, nginx, weir| {
             let (some, all) = (&nginx.answers, &weir.answers);
             (all.len() > some.len() || !weir.rest.is_empty())
@@ -361,7 +361,7 @@ fn status(answer: &Answer) -> u16 {
     answer.status().parse().unwrap_or(0)
 }
 
-/// Whether what follows a name and a colon is no number.
+/// Whether the text behind a name and a colon is no number.
 fn has_odd_port(host: &str) -> bool {
     let port = host.split_once(':').map_or("", |(_, port)| port);
     !host.starts_with('[') && port.contains(|c: char| !c.is_ascii_digit())

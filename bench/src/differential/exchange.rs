@@ -1,4 +1,4 @@
-//! One case to one server: what came back, and what of it counts.
+//! One case with one server: its answers, made comparable.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -8,19 +8,19 @@ use flate2::read::GzDecoder;
 
 use super::generate::Case;
 
-/// How long an answer may take. Both servers time out before it.
+/// The limit of an answer. Both servers time out before it.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The server closed it; whether by a reset depends on what lay unread.
+    /// The server closed it; unread bytes decide whether by a reset.
     Closed,
     /// It was still open.
     Open,
 }
 
-/// An answer, with what differs by nature made alike.
+/// An answer without the differences that are natural.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The status line.
@@ -62,9 +62,9 @@ impl Answer {
 pub struct Outcome {
     /// The answers.
     pub answers: Vec<Answer>,
-    /// What came that is no answer with a head.
+    /// Bytes that are no answer with a head.
     pub rest: Vec<u8>,
-    /// How it ended.
+    /// The end of the connection.
     pub end: End,
 }
 
@@ -74,7 +74,7 @@ pub fn exchange(port: u16, case: &Case, names: &[(String, &str)]) -> Result<Outc
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))?;
     let timeouts = stream.set_read_timeout(Some(Duration::from_millis(200)));
     timeouts.and_then(|()| stream.set_nodelay(true)).map_err(|e| e.to_string())?;
-    // A server that refuses early closes before it has read all: what it said comes all the same.
+    // A server that refuses early closes before it has read all: its answer comes all the same.
     let _ = stream.write_all(&case.bytes);
     let (bytes, end) = read(&mut stream, case.cut);
     // A damaged method is no HEAD.
@@ -84,8 +84,8 @@ pub fn exchange(port: u16, case: &Case, names: &[(String, &str)]) -> Result<Outc
     Ok(parse(&bytes, &methods, end, names))
 }
 
-/// Reads until the server closes. Where the request breaks off, the server is told so, but not
-/// before it has answered what it can.
+/// Reads until the server closes. Where the request breaks off, the sending direction is closed,
+/// but not before the server has answered what it can.
 fn read(stream: &mut TcpStream, mut cut: bool) -> (Vec<u8>, End) {
     let began = Instant::now();
     let mut bytes = Vec::new();
@@ -153,7 +153,7 @@ fn body(answer: &mut Answer, method: &str, rest: &mut &[u8]) {
     }
     if answer.field("Content-Encoding") == Some("gzip") && !answer.body.is_empty() {
         let mut text = Vec::new();
-        // How well it is compressed is no difference.
+        // The degree of compression is no difference.
         if answer.status() != "206"
             && GzDecoder::new(&answer.body[..]).read_to_end(&mut text).is_ok()
         {
@@ -184,7 +184,7 @@ fn chunks(answer: &mut Answer, rest: &mut &[u8]) -> Option<()> {
     }
 }
 
-/// Whether a character is one of a number that a server draws by itself.
+/// The length of the run of such characters: a number that a server draws by itself.
 fn run_of(bytes: &[u8], of: fn(&u8) -> bool) -> usize {
     bytes.iter().take_while(|b| of(b)).count()
 }
@@ -215,7 +215,7 @@ fn replaced(bytes: &[u8], names: &[(String, &str)]) -> Vec<u8> {
     out
 }
 
-/// Makes alike what differs by nature: names, ports, times, numbers that were drawn.
+/// Removes natural differences: names, ports, times, random numbers.
 fn alike(answer: &mut Answer, names: &[(String, &str)]) {
     answer.body = replaced(&answer.body, names);
     for (name, value) in &mut answer.fields {

@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 
-/// What goes over one connection.
+/// The bytes of one connection.
 pub struct Case {
     /// Its number, from 0 on.
     pub number: usize,
@@ -10,9 +10,10 @@ pub struct Case {
     pub bytes: Vec<u8>,
     /// The methods of its requests, by which answers are read.
     pub methods: Vec<String>,
-    /// Nothing more is sent: the server is told, as it would wait for the rest.
+    /// The sending direction is closed behind the bytes; otherwise the server would wait for the
+    /// rest.
     pub cut: bool,
-    /// What the upstream answers with, where that was drawn as well.
+    /// The upstream's answer, where that was drawn as well.
     pub said: Vec<u8>,
 }
 
@@ -439,8 +440,8 @@ fn damage(rng: &mut Rng, case: &mut Case) {
     case.cut = true;
 }
 
-/// What is asked for, and by which method where that belongs to it. Requests that change what is
-/// there come alone: an early end of a connection would lose some on one side.
+/// The target, with the method where they belong together. Requests that change the tree come
+/// alone: an early end of a connection would lose some on one side.
 fn target(rng: &mut Rng, alone: bool) -> (String, Option<&'static str>) {
     match rng.below(if alone { 100 } else { 85 }) {
         0..35 => (format!("{}{}", rng.pick(ROOTS), rng.pick(FILES)), None),

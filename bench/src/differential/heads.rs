@@ -1,5 +1,5 @@
-//! Heads of upstreams: an upstream that says what is drawn from lists, to both servers alike, in
-//! each protocol; both are to make the same of it.
+//! Heads of upstreams: an upstream sends heads drawn from lists, to both servers alike, in each
+//! protocol; both have to pass on the same.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use super::rng::Rng;
 use super::site::gzip;
 use crate::Outcome;
 
-/// The locations, which stand for protocols and what is done with their responses.
+/// The locations, one for each protocol and treatment of responses.
 const PLACES: &[&str] = &[
     "http",
     "http",
@@ -57,7 +57,7 @@ const STATUSES: &[&str] = &[
     "999 Own",
 ];
 
-/// Names and values, the latter drawn among those behind the name.
+/// Names with the values to draw from.
 const FIELDS: &[(&str, &[&str])] = &[
     ("Content-Type", TYPES),
     ("Content-Type", TYPES),
@@ -186,7 +186,7 @@ const ODD: &[&[u8]] = &[
     b"content-TYPE: text/plain",
 ];
 
-/// The request of one case, and in it what the upstream is to say.
+/// The request of one case, with the upstream's answer in it.
 pub fn case(seed: u64, number: usize) -> Case {
     let mut rng = Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
     let place = rng.pick(PLACES);
@@ -206,7 +206,7 @@ pub fn case(seed: u64, number: usize) -> Case {
     }
     let version = if rng.percent(8) { "1.0" } else { "1.1" };
     let mut bytes = Vec::new();
-    // The second one of those that are kept may come from the cache.
+    // The second one of those that are stored may come from the cache.
     let times = if place.ends_with("kept") { 2 } else { 1 };
     for n in 1..=times {
         let keep = if n < times { "keep-alive" } else { "close" };
@@ -220,7 +220,7 @@ pub fn case(seed: u64, number: usize) -> Case {
     Case { number, bytes, methods, cut: false, said: said(&mut rng, place) }
 }
 
-/// What the upstream says to a GET.
+/// The upstream's answer to a GET.
 fn said(rng: &mut Rng, place: &str) -> Vec<u8> {
     let http = place.starts_with("http");
     let end: &[u8] = if rng.percent(4) { b"\n" } else { b"\r\n" };
@@ -282,7 +282,7 @@ pub fn start(seed: u64) -> Outcome<u16> {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
-                // Whoever is gone needs no answer.
+                // The client may be gone.
                 let _ = serve(stream, seed);
             });
         }

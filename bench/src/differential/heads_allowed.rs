@@ -1,4 +1,4 @@
-//! Where the two differ in what they make of an upstream's head, and ours is right, or no worse.
+//! Differences in the treatment of an upstream's head where ours is right, or no worse.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use super::exchange::{Answer, Outcome};
 /// The nginx of this run is older than 1.23.0.
 static IS_OLD: AtomicBool = AtomicBool::new(false);
 
-/// Takes note of what `nginx -v` says.
+/// Records the output of `nginx -v`.
 pub fn note_version(said: &str) {
     let version = said.split("nginx/").nth(1).unwrap_or_default();
     let mut numbers = version.split(['.', ' ', '\n']).map(|n| n.parse().unwrap_or(0));
@@ -17,7 +17,7 @@ pub fn note_version(said: &str) {
     IS_OLD.store(version < (1_u32, 23_u32), Ordering::Relaxed);
 }
 
-/// Whether a body is not as long as its head says.
+/// Whether a body is shorter than its head declares.
 fn is_cut(said: &[u8]) -> bool {
     let ends = [&b"\r\n\r\n"[..], b"\n\n"];
     let behind =
@@ -140,7 +140,7 @@ pub const ALLOWED: &[Allowed] = &[
         kind: Less(
             |case| has(&case.said, b"X-Accel-Redirect") || has(&case.bytes, b"-pages/"),
             |o| {
-                // That of HEAD has no body to tell.
+                // The answer to HEAD has no body to recognise it by.
                 let texts = ["<html>", "inner", "named"];
                 let ours = |a: &&mut Answer| {
                     a.body.is_empty()
@@ -252,7 +252,7 @@ pub const ALLOWED: &[Allowed] = &[
             does not need it",
         kind: Is(|case, nginx, weir| {
             let filters = has(&case.bytes, b"-filters/");
-            // What came before the end is the same, or did not leave.
+            // The bytes before the end are the same, or were not sent.
             let begins = weir.answers.iter().zip(&nginx.answers).all(|(w, n)| w.line == n.line);
             let begun = nginx.answers.len() < weir.answers.len()
                 && weir.answers.starts_with(&nginx.answers)

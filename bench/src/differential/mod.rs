@@ -25,10 +25,10 @@ use crate::server::{Kind, Server, Setup};
 const CONFIG: &str = include_str!("../../configs/differential.conf");
 const HEADS: &str = include_str!("../../configs/differential-heads.conf");
 
-/// How many differences are shown whole.
+/// Differences that are shown whole.
 const SHOWN: usize = 20;
 
-/// What is compared.
+/// A comparison.
 struct Load {
     template: &'static str,
     origin: u16,
@@ -150,12 +150,13 @@ impl Seen {
         Self { known, ..Self::default() }
     }
 
-    /// Cases that change what is there are sent even where one case alone is looked at.
+    /// Cases that change the tree are sent even where one case alone is run.
     fn needs(&self, case: &Case) -> bool {
         case.bytes.windows(5).any(|w| w == b"/dav/")
     }
 
-    /// Whether they differ for a known reason: what the one did, the other may not have done.
+    /// Whether they differ for a known reason: a change that the one made, the other may not have
+    /// made.
     fn compare(&mut self, case: &Case, nginx: &Outcome, weir: &Outcome) -> bool {
         self.cases += 1;
         self.requests += case.methods.len();
@@ -179,7 +180,7 @@ impl Seen {
         known.is_some()
     }
 
-    /// What PUT, MOVE and the like left behind.
+    /// Compares the trees that PUT, MOVE and the like left behind.
     fn compare_trees(&mut self, nginx: &Path, weir: &Path) {
         let (nginx, weir) = (tree(nginx), tree(weir));
         if nginx != weir {
@@ -204,7 +205,7 @@ impl Seen {
     }
 }
 
-/// What was put on a server has the time at which it was, and a tag with that.
+/// A file put on a server has its own time, and a tag with that.
 fn untimed(case: &Case, outcome: &Outcome) -> Outcome {
     let mut outcome = outcome.clone();
     if case.bytes.windows(5).any(|w| w == b"/dav/") {

@@ -1,4 +1,4 @@
-//! The server that both proxies pass requests to: it does what the path says.
+//! The server behind both proxies: the path chooses its behaviour.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ pub fn start() -> Outcome<u16> {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
-                // Whoever is gone needs no answer.
+                // The client may be gone.
                 let _ = serve(stream);
             });
         }
@@ -102,7 +102,7 @@ fn raw(text: &str) -> (Vec<u8>, bool) {
     (text.as_bytes().to_vec(), false)
 }
 
-/// What is answered, and whether the connection is kept.
+/// The answer, and whether the connection is kept.
 fn answer(asked: &Asked) -> (Vec<u8>, bool) {
     let path = asked.target().split('?').next().unwrap_or_default();
     const TEXT: &str = "Content-Type: text/plain\r\n";

@@ -22,7 +22,7 @@ impl Rng {
         (self.next() % end as u64) as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `chance` of a hundred cases.
     pub fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }

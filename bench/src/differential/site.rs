@@ -20,11 +20,11 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     done.expect("memory takes what is written to it")
 }
 
-/// Makes a folder that holds what another one does, and nothing else.
+/// Makes a folder with the content of another one, and nothing else.
 pub fn copy_tree(from: &Path, to: &Path) -> Outcome {
     let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
     let made = fs::remove_dir_all(to).and_then(|()| fs::create_dir(to));
-    // What workers have written they may write again.
+    // Files that workers have written stay theirs.
     made.and_then(|()| deploy::give(to)).map_err(failed)?;
     for entry in fs::read_dir(from).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

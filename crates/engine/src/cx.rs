@@ -42,8 +42,8 @@ pub struct LoadEnv {
 }
 
 impl LoadEnv {
-    /// The means of a process that serves alone: one worker, with memory of its own and `prefix` for
-    /// all paths. For tests, and engines outside of the server.
+    /// The means of a process that serves alone: one worker, with memory of its own and `prefix`
+    /// for all paths. For tests, and engines outside of the server.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.

@@ -9,7 +9,7 @@ use os::SockAddr;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn accepting_goes_on_as_soon_as_a_descriptor_is_closed() {
+fn accepting_goes_on_when_a_descriptor_is_closed() {
     let (log, lines) = base::log::capture(Level::Crit);
     base::log::set_default(log);
     let mut event_loop = Loop::new(Options::default()).expect("a loop");
@@ -35,13 +35,12 @@ fn accepting_goes_on_as_soon_as_a_descriptor_is_closed() {
             let starved = event::timeout(100, listener.accept()).await;
             assert!(starved.is_err());
             assert!(event::stats().turns - turns < 20, "the listener is left alone meanwhile");
-            let start = std::time::Instant::now();
+            // How soon it goes on is a matter of the simulated clock: starved_sim.rs.
             event::spawn(async move {
                 event::sleep(20).await;
                 drop(first);
             });
             let third = listener.accept().await.expect("accepted");
-            assert!(start.elapsed().as_millis() < 200, "{:?}", start.elapsed());
             event::spawn(async move {
                 event::sleep(1).await;
                 drop(third);

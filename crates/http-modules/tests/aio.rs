@@ -4,7 +4,7 @@ mod disk;
 
 use std::fs::OpenOptions;
 
-use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver};
+use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver, each_site};
 
 const BIG: usize = 700_001;
 
@@ -48,8 +48,7 @@ fn site(driver: testkit::Driver) -> Weir {
 
 #[test]
 fn every_way_gives_the_same_bytes() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for place in PLACES {
             for _ in 0..2 {
                 assert_eq!(weir.get(&format!("/{place}/empty?n=ne")).body, b"", "{place}");
@@ -85,8 +84,7 @@ fn every_way_gives_the_same_bytes() {
 
 #[test]
 fn a_pool_named_by_a_variable_must_be_there() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         assert_eq!(weir.get("/named/small?n=ne").body, b"small");
         // Whatever is in memory.
         assert_eq!(weir.get("/named/small?n=ther").status, 500);
@@ -135,8 +133,7 @@ const HUGE: u64 = 64 << 20;
 
 #[test]
 fn files_that_change_while_they_are_sent() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let worker = weir.workers()[0];
         assert_eq!(weir.get("/auto/small").body, b"small");
         let before = weir.open_descriptors(worker);
@@ -166,7 +163,7 @@ fn files_that_change_while_they_are_sent() {
                 drop(begin(&weir, &format!("/{place}/huge")));
             }
             if let Some(Ok(seen)) = trace.map(|trace| trace.and_then(Turns::end)) {
-                eprint!("{driver:?} {place}: ");
+                eprint!("{:?} {place}: ", weir.driver());
                 disk::no_sleep(&seen);
             }
         }
@@ -182,8 +179,7 @@ fn files_that_change_while_they_are_sent() {
 #[test]
 fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
     const LEN: usize = 12 << 20;
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let path = weir.prefix().join("html/holed");
         std::fs::write(&path, pattern(LEN)).expect("a file");
         assert!(weir.get("/threads/holed").body == pattern(LEN));
@@ -205,7 +201,7 @@ fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
         let trace = Turns::watch(weir.workers()[0]);
         assert!(weir.get("/threads/holed").body == pattern(LEN));
         if let Ok(seen) = trace.and_then(Turns::end) {
-            eprint!("{driver:?}: ");
+            eprint!("{:?}: ", weir.driver());
             disk::no_sleep(&seen);
         }
     });

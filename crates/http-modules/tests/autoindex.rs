@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use testkit::{Site, Weir, built_binary, each_driver};
+use testkit::{Site, Weir, built_binary, each_site};
 
 fn site(driver: testkit::Driver) -> Weir {
     let weir = Site::new(built_binary(), driver)
@@ -41,8 +41,7 @@ fn site(driver: testkit::Driver) -> Weir {
 
 #[test]
 fn lists() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let pad = |n| " ".repeat(n);
         let rows = |sizes: [&str; 4]| {
             let row = |href: &str, text: &str, width: usize, size: &str| {
@@ -81,8 +80,7 @@ fn lists() {
 
 #[test]
 fn lists_for_programs() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let time = "Sat, 03 Feb 2001 04:05:06 GMT";
         let row = |name: &str, kind: &str, size: &str| {
             format!(
@@ -123,8 +121,7 @@ fn lists_for_programs() {
 
 #[test]
 fn what_is_not_listed() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (method, path, status) in [
             ("GET", "/off/d/", 403),
             ("GET", "/nope/", 404),
@@ -139,8 +136,7 @@ fn what_is_not_listed() {
 
 #[test]
 fn any_file_of_a_folder() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         assert_eq!(weir.get("/random/d/sub/").body, b"only");
         weir.write("html/d/sub/b", "other");
         let mut seen = std::collections::BTreeSet::new();

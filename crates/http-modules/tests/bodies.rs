@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, each_site};
 
 fn site(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
@@ -28,8 +28,7 @@ const GET: &str = "GET /a.txt HTTP/1.1\r\nHost: x\r\n";
 
 #[test]
 fn unread_bodies_do_not_hide_the_next_request() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let large = "x".repeat(300_000);
         let mut c = weir.connect();
         for body in ["", "hello", &large] {
@@ -54,8 +53,7 @@ fn unread_bodies_do_not_hide_the_next_request() {
 
 #[test]
 fn an_unread_body_is_not_waited_for_for_ever() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let mut c = weir.connect();
         c.send("GET /hasty/a.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234");
         let r = c.response();
@@ -67,8 +65,7 @@ fn an_unread_body_is_not_waited_for_for_ever() {
 
 #[test]
 fn limits_and_lengths() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let ask = |fields: &str, body: &str| {
             let mut c = weir.connect();
             c.send(format!("GET /small/a.txt HTTP/1.1\r\nHost: x\r\n{fields}\r\n{body}"));
@@ -89,8 +86,7 @@ fn limits_and_lengths() {
 
 #[test]
 fn a_client_that_waits_for_100_is_closed_on_when_nobody_wants_its_body() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let mut c = weir.connect();
         c.send(format!("{GET}Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"));
         let r = c.response();

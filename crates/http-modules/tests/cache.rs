@@ -5,7 +5,7 @@
 mod origin;
 
 use std::fs::{File, FileTimes};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use origin::{Answer, Asked, Origin};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
@@ -170,18 +170,15 @@ fn one_fetches_and_the_others_wait() {
             answer.delay = Duration::from_millis(300);
             answer
         });
-        let lock = "proxy_cache_lock on;";
+        // Longer than the test's clients wait: a request that is not woken fails.
+        let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 60s; proxy_cache_lock_age 60s;";
         let main = "worker_processes 3;";
         let weir = site(driver, &origin, main, "", lock).start();
         for path in ["/a", "/b", "/c"] {
-            let began = Instant::now();
             std::thread::scope(|scope| {
-                let asks: Vec<_> =
-                    (0..40).map(|_| scope.spawn(|| (ask(&weir, path), began.elapsed()))).collect();
+                let asks: Vec<_> = (0..40).map(|_| scope.spawn(|| ask(&weir, path))).collect();
                 for one in asks {
-                    let ((_, body), took) = one.join().unwrap();
-                    assert_eq!(body, "GET 1");
-                    assert!(took < Duration::from_millis(1500), "{took:?}");
+                    assert_eq!(one.join().unwrap().1, "GET 1");
                 }
             });
             assert_eq!(origin.count(path), 1, "{path}");

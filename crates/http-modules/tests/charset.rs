@@ -1,6 +1,6 @@
 //! `charset` and the tables between charsets.
 
-use testkit::{Site, Weir, built_binary, each_driver};
+use testkit::{Site, Weir, built_binary, each_site};
 
 fn site(driver: testkit::Driver) -> Weir {
     // The letters that the maps know, behind enough others to make a file of several pieces.
@@ -45,8 +45,7 @@ fn shown(weir: &Weir, path: &str) -> (String, Vec<u8>) {
 
 #[test]
 fn charsets_are_announced() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let kind = |path: &str| shown(&weir, path).0;
         assert_eq!(kind("/a.html"), "text/html; charset=utf-8");
         assert_eq!(kind("/x.foo"), "text/foo");
@@ -64,8 +63,7 @@ fn charsets_are_announced() {
 
 #[test]
 fn bodies_are_recoded() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let body = |path: &str| shown(&weir, path).1;
         assert_eq!(body("/up/a.html"), "aдb".as_bytes());
         assert_eq!(body("/down/utf.html"), b"a\xe4b&#8364;");
@@ -95,8 +93,7 @@ fn bodies_are_recoded() {
 
 #[test]
 fn ranges_and_heads_of_recoded_bodies() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let ask = |path: &str, more: &str| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}Connection: close\r\n\r\n");
             String::from_utf8_lossy(&weir.raw(&text)).into_owned()

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use testkit::{Driver, Response, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Response, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "
     types { text/html html; text/plain txt; }
@@ -101,8 +101,7 @@ fn get(weir: &Weir, path: &str, accept: &str) -> Response {
 
 #[test]
 fn who_gets_which() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, accept, want) in [
             ("/all/a.html", "gzip, deflate, br, zstd", Some("zstd")),
             ("/all/a.html", "gzip, deflate, br", Some("br")),
@@ -152,8 +151,7 @@ fn who_gets_which() {
 
 #[test]
 fn files_that_lie_there_compressed() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, accept, coding, body) in [
             ("/static/s.txt", "gzip, br, zstd", Some("zstd"), "as zstd"),
             ("/static/s.txt", "gzip, br", Some("br"), "as brotli"),
@@ -175,8 +173,7 @@ fn files_that_lie_there_compressed() {
 
 #[test]
 fn clients_that_go_while_a_thread_works() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for _ in 0..20 {
             let mut conn = weir.connect();
             conn.send("GET /threads/big.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");

@@ -5,7 +5,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use testkit::{Driver, Response, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Response, Site, Weir, built_binary, each_site};
 
 fn site(driver: Driver) -> Weir {
     // The workers must be able to write what the test makes: they stay who it is.
@@ -66,8 +66,7 @@ fn to(path: &str) -> String {
 
 #[test]
 fn put_makes_and_replaces_files() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let r = put(&weir, "/new%20file", "first", "");
         assert_eq!((r.status, r.header("location")), (201, Some("/new%20file")));
         assert_eq!(r.header("content-length"), Some("0"));
@@ -92,8 +91,7 @@ fn put_makes_and_replaces_files() {
 
 #[test]
 fn put_makes_folders_where_told() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         assert_eq!(put(&weir, "/full/a/b/c", "deep", "").status, 201);
         assert_eq!(read(&weir, "full/a/b/c"), "deep");
         let mode = |path| on_disk(&weir, path).metadata().unwrap().permissions().mode() & 0o777;
@@ -106,8 +104,7 @@ fn put_makes_folders_where_told() {
 
 #[test]
 fn put_of_a_chunked_body_that_breaks_off_changes_nothing() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let head = "PUT /src HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n";
         let mut c = weir.connect();
         c.send(format!("{head}3\r\nNEW\r\n"));
@@ -126,8 +123,7 @@ fn put_of_a_chunked_body_that_breaks_off_changes_nothing() {
 
 #[test]
 fn put_that_stops_half_way_changes_nothing() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let half = "x".repeat(100_000);
         for path in ["/src", "/new", "/full/a/b"] {
             let mut c = weir.connect();
@@ -148,8 +144,7 @@ fn put_that_stops_half_way_changes_nothing() {
 
 #[test]
 fn put_may_cross_devices() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let temp = PathBuf::from(format!("/dev/shm/weir-{}", weir.port(0)));
         std::fs::create_dir_all(on_disk(&weir, "device")).unwrap();
         let body = "0123456789".repeat(200_000);
@@ -166,8 +161,7 @@ fn put_may_cross_devices() {
 
 #[test]
 fn folders_are_made_and_deleted() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let status =
             |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
         let r = ask(&weir, "MKCOL", "/col/", "");
@@ -197,8 +191,7 @@ fn folders_are_made_and_deleted() {
 
 #[test]
 fn files_are_copied_and_moved() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let status =
             |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
         assert_eq!(status("COPY", "/src", &to("/copy%20it")), 204);
@@ -244,8 +237,7 @@ fn files_are_copied_and_moved() {
 
 #[test]
 fn folders_are_copied_and_moved_whole() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let status =
             |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
         assert_eq!(status("COPY", "/tree/", &to("/twin/")), 201);

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "
     types { text/html html; text/plain txt; application/octet-stream bomb broken short; }
@@ -55,8 +55,7 @@ fn site(driver: Driver) -> Weir {
 
 #[test]
 fn who_gets_the_packed_file() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let vary = Some("Accept-Encoding");
         for (path, accept, coded, varies) in [
             ("/on/both.txt", "gzip", true, vary),
@@ -91,8 +90,7 @@ fn who_gets_the_packed_file() {
 
 #[test]
 fn unpacked_for_those_who_do_not_take_it() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for path in ["/unpacked/big.txt", "/buffers/big.txt"] {
             let r = weir.get(path);
             assert_eq!((r.status, r.header("Content-Encoding")), (200, None));
@@ -116,8 +114,7 @@ fn unpacked_for_those_who_do_not_take_it() {
 
 #[test]
 fn broken_streams_and_bombs_are_cut_off() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, message) in [
             ("/unpacked/x.broken", "inflate() failed"),
             ("/unpacked/x.short", "inflate() returned -5 on response end"),

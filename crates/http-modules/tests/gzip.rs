@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use testkit::{Driver, Response, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Response, Site, Weir, built_binary, each_site};
 
 /// Text of which every part is somewhat like others.
 fn text(len: usize) -> Vec<u8> {
@@ -68,8 +68,7 @@ fn unzip(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_arrives_is_what_was_sent() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, len) in [
             ("/a.html", 5000),
             ("/big.html", 1_000_000),
@@ -99,8 +98,7 @@ fn what_arrives_is_what_was_sent() {
 
 #[test]
 fn heads_conditions_and_ranges() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let head = weir.request("HEAD", "/a.html", "Accept-Encoding: gzip\r\n");
         assert_eq!((coding(&head), head.header("Content-Length")), (Some("gzip"), None));
         let ranged =
@@ -125,8 +123,7 @@ fn heads_conditions_and_ranges() {
 
 #[test]
 fn who_gets_it() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, headers, want) in [
             ("/a.html", "", false),
             ("/a.html", "Accept-Encoding: gzip\r\n", true),
@@ -170,8 +167,7 @@ fn who_gets_it() {
 
 #[test]
 fn the_ratio_is_known_at_the_end() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let zipped = gzipped(&weir, "/ratio/a.html").body.len();
         weir.get("/ratio/a.txt");
         weir.wait_for_log("ratio.log", "/ratio/a.txt");
@@ -195,8 +191,7 @@ fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_an_upstream_sends_bit_by_bit_arrives_so() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let upstream = TcpListener::bind(("127.0.0.1", weir.port(1))).expect("listen");
         let mut conn = weir.connect();
         conn.send("GET /live/ HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");

@@ -3,8 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
 
@@ -12,10 +11,44 @@ use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
 const CLIENTS: usize = 12;
 const WORKERS: usize = 3;
 
+/// Requests of `/slow` that wait for their answer until the test lets them go.
+#[derive(Default)]
+struct Hold {
+    state: Mutex<Held>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Held {
+    waiting: usize,
+    /// Increased by one to answer all that wait.
+    round: usize,
+}
+
+impl Hold {
+    fn wait(&self) {
+        let mut held = self.state.lock().unwrap();
+        held.waiting += 1;
+        let round = held.round;
+        drop(self.changed.wait_while(held, |held| held.round == round).unwrap());
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().unwrap().waiting
+    }
+
+    fn release(&self) {
+        let mut held = self.state.lock().unwrap();
+        (held.waiting, held.round) = (0, held.round + 1);
+        self.changed.notify_all();
+    }
+}
+
 /// A server that answers a request of `/together` when as many have come as there are clients, so
 /// that each of them has a connection of its own.
 struct Together {
     port: u16,
+    hold: Arc<Hold>,
     accepted: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
 }
@@ -26,20 +59,22 @@ impl Together {
         let port = listener.local_addr().expect("an address").port();
         let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let barrier = Arc::new(Barrier::new(CLIENTS));
+        let hold = Arc::new(Hold::default());
+        let held = hold.clone();
         let (a, o) = (accepted.clone(), open.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, open) = (stream.expect("a connection"), o.clone());
                 a.fetch_add(1, Ordering::Relaxed);
                 open.fetch_add(1, Ordering::Relaxed);
-                let barrier = barrier.clone();
+                let (barrier, hold) = (barrier.clone(), held.clone());
                 std::thread::spawn(move || {
-                    serve(stream, &barrier);
+                    serve(stream, &barrier, &hold);
                     open.fetch_sub(1, Ordering::Relaxed);
                 });
             }
         });
-        Together { port, accepted, open }
+        Together { port, hold, accepted, open }
     }
 
     fn accepted(&self) -> usize {
@@ -51,7 +86,7 @@ impl Together {
     }
 }
 
-fn serve(mut s: TcpStream, barrier: &Barrier) {
+fn serve(mut s: TcpStream, barrier: &Barrier, hold: &Hold) {
     let mut buf = Vec::new();
     loop {
         let mut page = [0; 4096];
@@ -71,7 +106,7 @@ fn serve(mut s: TcpStream, barrier: &Barrier) {
         let body = format!("answer to {path}");
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         if path == "/slow" {
-            std::thread::sleep(Duration::from_millis(300));
+            hold.wait();
         }
         if s.write_all((head + &body).as_bytes()).is_err() || path == "/last" {
             return;
@@ -142,8 +177,10 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
             for c in &mut busy {
                 c.send("GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             }
+            until("all to be under way", || b.hold.waiting() == CLIENTS);
             let before = weir.workers();
             weir.signal_to(before[0], "KILL");
+            b.hold.release();
             let mut answered = 0;
             for c in &mut busy {
                 // Those of the dead worker end; the others have their own answers.

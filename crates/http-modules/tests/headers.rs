@@ -1,6 +1,6 @@
 //! `add_header`, `add_trailer`, `expires`, conditional requests.
 
-use testkit::{Site, Weir, built_binary, each_driver};
+use testkit::{Site, Weir, built_binary, each_site};
 
 fn site(driver: testkit::Driver) -> Weir {
     Site::new(built_binary(), driver)
@@ -34,8 +34,7 @@ fn site(driver: testkit::Driver) -> Weir {
 
 #[test]
 fn fields_are_added_and_inherited() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let names = |path: &str| {
             let r = weir.get(path);
             ["x-a", "x-always", "x-b"].map(|n| r.header(n).is_some())
@@ -57,8 +56,7 @@ fn fields_are_added_and_inherited() {
 
 #[test]
 fn trailers_follow_the_body() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let get = "GET /trail/a.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         let text = String::from_utf8(weir.raw(get)).unwrap();
         assert!(
@@ -74,8 +72,7 @@ fn trailers_follow_the_body() {
 
 #[test]
 fn responses_expire() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let of = |path: &str| {
             let r = weir.get(path);
             let control: Vec<_> = r.all("cache-control").map(str::to_owned).collect();
@@ -99,8 +96,7 @@ fn responses_expire() {
 
 #[test]
 fn conditional_requests() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let plain = weir.get("/a.txt");
         let tag = plain.header("etag").unwrap().to_owned();
         let date = plain.header("last-modified").unwrap().to_owned();

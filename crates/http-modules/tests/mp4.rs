@@ -1,7 +1,7 @@
 //! `mp4` and `flv`: parts of films by time and by place.
 
 use proto::mp4::atom::{copy, write};
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "
     server {
@@ -88,8 +88,7 @@ fn samples(film: &[u8], size: usize) -> Vec<u8> {
 
 #[test]
 fn films_from_a_time_on() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, size, from, to) in [
             ("/first.mp4?start=1", 10_000, 25, 100),
             ("/last.mp4?start=1", 10_000, 25, 100),
@@ -124,8 +123,7 @@ fn films_from_a_time_on() {
 
 #[test]
 fn films_that_are_none() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, message) in [
             ("/text.mp4?start=1", "mp4 atom too large:1952999795"),
             ("/empty.mp4?start=1", "no mp4 trak atoms were found in"),
@@ -141,8 +139,7 @@ fn films_that_are_none() {
 
 #[test]
 fn flash_video_from_a_place_on() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let from = |text: &str| [b"FLV\x01\x05\0\0\0\x09\0\0\0\0", text.as_bytes()].concat();
         for (path, want) in [
             ("/flv/a.flv", b"0123456789".to_vec()),

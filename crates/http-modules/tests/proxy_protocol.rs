@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_site};
 
 fn site(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
@@ -58,8 +58,7 @@ fn told(weir: &Weir, header: &[u8]) -> (String, String) {
 
 #[test]
 fn headers_of_both_versions() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         assert_eq!(told(&weir, V1.as_bytes()), pair("192.0.2.1!123", "192.0.2.2!5678"));
         let v6 = b"PROXY TCP6 2001:Db8::1 2001:db8::2 123 5678\r\n";
@@ -79,8 +78,7 @@ fn headers_of_both_versions() {
 
 #[test]
 fn type_length_values() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let ssl = [&[1, 0, 0, 0, 7][..], &tlv(0x22, b"example.com")].concat();
         let tlvs = [tlv(1, b"h2"), tlv(2, b"host"), tlv(0x20, &ssl)].concat();
         let mut c = weir.connect();
@@ -93,8 +91,7 @@ fn type_length_values() {
 
 #[test]
 fn a_header_may_come_in_pieces_and_alone() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for header in [V1.as_bytes(), &v2(0x11, &ADDRESSES, &tlv(1, b"h2"))] {
             let mut c = weir.connect();
             for piece in [&header[..5], &header[5..20], &header[20..]] {
@@ -117,8 +114,7 @@ fn a_header_may_come_in_pieces_and_alone() {
 
 #[test]
 fn what_is_no_header_is_logged_and_closed_on() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let refused = |bytes: &[u8], log: &str| {
             let mut c = Conn::tcp(weir.port(0));
             c.send(bytes);

@@ -1,6 +1,6 @@
 //! Range requests, by memory and by file.
 
-use testkit::{Response, Site, Weir, built_binary, each_driver};
+use testkit::{Response, Site, Weir, built_binary, each_site};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 7 % 251) as u8).collect()
@@ -29,8 +29,7 @@ fn range(weir: &Weir, path: &str, value: &str) -> Response {
 
 #[test]
 fn one_range() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, len) in
             [("/small.txt", 1000), ("/big.bin", 200_000), ("/copied/big.bin", 200_000)]
         {
@@ -56,8 +55,7 @@ fn one_range() {
 
 #[test]
 fn what_is_no_range() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for value in ["bytes=1000-", "bytes=x", "bytes=2-1"] {
             let r = range(&weir, "/small.txt", value);
             assert_eq!(
@@ -83,8 +81,7 @@ fn what_is_no_range() {
 
 #[test]
 fn several_ranges() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, len) in
             [("/small.txt", 1000), ("/big.bin", 200_000), ("/copied/big.bin", 200_000)]
         {
@@ -111,8 +108,7 @@ fn several_ranges() {
 
 #[test]
 fn ranges_of_what_the_client_has() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let plain = weir.get("/small.txt");
         let (tag, date) = (
             plain.header("etag").unwrap().to_owned(),

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "
     server {
@@ -59,8 +59,7 @@ fn site(driver: Driver) -> Weir {
 
 #[test]
 fn whole_responses_and_ranges() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, range, status, want) in [
             ("/t", "", 200, 0..45),
             ("/even", "", 200, 0..40),
@@ -117,8 +116,7 @@ fn whole_responses_and_ranges() {
 
 #[test]
 fn with_other_filters() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         assert_eq!(weir.get("/sub/t").text(), text(45).replace('b', "X"));
         let r = weir.request("GET", "/sub/t", "Range: bytes=5-6\r\n");
         assert_eq!((r.status, r.text()), (200, text(45).replace('b', "X")));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const CONF: &str = "
     sendfile on;
@@ -62,8 +62,7 @@ fn set_time(path: &Path, time: &str) {
 
 #[test]
 fn files_are_served() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for _ in 0..3 {
             let a = weir.get("/a.txt");
             assert_eq!((a.status, &a.body[..]), (200, &b"first"[..]));
@@ -100,8 +99,7 @@ fn files_are_served() {
 
 #[test]
 fn indexes_are_found() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         assert_eq!(weir.get("/idx/").body, b"bb");
         assert_eq!(weir.get("/idx/?i=a").body, b"bb");
         weir.write("html/a.html", "variable");
@@ -179,8 +177,7 @@ fn the_open_file_cache_holds_for_its_time() {
 
 #[test]
 fn links_are_checked() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         std::os::unix::fs::symlink("a.txt", weir.prefix().join("html/link")).unwrap();
         assert_eq!(weir.get("/link").body, b"first");
         assert_eq!(weir.get("/links/link").status, 403);
@@ -192,8 +189,7 @@ fn links_are_checked() {
 
 #[test]
 fn descriptors_held_for_a_moment_never_serve_what_is_gone() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let big = weir.prefix().join("html/big.bin");
         let before = open_files(&weir);
         assert_eq!(weir.get("/big.bin").body, pattern(300_000));

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "
     gzip_types *;
@@ -70,8 +70,7 @@ fn site(driver: Driver) -> Weir {
 
 #[test]
 fn what_is_replaced() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for (path, want) in [
             ("/a.html", "1 two three One TWO thRee one"),
             ("/once/a.html?x=y", "1 [y] three One TWO thRee one"),
@@ -98,8 +97,7 @@ fn what_is_replaced() {
 
 #[test]
 fn what_the_head_says() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let r = weir.get("/a.html");
         assert_eq!((r.header("Last-Modified"), r.header("ETag")), (None, None));
         assert_eq!((r.header("Content-Length"), r.header("Accept-Ranges")), (None, None));
@@ -121,8 +119,7 @@ fn what_the_head_says() {
 
 #[test]
 fn a_text_in_a_thousand_buffers_of_one_byte() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let upstream = TcpListener::bind(("127.0.0.1", weir.port(1))).expect("listen");
         let text = "x pattern-of-some-length, PATTERN-OF-some-size, pattern-of-some, ".repeat(16);
         let mut conn = weir.connect();
@@ -146,8 +143,7 @@ fn a_text_in_a_thousand_buffers_of_one_byte() {
 
 #[test]
 fn what_limit_rate_after_lets_through_takes_no_time() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let start = Instant::now();
         assert_eq!(weir.get("/slow/nine.html").body.len(), 900);
         let took = start.elapsed();

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, read_until};
+use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, each_site, read_until};
 
 const HTTP: &str = r#"
     proxy_cache_path cache keys_zone=c:1m;
@@ -78,8 +78,7 @@ fn site(driver: Driver) -> Weir {
 
 #[test]
 fn fields_come_as_the_upstream_wrote_them() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         for protocol in ["http", "cached", "fastcgi", "scgi", "uwsgi"] {
             for status in [200, 201, 206, 301, 404, 500] {
                 // The cache's second answer is its own.
@@ -113,8 +112,7 @@ fn fields_come_as_the_upstream_wrote_them() {
 
 #[test]
 fn cookies_of_an_upstream_may_have_spaces_around_their_sign() {
-    each_driver(|driver| {
-        let weir = site(driver);
+    each_site(site, |weir| {
         let r = weir.get("/cookie/");
         assert_eq!(r.header("X-Cookies"), Some("<x y ><>"));
     });

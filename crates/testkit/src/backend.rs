@@ -1,4 +1,4 @@
-//! A small HTTP server: what it answers is in the path that it is asked for.
+//! A small HTTP server: the path of a request chooses its answer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -55,7 +55,7 @@ impl Backend {
     }
 }
 
-/// Reads until `end`; what follows stays in `buf`.
+/// Reads until `end`; the bytes behind it stay in `buf`.
 fn until(s: &mut TcpStream, buf: &mut Vec<u8>, end: &[u8]) -> Option<Vec<u8>> {
     loop {
         if let Some(i) = buf.windows(end.len()).position(|w| w == end) {
@@ -228,7 +228,7 @@ fn answer_well(s: &mut TcpStream, asked: &Asked, number: usize, arg: &str) -> bo
             let body: Vec<u8> = (0..n).map(|i| (i % 251) as u8).collect();
             with_body(s, "200 OK", &body)
         }
-        // What was asked, and over which connection.
+        // The request, with the number of its connection.
         _ if asked.head.starts_with("HEAD ") => {
             s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n").is_ok()
         }

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The binary beside the running test, `target/PROFILE/weir`, built anew where a source is newer.
+/// The binary beside the running test, `target/PROFILE/weir`, built again where a source is newer.
 ///
-/// Cargo hands the path of a binary (`CARGO_BIN_EXE_weir`) to tests of the same package alone, and
-/// only for those does it see to it that the binary is fresh.
+/// Cargo gives the path of a binary (`CARGO_BIN_EXE_weir`) to tests of the same package alone, and
+/// keeps the binary up to date only for those.
 pub fn built_binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(find_or_build).clone()

@@ -1,4 +1,4 @@
-//! A small HTTP client that shows what came over the wire.
+//! A small HTTP client that shows the bytes of the wire.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -70,7 +70,7 @@ impl Conn {
         conn
     }
 
-    /// How long a read waits before it fails.
+    /// The limit of a read.
     pub fn set_patience(&mut self, patience: Duration) {
         let patience = Some(patience);
         match &self.stream {
@@ -111,7 +111,7 @@ impl Conn {
         .expect("shut down the writing side");
     }
 
-    /// Reads once: what is pending, or the next bytes; empty at the end of the stream.
+    /// Reads once: pending bytes, or the next ones; empty at the end of the stream.
     pub fn read_some(&mut self) -> std::io::Result<Vec<u8>> {
         if !self.pending.is_empty() {
             return Ok(std::mem::take(&mut self.pending));
@@ -123,7 +123,7 @@ impl Conn {
                 Stream::Unix(s) => s.read(&mut buffer),
             };
             match read {
-                // A socket with a timeout is not read on by itself after a signal.
+                // A read with a timeout is not restarted after a signal.
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
                 Ok(len) => {
@@ -146,7 +146,7 @@ impl Conn {
         }
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly `len` bytes.
     pub fn read_exact(&mut self, len: usize) -> Vec<u8> {
         while self.pending.len() < len {
             assert!(self.fill(), "the server closed after {} of {len} bytes", self.pending.len());
@@ -165,7 +165,7 @@ impl Conn {
         }
     }
 
-    /// Whether the server has closed, or closes within the patience, without sending more.
+    /// Whether the server has closed, or closes within the limit of a read, without sending more.
     pub fn is_closed(&mut self) -> bool {
         if !self.pending.is_empty() {
             return false;
@@ -191,8 +191,8 @@ impl Conn {
         silent
     }
 
-    /// Takes the next response; one to `HEAD` has no body whatever its headers say. Interim
-    /// responses (100 to 199 but 101) are handed out like any other.
+    /// Takes the next response; one to `HEAD` has no body whatever its headers. Interim responses
+    /// (100 to 199 but 101) are returned like any other.
     pub fn response_to(&mut self, method: &str) -> Response {
         let head = String::from_utf8_lossy(&self.read_until(b"\r\n\r\n")).into_owned();
         let mut lines = head.trim_end().split("\r\n");
@@ -252,8 +252,8 @@ impl Conn {
         }
     }
 
-    /// Takes the next chunk of a chunked body, whose head was read; empty at its end, of which the
-    /// trailers are gone then.
+    /// Takes the next chunk of a chunked body, whose head was read; empty at its end, with the
+    /// trailers read.
     pub fn read_chunk(&mut self) -> Vec<u8> {
         let line = String::from_utf8_lossy(&self.read_until(b"\r\n")).into_owned();
         let size = line.trim_end().split(';').next().unwrap_or_default();

@@ -46,7 +46,7 @@ pub use stalling::StallingFolder;
 pub use turns::{Seen, Sleep, Turns};
 pub use weir::{Weir, signal};
 
-/// How long anything may take before a test gives up on it. Generous: test machines are busy.
+/// The limit of every wait in a test. Generous: test machines are busy.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// An event driver of the server's.
@@ -66,8 +66,7 @@ impl Driver {
     /// The drivers that work on this machine.
     pub const ALL: &'static [Self] = &[Self::Epoll, Self::Uring, Self::Poll, Self::Select];
 
-    /// For tests of what is no driver's business: epoll, or the first that `WEIR_TEST_DRIVERS`
-    /// names.
+    /// For tests that do not depend on the driver: epoll, or the first name in `WEIR_TEST_DRIVERS`.
     pub fn usual() -> Self {
         let chosen = std::env::var("WEIR_TEST_DRIVERS").unwrap_or_default();
         let first = chosen.split(',').next();
@@ -87,8 +86,8 @@ impl Driver {
 }
 
 /// Runs a test once for each driver, all at the same time: most of a test is waiting. A failure's
-/// output tells which driver it was by the thread's name. `WEIR_TEST_DRIVERS`, names with commas
-/// between, leaves the others out.
+/// output shows the driver by the thread's name. `WEIR_TEST_DRIVERS`, names with commas between,
+/// leaves the others out.
 pub fn each_driver(test: impl Fn(Driver) + Sync) {
     let chosen = std::env::var("WEIR_TEST_DRIVERS").ok();
     let is_chosen = |driver: &&Driver| match &chosen {
@@ -110,7 +109,12 @@ pub fn each_driver(test: impl Fn(Driver) + Sync) {
     assert!(failed.is_empty(), "failed on: {}", failed.join(", "));
 }
 
-/// Tries until `probe` gives something; panics after [`PATIENCE`], naming `what` was waited for.
+/// Runs a test on the server that `start` makes, once for each driver.
+pub fn each_site(start: impl Fn(Driver) -> Weir + Sync, test: impl Fn(Weir) + Sync) {
+    each_driver(|driver| test(start(driver)));
+}
+
+/// Tries until `probe` returns something; panics after [`PATIENCE`], naming `what`.
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let began = std::time::Instant::now();
     loop {

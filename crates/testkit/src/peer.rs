@@ -16,11 +16,11 @@ pub struct Peer {
 
 impl Peer {
     /// Starts a program whose name in `/usr/bin` or `/usr/sbin` begins with `name`, once `files`
-    /// are there, and waits until it listens. In files and arguments `%PORT%` and `%DIR%` stand
-    /// for its port and folder.
+    /// are there, and waits until it listens. In files and arguments `%PORT%` and `%DIR%` stand for
+    /// its port and folder.
     ///
     /// # Panics
-    /// Where it is missing, and names the package that has it; where it does not come up.
+    /// Where it is missing, with the name of its package; where it does not start.
     pub fn start(name: &str, package: &str, files: &[(&str, &str)], arguments: &[&str]) -> Self {
         let port = Port::reserve();
         let dir = format!("weir-peer-{}-{}", std::process::id(), port.number());
@@ -67,7 +67,7 @@ impl Peer {
         Self::start("php-fpm", "php-fpm", &files, &["-R", "-n", "-y", "%DIR%/fpm.conf"])
     }
 
-    /// uwsgi with a Python application; `socket` is the option that says what it speaks.
+    /// uwsgi with a Python application; `socket` is the option for its protocol.
     pub fn uwsgi(socket: &str, application: &str) -> Self {
         let arguments = [
             "--plugin",
@@ -101,7 +101,7 @@ impl Peer {
         &self.folder
     }
 
-    /// What it said so far.
+    /// Its output so far.
     pub fn output(&self) -> String {
         fs::read_to_string(self.folder.join("output.txt")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Ports that nobody else takes while a test runs.
+//! Ports that stay reserved while a test runs.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! What `/proc` tells about processes and listening sockets.
+//! `/proc` on processes and listening sockets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub fn processes() -> Vec<Process> {
 
 fn process(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; what follows the last one is plain.
+    // The name in parentheses may hold any character; the text behind the last one is plain.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let zombie = fields.next()? == "Z";
     let parent = fields.next()?.parse().ok()?;
@@ -48,7 +48,7 @@ pub fn has_open_below(pid: u32, dir: &Path) -> bool {
     entries.flatten().any(|e| fs::read_link(e.path()).is_ok_and(|to| to.starts_with(dir)))
 }
 
-/// How many descriptors the process holds.
+/// The number of a process's descriptors.
 pub fn open_count(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }

@@ -1,4 +1,4 @@
-//! A server that does what a closure says with each of its connections.
+//! A server with a closure for its connections.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,8 @@ impl Scripted {
     }
 }
 
-/// Reads until `enough` likes what came; all that came, or nothing where the peer ended before.
+/// Reads until `enough` accepts the bytes; returns all of them, or nothing where the peer ended
+/// before.
 pub fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     while !enough(&all) {

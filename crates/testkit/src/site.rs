@@ -21,7 +21,7 @@ pub struct Site {
     pub(crate) allowed: Vec<String>,
     /// Ports on `listen` lines: up when the server is.
     pub(crate) listening: Vec<u16>,
-    /// What `-g` says: the foreground, and what the configuration leaves open.
+    /// The argument of `-g`: the foreground, and settings that the configuration lacks.
     pub(crate) foreground: String,
     configured: bool,
 }

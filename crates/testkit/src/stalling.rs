@@ -1,4 +1,4 @@
-//! A file system that stalls when it is told to: a tiny FUSE server in the test's own process.
+//! A file system that stalls on demand: a tiny FUSE server in the test's own process.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use os::errno::{EDQUOT, EINTR, EIO, EISDIR, ENOENT, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// A folder whose files and folders are in memory, read and changed slowly when asked to: while it
-/// [stalls], every question of the kernel to it waits. It keeps nothing in the kernel's caches
-/// longer than a question takes, apart from the pages of files. Anybody may do anything in it.
+/// A folder whose files and folders are in memory, and slow on demand: while it [stalls], every
+/// request of the kernel to it waits. The kernel may cache pages of files and nothing else. All
+/// users have all permissions in it.
 ///
 /// The test itself must not touch a stalled folder: it would wait as well.
 ///
@@ -37,12 +37,12 @@ struct State {
     to_hold: Option<fn(&[u8]) -> bool>,
     /// A write waits so.
     held: bool,
-    /// Reads of what lies beyond this answer with an input/output error.
+    /// Reads beyond this offset fail with an input/output error.
     broken_from: usize,
     /// Writes answer with this error.
     write_error: Option<i32>,
     failing: Failing,
-    /// By number, from 1; those that were removed stay, for who has them open.
+    /// By number, from 1; removed ones stay for open descriptors.
     nodes: Vec<Node>,
 }
 
@@ -73,7 +73,7 @@ impl Failing {
 struct Node {
     is_dir: bool,
     content: Vec<u8>,
-    /// The length it says it has, where that is not its content's.
+    /// The reported length, where that is not its content's.
     cut: Option<u64>,
     names: BTreeMap<Vec<u8>, u64>,
 }
@@ -96,7 +96,7 @@ impl StallingFolder {
     /// Mounts a folder with these files at `path`, which is made.
     ///
     /// # Errors
-    /// Where this machine or user may not mount: the test cannot run then, and says so.
+    /// Where this machine or user may not mount: the test cannot run then, and reports that.
     pub fn mount(path: &Path, files: Vec<(String, Vec<u8>)>) -> io::Result<StallingFolder> {
         std::fs::create_dir_all(path)?;
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
@@ -149,7 +149,7 @@ impl StallingFolder {
         self.break_reads_beyond(if broken { 0 } else { usize::MAX });
     }
 
-    /// Reads of what lies beyond the first `len` bytes of any file fail.
+    /// Reads beyond the first `len` bytes of any file fail.
     pub fn break_reads_beyond(&self, len: usize) {
         self.set(|state| state.broken_from = len);
     }
@@ -159,7 +159,7 @@ impl StallingFolder {
         self.set(|state| state.write_error = error);
     }
 
-    /// Questions of every kind fail from now on, so many of a thousand, as `seed` chooses.
+    /// Requests of every kind fail from now on, `per_mille` of a thousand, chosen by `seed`.
     pub fn fail_some(&self, seed: u64, per_mille: u64) {
         self.set(|state| state.failing = Failing { seed, per_mille, asked: 0 });
     }
@@ -209,8 +209,8 @@ impl StallingFolder {
         });
     }
 
-    /// What a file holds, by its path below the folder; `None` where there is none. Does not go
-    /// through the kernel.
+    /// The content of a file, by its path below the folder; `None` where there is none. Bypasses
+    /// the kernel.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         let mut state = self.shared.lock();
         let ino = state.find(path)?;
@@ -222,7 +222,7 @@ impl StallingFolder {
         self.shared.lock().find(path).is_some()
     }
 
-    /// How many questions wait for the end of the stall.
+    /// The number of requests that wait for the end of the stall.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting
     }
@@ -236,8 +236,9 @@ impl StallingFolder {
 impl Drop for StallingFolder {
     fn drop(&mut self) {
         self.go_on();
-        // Its end is forced: a mount lives on for whoever has a file there, and in each mount
-        // namespace that was made meanwhile (by any program, as a copy of ours), maybe for hours.
+        // Its end is forced: a mount lives on for every process with a file there, and in each
+        // mount namespace that was made meanwhile (by any program, as a copy of ours), maybe for
+        // hours.
         let _ = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::FORCE);
         if let Some(server) = self.server.take()
             && !std::thread::panicking()
@@ -262,7 +263,7 @@ mod tests {
             Err(e) => return eprintln!("SKIPPED: no file system can be mounted here: {e}"),
         };
         assert_eq!(std::fs::read(path.join("file")).unwrap(), b"text");
-        // It says when it has its copy, and ends with its input.
+        // It writes a line when it has its copy, and ends with its input.
         let mut other = Command::new("unshare")
             .args(["--mount", "sh", "-c", "echo; read x"])
             .stdin(Stdio::piped())
@@ -322,7 +323,7 @@ impl State {
         for n in [ino, size, size.div_ceil(512)] {
             out.extend_from_slice(&n.to_ne_bytes());
         }
-        // Times: long ago, so that what is read is trusted at once.
+        // Times: long ago, so that read data is trusted at once.
         for _ in 0..3 {
             out.extend_from_slice(&1_600_000_000u64.to_ne_bytes());
         }
@@ -332,7 +333,7 @@ impl State {
         }
     }
 
-    /// `struct fuse_entry_out`: neither the name nor the facts are good for any time.
+    /// `struct fuse_entry_out`: name and attributes are valid for no time.
     fn entry(&mut self, ino: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&ino.to_ne_bytes());
         out.extend_from_slice(&[0; 32]);
@@ -413,13 +414,13 @@ fn serve(device: File, shared: &Arc<Shared>) {
             out.extend_from_slice(&error.to_ne_bytes());
             out.extend_from_slice(&question.unique.to_ne_bytes());
             out.extend_from_slice(&body);
-            // The one who asked may have gone.
+            // The process that asked may be gone.
             let _ = (&*device).write(&out);
         });
     }
 }
 
-/// What the kernel asks for (`enum fuse_opcode`).
+/// The kernel's requests (`enum fuse_opcode`).
 mod op {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -445,7 +446,7 @@ mod op {
     pub const BATCH_FORGET: u32 = 42;
     pub const RENAME2: u32 = 45;
 
-    /// Whether those who ask learn of an error: not where the kernel only tells of something.
+    /// Whether the caller learns of an error: not for notifications.
     pub fn can_fail(opcode: u32) -> bool {
         !matches!(
             opcode,
@@ -476,7 +477,7 @@ fn names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|&b| b == 0)
 }
 
-/// `None`: no answer is wanted. An error is a positive number.
+/// `None`: no answer. An error is a positive number.
 fn answer(shared: &Shared, question: &Question<'_>) -> Option<Result<Vec<u8>, i32>> {
     let mut out = Vec::new();
     let state = &mut *shared.lock();
@@ -568,7 +569,7 @@ fn move_bytes(state: &mut State, question: &Question<'_>) -> Result<Vec<u8>, i32
 /// Questions that change names.
 fn change(state: &mut State, question: &Question<'_>) -> Result<Vec<u8>, i32> {
     let (node, body) = (question.node, question.body);
-    // What stands before the names, as each of them has it.
+    // The bytes before the names, the same for each.
     let names_after = |len: usize| {
         let mut names = names(body.get(len..).unwrap_or_default());
         (names.next().unwrap_or_default(), names.next().unwrap_or_default())

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where tracing is told what to do.
+/// The folder of trace instances.
 const TRACING: &str = "/sys/kernel/tracing/instances";
 
 /// A trace of a thread, under way.
@@ -27,7 +27,7 @@ pub struct Sleep {
     pub us: u64,
 }
 
-/// What a trace has shown.
+/// The result of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// From the end of a wait for events to the beginning of the next.
@@ -89,7 +89,7 @@ fn is_a_wait(call: i64) -> bool {
     [232, 281, 441, 7, 271, 23, 270, 22, 73, 72, 426].contains(&call)
 }
 
-/// What the thread is about while a trace is read.
+/// The state of the thread while a trace is read.
 #[derive(Default)]
 struct Reader {
     seen: Seen,
@@ -158,7 +158,7 @@ fn read(text: &str, thread: u32) -> Seen {
     reader.seen
 }
 
-/// Microseconds, and what follows them.
+/// Microseconds, and the text behind them.
 fn time_and_event(line: &str) -> Option<(u64, &str)> {
     let names = ["sys_enter: ", "sys_exit: ", "sched_switch: "];
     let at = names.iter().find_map(|name| line.find(&format!(": {name}")))?;

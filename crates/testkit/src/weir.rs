@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Conn, Driver, PATIENCE, Response, Site, procfs, wait_for};
 
-/// A running server. Dropping it stops it and checks what it leaves behind.
+/// A running server. Dropping it stops it and checks for alerts, panics and processes.
 pub struct Weir {
     site: Site,
     master: Child,
@@ -67,8 +67,8 @@ impl Weir {
     }
 
     /// Whether the server itself listens on all its ports. A listener of another process may be
-    /// there for a moment: that with which the port was found free lives on in what another thread
-    /// of the test has forked, until that is another program.
+    /// there for a moment: the one that found the port free lives on in a child that another thread
+    /// of the test has forked, until that executes its program.
     fn listens(&self) -> bool {
         let ports = &self.site.listening;
         let all: Vec<Vec<u64>> = ports.iter().map(|&port| procfs::listeners(port)).collect();
@@ -121,7 +121,7 @@ impl Weir {
         all.into_iter().filter(|p| p.parent == pid && !p.zombie).map(|p| p.pid).collect()
     }
 
-    /// How many descriptors a process holds.
+    /// The number of a process's descriptors.
     pub fn open_descriptors(&self, pid: u32) -> usize {
         procfs::open_count(pid)
     }
@@ -262,7 +262,7 @@ impl Weir {
         status
     }
 
-    /// Kills what is left and gives the process ids that had to be killed.
+    /// Kills the remaining processes and returns their ids.
     fn clear_away(&mut self) -> Vec<u32> {
         if self.stopped.is_none() {
             signal(self.pid(), "TERM");

@@ -3,7 +3,7 @@
 use weir_module::config::VarId;
 use weir_module::prelude::*;
 
-/// See the module's documentation.
+/// A query whose variables are bound as parameters.
 #[derive(Debug)]
 pub struct Query {
     /// The text, with `?` for each variable.

@@ -33,7 +33,7 @@ pub struct Where {
     pub queue: usize,
 }
 
-/// See the module's documentation.
+/// A database with a worker's connections to it.
 pub struct Server {
     at: Where,
     name: String,

@@ -8,7 +8,7 @@ use crate::{Findings, run};
 
 const FOLDER: &str = "crates/http-modules/src";
 
-/// What a new module begins as: it builds, is clean under the lints, and does nothing.
+/// The skeleton of a new module: it builds, is clean under the lints, and does nothing.
 const SKELETON: &str = r#"//! `@NAME@`: what it is for, in a line.
 
 use conf::table::{Args, Directive};

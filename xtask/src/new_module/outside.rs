@@ -18,7 +18,7 @@ weir-module = { version = "@VERSION@", path = "@INTERFACE@" }
 [workspace]
 "#;
 
-/// What it begins as: a directive whose location answers with a greeting.
+/// The skeleton: a directive whose location answers with a greeting.
 const SOURCE: &str = r#"//! `@NAME@`: what it is for, in a line.
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
 //! Calls that may wait for a disk, in the crates that serve: each of them stands in a function that
-//! is known to run in a thread, to ask for what is in memory only, or to run at the start. So
-//! nobody adds one to a handler by the way.
+//! is known to run in a thread, to read memory only, or to run at the start. So none gets into a
+//! handler unnoticed.
 
 use crate::rust_source::Source;
 
-/// The crates whose code runs on the event loop.
+/// The crates with code on the event loop.
 const CRATES: &[&str] =
     &["crates/files/src/", "crates/upstream/src/", "crates/http/src/", "crates/http-modules/src/"];
 
-/// What begins a call that may wait. Types and constants of these modules do not.
+/// Prefixes of calls that may wait. Types and constants of these modules do not.
 const CALLS: &[&str] = &[
     "std::fs::",
     "fs::",
@@ -20,7 +20,7 @@ const CALLS: &[&str] = &[
     "DirBuilder",
 ];
 
-/// What of them does not: types, and questions about what is in memory.
+/// Exceptions: types, and questions about memory.
 const HARMLESS: &[&str] = &[
     "os::file::FileMeta",
     "os::file::FileKind",
@@ -100,7 +100,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("common-modules/src/log/path_log.rs", &["append", "is_at"], "in a thread"),
 ];
 
-/// Adds what `path` calls where it should not.
+/// Adds the calls of `path` outside such functions.
 pub fn check(path: &str, source: &Source, findings: &mut Vec<String>) {
     if !CRATES.iter().any(|folder| path.starts_with(folder)) || path.ends_with("/tests.rs") {
         return;

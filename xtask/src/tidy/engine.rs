@@ -35,7 +35,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("tunnel", "what an upgraded connection becomes"),
 ];
 
-/// The modules' names that stand in the engine, and what is idle in the list above.
+/// The modules' names that stand in the engine, and unused entries of the list above.
 pub fn check(ws: &Workspace) -> Vec<String> {
     let read = || -> Result<_, String> {
         let (mut names, mut engine) = (Vec::new(), Vec::new());
@@ -67,8 +67,8 @@ pub fn check(ws: &Workspace) -> Vec<String> {
     findings
 }
 
-/// The names of modules that a file holds: its own in the crate's root, and those that tables of
-/// modules give themselves.
+/// The names of modules that a file holds: those declared in the crate's root, and those in tables
+/// of modules.
 fn names_in(path: &str, text: &str) -> Vec<String> {
     let source = Source::new(text);
     let rest = |at: usize, behind: &str| text[at..].strip_prefix(behind).map(str::trim_start);

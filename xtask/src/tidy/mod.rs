@@ -1,8 +1,9 @@
 //! The habits that a machine can check, so that reviews need not.
 //!
-//! Sizes have a ratchet: `xtask/ratchet.txt` lists what may be over the limit, with a reason. Its
-//! figures may only fall: a file or function that grew past its entry is a finding, and so is an
-//! entry higher than the truth. `cargo xtask tidy --fix` lowers it, and breaks long comments anew.
+//! Sizes have a ratchet: `xtask/ratchet.txt` lists files and functions over the limit, with a
+//! reason. Its figures may only fall: a file or function that grew past its entry is a finding, and
+//! so is an entry higher than the truth. `cargo xtask tidy --fix` lowers it, and wraps long
+//! comments.
 
 mod disks;
 mod engine;
@@ -17,7 +18,7 @@ use ratchet::{Measured, Ratchet};
 
 /// Lines of a file outside its tests; above, it needs an entry in the ratchet.
 const FILE_LINES: usize = 650;
-/// Lines of a file outside its tests, and of its tests, whatever the reason.
+/// Lines of a file outside its tests, and of its tests, without exception.
 const FILE_LINES_EVER: usize = 1200;
 /// Lines of a function.
 const FUNCTION_LINES: usize = 70;
@@ -35,7 +36,7 @@ const LEFTOVERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 /// Paths that mean something on one machine alone.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/root", "/.")];
 
-/// Checks every file; `--fix` mends first what needs no thought: long comments, high ratchets.
+/// Checks every file; `--fix` first mends long comments and high ratchets.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
     let fix = args.iter().any(|a| a == "--fix");
@@ -102,11 +103,11 @@ fn crate_of(path: &str) -> &str {
     path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or(path)
 }
 
-/// What holds for every text.
+/// The rules for every text.
 fn check_text(path: &str, text: &str, findings: &mut Vec<String>) {
     let mut say = |line: usize, what: &str| findings.push(format!("{path}:{line}: {what}"));
     let limit_columns = path.ends_with(".rs") || path == "x";
-    // What a test sends or expects is easier to read in one piece.
+    // Bytes that a test sends or expects are easier to read in one piece.
     let in_one_piece = |line: &str| is_test_file(path) && !line.trim_start().starts_with("//");
     for (number, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line)) {
         if line.ends_with([' ', '\t', '\r']) {
@@ -134,7 +135,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// What holds for Rust.
+/// The rules for Rust.
 fn check_rust(path: &str, text: &str, source: &Source, findings: &mut Vec<String>) {
     let mut say = |line: usize, what: &str| findings.push(format!("{path}:{line}: {what}"));
     let is_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|root| path.ends_with(root));
@@ -167,7 +168,7 @@ fn check_rust(path: &str, text: &str, source: &Source, findings: &mut Vec<String
     for (at, _) in unwraps.filter(|&(at, _)| !source.in_tests(at)) {
         say(source.line_of(at), "unwrap() outside tests: expect(\"why it cannot fail\") or handle");
     }
-    // `expect("")` says nothing; the text is a literal, so look in the text itself.
+    // `expect("")` has no message; the argument is a literal, so look in the text itself.
     let empty = concat!(".expect(\"", "\")");
     for (at, _) in text.match_indices(empty).filter(|&(at, _)| !source.in_tests(at)) {
         say(source.line_of(at), "expect without a reason");
@@ -204,7 +205,7 @@ fn has_note(code: &[&str], comments: &[&str], line: usize, note: &str) -> bool {
     false
 }
 
-/// Takes a file's and its functions' sizes; those over the limits go to the ratchet.
+/// Measures a file and its functions; sizes over the limits go to the ratchet.
 fn measure(
     path: &str,
     text: &str,
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(rust(path, "pub unsafe fn a() {}\n").len(), 1);
         assert_eq!(rust(path, "/// # Safety\n/// x\n#[inline]\npub unsafe fn a() {}\n").len(), 0);
         assert_eq!(rust(path, "pub type F = unsafe fn(u8);\n").len(), 0);
-        // A trait's method keeps to what the trait's documentation says.
+        // The trait documents the contract of its methods.
         assert_eq!(rust(path, "unsafe fn alloc(&self) {}\n").len(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! The list of what is larger than it should be. It may only shrink.
+//! The list of files and functions over tidy's limits. It may only shrink.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Measured {
     pub limit: usize,
 }
 
-/// What the list allows.
+/// The entries of the list.
 #[derive(Debug, Default, PartialEq)]
 pub struct Ratchet {
     entries: BTreeMap<String, Entry>,
@@ -73,7 +73,7 @@ impl Ratchet {
         ws.write(PATH, &text)
     }
 
-    /// Lowers every figure to the truth and drops what needs no entry any more.
+    /// Lowers every figure to the truth and drops unnecessary entries.
     pub fn lower(&mut self, sizes: &[Measured]) {
         self.entries.retain(|what, entry| match largest(sizes, what) {
             Some(lines) => {
@@ -84,7 +84,7 @@ impl Ratchet {
         });
     }
 
-    /// What is over its limit without an entry or beyond it, and entries higher than the truth.
+    /// Sizes over the limit without an entry or beyond it, and entries higher than the truth.
     pub fn check(&self, sizes: &[Measured]) -> Vec<String> {
         let mut findings = Vec::new();
         for m in sizes {

@@ -9,8 +9,8 @@ struct Line {
     comment: bool,
 }
 
-/// The text with its over-long comment lines broken; what hangs over begins the next line of the
-/// same paragraph, or a line of its own.
+/// Wraps comment lines that are too long; the rest of one begins the next line of the same
+/// paragraph, or a line of its own.
 pub fn wrap(text: &str, source: &Source) -> String {
     let mut lines: Vec<Line> = text
         .lines()
@@ -43,7 +43,7 @@ pub fn wrap(text: &str, source: &Source) -> String {
     wrapped
 }
 
-/// What fits of a comment line, what the next line begins with, and what is left over.
+/// The part of a comment line that fits, the prefix of the next line, and the rest.
 fn cut(line: &str) -> Option<(String, String, String)> {
     let limit = line.char_indices().nth(COLUMNS)?.0;
     let prefix = prefix_len(line)?;

@@ -33,7 +33,7 @@ const COUNTRY_BEGIN: usize = 0x00ff_ff00;
 /// How far from a file's end its type is looked for.
 const END_MAX: usize = 20;
 
-/// See the module's documentation.
+/// A database in the older format.
 pub struct Legacy {
     bytes: Vec<u8>,
     edition: u8,
