@@ -99,7 +99,7 @@ impl HeaderFilter for Filter {
     }
 }
 
-/// What is to be added still.
+/// The parts that are still to be added.
 struct Add {
     before: Option<Bytes>,
     after: Option<Bytes>,

@@ -101,7 +101,7 @@ struct Handler {
     vars: Rc<Vec<SetVar>>,
 }
 
-/// What is taken of the subrequest before it is gone.
+/// The parts of the subrequest that outlive it.
 #[derive(Default)]
 struct Answer {
     values: Vec<Bytes>,

@@ -113,7 +113,7 @@ struct Autoindex {
     style: Style,
 }
 
-/// How HTML lists show times and sizes.
+/// The style of times and sizes in HTML lists.
 #[derive(Clone, Copy)]
 struct Style {
     localtime: bool,
@@ -236,7 +236,7 @@ impl BodySource for List {
     }
 }
 
-/// How wide names are in HTML lists, in characters.
+/// The width of names in HTML lists, in characters.
 const NAME_WIDTH: usize = 50;
 
 fn mtime(e: &DirEntry) -> i64 {

@@ -72,10 +72,10 @@ enum Age {
     Ancient,
 }
 
-/// How a browser says its name and version.
+/// The mark of a browser and its version in `User-Agent`.
 struct Mark {
     name: &'static str,
-    /// What stands before it at least, so that it is not looked for there.
+    /// The least length of the text before it, which is not searched.
     skip: usize,
     text: &'static str,
     /// From where `text` begins to the version.
@@ -117,7 +117,7 @@ const NEVER: u64 = u64::MAX;
 
 #[derive(Default)]
 struct BrowserConf {
-    /// Which of [`MARKS`], and the first version that is modern.
+    /// Indices of [`MARKS`], each with the first version that is modern.
     modern: Option<Rc<Vec<(usize, u64)>>>,
     unlisted: bool,
     ancient: Option<Rc<Vec<Bytes>>>,

@@ -80,7 +80,7 @@ enum Inherit {
     Merge,
 }
 
-/// What adding a field does.
+/// The effect of adding a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Add,
@@ -108,7 +108,7 @@ enum Expires {
     Access(i64),
     /// Seconds from the response's last change.
     Modified(i64),
-    /// When the local clock next shows so many seconds of the day.
+    /// The next time at which the local clock shows so many seconds of the day.
     Daily(i64),
 }
 
@@ -382,8 +382,8 @@ fn replace(r: &mut Request, name: &'static str, value: Bytes) {
     r.out.remove_if(|at, n| at > first && base::ascii::eq_ignore_case(n, name.as_bytes()));
 }
 
-/// When the local clock next shows so many seconds of the day. On days of other lengths it is the
-/// time shown that counts.
+/// The next time at which the local clock shows so many seconds of the day. On days of other
+/// lengths the time shown counts.
 fn next_time(now: i64, secs: i64) -> i64 {
     const DAY: i64 = 24 * 60 * 60;
     let zone = |t: i64| i64::from(base::time::zone_offset(t));

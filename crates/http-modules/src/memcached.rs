@@ -61,7 +61,7 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct MemcachedConf {
     up: Draft,
@@ -179,7 +179,7 @@ struct Memcached {
     whole: bool,
 }
 
-/// What a compressed value's head says; memcached's own has no fields.
+/// The field of a compressed value's response; memcached's own head has no fields.
 const GZIP: &[u8] = b"Content-Encoding: gzip";
 
 impl Memcached {

@@ -53,7 +53,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 struct RandomIndex {
-    /// Where chance comes from: hashes under keys that differ with every process.
+    /// The source of chance: hashes under keys that differ with every process.
     keys: RandomState,
 }
 

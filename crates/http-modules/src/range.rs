@@ -58,7 +58,7 @@ fn still_current(r: &Request) -> bool {
     r.out.last_modified.is_some() && date == r.out.last_modified
 }
 
-/// How many ranges may be taken; of a body that comes piece by piece one at most, since others may
+/// The most ranges that may be taken; of a body that comes piece by piece one, since others may
 /// lie before it.
 fn max_ranges(r: &Request) -> Option<u32> {
     match (&r.out.body, r.loc.core.max_ranges) {
@@ -179,9 +179,9 @@ fn boundary() -> String {
 
 /// One range of a body that comes piece by piece.
 pub(crate) struct Cut {
-    /// What is before it.
+    /// The length of the part before it.
     pub skip: u64,
-    /// How long it is.
+    /// Its length.
     pub left: u64,
 }
 

@@ -43,7 +43,7 @@ const fn table_size(name: &'static str) -> Directive<Cx> {
     directive(name, PLACES, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
 }
 
-/// What referers are valid here. A level that names any names all.
+/// The valid referers. A level that names any names all.
 #[derive(Default)]
 struct RefererConf {
     list: Option<Rc<Referers>>,
@@ -131,7 +131,7 @@ impl Referers {
             let slash = memchr::memchr(b'/', &address[end..]).map_or(address.len(), |at| end + at);
             return address[slash..].starts_with(path);
         }
-        // What could not be matched to its end is not known to be valid.
+        // A referer whose match was given up is not known to be valid.
         self.server_names && r.server.is_named(&host, r).unwrap_or(false)
             || self.patterns.iter().any(|p| p.is_match(address).unwrap_or(false))
     }
@@ -140,7 +140,7 @@ impl Referers {
 /// The longest host that is looked at.
 const HOST_MAX: usize = 256;
 
-/// What follows the scheme of a page's address; the shortest there is has eleven characters.
+/// The text behind the scheme of a page's address; the shortest address has eleven characters.
 fn behind_scheme(referer: &[u8]) -> Option<&[u8]> {
     if referer.len() < "http://i.ru".len() {
         return None;

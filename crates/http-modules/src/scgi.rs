@@ -20,7 +20,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct ScgiConf {
     common: Common,

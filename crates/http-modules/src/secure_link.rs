@@ -150,7 +150,7 @@ fn decoded(text: &[u8]) -> Option<[u8; 16]> {
     base::base64::decode_url(text, &mut bytes).then(|| bytes.try_into().ok())?
 }
 
-/// What stands behind the hash in `/prefix/hash/link`, if the hash is that of link and secret.
+/// The link behind the hash in `/prefix/hash/link`, if the hash is that of link and secret.
 fn link_of<'a>(uri: &'a [u8], secret: &[u8]) -> Option<&'a [u8]> {
     let rest = uri.get(1..)?;
     let rest = &rest[memchr::memchr(b'/', rest)? + 1..];

@@ -69,12 +69,12 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// What the slices of one response have in common.
+/// The state that the slices of one response share.
 struct Slices {
     size: u64,
-    /// Where the slice that is being asked for begins, or where the next one will.
+    /// The beginning of the slice that is being fetched, or of the next one.
     start: Cell<u64>,
-    /// What goes out of the slices that subrequests bring, as far as it is known.
+    /// The part of the slices that goes out, as far as it is known.
     part: Cell<(u64, u64)>,
     etag: RefCell<Option<Bytes>>,
     /// The slice that was asked for last has come.
@@ -125,7 +125,7 @@ fn size(r: &Request) -> Option<u64> {
     conf.size.filter(|size| *size > 0).map(|size| size as u64)
 }
 
-/// Where the client's range begins; 0 where that is not known before the length is.
+/// The beginning of the client's range; 0 where that is not known before the length is.
 fn start(r: &Request) -> u64 {
     if r.header(FieldId::IfRange).is_some() {
         return 0;
@@ -235,7 +235,7 @@ struct Body {
 }
 
 impl Body {
-    /// Which part goes out is known when all header filters have run.
+    /// The part that goes out is known when all header filters have run.
     fn begin(&mut self, r: &Request) {
         self.begun = true;
         let part = r.out.part.clone().unwrap_or(0..self.length);

@@ -39,7 +39,7 @@ struct Candidate {
     folder: bool,
 }
 
-/// What answers when none is there.
+/// The answer when none of the files exists.
 #[derive(Clone)]
 enum Last {
     Status(u16),

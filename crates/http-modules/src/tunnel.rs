@@ -49,7 +49,7 @@ const OWN: &[Directive<Cx>] = &[directive(
     set_pass,
 )];
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct TunnelConf {
     up: Draft,

@@ -114,7 +114,7 @@ const FLAGS: &[(&str, u64)] = &[
     ("samesite=none", 32),
 ];
 
-/// How flags stand in the cookie, in their order there.
+/// The flags' texts in the cookie, in their order there.
 const FLAG_TEXTS: &[(u64, &[u8])] = &[
     (2, b"; secure"),
     (4, b"; httponly"),
@@ -234,7 +234,7 @@ impl Uid {
     }
 }
 
-/// What is known of the browser that a client's request came from.
+/// The identity of the browser that a client's request came from.
 struct Known {
     /// By which configuration; a redirect inside the server may lead to another.
     conf: Rc<UserIdConf>,
@@ -282,7 +282,7 @@ impl UserIdConf {
             r.log(Level::Error, format_args!("client sent {why} userid cookie \"{line}\""));
             (None, cookie.to_vec())
         };
-        // What follows is padding, a mark, or rubbish that old cookies are full of.
+        // The rest is padding, a mark, or rubbish that old cookies are full of.
         let Some(text) = cookie.get(..22) else { return refuse("too short") };
         match Uid::of_cookie(text) {
             Ok(got) => {
@@ -295,7 +295,7 @@ impl UserIdConf {
         }
     }
 
-    /// What the browser is to be told, if anything: a new name, or its own with the mark.
+    /// The identity to send to the browser, if any: a new one, or its own with the mark.
     fn decide(self: &Rc<Self>, r: &mut Request, shared: &Shared) -> Option<Uid> {
         let got = match shared.0.borrow().as_ref() {
             Some(Known { set: Some(uid), .. }) => return Some(*uid),

@@ -56,7 +56,7 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct UwsgiConf {
     common: Common,

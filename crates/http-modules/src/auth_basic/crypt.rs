@@ -336,7 +336,7 @@ mod tests {
         ] {
             assert_eq!(verify(password.as_bytes(), hash.as_bytes()), Some(true), "{hash}");
             let wrong = format!("{password}?");
-            // What is behind the part of the password that counts makes no difference.
+            // Bytes behind the significant part of the password make no difference.
             let cut = !hash.starts_with(['$', '{']) || password.len() > 72;
             let wrong = if cut { format!("?{password}") } else { wrong };
             assert_eq!(verify(wrong.as_bytes(), hash.as_bytes()), Some(false), "{hash}");

@@ -130,7 +130,7 @@ impl PhaseHandler for Handler {
     }
 }
 
-/// What the file says about the user.
+/// The user's entry in the file.
 enum Found {
     /// Nothing, which decides.
     Decided(Verdict),

@@ -8,7 +8,7 @@ use std::io::Read;
 
 use sha2::{Digest, Sha256};
 
-/// How long a password need not be hashed again, in seconds.
+/// The time for which a password need not be hashed again, in seconds.
 const TRUST_SECS: u64 = 60;
 
 const ENTRIES_MAX: usize = 1024;

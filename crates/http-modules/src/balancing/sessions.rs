@@ -1,4 +1,4 @@
-//! What `sticky learn` remembers: which server a session belongs to, over all workers.
+//! The table of `sticky learn`: the server of each session, shared by all workers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl Conf for Taken {
     }
 }
 
-/// How many sessions that are over are looked for when one is added.
+/// The number of old sessions that are examined when one is added.
 const SWEEP: usize = 2;
 
 impl Sessions {

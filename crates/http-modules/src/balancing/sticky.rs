@@ -38,9 +38,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     set,
 )];
 
-/// What `sticky` says.
+/// The settings of `sticky`.
 struct Sticky {
-    /// Where the server's id or the session's is, in the order of looking.
+    /// The places of the server's id or the session's, in the order of looking.
     lookup: Vec<Template>,
     cookie: Option<Cookie>,
     learn: Option<Learn>,
@@ -62,7 +62,7 @@ enum Expires {
 }
 
 struct Learn {
-    /// Where the server's new session is, in the order of looking.
+    /// The places of the server's new session, in the order of looking.
     create: Vec<Template>,
     /// `header`: as soon as the response's head is there.
     at_header: bool,
@@ -182,7 +182,7 @@ fn cookie(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
     Ok(Sticky { lookup: vec![lookup], cookie: Some(c), learn: None })
 }
 
-/// How long a session is remembered where nothing else is said, milliseconds.
+/// The lifetime of a session without `timeout=`, milliseconds.
 const TIMEOUT_MS: u64 = 600_000;
 
 fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
@@ -267,7 +267,7 @@ impl Affinity for Bound {
 struct OfRequest {
     sticky: Rc<Sticky>,
     servers: Rc<Servers>,
-    /// What the request holds: a server's id, or a session's.
+    /// The id in the request: a server's, or a session's.
     id: Bytes,
     /// The session that the response began.
     created: Bytes,

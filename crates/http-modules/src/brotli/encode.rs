@@ -9,10 +9,10 @@ use mem::Chain;
 
 use crate::compress::coder::{Broken, Coder, Until};
 
-/// What the library gives out at once.
+/// The size of the library's output buffer.
 const BUFFER: usize = 4096;
 
-/// How much goes in between two looks at what has come out.
+/// The input that goes in between two looks at the output.
 const PIECE: usize = 64 << 10;
 
 /// A compressor at work on one response.

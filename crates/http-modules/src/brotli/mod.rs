@@ -91,7 +91,7 @@ impl Conf for BrotliConf {
     }
 }
 
-/// What a location offers.
+/// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let conf = l.conf::<BrotliConf>();
     let level = conf.settings.level(6) as i32;

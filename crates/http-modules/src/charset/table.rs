@@ -7,7 +7,7 @@ use conf::{ConfError, Node, Word};
 /// in tables.
 const UTF8_MAX: usize = 3;
 
-/// What one byte becomes in UTF-8.
+/// One byte's character in UTF-8.
 #[derive(Clone, Copy)]
 pub(super) struct Utf8 {
     len: u8,
@@ -17,7 +17,7 @@ pub(super) struct Utf8 {
 /// Bytes of one charset by the code point, in pages of 256; 0 where there is none.
 pub(super) type Pages = Vec<Option<Box<[u8; 256]>>>;
 
-/// How bytes are recoded.
+/// The recoding of bytes.
 pub(super) enum Table {
     /// Byte for byte.
     Bytes(Box<[u8; 256]>),
@@ -123,7 +123,7 @@ pub(super) struct Partial {
     len: usize,
 }
 
-/// What stands at the beginning of some bytes that are not ASCII.
+/// The character at the beginning of some bytes that are not ASCII.
 enum Decoded {
     /// A code point, and its length.
     Char(u32, usize),

@@ -15,23 +15,23 @@ use super::{Coding, Ratio};
 /// one.
 const THREAD_MIN: u64 = 8 << 10;
 
-/// How a body is compressed.
+/// The plan for compressing a body.
 #[derive(Clone)]
 pub struct Plan {
-    /// How much compressed output is made before it is sent.
+    /// The length of compressed output that is made before it is sent.
     pub output_max: usize,
     /// Compressing begins when so much is there.
     pub postpone: u64,
     /// Each piece goes out with what it was made from.
     pub no_buffer: bool,
-    /// Whose threads do it, where it takes long.
+    /// The pool that does it, where it takes long.
     pub pool: Option<Pool>,
 }
 
 /// Makes the compressor when the first bytes come.
 pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Coder>, Broken>>;
 
-/// What a thread gives back.
+/// The result of work in a thread.
 struct Worked {
     coder: Box<dyn Coder>,
     input: Chain,
@@ -43,7 +43,7 @@ struct Worked {
 pub struct Body {
     coding: Coding,
     plan: Plan,
-    /// What waits for more to come (`postpone_gzipping`).
+    /// Input that waits for more (`postpone_gzipping`).
     postponed: Chain,
     make: Option<Make>,
     /// `None` before the first bytes, while a thread has it, and behind the end.
@@ -84,7 +84,7 @@ impl Body {
         });
         let worked = self.worked.clone();
         FilterStep::Wait(Box::pin(async move {
-            // Why it was not done is logged by the pool.
+            // The pool logs the reason of a failure.
             let done = work.await.map_err(|_| output::Broken)?;
             *worked.borrow_mut() = Some(done);
             Ok(())
@@ -142,7 +142,7 @@ impl BodyFilter for Body {
             worked.input.append(input);
             *input = worked.input;
             match self.done(r, worked.coder, worked.result) {
-                // What came meanwhile is still to be done, be it only the end.
+                // The input that came meanwhile is still to be compressed, be it only the end.
                 FilterStep::Go if self.coder.is_some() => {}
                 step => return step,
             }

@@ -1,8 +1,8 @@
-//! What all compressors have in common, so that one body filter does for them.
+//! The interface of all compressors, so that one body filter does for them.
 
 use mem::Chain;
 
-/// What is to come out of a piece.
+/// The extent to which a piece's output is demanded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Whatever the compressor gives.
@@ -68,7 +68,7 @@ pub mod tests {
         std::iter::repeat_with(next).take(len).collect()
     }
 
-    /// What must hold of all compressors; `unzip` gives what can be read of a stream so far.
+    /// Tests a compressor; `unzip` gives the readable part of a stream so far.
     pub fn streams_can_be_read(
         make: impl Fn(Option<u64>) -> Box<dyn Coder>,
         unzip: impl Fn(&[u8]) -> Vec<u8>,

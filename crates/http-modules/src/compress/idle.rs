@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::thread::LocalKey;
 
-/// What a thread keeps: compressors `C`, each for the settings `K` that it was made with. The one
+/// Idle compressors `C` of a thread, each for the settings `K` that it was made with. The one
 /// that was used last is taken first, as it is the likeliest to be in the processor's caches.
 pub struct Idle<K, C> {
     most: usize,

@@ -24,7 +24,7 @@ use self::body::{Body, Make, Plan};
 use crate::gzip::negotiate::Accept;
 use crate::{brotli, gzip, zstd};
 
-/// What installs the filter for all codings; it stands where gzip's filter does in nginx.
+/// Installs the filter for all codings; it stands where gzip's filter does in nginx.
 pub static MODULE: Module = Module { name: "compress", install: Some(install), ..Module::EMPTY };
 
 /// A content coding, in the order of preference: what costs least for what it saves comes first.
@@ -53,7 +53,7 @@ impl Coding {
         Bytes::from_static(self.name().as_bytes())
     }
 
-    /// What is added to a file's name for the file's content in this coding.
+    /// The suffix of a file's name for its content in this coding.
     pub fn suffix(self) -> &'static [u8] {
         match self {
             Coding::Zstd => b".zst",
@@ -65,13 +65,13 @@ impl Coding {
 
 /// A coding that a location offers.
 pub struct Offer {
-    /// Which.
+    /// The coding.
     pub coding: Coding,
     /// For responses of these types,
     pub types: TypeList,
     /// that are no shorter than this.
     pub min_length: u64,
-    /// How.
+    /// The plan.
     pub plan: Plan,
     /// Makes the compressor for a response, whose length is given where it is known.
     pub make: Box<dyn Fn(Option<u64>) -> Make>,
@@ -128,7 +128,7 @@ impl Choice {
     }
 }
 
-/// How much a response was compressed.
+/// The ratio by which a response was compressed.
 #[derive(Default)]
 pub struct Ratio {
     coding: Option<Coding>,

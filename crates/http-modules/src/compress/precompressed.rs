@@ -14,11 +14,11 @@ use super::Coding;
 use crate::gzip::negotiate::Accept;
 use crate::static_file::{self, EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 
-/// What installs the handler for all of them; the modules of the codings have the directives.
+/// Installs the handler for all of them; the modules of the codings have the directives.
 pub static MODULE: Module =
     Module { name: "precompressed", install: Some(install), ..Module::EMPTY };
 
-/// When a compressed file is sent.
+/// The condition under which a compressed file is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Mode {
     /// Never.

@@ -12,7 +12,7 @@ use super::level::{Level, set_level};
 use super::precompressed::{Mode, set_mode};
 use super::{Coding, DEFAULT_TYPE, Offer};
 
-/// What they say.
+/// The values of these directives.
 #[derive(Default)]
 pub struct Settings {
     on: Option<bool>,
@@ -111,7 +111,7 @@ impl Settings {
         self.statics.unwrap_or_default()
     }
 
-    /// What a location offers where it is on; `make` makes the compressor for a response.
+    /// The offer of a location where it is on; `make` makes the compressor for a response.
     pub fn offer<M: Fn(Option<u64>) -> Make + 'static>(
         &self,
         coding: Coding,
@@ -135,7 +135,7 @@ impl Settings {
     }
 }
 
-/// How much output is made at once.
+/// The length of output that is made at once.
 fn output_max(buffers: Option<Bufs>) -> usize {
     let page = os::limits::page_size();
     let buffers = buffers.unwrap_or(Bufs { num: (128 << 10) / page, size: page });

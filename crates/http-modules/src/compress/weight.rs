@@ -29,7 +29,7 @@ pub fn in_list(accept: &[u8], name: &[u8]) -> u16 {
     }
 }
 
-/// What follows the first element of a list that begins with `name`.
+/// The text behind the first element of a list that begins with `name`.
 fn behind_name<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut from = 0;
     loop {

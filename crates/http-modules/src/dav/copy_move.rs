@@ -12,7 +12,7 @@ use proto::h1::{FieldId, Method};
 use super::work::{self, Notes};
 use super::{Dav, Depth, body_refused, depth, is_collection, path_of, refused, tree};
 
-/// What goes where.
+/// The source and target of a COPY or MOVE.
 struct Job {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -128,7 +128,7 @@ fn invalid(r: &Request, said: &str) -> Verdict {
     refused(r, 400, &format!("client sent invalid \"Destination\" header: \"{said}\""))
 }
 
-/// Why a destination is none of ours.
+/// The reason that a destination is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum NotHere {
     Elsewhere,

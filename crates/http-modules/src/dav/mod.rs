@@ -177,7 +177,7 @@ fn created(r: &mut Request) {
     r.out.location = Some(Bytes::from(to));
 }
 
-/// What a `Depth` field says.
+/// The value of a `Depth` field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Depth {
     Zero,
@@ -203,7 +203,7 @@ fn depth(r: &Request, usual: Depth) -> Depth {
     said(r).unwrap_or(usual)
 }
 
-/// How many slashes a URI has, up to the one that makes it deep enough; `Err` if none does.
+/// Checks that a URI is deep enough; the error is its depth.
 fn deep_enough(uri: &[u8], min: u64) -> Result<(), u64> {
     let mut depth = 0;
     for at in memchr::memchr_iter(b'/', uri) {

@@ -17,7 +17,7 @@ enum Visit {
     Leave(PathBuf),
 }
 
-/// What is in a folder, read before any of it is visited.
+/// The entries of a folder, read before any of them is visited.
 fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     std::fs::read_dir(dir)?.collect()
 }

@@ -17,7 +17,7 @@ struct Line {
     error: Option<io::Error>,
 }
 
-/// What work had to say.
+/// The messages of work in a thread, for the log.
 #[derive(Default)]
 pub(super) struct Notes {
     lines: Vec<Line>,
@@ -70,7 +70,7 @@ impl Notes {
     }
 }
 
-/// How grave a failed call is, and the status that tells of it.
+/// The log level and the status of a failed call.
 fn grade(e: &io::Error, missing: u16) -> (Level, u16) {
     use os::errno::{EACCES, EEXIST, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM};
     match e.raw_os_error() {

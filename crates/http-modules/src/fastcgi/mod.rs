@@ -82,7 +82,7 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct FastCgiConf {
     common: Common,
@@ -169,7 +169,7 @@ static VARIABLES: &[VarDef] = &[
     }),
 ];
 
-/// Where in the URI the script's name is, and where what follows it.
+/// The places of the script's name and of the path info behind it in the URI.
 fn split(r: &Request) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
     let whole = (0..r.uri.len(), 0..0);
     let conf = r.loc.confs.get::<FastCgiConf>();

@@ -15,14 +15,14 @@ use proto::params::Notation;
 use crate::gateway::params::Params;
 use crate::gateway::too_big;
 
-/// What all requests of a location have in common.
+/// The parts that all requests of a location have in common.
 pub(super) struct Shape {
     pub params: Params,
     pub keep_conn: bool,
     pub catch_stderr: Vec<Bytes>,
 }
 
-/// How much of a body is still to come.
+/// The rest of a body that is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rest {
     /// As much as comes.
@@ -38,7 +38,7 @@ pub(super) struct FastCgi {
     shape: Rc<Shape>,
     reader: Reader,
     parser: ResponseParser,
-    /// How much of the buffer with the head was read.
+    /// The length of the part of the head's buffer that was read.
     pos: usize,
     /// The head, out of its records.
     text: Vec<u8>,
@@ -82,7 +82,7 @@ impl FastCgi {
             ResponseStep::More => None,
             ResponseStep::Bad(e) => Some(HeadStep::Bad(e.message(&self.text))),
             ResponseStep::Done { len } => {
-                // What follows comes again, as body.
+                // The rest comes again, as body.
                 let behind = self.text.len() - len;
                 self.text.truncate(len);
                 self.reader.give_back(behind, &mut self.pos);

@@ -1,4 +1,4 @@
-//! What FastCGI, uwsgi, SCGI and memcached have in common: where requests go, and parameters.
+//! The parts that FastCGI, uwsgi, SCGI and memcached share: destinations and parameters.
 
 pub mod params;
 pub mod pass;
@@ -16,17 +16,17 @@ use http::upstream::directives::Shared;
 
 /// A module that passes requests to a gateway; it is its configuration.
 pub trait Gateway: Shared {
-    /// What its directives begin with.
+    /// The prefix of its directives.
     const PREFIX: &'static str;
-    /// What addresses begin with in logs.
+    /// The scheme of addresses in logs.
     const SCHEME: &'static str;
-    /// What they begin with where the connection is to be encrypted.
+    /// The same for encrypted connections.
     const TLS_SCHEME: Option<&'static str> = None;
     /// Whether responses may go to files.
     const USES_FILES: bool = true;
 }
 
-/// What is written at one level of a gateway that has parameters, whichever it is.
+/// The settings of one level that all gateways with parameters have.
 #[derive(Default)]
 pub struct Common {
     /// Times, buffers, other servers.
@@ -47,7 +47,7 @@ impl Common {
         }
     }
 
-    /// What a location does with it. Fields of responses in `hidden` are not passed on.
+    /// The settings of a location, compiled. Fields of responses in `hidden` are not passed on.
     ///
     /// # Errors
     /// Sizes that do not fit to each other; checks of health that cannot be made.
@@ -68,7 +68,7 @@ impl Common {
 
 /// A gateway that has parameters.
 pub trait Parameterised: Gateway + Caching {
-    /// What it has in common with the others.
+    /// The settings shared with the other gateways.
     fn common(&mut self) -> &mut Common;
 }
 

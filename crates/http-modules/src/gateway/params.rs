@@ -46,7 +46,7 @@ fn set<G: Parameterised>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// What stands before the names of the client's fields.
+/// The prefix of the names of the client's fields.
 const HTTP: &[u8] = b"HTTP_";
 
 /// The parameters of a location, ready to be written.
@@ -95,7 +95,7 @@ impl Params {
         }
     }
 
-    /// What asks whether the response that a cache keeps is still good.
+    /// Writes the conditions that validate a cached response.
     fn write_validators(&self, r: &Request, notation: Notation, out: &mut Vec<u8>) {
         let (changed, tag) = r.cached_validators();
         let changed = changed.map(base::time::format_http_date);

@@ -20,11 +20,11 @@ use http::upstream::conf::{Conf as UpConf, default_folder};
 use super::Gateway;
 use crate::health::{self, Language};
 
-/// What `*_pass` says at one level.
+/// The `*_pass` of one level.
 pub struct Pass<G> {
     fixed: Option<GroupRef>,
     template: Option<Template>,
-    /// Where responses go that fit no buffer, unless `*_temp_path` says so.
+    /// The folder of responses that fit no buffer, unless `*_temp_path` names one.
     folder: Option<TempPath>,
     /// The `Host` that the gateway is told.
     host: Option<Template>,
@@ -65,7 +65,7 @@ pub const fn pass<G: Gateway>(name: &'static str) -> Directive<Cx> {
     directive(name, places, Args::T1, "", "The server that requests are passed to.", set::<G>)
 }
 
-/// What follows a scheme, where it is the one that was written.
+/// The text behind `scheme`, where `text` begins with it.
 fn behind(text: &Bytes, scheme: &str) -> Option<Bytes> {
     let found = text.get(..scheme.len())?.eq_ignore_ascii_case(scheme.as_bytes());
     found.then(|| text.slice(scheme.len()..))
@@ -117,7 +117,7 @@ pub fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), Conf
     Ok(())
 }
 
-/// Where the requests of a location go, ready to be asked.
+/// The destination of a location's requests, compiled.
 pub enum To<G> {
     /// To a group.
     Group(Rc<Group>),
@@ -170,13 +170,13 @@ impl<G: Gateway> To<G> {
     }
 }
 
-/// Where responses go that fit no buffer, unless `*_temp_path` says so.
+/// The folder of responses that fit no buffer, unless `*_temp_path` names one.
 pub fn folder<G: Gateway>(l: &LocView) -> TempPath {
     let folder = l.conf::<Pass<G>>().folder.clone();
     folder.unwrap_or_else(|| TempPath { path: "".into(), levels: [0; 3] })
 }
 
-/// What a gateway is told that its parameters do not say.
+/// The parameters that a gateway gets unless its directives set them.
 pub fn defaults<G: Gateway>(l: &LocView) -> Vec<(&'static str, Template)> {
     let host = l.conf::<Pass<G>>().host.clone();
     host.map(|host| ("HTTP_HOST", host)).into_iter().collect()

@@ -18,7 +18,7 @@ use super::params::Params;
 use super::pass::To;
 use super::{Gateway, too_big};
 
-/// Which of the two, and what it has of its own.
+/// The protocol, with its own settings.
 pub enum Kind {
     /// uwsgi
     Uwsgi {
@@ -33,9 +33,9 @@ pub enum Kind {
     Scgi,
 }
 
-/// What all requests of a location have in common.
+/// The parts that all requests of a location have in common.
 pub struct Shape {
-    /// What the server is told.
+    /// The parameters for the server.
     pub params: Params,
     /// The protocol.
     pub kind: Kind,
@@ -72,7 +72,7 @@ pub struct Plain {
     /// Bytes of the body that are still to come; `None`: until the connection ends.
     left: Option<u64>,
     is_head: bool,
-    /// What is to come of the body that the answer to a HEAD announces: some servers send it.
+    /// The rest of the body that the answer to a HEAD announces: some servers send it.
     announced: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ const ROOM: usize = 4096;
 /// gzip with any window.
 const GZIP: u8 = 15 + 16;
 
-/// Why a stream cannot be read.
+/// The reason that a stream cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure(pub &'static str);
 

@@ -101,7 +101,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 #[derive(Clone, Copy)]
 struct Limits {
-    /// How much is unpacked before it is sent.
+    /// The length of output that is unpacked before it is sent.
     output_max: usize,
     /// `gunzip_max_ratio`
     ratio: u64,
@@ -110,7 +110,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// What is wrong with a response that has become `after` bytes from `before`.
+    /// The limit exceeded by a response that has become `after` bytes from `before`.
     fn exceeded(&self, before: u64, after: u64) -> Option<&'static str> {
         if self.size > 0 && after > self.size {
             return Some("gunzip_max_size");

@@ -12,7 +12,7 @@ const BITS_MAX: usize = 15;
 
 /// The codes of both alphabets.
 pub struct Codes {
-    /// How many bits a symbol's code has; 0 for one that does not occur.
+    /// The length of each symbol's code in bits; 0 for one that does not occur.
     pub literal_bits: [u8; LITERALS + 2],
     /// The same of distances.
     pub distance_bits: [u8; DISTANCES],
@@ -83,7 +83,7 @@ fn number(bits: &[u8], codes: &mut [u16]) {
 pub struct Plan {
     counts: Counts,
     codes: Codes,
-    /// How the block says which codes it has.
+    /// The description of the codes at the block's head.
     heading: Heading,
     tree: Tree,
 }
@@ -133,7 +133,7 @@ impl Plan {
         head + self.bits_with(&self.codes)
     }
 
-    /// How many bits the counted symbols and what goes with them have in these codes.
+    /// The length in bits of the counted symbols, with their extra bits, in these codes.
     pub fn bits_with(&self, codes: &Codes) -> usize {
         let bits = |counts: &[u16], bits: &[u8]| -> u32 {
             counts.iter().zip(bits).map(|(n, bits)| u32::from(*n) * u32::from(*bits)).sum()
@@ -184,7 +184,7 @@ impl Run {
 }
 
 impl Heading {
-    /// How many bits it has.
+    /// Makes the description, and gives its length in bits.
     fn make(&mut self, literal_bits: &[u8], distance_bits: &[u8], tree: &mut Tree) -> usize {
         let used = |bits: &[u8]| bits.iter().rposition(|b| *b > 0).map_or(0, |last| last + 1);
         self.literals = used(literal_bits).max(257);
@@ -283,7 +283,7 @@ impl Tree {
         }
     }
 
-    /// How many codes of each length Huffman's tree has; what is longer than `max` counts as that.
+    /// The number of codes of each length in Huffman's tree; longer ones than `max` count as `max`.
     fn by_length(&mut self, max: usize) -> [u16; BITS_MAX + 1] {
         let Tree { leaves, weights, above } = self;
         let count = leaves.len();

@@ -7,7 +7,7 @@ use super::small::Effort;
 use crate::compress::coder::{Broken, Coder, Until};
 use crate::compress::idle::{self, Idle};
 
-/// How a compressor is set up.
+/// The settings of a compressor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// `gzip_comp_level`, 1 to 9.
@@ -36,7 +36,7 @@ impl Settings {
         self
     }
 
-    /// What [`super::small`] does in place of the library.
+    /// The effort of [`super::small`], which stands in for the library.
     pub fn effort(&self) -> Effort {
         let (chain, lazy) = match self.level {
             ..=1 => (4, 0),
@@ -58,7 +58,7 @@ impl Settings {
     }
 }
 
-/// How many idle compressors a worker keeps: a few hundred kilobytes each.
+/// The most idle compressors that a worker keeps: a few hundred kilobytes each.
 const IDLE_MAX: usize = 8;
 
 thread_local! {
@@ -73,7 +73,7 @@ pub struct Compressor {
     settings: Settings,
     /// `None` only while it is being dropped.
     z: Option<Deflate>,
-    /// What the last call was to flush has not come out whole.
+    /// The output of the last flush is not complete.
     unflushed: bool,
     ended: bool,
 }

@@ -148,7 +148,7 @@ fn power(
     })
 }
 
-/// What a location offers.
+/// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let conf = l.conf::<GzipConf>();
     let deflate = deflate::Settings {

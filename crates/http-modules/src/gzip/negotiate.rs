@@ -129,7 +129,7 @@ pub struct Accept {
     disable_msie6: bool,
 }
 
-/// What was found for a request: modules that ask after another agree with it.
+/// The answer for a request, kept so that modules that ask later agree with it.
 #[derive(Default)]
 struct Tested(Cell<Option<bool>>);
 
@@ -158,7 +158,7 @@ impl Accept {
     }
 
     /// The weight that the client gives to a coding, in thousandths; 0 where it is not to get it.
-    /// What `gzip_proxied` and `gzip_disable` keep from clients is gzip.
+    /// `gzip_proxied` and `gzip_disable` withhold gzip alone.
     pub fn weight(&self, r: &mut Request, coding: Coding) -> u16 {
         match coding {
             Coding::Gzip if !self.takes_gzip(r) => 0,

@@ -26,7 +26,7 @@ const FAR: usize = 512;
 /// A match of so many bytes is seldom outdone: less is tried.
 const GOOD: usize = 8;
 
-/// How much is tried.
+/// The effort spent on finding matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// Repetitions are looked for so far back.
@@ -195,7 +195,7 @@ impl Encoder {
     }
 }
 
-/// How many bytes at the start of both are the same.
+/// The length of the common beginning of both.
 fn common(a: &[u8], b: &[u8]) -> usize {
     let (mut len, a) = (0, &a[..a.len().min(b.len())]);
     let (a8, a_rest) = a.as_chunks::<8>();

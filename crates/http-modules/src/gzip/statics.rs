@@ -37,7 +37,7 @@ impl Conf for StaticConf {
     }
 }
 
-/// What holds in a location.
+/// The mode of a location.
 pub fn mode(l: &LocView<'_>) -> Mode {
     l.conf::<StaticConf>().mode.unwrap_or_default()
 }

@@ -16,7 +16,7 @@ pub const END: usize = 256;
 pub struct Symbol {
     /// In its alphabet.
     pub symbol: usize,
-    /// What is written behind its code,
+    /// The extra bits written behind its code,
     pub extra: u32,
     /// in so many bits.
     pub extra_bits: u32,

@@ -13,7 +13,7 @@ fn unzip(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What an unfinished stream gives so far.
+/// The text of an unfinished stream so far.
 pub fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
     let mut z = zlib_rs::Inflate::new(true, 15 + 16);
     let mut out = vec![0; 1 << 20];

@@ -1,4 +1,4 @@
-//! What the first bytes of an image tell: its kind and size, without decoding it.
+//! The kind and size of an image, read from its first bytes without decoding it.
 
 /// The kinds that are worked on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

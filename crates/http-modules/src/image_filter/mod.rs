@@ -135,7 +135,7 @@ fn parse(text: &[u8]) -> u32 {
     }
 }
 
-/// What is done with images.
+/// The treatment of images.
 #[derive(Clone)]
 enum What {
     Off,
@@ -311,7 +311,7 @@ impl Filter {
         Verdict::Status(415)
     }
 
-    /// What there is to do with an image, by the request; nothing where that makes no sense.
+    /// The work that the request asks for; `None` where that makes no sense.
     fn wanted(&self, r: &mut Request) -> Option<Wanted> {
         let angle = self.angle.of(r);
         let mut size = |width: &Number, height: &Number| {

@@ -9,7 +9,7 @@ use image::{ImageError, Limits, RgbaImage};
 
 use super::header::{Kind, Size};
 
-/// How an image is to be cut.
+/// The way in which an image is fitted to its size.
 #[derive(Clone, Copy)]
 pub enum Shape {
     /// Not at all.
@@ -20,7 +20,7 @@ pub enum Shape {
     Crop((u32, u32)),
 }
 
-/// What is to be done.
+/// The work to do on an image.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub shape: Shape,
@@ -34,7 +34,7 @@ pub struct Wanted {
     pub pixels_max: u64,
 }
 
-/// What came of it.
+/// The result of the work.
 pub enum Done {
     /// Nothing was to do.
     AsIs(Vec<u8>),
@@ -185,7 +185,7 @@ fn encode(kind: Kind, mut image: RgbaImage, wanted: &Wanted) -> Result<Vec<u8>, 
         }
         Kind::Png => {
             let encoder = png::PngEncoder::new(&mut out);
-            // What nobody can see through need not say so.
+            // An opaque image needs no alpha channel.
             if image.pixels().all(|pixel| pixel.0[3] == 255) {
                 let rgb = DynamicImage::ImageRgba8(image).into_rgb8();
                 encoder.write_image(&rgb, width, height, ExtendedColorType::Rgb8)?;

@@ -142,7 +142,7 @@ fn whole(r: &mut Request, file: &OpenFile) -> Verdict {
 }
 
 impl Mp4 {
-    /// What the arguments ask for; `None`: the file as it is.
+    /// The part that the arguments ask for; `None`: the file as it is.
     fn window(&self, r: &Request) -> Option<Window> {
         let start = r.arg(b"start").and_then(milliseconds);
         let end = r.arg(b"end").and_then(milliseconds).filter(|end| *end > 0);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proto::mp4::atom::{HEADER_MAX, Header, copy};
 use proto::mp4::{Fault, Layout, Window};
 
-/// How much may be read.
+/// The limits on reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// At once, to find the index.
@@ -23,7 +23,7 @@ pub(super) struct Film {
     pub data: Range<u64>,
 }
 
-/// Why there is none.
+/// The reason that there is none.
 #[derive(Debug)]
 pub(super) enum Trouble {
     Fault(Fault),
@@ -95,7 +95,7 @@ struct File<'a> {
     read: Read<'a>,
     len: u64,
     limits: Limits,
-    /// Where the buffer begins.
+    /// The buffer's offset in the file.
     at: u64,
     buffer: Bytes,
 }

@@ -14,7 +14,7 @@ use super::ProxyConf;
 use super::redirect::{self, Rewrite};
 use super::request::Head;
 
-/// Which cookies a rule is for.
+/// The cookies of a rule.
 enum Which {
     Name(Template),
     Regex(Regex),
@@ -26,7 +26,7 @@ pub(crate) struct CookieFlags {
     flags: Vec<Template>,
 }
 
-/// What is to become of a flag.
+/// The change of a flag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Change {
     #[default]

@@ -178,7 +178,7 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What was written at one level; see the directives.
+/// The directives of one level.
 #[derive(Default)]
 pub(crate) struct ProxyConf {
     pub up: Draft,

@@ -24,13 +24,13 @@ use super::redirect::{Redirects, Rewrite};
 use super::request::{Head, Uri};
 use crate::health::{self, Language};
 
-/// What `Host` and `$proxy_host` say, and the URI that replaces the location's name.
+/// The values of `Host` and `$proxy_host`, and the URI that replaces the location's name.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Vars {
     pub host: Bytes,
     pub port: Bytes,
     pub uri: Bytes,
-    /// What keys of a cache begin with, unless they are set.
+    /// The prefix of cache keys, unless they are set.
     pub key: Bytes,
 }
 
@@ -65,12 +65,12 @@ pub(super) struct Fixed {
     pub location: Bytes,
 }
 
-/// What `proxy_pass` says at one level.
+/// The `proxy_pass` of one level.
 #[derive(Default, Clone)]
 pub(crate) struct Pass {
     pub(super) fixed: Option<Rc<Fixed>>,
     pub(super) template: Option<Template>,
-    /// Where responses go that fit no buffer, unless `proxy_temp_path` says so.
+    /// The folder of responses that fit no buffer, unless `proxy_temp_path` names one.
     folder: Option<TempPath>,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Where the requests of a location go.
+/// The destination of a location's requests.
 enum To {
     Group { group: Rc<Group>, vars: Rc<Vars>, uri: Rc<Uri> },
     Template { url: Template, upstreams: Rc<Upstreams> },

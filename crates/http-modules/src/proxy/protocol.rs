@@ -15,7 +15,7 @@ use super::pass::Vars;
 use super::redirect;
 use super::request::{Head, Uri};
 
-/// How the end of a body is told.
+/// The framing of a body.
 enum Framing {
     None,
     Length(u64),
@@ -212,7 +212,7 @@ fn chunks(
     }
 }
 
-/// Where the URL begins in `5; url=http://…`.
+/// The place of the URL in `5; url=http://…`.
 fn url_in_refresh(value: &[u8]) -> Option<usize> {
     value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|i| i + 4)
 }

@@ -14,7 +14,7 @@ use http::request::Request;
 use super::ProxyConf;
 use super::pass::{Fixed, Pass};
 
-/// What a value must be like.
+/// The pattern that a value must match.
 #[derive(Clone)]
 enum Pattern {
     /// Begin with this.
@@ -117,12 +117,12 @@ impl Rewrite {
     }
 }
 
-/// What a prefix takes of a value.
+/// The range of a value that a prefix matches.
 fn prefix(value: &[u8], prefix: &[u8]) -> Option<Range<usize>> {
     value.starts_with(prefix).then_some(0..prefix.len())
 }
 
-/// What a domain takes of a value: all of it, but for a dot at the front.
+/// The range of a value that a domain matches: all of it, but for a dot at the front.
 fn domain(value: &[u8], domain: &[u8]) -> Option<Range<usize>> {
     let dot = usize::from(value.first() == Some(&b'.'));
     value[dot..].eq_ignore_ascii_case(domain).then_some(dot..value.len())

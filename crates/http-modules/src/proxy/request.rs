@@ -24,14 +24,14 @@ pub(super) enum Uri {
     /// The client's, with the location's name (so many bytes) replaced. Nothing to replace it with
     /// means that it goes as the client wrote it.
     Replace {
-        /// What replaces the location's name.
+        /// The replacement of the location's name.
         with: Bytes,
         /// The length of that name.
         location: usize,
     },
 }
 
-/// What the client asked for, as far as URIs are made of it.
+/// The parts of the client's request that URIs are made of.
 struct Asked<'a> {
     /// As it was sent, where that still is what is asked for.
     sent: Option<&'a [u8]>,
@@ -93,9 +93,9 @@ enum Value {
     BodyLength,
     /// `chunked`, if the length is not known.
     Chunked,
-    /// When what a cache keeps was changed.
+    /// The time at which the cached response was changed.
     CachedSince,
-    /// Which entity a cache keeps.
+    /// The entity tag of the cached response.
     CachedTag,
     Template(Template),
 }
@@ -115,7 +115,7 @@ struct Own {
     names: Vec<Bytes>,
 }
 
-/// How the head of requests is made, compiled from a location's settings.
+/// The making of request heads, compiled from a location's settings.
 pub(super) struct Head {
     own: Own,
     /// The same for requests whose responses may be kept.

@@ -30,7 +30,7 @@ enum Kind {
     File(Value, FileTest),
 }
 
-/// What is asked of a file.
+/// The test of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FileTest {
     File,

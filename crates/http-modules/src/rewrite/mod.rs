@@ -102,7 +102,7 @@ enum Op {
 
 struct If {
     test: Test,
-    /// How many instructions the block has.
+    /// The number of the block's instructions.
     len: usize,
     /// The block's other settings, by the number that the location knows them by.
     settings: Option<usize>,
@@ -149,7 +149,7 @@ fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     )
 }
 
-/// What makes `rewrite` and `return` redirect without being told to.
+/// Says whether a replacement is an address, to which `rewrite` and `return` redirect.
 fn is_address(text: &[u8]) -> bool {
     [&b"http://"[..], b"https://", b"$scheme"].iter().any(|s| text.starts_with(s))
 }

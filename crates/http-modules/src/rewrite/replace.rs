@@ -18,7 +18,7 @@ pub(super) struct Rewrite {
     regex: Regex,
     /// The new path, or the whole address to redirect to.
     path: Value,
-    /// What follows a `?` in the replacement of a path.
+    /// The arguments behind a `?` in the replacement of a path.
     args: Option<Value>,
     /// The replacement has arguments of its own, which the request's are added to by `&`.
     has_args: bool,
@@ -38,7 +38,7 @@ enum Then {
     Redirect(u16),
 }
 
-/// What a rewrite decided for the program.
+/// The decision of a rewrite for the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// The next instruction.

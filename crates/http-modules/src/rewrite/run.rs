@@ -31,7 +31,7 @@ pub(super) struct Program {
     pub conf: Rc<RewriteConf>,
 }
 
-/// Where a program stands.
+/// The state of a program.
 struct State {
     at: usize,
     /// Groups are escaped in values, if the request's path was: so it is until a `rewrite` matched.
@@ -41,7 +41,7 @@ struct State {
     outer: Option<Rc<Location>>,
 }
 
-/// Why a program stopped.
+/// The reason that a program stopped.
 enum Stop {
     End(Verdict),
     /// At an `if` that needs to know about the file of this path.

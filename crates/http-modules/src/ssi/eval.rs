@@ -1,4 +1,4 @@
-//! What commands share within a page and all its parts, and what their values mean.
+//! The state that commands share within a page and all its parts, and the evaluation of values.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use bytes::Bytes;
 use conf::pattern::{Pattern, Span};
 use http::request::Request;
 
-/// How many patterns a worker keeps compiled.
+/// The most patterns that a worker keeps compiled.
 const PATTERNS_MAX: usize = 64;
 
 /// A command cannot be carried out; logged already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failed;
 
-/// What the commands of a page and of all its parts have in common.
+/// The state of a page and of all its parts.
 #[derive(Default)]
 pub(super) struct Page {
     vars: RefCell<Vec<(Bytes, Bytes)>>,
@@ -24,7 +24,7 @@ pub(super) struct Page {
     captures: RefCell<Vec<Bytes>>,
 }
 
-/// What stands between `block` and `endblock`.
+/// The content between `block` and `endblock`.
 pub(super) struct Block {
     pub name: Vec<u8>,
     pub text: Vec<u8>,

@@ -9,13 +9,13 @@
 
 use bytes::Bytes;
 
-/// What a command begins with.
+/// The opening of a command.
 const OPENING: &[u8] = b"<!--#";
 
 /// The longest name of a command or of a parameter, bytes.
 const NAME_MAX: usize = 32;
 
-/// How many parameters a command may have.
+/// The most parameters of a command.
 pub(super) const PARAMS_MAX: usize = 16;
 
 /// A command as it was written.
@@ -26,7 +26,7 @@ pub(super) struct Command {
     pub params: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What was found.
+/// The next part of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Bytes of the page itself.
@@ -124,7 +124,7 @@ impl Parser {
                         *at += 1;
                     }
                     Some(_) => {
-                        // What was taken of this piece is part of the opening's own bytes.
+                        // The bytes taken from this piece are a part of the opening.
                         self.state = State::Text(0);
                         return Some(Found::Text(Bytes::from_static(&OPENING[..seen])));
                     }

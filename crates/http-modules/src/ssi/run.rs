@@ -14,7 +14,7 @@ use super::TimeFormat;
 use super::eval::{self, Block, Failed, Page};
 use super::parse::{Command, Found, PARAMS_MAX, Parser};
 
-/// Where in an `if` the page is.
+/// The place of the page within an `if`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Branch {
     /// Behind `if` or `elif`.
@@ -23,7 +23,7 @@ enum Branch {
     Else,
 }
 
-/// How `echo` writes what it finds.
+/// The encoding of the values that `echo` writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Encoding {
     None,
@@ -140,7 +140,7 @@ static COMMANDS: &[Known] = &[
     },
 ];
 
-/// What comes next.
+/// The next step behind a command.
 enum Then {
     Go,
     /// The subrequest's body stands here; with `true`, the page goes on behind its end only.
@@ -355,7 +355,7 @@ impl Body {
         })
     }
 
-    /// What was waited for has come.
+    /// Goes on when the wait is over.
     fn go_on(&mut self) {
         let Some((name, handle)) = self.setting.take() else { return };
         let value = if handle.status() < 300 {

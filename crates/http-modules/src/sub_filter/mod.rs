@@ -133,7 +133,7 @@ fn lower(text: &Bytes) -> Bytes {
     Bytes::from(text.to_ascii_lowercase())
 }
 
-/// What is looked for in a response.
+/// The texts to look for in a response.
 #[derive(Clone)]
 struct Search {
     patterns: Rc<Patterns>,
@@ -149,9 +149,9 @@ impl Search {
 
 struct Filter {
     pairs: Rc<[Pair]>,
-    /// Where no text has variables.
+    /// The search of a location whose texts have no variables.
     fixed: Option<Search>,
-    /// What the last response was searched for: the next is often searched for the same.
+    /// The search of the last response: the next is often searched for the same.
     last: RefCell<Option<Search>>,
     types: TypeList,
     once: bool,
@@ -159,7 +159,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// What is to be looked for; `None` where nothing is.
+    /// The search for this response; `None` where there is nothing to look for.
     fn search(&self, r: &mut Request) -> Option<Search> {
         if self.fixed.is_some() {
             return self.fixed.clone();
@@ -224,13 +224,13 @@ impl HeaderFilter for Filter {
     }
 }
 
-/// How much is looked through at once.
+/// The length of text that is searched at once.
 const PIECE: usize = 64 << 10;
 
-/// How much a piece may become before that is sent.
+/// The length up to which a piece may grow before it is sent.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// What stands in place of a text is copied up to this size.
+/// Replacements are copied up to this size.
 const COPY_MAX: usize = 1024;
 
 thread_local! {
@@ -246,7 +246,7 @@ struct Body {
     /// Patterns that were replaced, where that is done once.
     used: Vec<bool>,
     unused: usize,
-    /// What stands in place of each, once it was needed.
+    /// The replacement of each, once it was needed.
     values: Vec<Option<Bytes>>,
     /// The end of what came so far, which may be the beginning of a match.
     held: Vec<u8>,

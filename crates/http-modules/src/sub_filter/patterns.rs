@@ -10,23 +10,23 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 use bytes::Bytes;
 use conf::ConfError;
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// `text[start..end]` is the pattern of that number.
     Match {
-        /// Where it begins.
+        /// Its beginning.
         start: usize,
-        /// Where it ends.
+        /// Its end.
         end: usize,
-        /// Which it is.
+        /// Its index.
         pattern: usize,
     },
     /// Nothing begins before here; what follows may be the beginning of a match.
     Nothing(usize),
 }
 
-/// How patterns are looked for.
+/// The method of the search.
 enum Engine {
     /// Vector instructions on the first bytes of all patterns.
     Packed(Box<Searcher>),
@@ -139,7 +139,7 @@ impl Patterns {
         below: usize,
         used: &[bool],
     ) -> Option<usize> {
-        // What begins before has its end in the text, if at all.
+        // A match that begins before has its end in the text, if at all.
         let near_end = (text.len() + 1).saturating_sub(self.longest);
         (from.max(near_end)..text.len().min(to + 1)).find(|&at| {
             let rest = &text[at..];
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(p.find(b"xabab", 0, false, &[true, true, false]), Found::Nothing(5));
     }
 
-    /// What a plain search finds.
+    /// The matches of a plain search.
     fn slowly(list: &[Bytes], text: &[u8], used: &mut [bool], once: bool) -> Vec<(usize, usize)> {
         let (mut at, mut all) = (0, Vec::new());
         while at < text.len() {

@@ -16,7 +16,7 @@ const LARGE_WINDOWS: i32 = 20;
 /// The room that output is written into at least.
 const ROOM: usize = 4096;
 
-/// How many idle compressors a worker keeps: from some hundred kilobytes to many megabytes.
+/// The most idle compressors that a worker keeps: from some hundred kilobytes to megabytes each.
 const IDLE_MAX: usize = 2;
 
 /// Levels from here on take too much memory to keep compressors.

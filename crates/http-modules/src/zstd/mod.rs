@@ -67,7 +67,7 @@ impl Conf for ZstdConf {
     }
 }
 
-/// What a location offers.
+/// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let settings = &l.conf::<ZstdConf>().settings;
     let level = settings.level(1) as i32;
