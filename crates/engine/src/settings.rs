@@ -26,6 +26,14 @@ pub trait Conf: Default + 'static {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError>;
 }
 
+/// Takes the fields that `$own` leaves open from the enclosing level, for the merge of a [`Conf`].
+#[macro_export]
+macro_rules! inherit {
+    ($own:ident, $prev:ident: $($field:ident)+) => {
+        $(if $own.$field.is_none() { $own.$field.clone_from(&$prev.$field); })+
+    };
+}
+
 type MergeFn = fn(&mut dyn Any, &dyn Any) -> Result<(), ConfError>;
 
 /// A configuration type as the engine handles it: by type id, created and merged through pointers.

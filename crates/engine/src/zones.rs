@@ -1,4 +1,4 @@
-//! What the directives that name shared zones have in common.
+//! The parameters of directives that name shared zones.
 
 use bytes::Bytes;
 use conf::value::parse_size;
@@ -8,7 +8,25 @@ use crate::cx::Cx;
 use crate::session::Session;
 
 /// The least size of a zone, in pages.
-pub const PAGES_MIN: usize = 8;
+const PAGES_MIN: usize = 8;
+
+/// A size that no zone can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadSize {
+    /// The text is no size.
+    Invalid,
+    /// Less than eight pages.
+    TooSmall,
+}
+
+/// The size of a zone in bytes.
+///
+/// # Errors
+/// It is none, or too small.
+pub fn size(text: &[u8]) -> Result<usize, BadSize> {
+    let bytes = parse_size(text).ok_or(BadSize::Invalid)?;
+    if bytes < PAGES_MIN * os::limits::page_size() { Err(BadSize::TooSmall) } else { Ok(bytes) }
+}
 
 /// Name and size in bytes of a parameter `zone=NAME:SIZE`, of which `text` is what follows the `=`.
 ///
@@ -16,14 +34,17 @@ pub const PAGES_MIN: usize = 8;
 /// `invalid zone size "WORD"`; `zone "WORD" is too small` below eight pages.
 pub fn name_and_size(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfError> {
     let parsed = memchr::memchr(b':', text)
-        .and_then(|colon| Some((&text[..colon], parse_size(&text[colon + 1..])?)));
-    let Some((name, bytes)) = parsed else {
-        return Err(ConfError::at(word, format!("invalid zone size \"{}\"", word.lossy())));
-    };
-    if bytes < PAGES_MIN * os::limits::page_size() {
-        return Err(ConfError::at(word, format!("zone \"{}\" is too small", word.lossy())));
+        .ok_or(BadSize::Invalid)
+        .and_then(|colon| Ok((&text[..colon], size(&text[colon + 1..])?)));
+    match parsed {
+        Ok((name, bytes)) => Ok((Bytes::copy_from_slice(name), bytes)),
+        Err(BadSize::Invalid) => {
+            Err(ConfError::at(word, format!("invalid zone size \"{}\"", word.lossy())))
+        }
+        Err(BadSize::TooSmall) => {
+            Err(ConfError::at(word, format!("zone \"{}\" is too small", word.lossy())))
+        }
     }
-    Ok((Bytes::copy_from_slice(name), bytes))
 }
 
 impl<S: Session> Cx<S> {

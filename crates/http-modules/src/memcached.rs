@@ -12,12 +12,12 @@ use conf::value::{Bufs, set_num};
 use conf::{ConfError, Node, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
+use http::join_directives;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
-use http::upstream::directives::Shared;
+use http::upstream::directives::{Group, Shared, named};
 use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
-use http::{join_directives, upstream_directives};
 use mem::{Buf, Chain};
 use proto::h1::{Field, FieldId, Method, ResponseHead, Span};
 use proto::memcached::{self, Reply, Value};
@@ -39,8 +39,23 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] =
-    join_directives!(OWN, upstream_directives!("memcached", MemcachedConf, connecting));
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "memcached_bind",
+        "memcached_socket_keepalive",
+        "memcached_connect_timeout",
+        "memcached_send_timeout",
+        "memcached_read_timeout",
+        "memcached_buffer_size",
+        "memcached_next_upstream",
+        "memcached_next_upstream_tries",
+        "memcached_next_upstream_timeout",
+    ],
+    &[Group::<MemcachedConf>::CONNECTING],
+);
 
 const OWN: &[Directive<Cx>] = &[
     directive(

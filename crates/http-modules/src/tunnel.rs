@@ -9,12 +9,12 @@ use conf::{ConfError, Node, Word};
 use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
 use http::cx::Cx;
+use http::join_directives;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
-use http::upstream::directives::Shared;
+use http::upstream::directives::{Group, Shared, named};
 use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
-use http::{join_directives, upstream_directives};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead};
 
@@ -33,11 +33,29 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(
-    OWN,
-    upstream_directives!("tunnel", TunnelConf, connecting),
-    upstream_directives!("tunnel", TunnelConf, sockets),
-    upstream_directives!("tunnel", TunnelConf, send_lowat),
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "tunnel_bind",
+        "tunnel_socket_keepalive",
+        "tunnel_connect_timeout",
+        "tunnel_send_timeout",
+        "tunnel_read_timeout",
+        "tunnel_buffer_size",
+        "tunnel_next_upstream",
+        "tunnel_next_upstream_tries",
+        "tunnel_next_upstream_timeout",
+        "tunnel_socket_rcvbuf",
+        "tunnel_socket_sndbuf",
+        "tunnel_send_lowat",
+    ],
+    &[
+        Group::<TunnelConf>::CONNECTING,
+        Group::<TunnelConf>::SOCKETS,
+        Group::<TunnelConf>::SEND_LOWAT,
+    ],
 );
 
 const OWN: &[Directive<Cx>] = &[directive(

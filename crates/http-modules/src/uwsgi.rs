@@ -8,11 +8,13 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::upstream::directives::{Group, named};
 
-use crate::gateway::pass::{Pass, To};
+use crate::gateway;
+use crate::gateway::params;
+use crate::gateway::pass::{self, Pass, To};
 use crate::gateway::plain::{self, Kind, Shape};
 use crate::gateway::{Common, HIDDEN};
-use crate::{gateway, gateway_directives};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -26,8 +28,66 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] =
-    join_directives!(OWN, gateway_directives!("uwsgi", UwsgiConf));
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "uwsgi_bind",
+        "uwsgi_socket_keepalive",
+        "uwsgi_connect_timeout",
+        "uwsgi_send_timeout",
+        "uwsgi_read_timeout",
+        "uwsgi_buffer_size",
+        "uwsgi_next_upstream",
+        "uwsgi_next_upstream_tries",
+        "uwsgi_next_upstream_timeout",
+        "uwsgi_socket_rcvbuf",
+        "uwsgi_socket_sndbuf",
+        "uwsgi_hide_header",
+        "uwsgi_pass_header",
+        "uwsgi_ignore_headers",
+        "uwsgi_intercept_errors",
+        "uwsgi_buffering",
+        "uwsgi_request_buffering",
+        "uwsgi_ignore_client_abort",
+        "uwsgi_pass_request_headers",
+        "uwsgi_pass_request_body",
+        "uwsgi_force_ranges",
+        "uwsgi_buffers",
+        "uwsgi_busy_buffers_size",
+        "uwsgi_max_temp_file_size",
+        "uwsgi_temp_file_write_size",
+        "uwsgi_temp_path",
+        "uwsgi_store",
+        "uwsgi_store_access",
+        "uwsgi_limit_rate",
+        "uwsgi_cache",
+        "uwsgi_cache_path",
+        "uwsgi_cache_key",
+        "uwsgi_cache_methods",
+        "uwsgi_cache_min_uses",
+        "uwsgi_cache_valid",
+        "uwsgi_cache_bypass",
+        "uwsgi_no_cache",
+        "uwsgi_cache_purge",
+        "uwsgi_cache_lock",
+        "uwsgi_cache_lock_timeout",
+        "uwsgi_cache_lock_age",
+        "uwsgi_cache_use_stale",
+        "uwsgi_cache_background_update",
+        "uwsgi_cache_revalidate",
+        "uwsgi_cache_max_range_offset",
+        "uwsgi_cache_rfc9111",
+    ],
+    &[
+        Group::<UwsgiConf>::CONNECTING,
+        Group::<UwsgiConf>::SOCKETS,
+        Group::<UwsgiConf>::FIELDS,
+        Group::<UwsgiConf>::PASSING,
+        Group::<UwsgiConf>::CACHING,
+    ],
+);
 
 const OWN: &[Directive<Cx>] = &[
     directive(
@@ -54,6 +114,8 @@ const OWN: &[Directive<Cx>] = &[
         "What stands behind the parameters of requests.",
         |cx, n| set_str(&mut cx.loc::<UwsgiConf>().string, n),
     ),
+    pass::pass::<UwsgiConf>("uwsgi_pass"),
+    params::param::<UwsgiConf>("uwsgi_param"),
 ];
 
 /// The directives of one level.
@@ -77,12 +139,7 @@ fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
 impl Conf for UwsgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.common.merge(&prev.common);
-        macro_rules! inherit {
-            ($($field:ident)*) => {
-                $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
-            };
-        }
-        inherit!(modifier1 modifier2 string);
+        engine::inherit!(self, prev: modifier1 modifier2 string);
         Ok(())
     }
 }

@@ -150,7 +150,7 @@ pub struct Request {
     /// What it has in common with its subrequests, or with the request that it is one of.
     pub(crate) family: Option<Rc<crate::subrequest::Family>>,
     /// What is known of the upstreams that it was passed to; the box is kept for reuse.
-    pub(crate) upstream: Option<Box<crate::upstream::state::State>>,
+    pub(crate) upstream: Option<Box<crate::upstream::exchanges::Exchanges>>,
 }
 
 thread_local! {

@@ -143,7 +143,7 @@ impl Block {
     /// `server ADDRESS [PARAMETER …]`
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The first error of the line.
     pub fn add_server(&mut self, n: &Node) -> Result<(), ConfError> {
         if self.state.is_some() {
             return Err(ConfError::directive(n, "is incompatible with \"state\""));

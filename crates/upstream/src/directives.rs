@@ -2,9 +2,9 @@
 //! balancing methods stand with their method in [`crate::balance`].
 
 use conf::table::Contexts;
-use conf::value::{parse_size, set_msec, set_num};
+use conf::value::{set_msec, set_num};
 use conf::{ConfError, Node};
-use engine::zones::PAGES_MIN;
+use engine::zones::{self, BadSize};
 use engine::{Cx, Session};
 
 use crate::block::Block;
@@ -29,7 +29,7 @@ pub fn upstream<S: Session>(cx: &mut Cx<S>, n: &Node, inside: Contexts) -> Resul
 /// Makes the groups, once all directives were applied.
 ///
 /// # Errors
-/// What is wrong with a block, a reference or a zone; the system's.
+/// The first error of a block, a reference or a zone; the system's.
 pub fn make_groups<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
     let around = cx.main::<Resolving>().lookup();
     let mut all = std::mem::take(cx.main::<Upstreams>());
@@ -41,7 +41,7 @@ pub fn make_groups<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
 /// `server ADDRESS [PARAMETER …]`
 ///
 /// # Errors
-/// What is wrong with the line.
+/// The first error of the line.
 pub fn server<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     cx.loc::<Block>().add_server(n)
 }
@@ -57,15 +57,12 @@ pub fn zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     }
     let bytes = match n.args.get(1) {
         None => None,
-        Some(w) => {
-            let invalid = || ConfError::at(w, format!("invalid zone size \"{}\"", w.lossy()));
-            let bytes = parse_size(w.bytes()).ok_or_else(invalid)?;
-            if bytes < PAGES_MIN * os::limits::page_size() {
-                let m = format!("zone \"{}\" is too small", name.lossy());
-                return Err(ConfError::at(name, m));
+        Some(w) => Some(zones::size(w.bytes()).map_err(|bad| match bad {
+            BadSize::Invalid => ConfError::at(w, format!("invalid zone size \"{}\"", w.lossy())),
+            BadSize::TooSmall => {
+                ConfError::at(name, format!("zone \"{}\" is too small", name.lossy()))
             }
-            Some(bytes)
-        }
+        })?),
     };
     cx.declare_zone(name, name.bytes(), bytes, ZONE_USER)?;
     if let Some(bytes) = bytes {

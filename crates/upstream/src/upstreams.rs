@@ -103,7 +103,7 @@ impl Upstreams {
     /// is the resolver of the level that holds the blocks.
     ///
     /// # Errors
-    /// What is wrong with a block, a reference or a zone; the system's.
+    /// The first error of a block, a reference or a zone; the system's.
     pub fn make_groups(&mut self, env: &LoadEnv, around: &Lookup) -> Result<(), ConfError> {
         let blocks = std::mem::take(&mut self.blocks);
         let servers = zone::servers(&self.zone_bytes, env, &blocks)?;

@@ -1,4 +1,4 @@
-//! The table of `sticky learn`: the server of each session, shared by all workers.
+//! The sessions of `sticky learn` and their servers, shared by all workers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl Conf for Taken {
     }
 }
 
-/// The number of old sessions that are examined when one is added.
+/// The number of entries that are checked for expiry when one is added.
 const SWEEP: usize = 2;
 
 impl Sessions {

@@ -17,6 +17,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
 use engine::Client;
+use engine::zones::{self, BadSize};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{ConfType, Module, Scope};
@@ -38,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     set,
 )];
 
-/// The settings of `sticky`.
+/// The parameters of `sticky`.
 struct Sticky {
     /// The places of the server's id or the session's, in the order of looking.
     lookup: Vec<Template>,
@@ -182,7 +183,7 @@ fn cookie(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
     Ok(Sticky { lookup: vec![lookup], cookie: Some(c), learn: None })
 }
 
-/// The lifetime of a session without `timeout=`, milliseconds.
+/// The default life of a session, milliseconds.
 const TIMEOUT_MS: u64 = 600_000;
 
 fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
@@ -239,10 +240,10 @@ fn name_and_bytes(text: &[u8]) -> Result<(Bytes, usize), &'static str> {
     if colon == 0 {
         return Err("zone name is not specified");
     }
-    let bytes = value::parse_size(&text[colon + 1..]).ok_or("invalid zone size")?;
-    if bytes < 8 * os::limits::page_size() {
-        return Err("zone is too small");
-    }
+    let bytes = zones::size(&text[colon + 1..]).map_err(|bad| match bad {
+        BadSize::Invalid => "invalid zone size",
+        BadSize::TooSmall => "zone is too small",
+    })?;
     Ok((Bytes::copy_from_slice(&text[..colon]), bytes))
 }
 
@@ -267,7 +268,7 @@ impl Affinity for Bound {
 struct OfRequest {
     sticky: Rc<Sticky>,
     servers: Rc<Servers>,
-    /// The id in the request: a server's, or a session's.
+    /// The request's id: a server's, or a session's.
     id: Bytes,
     /// The session that the response began.
     created: Bytes,

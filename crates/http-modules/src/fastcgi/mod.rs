@@ -12,16 +12,18 @@ use conf::value::{set_flag, set_str};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
+use http::join_directives;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
+use http::upstream::directives::{Group, named};
 use http::upstream::{self, Job};
 use http::vars::VarDef;
-use http::{join_directives, upstream_directives};
 
-use crate::gateway::pass::{Pass, To};
+use crate::gateway;
+use crate::gateway::params;
+use crate::gateway::pass::{self, Pass, To};
 use crate::gateway::{Common, HIDDEN};
-use crate::{gateway, gateway_directives};
 use protocol::{FastCgi, Shape};
 
 /// The module's table.
@@ -37,10 +39,67 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(
-    OWN,
-    gateway_directives!("fastcgi", FastCgiConf),
-    upstream_directives!("fastcgi", FastCgiConf, send_lowat),
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "fastcgi_bind",
+        "fastcgi_socket_keepalive",
+        "fastcgi_connect_timeout",
+        "fastcgi_send_timeout",
+        "fastcgi_read_timeout",
+        "fastcgi_buffer_size",
+        "fastcgi_next_upstream",
+        "fastcgi_next_upstream_tries",
+        "fastcgi_next_upstream_timeout",
+        "fastcgi_socket_rcvbuf",
+        "fastcgi_socket_sndbuf",
+        "fastcgi_hide_header",
+        "fastcgi_pass_header",
+        "fastcgi_ignore_headers",
+        "fastcgi_intercept_errors",
+        "fastcgi_buffering",
+        "fastcgi_request_buffering",
+        "fastcgi_ignore_client_abort",
+        "fastcgi_pass_request_headers",
+        "fastcgi_pass_request_body",
+        "fastcgi_force_ranges",
+        "fastcgi_buffers",
+        "fastcgi_busy_buffers_size",
+        "fastcgi_max_temp_file_size",
+        "fastcgi_temp_file_write_size",
+        "fastcgi_temp_path",
+        "fastcgi_store",
+        "fastcgi_store_access",
+        "fastcgi_limit_rate",
+        "fastcgi_cache",
+        "fastcgi_cache_path",
+        "fastcgi_cache_key",
+        "fastcgi_cache_methods",
+        "fastcgi_cache_min_uses",
+        "fastcgi_cache_valid",
+        "fastcgi_cache_bypass",
+        "fastcgi_no_cache",
+        "fastcgi_cache_purge",
+        "fastcgi_cache_lock",
+        "fastcgi_cache_lock_timeout",
+        "fastcgi_cache_lock_age",
+        "fastcgi_cache_use_stale",
+        "fastcgi_cache_background_update",
+        "fastcgi_cache_revalidate",
+        "fastcgi_cache_max_range_offset",
+        "fastcgi_cache_rfc9111",
+        "fastcgi_send_lowat",
+    ],
+    &[
+        Group::<FastCgiConf>::CONNECTING,
+        Group::<FastCgiConf>::SOCKETS,
+        Group::<FastCgiConf>::FIELDS,
+        Group::<FastCgiConf>::PASSING,
+        Group::<FastCgiConf>::CACHING,
+        Group::<FastCgiConf>::SEND_LOWAT,
+    ],
 );
 
 const OWN: &[Directive<Cx>] = &[
@@ -80,6 +139,8 @@ const OWN: &[Directive<Cx>] = &[
             Ok(())
         },
     ),
+    pass::pass::<FastCgiConf>("fastcgi_pass"),
+    params::param::<FastCgiConf>("fastcgi_param"),
 ];
 
 /// The directives of one level.
@@ -95,12 +156,7 @@ pub(crate) struct FastCgiConf {
 impl Conf for FastCgiConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.common.merge(&prev.common);
-        macro_rules! inherit {
-            ($($field:ident)*) => {
-                $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
-            };
-        }
-        inherit!(index split keep_conn catch_stderr);
+        engine::inherit!(self, prev: index split keep_conn catch_stderr);
         Ok(())
     }
 }

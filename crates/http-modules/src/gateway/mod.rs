@@ -78,6 +78,8 @@ pub trait Parameterised: Gateway + Caching {
 macro_rules! gateway {
     ($conf:ty, $prefix:literal, $scheme:literal, $tls:expr) => {
         impl ::http::upstream::directives::Shared for $conf {
+            const TEMP_PATH: &str = concat!($prefix, "_temp 1 2");
+
             fn shared(&mut self) -> &mut ::http::upstream::conf::Draft {
                 &mut self.common.up
             }
@@ -103,26 +105,6 @@ macro_rules! gateway {
             }
         }
     };
-}
-
-/// The directives that all such gateways have, under a prefix: a constant slice.
-#[macro_export]
-macro_rules! gateway_directives {
-    ($prefix:literal, $conf:ty) => {{
-        use ::http::upstream_directives as group;
-        const OWN: &[::conf::table::Directive<::http::cx::Cx>] = &[
-            $crate::gateway::pass::pass::<$conf>(concat!($prefix, "_pass")),
-            $crate::gateway::params::param::<$conf>(concat!($prefix, "_param")),
-        ];
-        ::http::join_directives!(
-            OWN,
-            group!($prefix, $conf, connecting),
-            group!($prefix, $conf, sockets),
-            group!($prefix, $conf, fields),
-            group!($prefix, $conf, passing),
-            group!($prefix, $conf, caching),
-        )
-    }};
 }
 
 /// Fields of gateways' responses that are meant for us.

@@ -10,7 +10,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::request::Request;
-use http::upstream::state::State;
+use http::upstream::exchanges::Exchanges;
 use proto::h1::{Field, FieldId};
 use proto::params::Notation;
 
@@ -86,7 +86,7 @@ impl Params {
                 param.end(out);
             }
         }
-        let kept = r.upstream().is_some_and(State::is_cacheable);
+        let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
         if kept {
             self.write_validators(r, notation, out);
         }

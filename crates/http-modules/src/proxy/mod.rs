@@ -17,11 +17,11 @@ use conf::{ConfError, Node};
 use http::cache::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
+use http::join_directives;
 use http::module::{Conf, ConfType, Module, Scope};
 use http::upstream::conf::{Draft, next};
-use http::upstream::directives::Shared;
+use http::upstream::directives::{Group, Shared, named};
 use http::vars::VarDef;
-use http::{join_directives, upstream_directives};
 use proto::h1::FieldId;
 
 use cookie::CookieFlags;
@@ -38,15 +38,67 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(
-    OWN,
-    upstream_directives!("proxy", ProxyConf, connecting),
-    upstream_directives!("proxy", ProxyConf, sockets),
-    upstream_directives!("proxy", ProxyConf, send_lowat),
-    upstream_directives!("proxy", ProxyConf, fields),
-    upstream_directives!("proxy", ProxyConf, passing),
-    upstream_directives!("proxy", ProxyConf, caching),
-    CONVERT_HEAD,
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, CONVERT_HEAD);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "proxy_bind",
+        "proxy_socket_keepalive",
+        "proxy_connect_timeout",
+        "proxy_send_timeout",
+        "proxy_read_timeout",
+        "proxy_buffer_size",
+        "proxy_next_upstream",
+        "proxy_next_upstream_tries",
+        "proxy_next_upstream_timeout",
+        "proxy_socket_rcvbuf",
+        "proxy_socket_sndbuf",
+        "proxy_send_lowat",
+        "proxy_hide_header",
+        "proxy_pass_header",
+        "proxy_ignore_headers",
+        "proxy_intercept_errors",
+        "proxy_buffering",
+        "proxy_request_buffering",
+        "proxy_ignore_client_abort",
+        "proxy_pass_request_headers",
+        "proxy_pass_request_body",
+        "proxy_force_ranges",
+        "proxy_buffers",
+        "proxy_busy_buffers_size",
+        "proxy_max_temp_file_size",
+        "proxy_temp_file_write_size",
+        "proxy_temp_path",
+        "proxy_store",
+        "proxy_store_access",
+        "proxy_limit_rate",
+        "proxy_cache",
+        "proxy_cache_path",
+        "proxy_cache_key",
+        "proxy_cache_methods",
+        "proxy_cache_min_uses",
+        "proxy_cache_valid",
+        "proxy_cache_bypass",
+        "proxy_no_cache",
+        "proxy_cache_purge",
+        "proxy_cache_lock",
+        "proxy_cache_lock_timeout",
+        "proxy_cache_lock_age",
+        "proxy_cache_use_stale",
+        "proxy_cache_background_update",
+        "proxy_cache_revalidate",
+        "proxy_cache_max_range_offset",
+        "proxy_cache_rfc9111",
+    ],
+    &[
+        Group::<ProxyConf>::CONNECTING,
+        Group::<ProxyConf>::SOCKETS,
+        Group::<ProxyConf>::SEND_LOWAT,
+        Group::<ProxyConf>::FIELDS,
+        Group::<ProxyConf>::PASSING,
+        Group::<ProxyConf>::CACHING,
+    ],
 );
 
 /// Other protocols have no methods of their own to convert.
@@ -197,12 +249,8 @@ impl Conf for ProxyConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.up.merge(&prev.up);
         self.cache.merge(&prev.cache);
-        macro_rules! inherit {
-            ($($field:ident)*) => {
-                $(if self.$field.is_none() { self.$field.clone_from(&prev.$field); })*
-            };
-        }
-        inherit!(headers body method http_11 cookie_domains cookie_paths cookie_flags);
+        engine::inherit!(self, prev: headers body method http_11);
+        engine::inherit!(self, prev: cookie_domains cookie_paths cookie_flags);
         redirect::merge(&mut self.redirects, prev.redirects.as_ref());
         Ok(())
     }
@@ -210,6 +258,7 @@ impl Conf for ProxyConf {
 
 impl Shared for ProxyConf {
     const NEXT_UPSTREAM: &[(&str, u64)] = next::WORDS;
+    const TEMP_PATH: &str = "proxy_temp 1 2";
 
     fn shared(&mut self) -> &mut Draft {
         &mut self.up

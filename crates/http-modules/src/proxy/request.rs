@@ -8,7 +8,7 @@ use bytes::Bytes;
 use conf::template::Template;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::state::State;
+use http::upstream::exchanges::Exchanges;
 use proto::h1::{self, FieldId, FieldSet};
 use proto::uri::{Escape, escape};
 
@@ -281,7 +281,7 @@ impl Head {
         }
         self.host(r, host, out);
         let own = match &self.kept {
-            Some(kept) if r.upstream().is_some_and(State::is_cacheable) => kept,
+            Some(kept) if r.upstream().is_some_and(Exchanges::is_cacheable) => kept,
             _ => &self.own,
         };
         for f in &own.fields {

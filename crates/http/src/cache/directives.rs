@@ -1,5 +1,5 @@
 //! The directives of caches: those that every module has which passes requests on, under its own
-//! prefix (`caching` in [`upstream_directives!`](crate::upstream_directives)), and `*_cache_path`.
+//! prefix ([`Group::CACHING`](crate::upstream::directives::Group::CACHING)), and `*_cache_path`.
 
 use std::cell::RefCell;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Where an exchange and a cache meet: whether a response is kept, and when what is kept is served
-//! instead of one.
+//! The decisions of an exchange about its cache: whether a response is stored, and when a stored
+//! one is served instead.
 
 use std::rc::Rc;
 
@@ -10,26 +10,25 @@ use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Ver
 use super::Protocol;
 use super::conf::{Conf, next};
 use super::exchange::Stop;
-use super::state::State;
+use super::exchanges::Exchanges;
 use crate::cache::rfc9111::{self, Facts, Reply};
 use crate::cache::{self, Header, Plan, Rules, Status, Stored, Temp, Ticket};
 use crate::conn::Hold;
 use crate::module::Verdict;
 use crate::request::Request;
 
-/// A response whose head is known, on its way to a cache unless something is against it.
+/// A response whose head is known, with the rules for storing it.
 pub(super) struct Cacheability {
     ticket: Box<Ticket>,
     rules: Rules,
-    /// What its fields say, where RFC 9111 holds.
+    /// Its fields, if RFC 9111 holds.
     reply: Option<Reply>,
-    /// How long it took to come, seconds.
+    /// The delay of the response, seconds.
     delay: i64,
 }
 
 impl Cacheability {
-    /// What becomes of the ticket of a request whose response has that head; `None` where no cache
-    /// is concerned.
+    /// Takes the ticket of a request whose response has that head; `None` without a cache.
     pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Cacheability> {
         let u = r.upstream_mut();
         let ticket = u.cache.take()?;
@@ -45,7 +44,7 @@ impl Cacheability {
         Some(Cacheability { ticket, rules, reply, delay })
     }
 
-    /// RFC 9111: what of the response is not for the client either.
+    /// RFC 9111: removes fields that are not for the client either.
     pub fn forward(&self, r: &mut Request) {
         let Some(reply) = &self.reply else { return };
         r.out.headers.retain(|(name, _)| !reply.is_of_hop(name));
@@ -54,12 +53,12 @@ impl Cacheability {
         }
     }
 
-    /// Whether the response may be kept, as far as its fields are concerned.
+    /// Whether the fields of the response allow storing it.
     pub fn may_be_kept(&self) -> bool {
         self.ticket.cacheable && !self.rules.forbidden
     }
 
-    /// How the response is kept; `None` where it is not.
+    /// The plan of storing the response, if it is stored.
     pub fn plan(self, r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Plan> {
         let may = self.may_be_kept();
         let Cacheability { mut ticket, rules, reply, delay } = self;
@@ -135,8 +134,8 @@ fn now() -> i64 {
     unix_secs() as i64
 }
 
-/// How long the response under way took to come, seconds (RFC 9111 section 4.2.3).
-fn delay(u: &mut State) -> i64 {
+/// The delay of the response under way, seconds (RFC 9111 section 4.2.3).
+fn delay(u: &mut Exchanges) -> i64 {
     let ms = u.now().header_ms.unwrap_or(0);
     i64::try_from(ms / 1000).unwrap_or(i64::MAX)
 }
@@ -145,7 +144,7 @@ fn facts(t: &Ticket, status: u16, delay: i64) -> Facts<'_> {
     Facts { status, key: &t.key, said: t.conf.valid_for(status), delay }
 }
 
-/// Until when a response is fresh, seconds since 1970.
+/// The end of a response's freshness, seconds since 1970.
 fn until(rules: &Rules, settings: &cache::CacheConf, status: u16) -> Option<i64> {
     match (rules.valid, settings.valid_for(status)) {
         (0, 0) => None,
@@ -154,7 +153,7 @@ fn until(rules: &Rules, settings: &cache::CacheConf, status: u16) -> Option<i64>
     }
 }
 
-/// Whether what is kept answers instead of a response of that status.
+/// Whether a stored response answers instead of one with that status.
 pub(super) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
     let u = r.upstream()?;
     let ticket = u.cache.as_ref().filter(|t| t.stale.is_some())?;
@@ -169,7 +168,7 @@ pub(super) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
     (status == 304 && ticket.conf.revalidate).then_some(Stop::Stored(Status::Revalidated))
 }
 
-/// Whether what is kept answers where asking the upstream failed.
+/// Whether a stored response answers after the upstream failed.
 pub(super) fn instead_of_failure(r: &Request, bit: u64) -> bool {
     let Some(u) = r.upstream() else { return false };
     let Some(t) = u.cache.as_ref().filter(|t| t.stale.is_some() && !t.strict) else { return false };
@@ -177,7 +176,7 @@ pub(super) fn instead_of_failure(r: &Request, bit: u64) -> bool {
     u.cache_status == Status::Expired && (t.conf.use_stale & bit != 0 || t.stale_error && is_error)
 }
 
-/// Serves what is kept although it is not fresh.
+/// Serves the stored response although it is stale.
 pub(super) fn serve(
     r: &mut Request,
     status: Status,
@@ -194,7 +193,7 @@ pub(super) fn serve(
     Some((ticket, stored, verdict))
 }
 
-/// The upstream says that what is kept is still good: the head of its response says for how long.
+/// The upstream confirms the stored response; the head of its answer says for how long.
 pub(super) async fn revalidated(
     r: &mut Request,
     head: &ResponseHead,
@@ -227,7 +226,7 @@ pub(super) async fn revalidated(
     verdict
 }
 
-/// RFC 9111 sections 4.3.4 and 3.2: the kept head takes over what the new one says.
+/// RFC 9111 sections 4.3.4 and 3.2: the stored head takes over the fields of the new one.
 async fn revalidated_by_rfc(
     r: &mut Request,
     head: &ResponseHead,
@@ -256,13 +255,13 @@ async fn revalidated_by_rfc(
     verdict
 }
 
-/// A kept head brought up to date.
+/// A stored head, brought up to date.
 struct Freshened {
     header: Header,
     head: ResponseHead,
 }
 
-/// What is kept, with the fields of a newer head; and whether it still may be kept.
+/// The stored head with the fields of a newer one, and whether it may still be stored.
 fn freshened(
     t: &Ticket,
     old: &Stored,
@@ -299,7 +298,7 @@ fn freshened(
     Some((Freshened { header, head }, keeps))
 }
 
-/// RFC 9111 section 4.3.5: a HEAD's response says whether what is kept is still good.
+/// RFC 9111 section 4.3.5: the answer to a HEAD confirms the stored response, or ends it.
 fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead, delay: i64) {
     if !matches!(head.status, 200) {
         return;
@@ -319,8 +318,8 @@ fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead
     });
 }
 
-/// RFC 9111 section 4.4: an unsafe method was answered; what is kept of its target, and of what the
-/// answer says was made or changed, is not used any more.
+/// RFC 9111 section 4.4: an unsafe method was answered. Invalidates the stored responses of its
+/// target, and of the resources that the answer says were made or changed.
 pub(super) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     let u = r.upstream_mut();
     let (status, text) = (u.head.status, u.text.clone());
@@ -352,7 +351,7 @@ pub(super) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     }
 }
 
-/// The key of what a `Location` or `Content-Location` names, if it is of this origin.
+/// The key of the resource of a `Location` or `Content-Location`, if it is of this origin.
 fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -> Option<Vec<u8>> {
     let host = r.header(FieldId::Host).unwrap_or_default().to_vec();
     let u = r.upstream_mut();
@@ -371,8 +370,8 @@ fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -
         .or_else(|| rfc9111::key_of_other(&t.key, &r.uri, path))
 }
 
-/// An error of ours, or one of the upstream's that `error_page` answers: it may be kept for a
-/// while, so that the upstream is not asked again at once.
+/// Stores an error of ours, or one of the upstream's that `error_page` answers, for a while, so
+/// that the upstream is not asked again at once.
 pub(super) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream: bool) {
     let u = r.upstream_mut();
     let Some(ticket) = &mut u.cache else { return };

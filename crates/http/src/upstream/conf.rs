@@ -14,13 +14,13 @@ use crate::cache::CacheConf;
 use crate::cx::Cx;
 use engine::TempPath;
 
-/// When the next server is asked: the bits of `*_next_upstream`.
+/// Reasons to ask the next server: the bits of `*_next_upstream`.
 pub mod next {
     /// The connection failed before a response.
     pub const ERROR: u64 = 1 << 1;
     /// It did not answer in time.
     pub const TIMEOUT: u64 = 1 << 2;
-    /// What came is no response.
+    /// The bytes that came are no response.
     pub const INVALID_HEADER: u64 = 1 << 3;
     /// Status 500.
     pub const HTTP_500: u64 = 1 << 4;
@@ -129,7 +129,7 @@ pub mod ignore {
 /// The settings of a level, each of which may be inherited.
 macro_rules! draft {
     ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
-        /// What was written at one level, or inherited.
+        /// The settings of one level, its own or inherited.
         #[derive(Default, Clone)]
         pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
 
@@ -271,17 +271,17 @@ pub struct Conf {
     pub send_timeout: u64,
     /// Milliseconds between two reads.
     pub read_timeout: u64,
-    /// How long a head may be, bytes.
+    /// The longest head, bytes.
     pub buffer_size: usize,
-    /// How much is read ahead of a slow client, bytes.
+    /// The most that is read ahead of a slow client, bytes.
     pub read_ahead: usize,
-    /// How much is given to the client at once, bytes.
+    /// The most that is given to the client at once, bytes.
     pub busy: usize,
     /// The folder for what is read ahead beyond the buffers.
     pub temp_path: TempPath,
-    /// How much of a response may be in a file, bytes; 0 uses no files.
+    /// The most of a response that may be in a file, bytes; 0 uses no files.
     pub max_temp_file: u64,
-    /// How much goes to a file at once, bytes.
+    /// The size of writes to a file, bytes.
     pub temp_file_write: usize,
     /// Bytes a second.
     pub limit_rate: Option<Template>,
@@ -295,11 +295,11 @@ pub struct Conf {
     pub ignore_headers: u64,
     /// Fields that are not passed on.
     pub hidden: Hidden,
-    /// Where responses are kept as files.
+    /// The files of `*_store`.
     pub store: Store,
     /// The permissions of those.
     pub store_access: u32,
-    /// Where responses are kept.
+    /// The cache.
     pub cache: Option<Rc<CacheConf>>,
 }
 
@@ -388,7 +388,7 @@ impl Draft {
         Ok(Rc::new(Conf {
             buffering: self.buffering.unwrap_or(true),
             request_buffering: self.request_buffering.unwrap_or(true),
-            // What is kept as a file is read to its end.
+            // A response for a file is read to its end.
             ignore_client_abort: self.ignore_client_abort.unwrap_or(false) || self.keeps_files(),
             intercept_errors: self.intercept_errors.unwrap_or(false),
             intercept_404: self.intercept_404.unwrap_or(false),

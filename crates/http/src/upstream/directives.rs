@@ -1,25 +1,29 @@
 //! Directives that all modules have which pass requests on, each under its own prefix.
 //!
-//! A module's configuration keeps a [`Draft`] and says so by [`Shared`]; its table is joined of its
-//! own list and of those groups here that it has:
+//! A module's configuration keeps a [`Draft`] and gives it by [`Shared`]. Its table joins its own
+//! list with the [`Group`]s that it has, under the full names that it writes out:
 //!
 //! ```ignore
-//! static DIRECTIVES: &[Directive<Cx>] = http::join_directives!(
-//!     OWN,
-//!     http::upstream_directives!("proxy", ProxyConf, connecting),
-//!     http::upstream_directives!("proxy", ProxyConf, passing),
-//! );
+//! static DIRECTIVES: &[Directive<Cx>] = http::join_directives!(OWN, SHARED);
+//!
+//! const SHARED: &[Directive<Cx>] =
+//!     &named(&["tunnel_bind", …], &[Group::<TunnelConf>::CONNECTING]);
 //! ```
+
+use std::marker::PhantomData;
 
 use ::upstream::socket::{Bind, LocalAddress, local_addr};
 use bytes::Bytes;
-use conf::table::Directive;
-use conf::value::{self, set_bitmask};
+use conf::table::{Args, Contexts as C, Directive};
+use conf::value::{
+    self, set_access, set_bitmask, set_bufs, set_flag, set_msec, set_num, set_offset, set_size,
+};
 use conf::{ConfError, Node};
 
 use super::conf::{Draft, ignore, next};
 use super::store::Store;
-use crate::cache::Caching;
+use crate::cache::{Caching, directives as cache};
+use crate::core_directives::{HSL, directive};
 use crate::cx::Cx;
 use crate::module::Conf;
 
@@ -30,7 +34,10 @@ pub trait Shared: Conf {
     /// The words of `*_ignore_headers`.
     const IGNORE_HEADERS: &[(&str, u64)] = ignore::WORDS;
 
-    /// Where the shared settings are.
+    /// The default of `*_temp_path`; empty without such a directive.
+    const TEMP_PATH: &str = "";
+
+    /// The shared settings.
     fn shared(&mut self) -> &mut Draft;
 }
 
@@ -67,207 +74,399 @@ macro_rules! join_directives {
     };
 }
 
-/// The directives of a group, under a prefix: a constant slice of [`Directive`].
+/// The directives that modules share, by groups. Their names here are what follows a module's
+/// prefix; the module gives the full names to [`named`].
+pub struct Group<T>(PhantomData<T>);
+
+const fn shared(
+    name: &'static str,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
+) -> Directive<Cx> {
+    directive(name, HSL, args, default, doc, set)
+}
+
+impl<T: Shared> Group<T> {
+    /// Addresses, times, the first buffer, other servers; every module has them.
+    pub const CONNECTING: &'static [Directive<Cx>] = &[
+        shared(
+            "_bind",
+            Args::T12,
+            "off",
+            "The local address of connections to servers.",
+            set_bind::<T>,
+        ),
+        shared(
+            "_socket_keepalive",
+            Args::FLAG,
+            "off",
+            "TCP keepalive on connections to servers.",
+            |cx, n| set_flag(&mut draft::<T>(cx).socket_keepalive, n),
+        ),
+        shared(
+            "_connect_timeout",
+            Args::T1,
+            "60s",
+            "How long a connection may take to be made.",
+            |cx, n| set_msec(&mut draft::<T>(cx).connect_timeout, n),
+        ),
+        shared(
+            "_send_timeout",
+            Args::T1,
+            "60s",
+            "How long the server may take nothing of a request.",
+            |cx, n| set_msec(&mut draft::<T>(cx).send_timeout, n),
+        ),
+        shared(
+            "_read_timeout",
+            Args::T1,
+            "60s",
+            "How long the server may send nothing of a response.",
+            |cx, n| set_msec(&mut draft::<T>(cx).read_timeout, n),
+        ),
+        shared(
+            "_buffer_size",
+            Args::T1,
+            "4k|8k",
+            "How long the head of a response may be.",
+            |cx, n| set_size(&mut draft::<T>(cx).buffer_size, n),
+        ),
+        shared(
+            "_next_upstream",
+            Args::ONE_MORE,
+            "error timeout",
+            "When a request is passed to the next server.",
+            set_next_upstream::<T>,
+        ),
+        shared(
+            "_next_upstream_tries",
+            Args::T1,
+            "0",
+            "How many servers are tried; 0 is no limit.",
+            |cx, n| set_num(&mut draft::<T>(cx).next_upstream_tries, n),
+        ),
+        shared(
+            "_next_upstream_timeout",
+            Args::T1,
+            "0",
+            "How long other servers are tried; 0 is no limit.",
+            |cx, n| set_msec(&mut draft::<T>(cx).next_upstream_timeout, n),
+        ),
+    ];
+
+    /// Buffers of the kernel.
+    pub const SOCKETS: &'static [Directive<Cx>] = &[
+        shared(
+            "_socket_rcvbuf",
+            Args::T1,
+            "",
+            "The receive buffer of connections to servers.",
+            |cx, n| set_size(&mut draft::<T>(cx).socket_rcvbuf, n),
+        ),
+        shared(
+            "_socket_sndbuf",
+            Args::T1,
+            "",
+            "The send buffer of connections to servers.",
+            |cx, n| set_size(&mut draft::<T>(cx).socket_sndbuf, n),
+        ),
+    ];
+
+    /// A setting that Linux lacks.
+    pub const SEND_LOWAT: &'static [Directive<Cx>] = &[shared(
+        "_send_lowat",
+        Args::T1,
+        "0",
+        "Warned of, as in nginx: Linux has no such setting of sockets.",
+        set_send_lowat::<T>,
+    )];
+
+    /// Fields of responses: passed on, hidden or ignored; `*_intercept_errors`.
+    pub const FIELDS: &'static [Directive<Cx>] = &[
+        shared(
+            "_hide_header",
+            Args::T1,
+            "",
+            "A field of responses that is not passed on.",
+            add_hidden::<T>,
+        ),
+        shared(
+            "_pass_header",
+            Args::T1,
+            "",
+            "A field of responses that is passed on although it is usually hidden.",
+            add_passed::<T>,
+        ),
+        shared(
+            "_ignore_headers",
+            Args::ONE_MORE,
+            "",
+            "Fields of responses that have no effect on us.",
+            set_ignore_headers::<T>,
+        ),
+        shared(
+            "_intercept_errors",
+            Args::FLAG,
+            "off",
+            "Whether error_page answers for the server's errors.",
+            |cx, n| set_flag(&mut draft::<T>(cx).intercept_errors, n),
+        ),
+    ];
+}
+
+impl<T: Caching> Group<T> {
+    /// Bodies, buffers, files.
+    pub const PASSING: &'static [Directive<Cx>] = &[
+        shared(
+            "_buffering",
+            Args::FLAG,
+            "on",
+            "Whether responses are read ahead of a slow client.",
+            |cx, n| set_flag(&mut draft::<T>(cx).buffering, n),
+        ),
+        shared(
+            "_request_buffering",
+            Args::FLAG,
+            "on",
+            "Whether a request's body is read before a server is asked.",
+            |cx, n| set_flag(&mut draft::<T>(cx).request_buffering, n),
+        ),
+        shared(
+            "_ignore_client_abort",
+            Args::FLAG,
+            "off",
+            "Whether an exchange goes on when the client is gone.",
+            |cx, n| set_flag(&mut draft::<T>(cx).ignore_client_abort, n),
+        ),
+        shared(
+            "_pass_request_headers",
+            Args::FLAG,
+            "on",
+            "Whether the client's fields are passed on.",
+            |cx, n| set_flag(&mut draft::<T>(cx).pass_request_headers, n),
+        ),
+        shared(
+            "_pass_request_body",
+            Args::FLAG,
+            "on",
+            "Whether the client's body is passed on.",
+            |cx, n| set_flag(&mut draft::<T>(cx).pass_request_body, n),
+        ),
+        shared(
+            "_force_ranges",
+            Args::FLAG,
+            "off",
+            "Whether ranges are taken from responses whatever these say of ranges.",
+            |cx, n| set_flag(&mut draft::<T>(cx).force_ranges, n),
+        ),
+        shared(
+            "_buffers",
+            Args::T2,
+            "8 4k|8k",
+            "How much is read ahead of a slow client: number and size of buffers.",
+            |cx, n| set_bufs(&mut draft::<T>(cx).buffers, n),
+        ),
+        shared(
+            "_busy_buffers_size",
+            Args::T1,
+            "8k|16k",
+            "How much of a response is given to the client at once.",
+            |cx, n| set_size(&mut draft::<T>(cx).busy_buffers_size, n),
+        ),
+        shared(
+            "_max_temp_file_size",
+            Args::T1,
+            "1024m",
+            "How much of a response that fits no buffer goes to a file; 0 uses no files.",
+            |cx, n| set_size(&mut draft::<T>(cx).max_temp_file_size, n),
+        ),
+        shared(
+            "_temp_file_write_size",
+            Args::T1,
+            "8k|16k",
+            "How much of a response goes to a file at once.",
+            |cx, n| set_size(&mut draft::<T>(cx).temp_file_write_size, n),
+        ),
+        shared(
+            "_temp_path",
+            Args::T1234,
+            T::TEMP_PATH,
+            "The folder for responses in files.",
+            set_temp_path::<T>,
+        ),
+        shared(
+            "_store",
+            Args::T1,
+            "off",
+            "Whether responses are kept as files: on, off, or the path of the file.",
+            set_store::<T>,
+        ),
+        shared(
+            "_store_access",
+            Args::T123,
+            "user:rw",
+            "The permissions of files that responses are kept in.",
+            |cx, n| set_access(&mut draft::<T>(cx).store_access, n),
+        ),
+        shared(
+            "_limit_rate",
+            Args::T1,
+            "0",
+            "How fast a response is read, bytes a second; 0 is no limit.",
+            set_limit_rate::<T>,
+        ),
+    ];
+
+    /// The cache, for modules that have one.
+    pub const CACHING: &'static [Directive<Cx>] = &[
+        shared(
+            "_cache",
+            Args::T1,
+            "off",
+            "The cache that keeps responses, by the name of its zone.",
+            cache::set_cache::<T>,
+        ),
+        directive(
+            "_cache_path",
+            C::HTTP,
+            Args::TWO_MORE,
+            "",
+            "A cache: its folder, its zone (keys_zone), and its limits.",
+            cache::cache_path::<T>,
+        ),
+        shared("_cache_key", Args::T1, "", "What responses are kept by.", cache::set_key::<T>),
+        shared(
+            "_cache_methods",
+            Args::ONE_MORE,
+            "GET HEAD",
+            "Methods whose responses are kept.",
+            cache::set_methods::<T>,
+        ),
+        shared(
+            "_cache_min_uses",
+            Args::T1,
+            "1",
+            "How often a response must have been asked for to be kept.",
+            |cx, n| set_num(&mut cache::draft::<T>(cx).min_uses, n),
+        ),
+        shared(
+            "_cache_valid",
+            Args::ONE_MORE,
+            "",
+            "How long responses are fresh whose fields do not say, by status.",
+            cache::set_valid::<T>,
+        ),
+        shared(
+            "_cache_bypass",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, asks the server anyway.",
+            cache::set_bypass::<T>,
+        ),
+        shared(
+            "_no_cache",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, keeps the response from being kept.",
+            cache::set_no_cache::<T>,
+        ),
+        shared(
+            "_cache_purge",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, makes the request one that purges.",
+            cache::set_purge::<T>,
+        ),
+        shared(
+            "_cache_lock",
+            Args::FLAG,
+            "off",
+            "Whether one request at a time fetches what is not there, and others wait for it.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).lock, n),
+        ),
+        shared(
+            "_cache_lock_timeout",
+            Args::T1,
+            "5s",
+            "How long a request waits for another before it asks the server by itself.",
+            |cx, n| set_msec(&mut cache::draft::<T>(cx).lock_timeout, n),
+        ),
+        shared(
+            "_cache_lock_age",
+            Args::T1,
+            "5s",
+            "How long a request may fetch before another may do so, too.",
+            |cx, n| set_msec(&mut cache::draft::<T>(cx).lock_age, n),
+        ),
+        shared(
+            "_cache_use_stale",
+            Args::ONE_MORE,
+            "off",
+            "When what is not fresh any more is served all the same.",
+            cache::set_use_stale::<T>,
+        ),
+        shared(
+            "_cache_background_update",
+            Args::FLAG,
+            "off",
+            "Whether what is not fresh is fetched anew behind the client's back.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).background_update, n),
+        ),
+        shared(
+            "_cache_revalidate",
+            Args::FLAG,
+            "off",
+            "Whether the server is asked if what is not fresh has changed (If-None-Match).",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).revalidate, n),
+        ),
+        shared(
+            "_cache_max_range_offset",
+            Args::T1,
+            "",
+            "Where a range may begin for which the whole response is fetched and kept.",
+            |cx, n| set_offset(&mut cache::draft::<T>(cx).max_range_offset, n),
+        ),
+        shared(
+            "_cache_rfc9111",
+            Args::FLAG,
+            "off",
+            "Whether RFC 9111 says what is kept, served and invalidated, instead of nginx.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).rfc9111, n),
+        ),
+    ];
+}
+
+/// The directives of some groups under the full names that a module gives, in order. The names
+/// stand in the module so that they can be searched for.
 ///
-/// - `connecting`: addresses, times, the first buffer, other servers; every module has it.
-/// - `sockets`: buffers of the kernel.
-/// - `send_lowat`
-/// - `fields`: what of a response's head is passed on or heeded, and `*_intercept_errors`.
-/// - `passing`: bodies, buffers, files.
-/// - `caching`: the cache, of modules that have one ([`crate::cache::Caching`]).
-#[macro_export]
-macro_rules! upstream_directives {
-    (@one $prefix:literal, $name:literal, $args:expr, $default:expr, $doc:literal, $set:expr) => {
-        $crate::core_directives::directive(
-            concat!($prefix, $name),
-            $crate::core_directives::HSL,
-            $args,
-            $default,
-            $doc,
-            $set,
-        )
-    };
-    (@value $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
-     $field:ident = $set:ident, $doc:literal) => {
-        $crate::upstream_directives!(@one $prefix, $name, $args, $default, $doc, |cx, n| {
-            ::conf::value::$set(
-                &mut $crate::upstream::directives::draft::<$conf>(cx).$field,
-                n,
-            )
-        })
-    };
-    (@call $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
-     $set:ident, $doc:literal) => {
-        $crate::upstream_directives!(
-            @one $prefix, $name, $args, $default, $doc,
-            $crate::upstream::directives::$set::<$conf>
-        )
-    };
-    ($prefix:literal, $conf:ty, connecting) => {{
-        use ::conf::table::Args;
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@call $prefix, $conf, "_bind", Args::T12, "off", set_bind,
-               "The local address of connections to servers."),
-            d!(@value $prefix, $conf, "_socket_keepalive", Args::FLAG, "off",
-               socket_keepalive = set_flag, "TCP keepalive on connections to servers."),
-            d!(@value $prefix, $conf, "_connect_timeout", Args::T1, "60s",
-               connect_timeout = set_msec, "How long a connection may take to be made."),
-            d!(@value $prefix, $conf, "_send_timeout", Args::T1, "60s",
-               send_timeout = set_msec, "How long the server may take nothing of a request."),
-            d!(@value $prefix, $conf, "_read_timeout", Args::T1, "60s",
-               read_timeout = set_msec, "How long the server may send nothing of a response."),
-            d!(@value $prefix, $conf, "_buffer_size", Args::T1, "4k|8k",
-               buffer_size = set_size, "How long the head of a response may be."),
-            d!(@call $prefix, $conf, "_next_upstream", Args::ONE_MORE, "error timeout",
-               set_next_upstream, "When a request is passed to the next server."),
-            d!(@value $prefix, $conf, "_next_upstream_tries", Args::T1, "0",
-               next_upstream_tries = set_num, "How many servers are tried; 0 is no limit."),
-            d!(@value $prefix, $conf, "_next_upstream_timeout", Args::T1, "0",
-               next_upstream_timeout = set_msec,
-               "How long other servers are tried; 0 is no limit."),
-        ];
-        LIST
-    }};
-    ($prefix:literal, $conf:ty, sockets) => {{
-        use ::conf::table::Args;
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@value $prefix, $conf, "_socket_rcvbuf", Args::T1, "",
-               socket_rcvbuf = set_size, "The receive buffer of connections to servers."),
-            d!(@value $prefix, $conf, "_socket_sndbuf", Args::T1, "",
-               socket_sndbuf = set_size, "The send buffer of connections to servers."),
-        ];
-        LIST
-    }};
-    ($prefix:literal, $conf:ty, send_lowat) => {{
-        use ::conf::table::Args;
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@call $prefix, $conf, "_send_lowat", Args::T1, "0", set_send_lowat,
-               "Warned of, as in nginx: Linux has no such setting of sockets."),
-        ];
-        LIST
-    }};
-    ($prefix:literal, $conf:ty, fields) => {{
-        use ::conf::table::Args;
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@call $prefix, $conf, "_hide_header", Args::T1, "", add_hidden,
-               "A field of responses that is not passed on."),
-            d!(@call $prefix, $conf, "_pass_header", Args::T1, "", add_passed,
-               "A field of responses that is passed on although it is usually hidden."),
-            d!(@call $prefix, $conf, "_ignore_headers", Args::ONE_MORE, "",
-               set_ignore_headers, "Fields of responses that have no effect on us."),
-            d!(@value $prefix, $conf, "_intercept_errors", Args::FLAG, "off",
-               intercept_errors = set_flag,
-               "Whether error_page answers for the server's errors."),
-        ];
-        LIST
-    }};
-    ($prefix:literal, $conf:ty, passing) => {{
-        use ::conf::table::Args;
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@value $prefix, $conf, "_buffering", Args::FLAG, "on",
-               buffering = set_flag, "Whether responses are read ahead of a slow client."),
-            d!(@value $prefix, $conf, "_request_buffering", Args::FLAG, "on",
-               request_buffering = set_flag,
-               "Whether a request's body is read before a server is asked."),
-            d!(@value $prefix, $conf, "_ignore_client_abort", Args::FLAG, "off",
-               ignore_client_abort = set_flag,
-               "Whether an exchange goes on when the client is gone."),
-            d!(@value $prefix, $conf, "_pass_request_headers", Args::FLAG, "on",
-               pass_request_headers = set_flag, "Whether the client's fields are passed on."),
-            d!(@value $prefix, $conf, "_pass_request_body", Args::FLAG, "on",
-               pass_request_body = set_flag, "Whether the client's body is passed on."),
-            d!(@value $prefix, $conf, "_force_ranges", Args::FLAG, "off",
-               force_ranges = set_flag,
-               "Whether ranges are taken from responses whatever these say of ranges."),
-            d!(@value $prefix, $conf, "_buffers", Args::T2, "8 4k|8k", buffers = set_bufs,
-               "How much is read ahead of a slow client: number and size of buffers."),
-            d!(@value $prefix, $conf, "_busy_buffers_size", Args::T1, "8k|16k",
-               busy_buffers_size = set_size,
-               "How much of a response is given to the client at once."),
-            d!(@value $prefix, $conf, "_max_temp_file_size", Args::T1, "1024m",
-               max_temp_file_size = set_size,
-               "How much of a response that fits no buffer goes to a file; 0 uses no files."),
-            d!(@value $prefix, $conf, "_temp_file_write_size", Args::T1, "8k|16k",
-               temp_file_write_size = set_size,
-               "How much of a response goes to a file at once."),
-            d!(@call $prefix, $conf, "_temp_path", Args::T1234,
-               concat!($prefix, "_temp 1 2"), set_temp_path,
-               "The folder for responses in files."),
-            d!(@call $prefix, $conf, "_store", Args::T1, "off", set_store,
-               "Whether responses are kept as files: on, off, or the path of the file."),
-            d!(@value $prefix, $conf, "_store_access", Args::T123, "user:rw",
-               store_access = set_access, "The permissions of files that responses are kept in."),
-            d!(@call $prefix, $conf, "_limit_rate", Args::T1, "0", set_limit_rate,
-               "How fast a response is read, bytes a second; 0 is no limit."),
-        ];
-        LIST
-    }};
-    (@kept $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
-     $field:ident = $set:ident, $doc:literal) => {
-        $crate::upstream_directives!(@one $prefix, $name, $args, $default, $doc, |cx, n| {
-            ::conf::value::$set(&mut $crate::cache::directives::draft::<$conf>(cx).$field, n)
-        })
-    };
-    (@cache $prefix:literal, $conf:ty, $name:literal, $args:expr, $default:expr,
-     $set:ident, $doc:literal) => {
-        $crate::upstream_directives!(
-            @one $prefix, $name, $args, $default, $doc,
-            $crate::cache::directives::$set::<$conf>
-        )
-    };
-    ($prefix:literal, $conf:ty, caching) => {{
-        use ::conf::table::{Args, Contexts};
-        use $crate::upstream_directives as d;
-        const LIST: &[::conf::table::Directive<$crate::cx::Cx>] = &[
-            d!(@cache $prefix, $conf, "_cache", Args::T1, "off", set_cache,
-               "The cache that keeps responses, by the name of its zone."),
-            $crate::core_directives::directive(
-                concat!($prefix, "_cache_path"), Contexts::HTTP, Args::TWO_MORE, "",
-                "A cache: its folder, its zone (keys_zone), and its limits.",
-                $crate::cache::directives::cache_path::<$conf>,
-            ),
-            d!(@cache $prefix, $conf, "_cache_key", Args::T1, "", set_key,
-               "What responses are kept by."),
-            d!(@cache $prefix, $conf, "_cache_methods", Args::ONE_MORE, "GET HEAD",
-               set_methods, "Methods whose responses are kept."),
-            d!(@kept $prefix, $conf, "_cache_min_uses", Args::T1, "1", min_uses = set_num,
-               "How often a response must have been asked for to be kept."),
-            d!(@cache $prefix, $conf, "_cache_valid", Args::ONE_MORE, "", set_valid,
-               "How long responses are fresh whose fields do not say, by status."),
-            d!(@cache $prefix, $conf, "_cache_bypass", Args::ONE_MORE, "", set_bypass,
-               "Values of which one, if it is not empty or 0, asks the server anyway."),
-            d!(@cache $prefix, $conf, "_no_cache", Args::ONE_MORE, "", set_no_cache,
-               "Values of which one, if it is not empty or 0, keeps the response from being kept."),
-            d!(@cache $prefix, $conf, "_cache_purge", Args::ONE_MORE, "", set_purge,
-               "Values of which one, if it is not empty or 0, makes the request one that purges."),
-            d!(@kept $prefix, $conf, "_cache_lock", Args::FLAG, "off", lock = set_flag,
-               "Whether one request at a time fetches what is not there, and others wait for it."),
-            d!(@kept $prefix, $conf, "_cache_lock_timeout", Args::T1, "5s",
-               lock_timeout = set_msec,
-               "How long a request waits for another before it asks the server by itself."),
-            d!(@kept $prefix, $conf, "_cache_lock_age", Args::T1, "5s", lock_age = set_msec,
-               "How long a request may fetch before another may do so, too."),
-            d!(@cache $prefix, $conf, "_cache_use_stale", Args::ONE_MORE, "off",
-               set_use_stale, "When what is not fresh any more is served all the same."),
-            d!(@kept $prefix, $conf, "_cache_background_update", Args::FLAG, "off",
-               background_update = set_flag,
-               "Whether what is not fresh is fetched anew behind the client's back."),
-            d!(@kept $prefix, $conf, "_cache_revalidate", Args::FLAG, "off",
-               revalidate = set_flag,
-               "Whether the server is asked if what is not fresh has changed (If-None-Match)."),
-            d!(@kept $prefix, $conf, "_cache_max_range_offset", Args::T1, "",
-               max_range_offset = set_offset,
-               "Where a range may begin for which the whole response is fetched and kept."),
-            d!(@kept $prefix, $conf, "_cache_rfc9111", Args::FLAG, "off", rfc9111 = set_flag,
-               "Whether RFC 9111 says what is kept, served and invalidated, instead of nginx."),
-        ];
-        LIST
-    }};
+/// # Panics
+/// At compile time, where a name does not end as its directive's, or the number differs.
+pub const fn named<const N: usize>(
+    names: &[&'static str; N],
+    groups: &[&[Directive<Cx>]],
+) -> [Directive<Cx>; N] {
+    let mut all: [Directive<Cx>; N] = join(groups);
+    let mut i = 0;
+    while i < N {
+        assert!(ends_with(names[i], all[i].name), "not the name of the directive in this place");
+        all[i].name = names[i];
+        i += 1;
+    }
+    all
+}
+
+const fn ends_with(name: &str, end: &str) -> bool {
+    let (name, end) = (name.as_bytes(), end.as_bytes());
+    let mut i = 0;
+    while i < end.len() {
+        if name.len() < end.len() || name[name.len() - end.len() + i] != end[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
 }
 
 /// `*_next_upstream`

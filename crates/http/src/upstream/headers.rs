@@ -10,7 +10,7 @@ use super::conf::{Conf, ignore};
 use crate::module::Verdict;
 use crate::request::Request;
 
-/// What becomes of a response.
+/// The use of an accepted response.
 pub(crate) enum Accepted {
     /// It is passed on.
     Response {
@@ -48,8 +48,8 @@ fn slice(text: &Bytes, span: Span) -> Bytes {
     text.slice(span.start as usize..span.end as usize)
 }
 
-/// Copies the head to `r.out`: what is hidden stays behind, what is ours to say is left out, what
-/// names the upstream's own addresses is rewritten. `kept`: the response comes from a cache or goes
+/// Copies the head to `r.out`, without hidden fields and without those that are ours to say; fields
+/// with the upstream's own addresses are rewritten. `kept`: the response comes from a cache or goes
 /// to one, and ranges are taken from it here if the upstream would take some.
 pub(crate) fn copy(
     r: &mut Request,
@@ -152,8 +152,7 @@ fn control(
     }
 }
 
-/// One field that is passed on. Shares the text where something of it is kept: many fields are
-/// known otherwise, and a share costs.
+/// One field that is passed on. Shares the text only for fields that need it: a share costs.
 fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Protocol) {
     let value = || slice(text, f.value);
     let both = || (slice(text, f.name), slice(text, f.value));
@@ -198,8 +197,8 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
     }
 }
 
-/// Takes `charset=` off a content type: filters want to know it. Where none changes it, the client
-/// gets it as it came.
+/// Takes `charset=` off a content type for filters. If none changes it, the client gets it as it
+/// came.
 fn content_type(r: &mut Request, value: Bytes) {
     let mut from = 0;
     while let Some(semicolon) = memchr::memchr(b';', &value[from..]).map(|i| from + i) {

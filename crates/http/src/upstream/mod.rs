@@ -17,14 +17,15 @@ pub(crate) mod client_end;
 pub mod conf;
 pub mod directives;
 mod exchange;
+pub mod exchanges;
 pub(crate) mod headers;
 pub mod modules;
 mod request_body;
 pub(crate) mod source;
 mod spill;
-pub mod state;
 pub(crate) mod store;
 mod tunnel;
+mod variables;
 
 use std::borrow::Cow;
 
@@ -37,7 +38,7 @@ use crate::request::Request;
 
 pub use exchange::{Job, run};
 
-/// What a protocol says about the beginning of a response.
+/// The result of a look at the beginning of a response.
 pub enum HeadStep {
     /// More bytes are needed.
     More,
@@ -51,7 +52,7 @@ pub enum HeadStep {
     NoHead(&'static str),
 }
 
-/// How far a body is.
+/// The progress of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// More must come.
@@ -60,7 +61,7 @@ pub enum Progress {
     Done,
 }
 
-/// Where a protocol puts what it makes of the bytes it is given.
+/// The output of a protocol.
 #[derive(Default)]
 pub struct Sink {
     /// The body, without framing.
@@ -69,7 +70,7 @@ pub struct Sink {
     pub warning: Option<&'static str>,
 }
 
-/// What is wrong with a body.
+/// A defect of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is not what the protocol allows.
@@ -80,7 +81,7 @@ pub enum Fault {
 
 /// The wire format of exchanges with a kind of upstream; one value an exchange, no input or output.
 pub trait Protocol {
-    /// How addresses begin in logs: `http://`.
+    /// The beginning of addresses in logs: `http://`.
     fn scheme(&self) -> &'static str;
 
     /// Appends the request's head, and a body that is not the client's, to `out`. Called for each
@@ -138,7 +139,7 @@ pub trait Protocol {
     /// Takes bytes that followed the head.
     ///
     /// # Errors
-    /// What is wrong where the body is broken, to be logged at level error.
+    /// The defect of the body, to be logged at level error.
     fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Fault>;
 
     /// Whether the end of the connection is the end of the body here.

@@ -18,7 +18,7 @@ use crate::server::HttpMain;
 pub static UPSTREAM: Module = Module {
     name: "upstream",
     directives: BLOCK_DIRECTIVES,
-    variables: super::state::VARIABLES,
+    variables: super::variables::VARIABLES,
     confs: &[ConfType::of::<Upstreams>(Scope::Main), ConfType::of::<Block>(Scope::Server)],
     init: Some(set::make_groups),
     start: Some(start),

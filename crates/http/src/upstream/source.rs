@@ -22,7 +22,7 @@ use crate::output::{Ahead, BodySource, Broken, NextPiece};
 use crate::request::Request;
 use crate::server::HttpMain;
 
-/// Why a body ends before its end.
+/// The cause of a body that ends too early.
 pub(crate) enum Fail {
     Body(Fault),
     Io(io::Error),
@@ -31,19 +31,19 @@ pub(crate) enum Fail {
     File(FileError),
 }
 
-/// How long nothing is read ahead where memory is short, until it is looked at again.
+/// Pause of reading ahead while memory is short, milliseconds.
 const LOW_MS: u64 = 50;
 
-/// How much of a file is given to the client at once.
+/// The largest piece of a file that is given to the client, bytes.
 const FILE_PIECE: u64 = 1 << 20;
 
-/// What is still to be sent of a request that was answered before the server had all of it.
+/// The unsent part of a request that was answered before the server had all of it.
 pub(super) struct Remainder {
-    /// The server takes it.
+    /// The server takes more.
     pub takes: bool,
-    /// What is to be sent at once.
+    /// Bytes to be sent at once.
     pub out: Chain,
-    /// Where more comes from.
+    /// The source of more.
     pub body: RequestBody,
 }
 
@@ -56,7 +56,7 @@ impl Remainder {
     fn send(&mut self, r: &mut Request, sock: &Transport) {
         match sock.try_send(&mut self.out, None) {
             Ok(n) => r.upstream_mut().now().sent += n as u64,
-            // It may have closed behind its answer, which is what counts.
+            // It may have closed behind its answer, which counts.
             Err(_) => {
                 self.takes = false;
                 self.out.clear();
@@ -66,7 +66,7 @@ impl Remainder {
     }
 }
 
-/// See the module's documentation.
+/// The body of a response.
 pub(crate) struct Source {
     conf: Rc<Conf>,
     protocol: Box<dyn Protocol>,
@@ -77,15 +77,15 @@ pub(crate) struct Source {
     left: Remainder,
     ended: bool,
     failed: Option<Fail>,
-    /// Comes before what is in `sink`.
+    /// Its bytes come before those in `sink`.
     spill: Option<SpillFile>,
-    /// Bytes on their way to the file; they come before what is in `sink`.
+    /// Bytes on their way to the file; they come before those in `sink`.
     writing: Option<Writing>,
-    /// The pool that writes; `None` where the worker does.
+    /// The pool that writes; without one the worker does.
     pool: Option<Pool>,
-    /// A file was made that the log does not tell of yet.
+    /// A file was made, and not logged yet.
     made_file: bool,
-    /// Bytes received that the request's state does not know of yet.
+    /// Bytes received that the request's counts lack.
     fresh: u64,
     /// Bytes of the body received in all, for the limit of the rate.
     total: u64,
@@ -119,7 +119,7 @@ impl Source {
             failed: first.failed,
             spill: None,
             writing: None,
-            // Where the pool that a variable names is not there, that was logged.
+            // A pool that a variable names and that is not there was logged.
             pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
             made_file: false,
             fresh: 0,
@@ -156,7 +156,7 @@ impl Source {
         self.ended || self.failed.is_some()
     }
 
-    /// Takes what the socket has; false when it has nothing.
+    /// Receives once without waiting; false when there is nothing.
     fn pull(&mut self) -> bool {
         let Some(conn) = &self.link.conn else {
             self.failed = Some(Fail::Premature);
@@ -180,7 +180,7 @@ impl Source {
         true
     }
 
-    /// How long the limit of the rate asks to wait, milliseconds.
+    /// The pause that the rate limit asks for, milliseconds.
     fn pause(&self) -> u64 {
         if self.rate == 0 {
             return 0;
@@ -268,7 +268,7 @@ impl Source {
         }
     }
 
-    /// Whether a part of the request is not on its way yet.
+    /// Whether a part of the request is not sent yet.
     fn sends_still(&self) -> bool {
         !self.left.is_nothing() || self.link.conn.as_ref().is_some_and(|c| c.sock.has_unsent())
     }
@@ -328,7 +328,7 @@ impl Source {
         }
     }
 
-    /// Moves what is in memory to a file; false where that is not to be.
+    /// Moves the bytes in memory to the file; false if the file may not grow so far.
     fn spill(&mut self) -> bool {
         let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
         let most = self.conf.max_temp_file;
@@ -339,7 +339,7 @@ impl Source {
         true
     }
 
-    /// Gives what is in memory to a thread that writes it behind what is in the file, which it
+    /// Gives the bytes in memory to a thread that writes them behind those in the file, which it
     /// makes first if there is none.
     fn write_file(&mut self) {
         let mut pieces = Vec::new();
@@ -350,7 +350,7 @@ impl Source {
         self.writing = Some(spill::write(self.spill.as_ref(), folder, pieces, self.pool.clone()));
     }
 
-    /// Waits for what is on its way to the file. May be given up and begun again.
+    /// Waits for the write to the file. May be given up and begun again.
     async fn written(&mut self) {
         let Some(writing) = &mut self.writing else { return };
         let done = writing.as_mut().await;
@@ -366,20 +366,20 @@ impl Source {
                 }
             }
             Err(e) => {
-                // What came later must not take the place of what is lost.
+                // Later bytes must not take the place of those that are lost.
                 self.sink.out.clear();
                 self.failed = Some(Fail::File(e));
             }
         }
     }
 
-    /// Brings the request's state up to date.
+    /// Brings the request's counts and the log up to date.
     fn sync(&mut self, r: &mut Request) {
         let a = r.upstream_mut().now();
         a.received += self.fresh;
         a.response_length += self.fresh;
         self.fresh = 0;
-        tell(r, self.protocol.as_mut(), &mut self.sink);
+        log_complaints(r, self.protocol.as_mut(), &mut self.sink);
         if let Some(s) = &self.spill {
             if std::mem::take(&mut self.made_file) {
                 let m = "an upstream response is buffered to a temporary file";
@@ -404,9 +404,9 @@ impl Source {
     }
 }
 
-/// A source that is read without its request: for who keeps what comes.
+/// A source that is read without its request, for a cache.
 impl Source {
-    /// What of the body is here already.
+    /// The part of the body that is here already.
     pub(crate) fn ready(&mut self) -> Option<Chain> {
         (!self.sink.out.is_empty()).then(|| self.sink.out.take())
     }
@@ -445,7 +445,7 @@ impl Source {
         std::mem::take(&mut self.fresh)
     }
 
-    /// What is to be told at the end.
+    /// The log lines and trailers at the end.
     pub(crate) fn ending(&mut self) -> Ending {
         let mut messages = Vec::new();
         while let Some(m) = self.protocol.complaint() {
@@ -456,11 +456,11 @@ impl Source {
     }
 }
 
-/// What was read together with a response's head.
+/// The part of a body that was read together with the head.
 pub(super) struct First {
     sink: Sink,
     len: u64,
-    /// The body is over; true where nothing came behind it.
+    /// The body is over; true if nothing came behind it.
     ended: Option<bool>,
     failed: Option<Fail>,
 }
@@ -491,13 +491,13 @@ impl First {
         first
     }
 
-    /// Whether that was all of the body: then no source is needed.
+    /// Whether it is all of the body: then no source is needed.
     pub fn is_whole(&self) -> bool {
         self.ended.is_some() && self.failed.is_none()
     }
 
-    /// The body, where that is all of it. Gives server and connection back, which is of use for
-    /// others if all of the request was sent over it.
+    /// The body, if this is all of it. Gives server and connection back; the connection can be used
+    /// again if all of the request was sent.
     pub fn whole(
         mut self,
         r: &mut Request,
@@ -508,14 +508,14 @@ impl First {
     ) -> Chain {
         let clean = self.ended == Some(true);
         link.finish(clean && sent_all && protocol.reusable(), &r.main.gate);
-        tell(r, protocol, &mut self.sink);
+        log_complaints(r, protocol, &mut self.sink);
         finished(r, conf, protocol.trailers());
         self.sink.out
     }
 }
 
-/// Logs what was wrong with bytes that are passed on nevertheless.
-fn tell(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
+/// Logs complaints about bytes that are passed on nevertheless.
+fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
     while let Some((level, m)) = protocol.complaint() {
         r.log(level, format_args!("{m} while reading upstream"));
     }
@@ -524,7 +524,7 @@ fn tell(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
     }
 }
 
-/// What remains of a body that was read without its request.
+/// The end of a body that was read without its request.
 #[derive(Default)]
 pub(crate) struct Ending {
     /// For the log.

@@ -1,7 +1,7 @@
-//! `*_store`: responses that are kept as files where a location's files are.
+//! `*_store`: responses that are stored as files among a location's.
 //!
-//! What comes is written to a temporary file before it is given out; when all of it is there, the
-//! file is moved to its place. A client that goes away does not end that.
+//! Each piece is written to a temporary file before it is given out; when all of the body is there,
+//! the file is moved to its place. A client that goes away does not end that.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -33,7 +33,7 @@ pub enum Store {
     Path(Template),
 }
 
-/// How much is read at once when nobody waits for it, bytes.
+/// The size of pieces that are read when no client waits for them, bytes.
 const PIECE: u64 = 256 << 10;
 
 /// A response on its way to a file.
@@ -49,7 +49,7 @@ pub(super) struct InFile {
     pool: event::Pool,
 }
 
-/// A source whose bytes are kept. See the module's documentation.
+/// A source whose bytes go to a file, too.
 pub(super) struct Storing {
     source: Option<Source>,
     keeping: Option<InFile>,
@@ -63,7 +63,7 @@ impl Storing {
         Storing { source: Some(source), keeping: Some(keeping), stay }
     }
 
-    /// Writes a piece; what failed once is not tried again.
+    /// Writes a piece; after a failure nothing more is written.
     async fn write(&mut self, piece: &mut Chain) {
         let Some(keeping) = &mut self.keeping else { return };
         let mut parts = Vec::new();
@@ -107,7 +107,7 @@ impl Storing {
         Ok(Some(piece))
     }
 
-    /// Reads what is left, for the file alone.
+    /// Reads the rest, for the file alone.
     async fn go_on(mut self) {
         let Some(mut source) = self.source.take() else { return };
         while self.keeping.is_some() {
@@ -121,7 +121,7 @@ impl Storing {
 }
 
 impl InFile {
-    /// Where the response at hand goes; `None` where it is not to be kept.
+    /// The place of the response at hand, if it is stored.
     pub fn of(r: &mut Request, conf: &Conf, buffering: bool) -> Option<InFile> {
         let kept = buffering && r.upstream_mut().head.status == 200 && r.method != Method::Head;
         let path = match &conf.store {

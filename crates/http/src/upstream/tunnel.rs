@@ -22,10 +22,10 @@ use crate::conn::Conn;
 use crate::output;
 use crate::request::Request;
 
-/// See the module's documentation.
+/// An upgraded connection that is not carried yet.
 pub(super) struct Tunnel {
     link: Link,
-    /// What the upstream sent behind its head.
+    /// Bytes that came behind the upstream's head.
     rest: Bytes,
     conf: Rc<Conf>,
 }
@@ -36,21 +36,21 @@ impl Tunnel {
     }
 }
 
-/// One direction.
-struct Way<'a> {
+/// The bytes of one direction.
+struct Flow<'a> {
     from: &'a Transport,
     to: &'a Transport,
     pending: Chain,
     ended: bool,
-    /// It was stopped although more could be moved.
+    /// It yielded although more could be moved.
     busy: bool,
 }
 
-/// How many reads of one way may follow each other before other connections have their turn.
+/// The reads of one direction that may follow each other before other connections have their turn.
 const ROUNDS: usize = 16;
 
-impl Way<'_> {
-    /// Moves what can be moved without waiting; gives the bytes read and written.
+impl Flow<'_> {
+    /// Moves bytes as far as that needs no wait; gives the bytes read and written.
     fn go(&mut self) -> io::Result<(u64, u64)> {
         let (mut read, mut written) = (0, 0);
         for _ in 0..ROUNDS {
@@ -118,12 +118,12 @@ impl Tunnel {
             send: self.conf.send_timeout,
             client: r.loc.core.send_timeout,
         };
-        let told = Rc::new(Told::default());
-        let carrier = Carrier { client, upstream, up, down, times, told: told.clone() };
-        let watch = Watch { task: event::spawn(carrier.run()), told: told.clone(), r };
-        told.over.notified().await;
+        let report = Rc::new(Report::default());
+        let carrier = Carrier { client, upstream, up, down, times, report: report.clone() };
+        let watch = Watch { task: event::spawn(carrier.run()), report: report.clone(), r };
+        report.over.notified().await;
         drop(watch);
-        match told.end.take() {
+        match report.end.take() {
             None | Some(End::Closed) => {}
             Some(End::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
             Some(End::Late(who, level)) => {
@@ -139,7 +139,7 @@ impl Tunnel {
     }
 }
 
-/// How long one side may keep the other waiting, milliseconds.
+/// Time-outs of the two sides, milliseconds.
 struct Times {
     /// The upstream sends nothing, and nothing else happens.
     read: u64,
@@ -149,12 +149,12 @@ struct Times {
     client: u64,
 }
 
-/// Why a tunnel ended.
+/// The cause of a tunnel's end.
 enum End {
     /// One side ended it.
     Closed,
     Broken(io::Error),
-    /// Who was silent for too long, and how the log is told.
+    /// A side was silent for too long; the level of the log line.
     Late(&'static str, Level),
 }
 
@@ -166,38 +166,38 @@ struct Moved {
     to_upstream: u64,
 }
 
-/// What the task that carries has to tell the request when it is over.
+/// The report of the carrying task to the request.
 #[derive(Default)]
-struct Told {
+struct Report {
     over: Notify,
     moved: Cell<Moved>,
     end: Cell<Option<End>>,
 }
 
-/// Tells it, whether the task came to its end or was dropped.
-struct Telling {
-    told: Rc<Told>,
+/// Delivers the report, whether the task came to its end or was dropped.
+struct Reporting {
+    report: Rc<Report>,
     moved: Moved,
 }
 
-impl Drop for Telling {
+impl Drop for Reporting {
     fn drop(&mut self) {
-        self.told.moved.set(self.moved);
-        self.told.over.notify_one();
+        self.report.moved.set(self.moved);
+        self.report.over.notify_one();
     }
 }
 
 /// The request's hold on the task: they end together, and the request knows what was moved.
 struct Watch<'a> {
     task: TaskId,
-    told: Rc<Told>,
+    report: Rc<Report>,
     r: &'a mut Request,
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         event::task::cancel(self.task);
-        let moved = self.told.moved.get();
+        let moved = self.report.moved.get();
         self.r.bytes_sent += moved.to_client;
         let a = self.r.upstream_mut().now();
         a.received += moved.from_upstream;
@@ -205,14 +205,14 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// What ended the waiting.
+/// The event that ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// The way from the client to the upstream may go on.
+    /// The direction from the client to the upstream may go on.
     Up,
-    /// The other one may.
+    /// The other direction may go on.
     Down,
-    /// It is time to see how long nothing has happened.
+    /// The idle time is to be checked.
     Look,
     /// The upstream took nothing in time.
     SendLate,
@@ -229,24 +229,25 @@ struct Carrier {
     up: Chain,
     down: Chain,
     times: Times,
-    told: Rc<Told>,
+    report: Rc<Report>,
 }
 
 impl Carrier {
     async fn run(self) {
-        let Carrier { client, upstream, up, down, times, told } = self;
-        let mut telling = Telling { told, moved: Moved::default() };
+        let Carrier { client, upstream, up, down, times, report } = self;
+        let mut reporting = Reporting { report, moved: Moved::default() };
         let (client, upstream) = (&client.sock, &upstream.sock);
-        let mut up = Way { from: client, to: upstream, pending: up, ended: false, busy: false };
-        let mut down = Way { from: upstream, to: client, pending: down, ended: false, busy: false };
-        let end = both(&mut up, &mut down, &times, &mut telling.moved).await;
-        telling.told.end.set(Some(end));
+        let mut up = Flow { from: client, to: upstream, pending: up, ended: false, busy: false };
+        let mut down =
+            Flow { from: upstream, to: client, pending: down, ended: false, busy: false };
+        let end = both(&mut up, &mut down, &times, &mut reporting.moved).await;
+        reporting.report.end.set(Some(end));
     }
 }
 
-/// Moves bytes both ways until one ends. A wait stays as it is while others end, so that a message
-/// costs one wait and not four; and no timer is set anew with each.
-async fn both(up: &mut Way<'_>, down: &mut Way<'_>, times: &Times, moved: &mut Moved) -> End {
+/// Moves bytes both ways until one direction ends. A wait stays in place while others end, so that
+/// a message costs one wait and not four, and no timer is set anew with each.
+async fn both(up: &mut Flow<'_>, down: &mut Flow<'_>, times: &Times, moved: &mut Moved) -> End {
     let (client, upstream) = (up.from, up.to);
     let mut from_client = pin!(None);
     let mut from_upstream = pin!(None);
@@ -304,10 +305,10 @@ async fn both(up: &mut Way<'_>, down: &mut Way<'_>, times: &Times, moved: &mut M
     }
 }
 
-/// Moves what can be moved: one way, or both at first.
+/// Moves bytes in the direction of the event; in both at first.
 fn go(
-    up: &mut Way<'_>,
-    down: &mut Way<'_>,
+    up: &mut Flow<'_>,
+    down: &mut Flow<'_>,
     event: Option<Event>,
     moved: &mut Moved,
 ) -> io::Result<()> {
@@ -323,7 +324,7 @@ fn go(
     Ok(())
 }
 
-/// Begins a wait that is wanted and not there, gives up one that is there and not wanted.
+/// Begins a wait that is needed and not there; gives up one that is there and not needed.
 fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
     if wanted && slot.is_none() {
         slot.set(Some(begin()));
@@ -332,7 +333,7 @@ fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> 
     }
 }
 
-/// How a wait ended, if it did: it is not kept then.
+/// The result of a wait that ended; its slot is empty then.
 fn poll_kept<F: Future<Output = io::Result<()>>>(
     mut slot: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,

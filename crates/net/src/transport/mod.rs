@@ -31,7 +31,7 @@ use os::socket::TcpInfo;
 #[derive(Debug)]
 pub struct Transport(Carrier);
 
-/// What carries the bytes.
+/// The carrier of the bytes.
 #[derive(Debug)]
 enum Carrier {
     Plain(Sock),
@@ -331,7 +331,7 @@ impl Transport {
     }
 }
 
-/// What is known of the socket beneath. A stream answers for the connection that carries it.
+/// The socket beneath. A stream answers for the connection that carries it.
 impl Transport {
     /// Our own end.
     ///

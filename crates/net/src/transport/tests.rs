@@ -139,7 +139,7 @@ fn nothing_is_held_back_even_when_the_socket_is_full() {
                 break;
             }
         }
-        // What the kernel did not take is in the chain, and nowhere else.
+        // Bytes that the kernel did not take are in the chain, and nowhere else.
         assert!(!near.has_unsent());
         near.flush(Deadline::in_ms(SOON)).await.unwrap();
         let all = taken + chain.len();

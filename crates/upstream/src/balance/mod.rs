@@ -19,7 +19,7 @@ use crate::peer::Peer;
 pub use round::Round;
 pub use round_robin::RoundRobin;
 
-/// How an exchange with a server ended, as balancing sees it.
+/// The end of an exchange with a server, as balancing sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServerOutcome {
     /// The server answered.

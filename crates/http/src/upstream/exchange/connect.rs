@@ -82,7 +82,7 @@ impl Exchange {
 
 #[cold]
 fn connect_failed(r: &Request, peer: &Peer, e: &io::Error) {
-    // What the system refuses at once is told with the address, as nginx does.
+    // A refusal at once is logged with the address, as nginx does.
     let later =
         !peer.spec.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
     let to = match later {

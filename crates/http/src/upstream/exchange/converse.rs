@@ -16,7 +16,7 @@ use crate::upstream::HeadStep;
 use crate::upstream::client_end::client_end;
 use crate::upstream::conf::next;
 
-/// How many bytes of interim responses may come before the one that counts.
+/// The most bytes of interim responses before the final one.
 const INTERIM_MAX: usize = 1 << 20;
 
 impl Exchange {

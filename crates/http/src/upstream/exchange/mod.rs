@@ -27,8 +27,8 @@ use super::Protocol;
 use super::caching;
 use super::client_end::client_end;
 use super::conf::{Conf, next};
+use super::exchanges::{Attempt, Exchanges};
 use super::request_body::RequestBody;
-use super::state::{Attempt, State};
 use crate::cache::{self, Begin, Status};
 use crate::module::Verdict;
 use crate::request::Request;
@@ -243,7 +243,7 @@ impl Exchange {
             (self.connected(r), 0, true)
         } else {
             self.body.append_to(r, self.protocol.as_mut(), &mut out);
-            // What of a streamed body goes out with the head is not there for another server.
+            // The part of a streamed body that goes out with the head is lost for another server.
             self.sent |= self.body.is_streamed();
             self.converse(r, &conn, &mut out).await?
         };
@@ -277,8 +277,8 @@ impl Exchange {
 
     /// The client's connection, where its end ends the exchange.
     fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
-        // What goes to a cache is of use to others.
-        let kept = r.upstream().is_some_and(State::is_cacheable);
+        // A response for a cache is of use to others.
+        let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
         if self.conf.ignore_client_abort || kept { None } else { r.watched().cloned() }
     }
 }

@@ -1,163 +1,11 @@
-//! What a request remembers of its exchanges with upstreams, for logs and variables.
+//! `$upstream_…`
 
-use std::rc::Rc;
-
-use ::upstream::peer::Peer;
 use base::ascii::{eq_ignore_case, write_u64};
-use bytes::Bytes;
-use proto::h1::{FieldId, Method, ResponseHead};
+use proto::h1::FieldId;
 
-use crate::cache::{Header, Status, Ticket};
+use super::exchanges::{Attempt, Exchanges};
 use crate::request::Request;
 use crate::vars::VarDef;
-
-/// One exchange, or the attempt at it.
-#[derive(Default, Clone)]
-pub struct Attempt {
-    /// The server's address as text, the upstream's name where none was live; `None` separates the
-    /// exchanges of an internal redirect from those before it.
-    pub peer: Option<Bytes>,
-    /// The status that came, or that stands for the failure; 0 before either.
-    pub status: u16,
-    /// When it began, on the monotonic clock.
-    pub start_ms: u64,
-    /// Milliseconds until the connection stood.
-    pub connect_ms: Option<u64>,
-    /// Milliseconds until the response's head was there.
-    pub header_ms: Option<u64>,
-    /// Milliseconds until the end.
-    pub response_ms: Option<u64>,
-    /// Bytes of the response's body as it came, framing included.
-    pub response_length: u64,
-    /// Bytes received.
-    pub received: u64,
-    /// Bytes sent.
-    pub sent: u64,
-}
-
-/// What a request knows about its upstreams; recycled with it.
-#[derive(Default)]
-pub struct State {
-    /// All attempts so far, separators between redirects included.
-    pub attempts: Vec<Attempt>,
-    /// `http://` and the like, for logs.
-    pub scheme: &'static str,
-    /// The URI that the upstream is asked for.
-    pub uri: Vec<u8>,
-    /// A server is being asked: logs name it.
-    pub asking: bool,
-    /// The server asked last.
-    pub(crate) last: Option<Rc<Peer>>,
-    /// The head of the last response: spans into `text`.
-    pub head: ResponseHead,
-    /// The bytes of the last response's head.
-    pub text: Bytes,
-    /// The trailers of the last response.
-    pub trailers: Vec<(Bytes, Bytes)>,
-    /// The response ended too early after its head had been accepted.
-    pub cut_short: bool,
-    /// What `Content-Length` the request to the upstream has.
-    pub body_length: Option<u64>,
-    /// The request's body goes to the upstream in the chunked coding.
-    pub body_chunked: bool,
-    /// What `$proxy_host` and `$proxy_port` show: set by the module that passes the request on.
-    pub host: Bytes,
-    /// See `host`.
-    pub port: Bytes,
-    /// The method of the request to the upstream, where that is not the client's.
-    pub method: Option<Method>,
-    /// What a cache had to say.
-    pub(crate) cache_status: Status,
-    /// What the request has to do with a cache, while that is not settled.
-    pub(crate) cache: Option<Box<Ticket>>,
-    /// When what is served from a cache was made, as far as is known, seconds since 1970.
-    pub(crate) cached_since: Option<i64>,
-    /// What of a cache is invalid if the upstream does what is asked.
-    pub(crate) invalidates: Option<Box<Ticket>>,
-}
-
-impl State {
-    pub(crate) fn clear(&mut self) {
-        self.attempts.clear();
-        self.begin();
-        self.forget_cache();
-        self.scheme = "";
-        self.host = Bytes::new();
-        self.port = Bytes::new();
-        self.last = None;
-    }
-
-    /// Before an exchange: what an earlier one left goes, its attempts stay.
-    pub(crate) fn begin(&mut self) {
-        self.uri.clear();
-        self.asking = false;
-        self.forget_response();
-        self.cut_short = false;
-        self.body_length = None;
-        self.body_chunked = false;
-    }
-
-    pub(crate) fn forget_cache(&mut self) {
-        self.cache_status = Status::None;
-        self.cache = None;
-        self.invalidates = None;
-        self.cached_since = None;
-        self.method = None;
-    }
-
-    /// Whether the response may be kept: then what makes it another one than the whole is not asked
-    /// for.
-    pub fn is_cacheable(&self) -> bool {
-        self.cache.as_ref().is_some_and(|t| t.cacheable)
-    }
-
-    pub(crate) fn forget_response(&mut self) {
-        self.head.clear();
-        self.text = Bytes::new();
-        self.trailers.clear();
-    }
-
-    /// The server being asked, as logs name it.
-    pub(crate) fn asked(&self) -> Option<&Bytes> {
-        self.attempts.last().filter(|_| self.asking)?.peer.as_ref()
-    }
-
-    /// No server was asked yet in this exchange.
-    pub(crate) fn is_first(&self) -> bool {
-        self.attempts.last().is_none_or(|a| a.peer.is_none())
-    }
-
-    /// The attempt under way.
-    pub(crate) fn now(&mut self) -> &mut Attempt {
-        if self.attempts.is_empty() {
-            self.attempts.push(Attempt::default());
-        }
-        let last = self.attempts.len() - 1;
-        &mut self.attempts[last]
-    }
-}
-
-impl Request {
-    /// The upstream state, made now if the request has none yet.
-    pub fn upstream_mut(&mut self) -> &mut State {
-        self.upstream.get_or_insert_default()
-    }
-
-    /// The upstream state of a request that was passed on, or was about to be.
-    pub fn upstream(&self) -> Option<&State> {
-        self.upstream.as_deref().filter(|u| !u.scheme.is_empty())
-    }
-}
-
-impl Request {
-    /// What the upstream is asked with whether a response that a cache keeps is still good: when it
-    /// was changed last, and its `ETag`; nothing where that is not to be asked.
-    pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
-        let Some(header) = revalidated(self) else { return (None, None) };
-        let changed = Some(header.last_modified).filter(|t| *t != -1);
-        (changed, Some(&header.etag).filter(|etag| !etag.is_empty()))
-    }
-}
 
 /// Writes one value an attempt, separated as nginx does.
 fn each(r: &Request, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) -> bool {
@@ -200,7 +48,7 @@ fn millis(ms: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
-fn named(fields: &State, name: &[u8], out: &mut Vec<u8>) -> bool {
+fn named(fields: &Exchanges, name: &[u8], out: &mut Vec<u8>) -> bool {
     let text = &fields.text;
     let mut found = false;
     for f in fields.head.fields.iter().filter(|f| !f.ignored) {
@@ -219,7 +67,7 @@ fn join(found: &mut bool, value: &[u8], out: &mut Vec<u8>) {
     *found = true;
 }
 
-/// Whether a field's name is the one that a variable's name stands for: `-` is `_` there.
+/// Whether a variable's name stands for a field's: `_` there is `-` here.
 fn same_name(field: &[u8], variable: &[u8]) -> bool {
     field.len() == variable.len()
         && field.iter().zip(variable).all(|(f, v)| match f {
@@ -270,14 +118,7 @@ fn host_of(server: &[u8]) -> &[u8] {
     }
 }
 
-/// What is kept and not fresh any more, while the upstream is asked whether it is still good.
-fn revalidated(r: &Request) -> Option<&Header> {
-    let u = r.upstream.as_ref().filter(|u| u.cache_status == Status::Expired)?;
-    let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
-    t.stale.as_ref().map(|stored| &stored.header)
-}
-
-/// `$upstream_…`
+/// The table of variables.
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::new("upstream_addr", |r, out| {
         each(r, out, |a, out| out.extend_from_slice(a.peer.as_deref().unwrap_or_default()))
