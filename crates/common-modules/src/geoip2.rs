@@ -43,7 +43,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::FLAG,
             "off",
-            "Whether the client is the last address of X-Forwarded-For that is no such proxy.",
+            "Takes the last address in X-Forwarded-For that is no such proxy for the client's.",
             |cx, n| cx.main::<GeoIp2Conf>().proxies.set_recursive(n),
         ),
     ]

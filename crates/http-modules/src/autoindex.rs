@@ -33,15 +33,10 @@ pub static MODULE: Module = Module {
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
-        "autoindex",
-        HSL,
-        Args::FLAG,
-        "off",
-        "Whether folders without an index are listed.",
-        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().on, n),
-    ),
-    directive("autoindex_format", HSL, Args::T1, "html", "What lists are written in.", |cx, n| {
+    directive("autoindex", HSL, Args::FLAG, "off", "Lists folders that have no index.", |cx, n| {
+        value::set_flag(&mut cx.loc::<AutoindexConf>().on, n)
+    }),
+    directive("autoindex_format", HSL, Args::T1, "html", "The format of lists.", |cx, n| {
         let formats = &[
             ("html", Format::Html),
             ("json", Format::Json),
@@ -55,7 +50,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether times in HTML lists are local.",
+        "Shows local times in HTML lists.",
         |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().localtime, n),
     ),
     directive(
@@ -63,7 +58,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Whether sizes in HTML lists are told to the byte.",
+        "Shows sizes in HTML lists to the byte.",
         |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().exact_size, n),
     ),
 ];

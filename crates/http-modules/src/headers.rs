@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T12,
         "off",
-        "How long caches may keep a response: Expires and Cache-Control.",
+        "The lifetime of a response in caches: Expires and Cache-Control.",
         expires,
     ),
     directive(
@@ -62,7 +62,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "on",
-        "Whether add_header of the enclosing level holds: where there is none here, never, or too.",
+        "The inheritance of add_header: where there is none here, never, or merged.",
         |cx, n| value::set_enum(&mut cx.loc::<HeadersConf>().headers_inherit, n, INHERIT),
     ),
     directive("add_trailer_inherit", HSLI, Args::T1, "on", "The same for add_trailer.", |cx, n| {

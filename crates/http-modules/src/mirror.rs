@@ -32,7 +32,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Whether copies have the request's body, which is read before all else then.",
+        "Sends the request's body with copies; it is read before all else then.",
         |cx, n| value::set_flag(&mut cx.loc::<MirrorConf>().body, n),
     ),
 ];

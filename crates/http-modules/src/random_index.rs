@@ -31,7 +31,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::FLAG,
     "off",
-    "Whether a file at random answers for a folder.",
+    "Answers a folder with a random file in it.",
     |cx, n| value::set_flag(&mut cx.loc::<RandomConf>().0, n),
 )];
 

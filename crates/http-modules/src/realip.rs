@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether the last address that is no trusted proxy's is taken, not the very last.",
+        "Takes the last address that is no trusted proxy's instead of the very last.",
         |cx, n| value::set_flag(&mut cx.loc::<RealipConf>().recursive, n),
     ),
 ];

@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "Where the request says the hash in base64url, and after a comma when the link ends.",
+        "The link's hash in base64url and, after a comma, its time of expiry.",
         |cx, n| template(cx, n, |conf| &mut conf.link),
     ),
     directive(

@@ -39,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "Whether browsers get a cookie that tells them apart; log only reads what they send.",
+        "Gives browsers a cookie that tells them apart; log only reads it.",
         |cx, n| {
             let conf = cx.loc::<UserIdConf>();
             value::set_enum(&mut conf.mode, n, MODES)?;
@@ -70,7 +70,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "How long the browser keeps the cookie: off, with its session, max, until 2037.",
+        "The lifetime of the cookie; off: the browser's session, max: until 2037.",
         |cx, n| value::set_once(&mut cx.loc::<UserIdConf>().expires, n, expires),
     ),
     directive(

@@ -111,7 +111,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "What stands behind the parameters of requests.",
+        "The string at the end of a request's parameters.",
         |cx, n| set_str(&mut cx.loc::<UwsgiConf>().string, n),
     ),
     pass::pass::<UwsgiConf>("uwsgi_pass"),

@@ -117,7 +117,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION,
         Args::T1,
         "",
-        "What stands in a file's path for the location's name.",
+        "The path that replaces the location's name in a file's path.",
         core_blocks::alias,
     ),
     directive(
@@ -125,7 +125,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::TWO_MORE,
         "",
-        "What answers requests that ended in the given statuses.",
+        "The page or location that answers requests that ended with the given statuses.",
         core_pages::error_page,
     ),
     directive(
@@ -133,7 +133,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "logs/error.log error",
-        "Where errors are logged, from which level on, and as JSON with `format=json`.",
+        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
         core_blocks::error_log,
     ),
     directive(
@@ -158,7 +158,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         srv.client_header_timeout = set_msec,
-        "How long a client may take to send a request's head."
+        "The timeout for reading a request's head."
     ),
     simple!(
         client_header_buffer_size,
@@ -173,7 +173,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T2,
         "4 8k",
-        "How many buffers of which size a request's head may take.",
+        "The number and size of the buffers for a long request head.",
         large_buffers,
     ),
     simple!(
@@ -182,7 +182,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1000",
         srv.max_headers = set_num_usize,
-        "How many header fields a request may have."
+        "The most header fields of a request."
     ),
     simple!(
         ignore_invalid_headers,
@@ -190,7 +190,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         srv.ignore_invalid_headers = set_flag,
-        "Whether header fields with invalid names are dropped rather than refused."
+        "Drops header fields with invalid names; off refuses the request."
     ),
     simple!(
         underscores_in_headers,
@@ -198,7 +198,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         srv.underscores_in_headers = set_flag,
-        "Whether underscores are valid in header field names."
+        "Takes underscores in the names of header fields."
     ),
     simple!(
         merge_slashes,
@@ -206,7 +206,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         srv.merge_slashes = set_flag,
-        "Whether adjacent slashes in a URI become one."
+        "Merges adjacent slashes of a URI into one."
     ),
     simple!(
         client_max_body_size,
@@ -222,7 +222,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "16k",
         loc.client_body_buffer_size = set_size,
-        "How much of a request body is kept in memory."
+        "The length up to which a request body is kept in memory."
     ),
     simple!(
         client_body_timeout,
@@ -237,7 +237,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "Whether request bodies are always written to files, and whether those stay.",
+        "Writes request bodies to files always: on, or clean to remove them after the request.",
         |cx, n| {
             set_enum(
                 &mut cx.loc::<CoreLocDraft>().client_body_in_file_only,
@@ -252,7 +252,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.client_body_in_single_buffer = set_flag,
-        "Whether a request body in memory lies in one piece."
+        "Keeps a request body in memory in one piece."
     ),
     directive(
         "client_body_temp_path",
@@ -268,7 +268,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "all",
-        "Whether all access modules must allow a request, or any one.",
+        "The access modules that must allow a request: all of them, or any one.",
         |cx, n| {
             set_enum(
                 &mut cx.loc::<CoreLocDraft>().satisfy,
@@ -283,7 +283,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0s",
         loc.auth_delay = set_msec,
-        "How long an answer of 401 is held back."
+        "The delay of an answer with 401."
     ),
     // The response.
     directive(
@@ -305,7 +305,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.sendfile = set_flag,
-        "Whether files go out by sendfile()."
+        "Sends files by sendfile()."
     ),
     simple!(
         sendfile_max_chunk,
@@ -313,14 +313,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "2m",
         loc.sendfile_max_chunk = set_size,
-        "How much one sendfile() call may send; 0 is no limit."
+        "The most bytes that one sendfile() call sends; 0 is no limit."
     ),
     directive(
         "aio",
         HSL,
         Args::T1,
         "auto",
-        "Who waits for the disk: the worker (off); for what is not in memory, threads or the ring.",
+        "The waiting for disks: by the worker (off), or by threads or the ring.",
         aio::aio,
     ),
     simple!(
@@ -329,7 +329,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.aio_write = set_flag,
-        "Whether temporary files are written by the threads of aio's pool."
+        "Writes temporary files in the threads of aio's pool."
     ),
     directive(
         "directio",
@@ -352,7 +352,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "2 32k",
-        "How many buffers, and how large, files are read with that do not go by sendfile().",
+        "The number and size of the buffers for reading files that do not go by sendfile().",
         aio::output_buffers,
     ),
     simple!(
@@ -369,7 +369,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.tcp_nopush = set_flag,
-        "Whether full packets are waited for (TCP_CORK) while a file is sent."
+        "Sends full packets only while a file is sent (TCP_CORK)."
     ),
     simple!(
         tcp_nodelay,
@@ -377,7 +377,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.tcp_nodelay = set_flag,
-        "Whether small packets go out at once on kept connections."
+        "Sends small packets at once on kept connections (TCP_NODELAY)."
     ),
     simple!(
         send_timeout,
@@ -408,7 +408,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "0",
-        "Bytes a second of a response.",
+        "The rate of a response, bytes a second.",
         core_blocks::limit_rate,
     ),
     directive(
@@ -416,7 +416,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "0",
-        "Bytes of a response before limit_rate holds.",
+        "The bytes of a response that limit_rate spares.",
         core_blocks::limit_rate_after,
     ),
     simple!(
@@ -425,14 +425,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1h",
         loc.keepalive_time = set_msec,
-        "How long a connection is kept at most, all requests together."
+        "The greatest age of a connection that is kept."
     ),
     directive(
         "keepalive_timeout",
         HSL,
         Args::T12,
         "75s",
-        "How long an idle connection is kept, and what the Keep-Alive field says.",
+        "The time that an idle connection is kept, and the time in the Keep-Alive field.",
         keepalive_timeout,
     ),
     simple!(
@@ -441,7 +441,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0",
         loc.keepalive_min_timeout = set_msec,
-        "How long an idle connection is kept at least when its worker is leaving."
+        "The least time that an idle connection is kept when its worker is leaving."
     ),
     simple!(
         keepalive_requests,
@@ -449,7 +449,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1000",
         loc.keepalive_requests = set_num,
-        "How many requests a connection may make."
+        "The most requests of a connection."
     ),
     directive(
         "keepalive_disable",
@@ -464,7 +464,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "on",
-        "Whether data of a client is still read after the answer, before the close.",
+        "Reads on from the client after the answer, before the close.",
         |cx, n| {
             set_enum(
                 &mut cx.loc::<CoreLocDraft>().lingering_close,
@@ -479,7 +479,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "30s",
         loc.lingering_time = set_msec,
-        "How long that reading may take in all."
+        "The longest time of a lingering close."
     ),
     simple!(
         lingering_timeout,
@@ -487,7 +487,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "5s",
         loc.lingering_timeout = set_msec,
-        "How long that reading waits for more."
+        "The longest wait for data in a lingering close."
     ),
     simple!(
         reset_timedout_connection,
@@ -495,7 +495,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.reset_timedout_connection = set_flag,
-        "Whether connections that timed out are reset rather than closed."
+        "Resets connections that timed out instead of closing them."
     ),
     simple!(
         post_action,
@@ -503,7 +503,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         loc.post_action = set_str,
-        "Where a request goes inside the server when it is answered: a URI, or a named location."
+        "The URI or named location that an answered request is passed to inside the server."
     ),
     simple!(
         absolute_redirect,
@@ -511,7 +511,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.absolute_redirect = set_flag,
-        "Whether the server's own redirects name scheme and host."
+        "Writes the server's own redirects with scheme and host."
     ),
     simple!(
         server_name_in_redirect,
@@ -519,7 +519,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.server_name_in_redirect = set_flag,
-        "Whether those redirects use the first server_name rather than the request's host."
+        "Writes the first server_name, not the request's host, into the server's own redirects."
     ),
     simple!(
         port_in_redirect,
@@ -527,7 +527,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.port_in_redirect = set_flag,
-        "Whether those redirects name the port."
+        "Writes the server's own redirects with the port."
     ),
     simple!(
         msie_padding,
@@ -535,7 +535,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.msie_padding = set_flag,
-        "Whether error pages for MSIE and Chrome are padded to 512 bytes."
+        "Pads error pages for MSIE and Chrome to 512 bytes."
     ),
     simple!(
         msie_refresh,
@@ -543,7 +543,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.msie_refresh = set_flag,
-        "Whether MSIE gets a refresh page instead of a redirect."
+        "Sends MSIE a refresh page instead of a redirect."
     ),
     simple!(
         log_not_found,
@@ -551,7 +551,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.log_not_found = set_flag,
-        "Whether files that are not found are logged."
+        "Logs files that are not found."
     ),
     simple!(
         log_subrequest,
@@ -559,7 +559,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.log_subrequest = set_flag,
-        "Whether subrequests are written to the access log."
+        "Writes subrequests to the access log."
     ),
     simple!(
         recursive_error_pages,
@@ -567,7 +567,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.recursive_error_pages = set_flag,
-        "Whether an error page's own error is answered by error_page again."
+        "Answers an error page's own error by error_page again."
     ),
     simple!(
         chunked_transfer_encoding,
@@ -575,22 +575,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.chunked_transfer_encoding = set_flag,
-        "Whether responses of unknown length are chunked."
+        "Sends responses of unknown length in chunks."
     ),
-    simple!(
-        etag,
-        HSL,
-        Args::FLAG,
-        "on",
-        loc.etag = set_flag,
-        "Whether files are answered with an ETag."
-    ),
+    simple!(etag, HSL, Args::FLAG, "on", loc.etag = set_flag, "Answers files with an ETag."),
     directive(
         "if_modified_since",
         HSL,
         Args::T1,
         "exact",
-        "How a file's time is compared with If-Modified-Since.",
+        "The comparison of a file's time with If-Modified-Since.",
         |cx, n| {
             set_enum(
                 &mut cx.loc::<CoreLocDraft>().if_modified_since,
@@ -609,14 +602,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         loc.max_ranges = set_num_usize,
-        "How many ranges a request may ask for; 0 turns ranges off."
+        "The most ranges of a request; 0 turns ranges off."
     ),
     directive(
         "server_tokens",
         HSL,
         Args::T1,
         "on",
-        "How much of the server's version responses tell.",
+        "The version of the server that responses show.",
         |cx, n| {
             set_enum(
                 &mut cx.loc::<CoreLocDraft>().server_tokens,
@@ -635,7 +628,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.uninitialized_variable_warn = set_flag,
-        "Whether uses of a variable that nothing was stored in are logged."
+        "Logs the use of variables that nothing was stored in."
     ),
     simple!(
         subrequest_output_buffer_size,
@@ -643,7 +636,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "4k|8k",
         loc.subrequest_output_buffer_size = set_size,
-        "How much of a subrequest's response is kept in memory."
+        "The length up to which a subrequest's response is kept in memory."
     ),
     // Files.
     directive(
@@ -651,7 +644,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "Which symbolic links in a file's path are refused.",
+        "The symbolic links in a file's path that are refused.",
         core_blocks::disable_symlinks,
     ),
     directive(
@@ -668,7 +661,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         loc.open_file_cache_valid = set_sec,
-        "How long what the cache knows holds without a look at the file."
+        "The time for which an entry is used without a look at the file."
     ),
     simple!(
         open_file_cache_min_uses,
@@ -676,7 +669,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1",
         loc.open_file_cache_min_uses = set_num,
-        "How many uses within the inactive time keep a descriptor open."
+        "The number of uses within the inactive time that keeps a descriptor open."
     ),
     simple!(
         open_file_cache_errors,
@@ -684,7 +677,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.open_file_cache_errors = set_flag,
-        "Whether errors are remembered too."
+        "Caches errors of opening, too."
     ),
     directive(
         "open_file_cache_events",

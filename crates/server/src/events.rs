@@ -46,7 +46,7 @@ pub static DIRECTIVES: &[Directive<MainBlock>] = &[
         contexts: Contexts::MAIN,
         args: Args::BLOCK.or(Args::NONE),
         default: "",
-        doc: "How connections are taken and watched.",
+        doc: "The settings of the event loop.",
         set: block,
     },
     events("accept_mutex", Args::FLAG, "off", "Lets workers accept one at a time.", |d, n| {
@@ -56,7 +56,7 @@ pub static DIRECTIVES: &[Directive<MainBlock>] = &[
         "accept_mutex_delay",
         Args::T1,
         "500ms",
-        "How long a worker waits before it tries again to be the one that accepts.",
+        "The time after which a worker tries again to take the accept mutex.",
         |d, n| set_msec(&mut d.events.get_or_insert_default().accept_mutex_delay_ms, n),
     ),
     events(

@@ -142,7 +142,7 @@ pub static DIRECTIVES: &[D] = &[
         "error_log",
         Args::ONE_MORE,
         "logs/error.log error",
-        "Where errors are logged, and how much; as JSON with `format=json`.",
+        "The log of errors: its file or syslog server, and its level; JSON with `format=json`.",
         error_log,
     ),
     main(
@@ -163,7 +163,7 @@ pub static DIRECTIVES: &[D] = &[
         "log_queue_size",
         Args::T1,
         "16m",
-        "How much of each log may wait for a disk; only then are lines dropped. Weir's own.",
+        "The most bytes of a log that wait for a disk; lines beyond are dropped. Weir's own.",
         log_queue_size,
     ),
     main(
@@ -235,7 +235,7 @@ pub static DIRECTIVES: &[D] = &[
         "worker_shutdown_timeout",
         Args::T1,
         "",
-        "How long a worker that leaves goes on with open connections.",
+        "The time for which a leaving worker serves its open connections.",
         |d, n| set_msec(&mut d.shutdown_timeout_ms, n),
     ),
     main(

@@ -52,7 +52,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::FLAG,
             "off",
-            "Whether the client is the last address of X-Forwarded-For that is no such proxy.",
+            "Takes the last address in X-Forwarded-For that is no such proxy for the client's.",
             |cx, n| cx.main::<GeoIpConf>().proxies.set_recursive(n),
         ),
     ]

@@ -55,7 +55,7 @@ const WINDOW: Directive<Cx> = directive(
     HSL,
     Args::T1,
     "512k",
-    "How far back repetitions are looked for: 1k to 16m, a power of two.",
+    "The window of the compressor: 1k to 16m, a power of two.",
     |cx, n| {
         set_once(&mut cx.loc::<BrotliConf>().window, n, |n| {
             let bytes = size(n, 0)?;

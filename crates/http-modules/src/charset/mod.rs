@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::FLAG,
         "off",
-        "Whether passed on responses that name their charset are recoded too.",
+        "Recodes proxied responses that name their charset, too.",
         |cx, n| value::set_flag(&mut cx.loc::<CharsetConf>().override_charset, n),
     ),
     directive(
@@ -75,7 +75,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::HTTP,
         Args::BLOCK.or(Args::T2),
         "",
-        "How the bytes of one charset are written in another.",
+        "A table that recodes one charset into another.",
         charset_map,
     ),
 ];

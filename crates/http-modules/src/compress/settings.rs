@@ -77,7 +77,7 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
             HSL,
             Args::T2,
             "32 4k|16 8k",
-            "How many buffers, and of which size, hold what is compressed and not sent yet.",
+            "The number and size of the buffers of compressed output.",
             |cx, n| set_bufs(&mut cx.loc::<C>().settings().buffers, n),
         ),
     ]

@@ -57,7 +57,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "How many elements the path of what DELETE removes has at least.",
+        "The least depth of a path that DELETE removes.",
         |cx, n| set_num(&mut cx.loc::<DavConf>().min_delete_depth, n),
     ),
     directive(

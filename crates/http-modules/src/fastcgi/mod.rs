@@ -108,7 +108,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "What $fastcgi_script_name has behind a URI that ends in a slash.",
+        "The file that is added in $fastcgi_script_name to a URI that ends with a slash.",
         |cx, n| set_str(&mut cx.loc::<FastCgiConf>().index, n),
     ),
     directive(
@@ -124,7 +124,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether the responder is asked to keep connections.",
+        "Asks the FastCGI server to keep connections.",
         |cx, n| set_flag(&mut cx.loc::<FastCgiConf>().keep_conn, n),
     ),
     directive(

@@ -40,7 +40,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "32 4k|16 8k",
-        "How many buffers, and of which size, hold what is unpacked and not sent yet.",
+        "The number and size of the buffers of unpacked output.",
         |cx, n| set_bufs(&mut cx.loc::<GunzipConf>().buffers, n),
     ),
     directive(
@@ -48,7 +48,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "How many times its size a response may unpack to, beyond its first 10 MB; 0 is no limit.",
+        "The greatest ratio of unpacking, beyond the first 10 MB; 0 is no limit.",
         |cx, n| set_num(&mut cx.loc::<GunzipConf>().max_ratio, n),
     ),
     directive(
@@ -56,7 +56,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "How large a response may become by unpacking; 0 is no limit.",
+        "The greatest length of an unpacked response; 0 is no limit.",
         |cx, n| set_offset(&mut cx.loc::<GunzipConf>().max_size, n),
     ),
 ];

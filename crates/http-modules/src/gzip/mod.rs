@@ -52,24 +52,17 @@ const TABLE: [Directive<Cx>; 9] = {
 };
 
 const OWN: [Directive<Cx>; 4] = [
-    directive(
-        "gzip_window",
-        HSL,
-        Args::T1,
-        "32k",
-        "How far back repetitions are looked for.",
-        |cx, n| {
-            power(
-                &mut cx.loc::<GzipConf>().window_bits,
-                n,
-                |size| match size {
-                    512..=0x8000 => Some(size.trailing_zeros() as i32),
-                    _ => None,
-                },
-                "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k",
-            )
-        },
-    ),
+    directive("gzip_window", HSL, Args::T1, "32k", "The window of the compressor.", |cx, n| {
+        power(
+            &mut cx.loc::<GzipConf>().window_bits,
+            n,
+            |size| match size {
+                512..=0x8000 => Some(size.trailing_zeros() as i32),
+                _ => None,
+            },
+            "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k",
+        )
+    }),
     directive(
         "gzip_hash",
         HSL,

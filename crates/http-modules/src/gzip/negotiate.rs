@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "off",
-        "Which responses proxies (requests with `Via`) may get with gzip.",
+        "The responses that proxies (requests with `Via`) may get with gzip.",
         |cx, n| set_bitmask(&mut cx.loc::<AcceptConf>().proxied, n, PROXIED),
     ),
     directive(

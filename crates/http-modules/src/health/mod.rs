@@ -47,7 +47,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::BLOCK.or(Args::T1),
         "",
-        "What the answer of a server that is well is like: status, header, body.",
+        "The tests of a healthy server's answer: status, header, body.",
         |cx, n| {
             let name = n.arg(0)?;
             let matching = Matching::parse(n.children())?;

@@ -39,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         LOCATION,
         Args::T123,
         "off",
-        "What is done with images: test, size, resize W H, crop W H, rotate 90|180|270.",
+        "The treatment of images: test, size, resize W H, crop W H, rotate 90|180|270.",
         image_filter,
     ),
     directive(
@@ -95,7 +95,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "How much images that were changed are sharpened, in percent.",
+        "The sharpening of changed images, in percent.",
         |cx, n| number(cx, n, 0, |conf| &mut conf.sharpen),
     ),
     directive(
@@ -103,7 +103,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Whether images with a palette keep what is transparent in them.",
+        "Keeps the transparency of images with a palette.",
         |cx, n| value::set_flag(&mut cx.loc::<ImageConf>().transparency, n),
     ),
 ];

@@ -46,7 +46,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "512k",
-        "How much of a film is read at once to find its index.",
+        "The size of the buffer for finding a film's index.",
         |cx, n| set_size(&mut cx.loc::<Mp4Conf>().buffer_size, n),
     ),
     directive(
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "10m",
-        "How large a film's index may be.",
+        "The greatest size of a film's index.",
         |cx, n| set_size(&mut cx.loc::<Mp4Conf>().max_buffer_size, n),
     ),
     directive(

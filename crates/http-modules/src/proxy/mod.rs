@@ -107,7 +107,7 @@ const CONVERT_HEAD: &[Directive<Cx>] = &[directive(
     HSL,
     Args::FLAG,
     "on",
-    "Whether a HEAD is passed to the server as a GET, so that the response can be kept.",
+    "Passes a HEAD to the server as a GET, so that the response can be cached.",
     |cx, n| set_flag(&mut cx.loc::<ProxyConf>().cache.convert_head, n),
 )];
 
@@ -209,7 +209,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether trailers of responses are passed on.",
+        "Passes trailers of responses on.",
         |cx, n| set_flag(&mut cx.loc::<ProxyConf>().up.pass_trailers, n),
     ),
     directive(

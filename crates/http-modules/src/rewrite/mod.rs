@@ -77,7 +77,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         REWRITE.or(C::HTTP),
         Args::FLAG,
         "off",
-        "Whether what the expressions matched is written to the error log, at level notice.",
+        "Logs the matches of rewriting to the error log, at level notice.",
         |cx, n| conf_value::set_flag(&mut cx.loc::<RewriteConf>().log, n),
     ),
 ];

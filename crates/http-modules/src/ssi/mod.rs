@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::FLAG,
         "off",
-        "Whether commands in pages (<!--#include ... -->) are carried out.",
+        "Carries out commands in pages (<!--#include ... -->).",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().on, n),
     ),
     directive(
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether nothing stands in the page for a command that failed.",
+        "Writes nothing into the page for a command that failed.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().silent, n),
     ),
     directive(
@@ -67,7 +67,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Whether pages keep the time of their last change and their tag.",
+        "Keeps Last-Modified and ETag of pages.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().last_modified, n),
     ),
     directive(
@@ -75,9 +75,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1k",
-        "From which size on parts of pages would be sent from their files: checked, and not \
-         needed, \
-         since pages were read already when they are looked through.",
+        "The size of parts to send from files: checked, and not needed, since pages are read.",
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().min_file_chunk, n),
     ),
     directive(
@@ -85,8 +83,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "What becomes of the buffers of passed on pages: checked, and not needed, since they are \
-         shared here.",
+        "The buffers of proxied pages: checked, and not needed, since they are shared here.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().ignore_recycled, n),
     ),
 ];

@@ -47,7 +47,7 @@ static RESOLVER_DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "30s",
-        "How long looking up a name may take.",
+        "The timeout for looking up a name.",
         set_resolver_timeout,
     ),
 ];
@@ -90,7 +90,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "30s",
-        "How long looking up a name may take.",
+        "The timeout for looking up a name.",
         set::resolver_timeout,
     ),
     directive(
@@ -106,7 +106,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T12,
         "",
-        "How many requests may wait until a server has room for them, and how long.",
+        "The most requests that wait until a server has room for them, and their timeout.",
         set::queue,
     ),
     directive(
@@ -114,8 +114,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T12,
         "32 local",
-        "How many idle connections a worker keeps to servers of the group; 0: none, shared: \
-         for all workers.",
+        "The most idle connections of a worker to the group's servers; shared: for all workers.",
         set::keepalive,
     ),
     directive(
@@ -123,7 +122,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "1000",
-        "How many requests a connection to a server may carry.",
+        "The most requests over a connection to a server.",
         set::keepalive_requests,
     ),
     directive(
@@ -131,7 +130,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "1h",
-        "How old a connection to a server may become.",
+        "The greatest age of a connection to a server.",
         set::keepalive_time,
     ),
     directive(
@@ -139,7 +138,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "60s",
-        "How long an idle connection to a server is kept.",
+        "The time that an idle connection to a server is kept.",
         set::keepalive_timeout,
     ),
 ];
