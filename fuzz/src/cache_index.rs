@@ -1,21 +1,21 @@
 //! The index of a cache and its journal: whatever is in the file, reading comes to its end, and
 //! what is read can be written and is the same then.
 
-use proto::cache_index::{FileHeader, Step, read};
+use cache::index_format::{FileHeader, ReadStep, read};
 
 /// Reads all there is; `last`: nothing comes behind it.
 fn read_all(mut bytes: &[u8], last: bool) {
     loop {
         let taken = match read(bytes, last) {
-            Step::More => {
+            ReadStep::More => {
                 assert!(!last || bytes.len() < 4);
                 return;
             }
-            Step::Bad(len) => len,
-            Step::Record(record, len) => {
+            ReadStep::Bad(len) => len,
+            ReadStep::Record(record, len) => {
                 let mut again = Vec::new();
                 record.encode(&mut again);
-                let Step::Record(same, whole) = read(&again, true) else {
+                let ReadStep::Record(same, whole) = read(&again, true) else {
                     panic!("{record:?} cannot be read")
                 };
                 assert_eq!((same, whole), (record, again.len()));

@@ -7,8 +7,8 @@ mod origin;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cache::index_format::{FILE_HEADER, ReadStep, Record, read};
 use origin::{Answer, Asked, Origin};
-use proto::cache_index::{FILE_HEADER, Record, Step, read};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
 
 /// Two workers, and two caches in front of an origin.
@@ -210,7 +210,7 @@ fn indexed(weir: &Weir) -> Vec<String> {
     for file in files {
         let bytes = std::fs::read(file).unwrap();
         let mut rest = &bytes[FILE_HEADER..];
-        while let Step::Record(record, len) = read(rest, true) {
+        while let ReadStep::Record(record, len) = read(rest, true) {
             let name = |hash: &[u8]| hash.iter().map(|b| format!("{b:02x}")).collect::<String>();
             match record {
                 Record::Put(entry) => drop(all.insert(name(&entry.hash))),
@@ -464,7 +464,7 @@ fn purges_told(weir: &Weir) -> (usize, usize) {
     for file in index(weir) {
         let bytes = std::fs::read(file).unwrap_or_default();
         let mut rest = bytes.get(FILE_HEADER..).unwrap_or_default();
-        while let Step::Record(record, len) = read(rest, true) {
+        while let ReadStep::Record(record, len) = read(rest, true) {
             let of_key = matches!(record, Record::Purged { .. });
             begun += usize::from(of_key || matches!(record, Record::Mark(_)));
             done += usize::from(of_key || matches!(record, Record::Cleared(_)));

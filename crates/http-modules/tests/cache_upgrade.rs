@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cache::index_format::{FILE_HEADER, ReadStep, read};
 use origin::{Answer, Origin};
-use proto::cache_index::{FILE_HEADER, Step, read};
 use testkit::{Conn, Driver, Response, Site, built_binary, each_driver, signal, wait_for};
 
 /// A server in the background, as one has it where binaries are changed.
@@ -147,7 +147,7 @@ fn records(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap_or_default();
     let mut rest = bytes.get(FILE_HEADER..).unwrap_or_default();
     let mut count = 0;
-    while let Step::Record(_, len) = read(rest, true) {
+    while let ReadStep::Record(_, len) = read(rest, true) {
         count += 1;
         rest = &rest[len..];
     }

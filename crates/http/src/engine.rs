@@ -46,7 +46,7 @@ impl Engine for HttpEngine {
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
-        crate::cache::start(&self.main, seat.slot)?;
+        crate::cache::start(self.main.caches(), &self.main.bells, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let mut accepting = self.accepting.borrow_mut();
         for (i, listener) in listeners.into_iter().enumerate() {
@@ -100,7 +100,7 @@ impl Engine for HttpEngine {
             return None;
         }
         caches.iter().for_each(|cache| cache.use_slot(seat.slot));
-        Some(Box::pin(crate::cache::help(self.main.clone(), helper)))
+        Some(Box::pin(crate::cache::help(self.main.caches(), helper, self.main.gate.clone())))
     }
 
     fn worker_died(&self, slot: usize) {

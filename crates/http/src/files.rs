@@ -82,13 +82,6 @@ fn log_direct_refused(r: &mut Request, path: &[u8]) {
     }
 }
 
-/// Opens a file of the server's own: see [`files::open_internal`].
-pub(crate) async fn open_kept(r: &mut Request, path: &[u8]) -> Result<OpenFile, OpenError> {
-    let pool = r.pool().map_err(|no_pool| OpenError::new("open()", no_pool.into()))?;
-    let main = r.main.clone();
-    files::open_internal(&main.files, open_settings(r), pool, path).await
-}
-
 /// The attributes of what `path` leads to, as the location's settings say; without
 /// `open_file_cache` nothing is opened. `Pending`: the answer has to be waited for, see [`step`].
 pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError>> {

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cache_control;
-pub mod cache_index;
 pub mod chunked;
 pub mod dns;
 pub mod fastcgi;

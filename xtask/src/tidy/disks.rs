@@ -5,8 +5,13 @@
 use crate::rust_source::Source;
 
 /// The crates with code on the event loop.
-const CRATES: &[&str] =
-    &["crates/files/src/", "crates/upstream/src/", "crates/http/src/", "crates/http-modules/src/"];
+const CRATES: &[&str] = &[
+    "crates/files/src/",
+    "crates/upstream/src/",
+    "crates/cache/src/",
+    "crates/http/src/",
+    "crates/http-modules/src/",
+];
 
 /// Prefixes of calls that may wait. Types and constants of these modules do not.
 const CALLS: &[&str] = &[
@@ -54,42 +59,27 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/reading.rs", &["failed"], "only asks for a path"),
     ("upstream/src/names.rs", &["system"], "at the start"),
     ("upstream/src/state_file.rs", &["write"], "in a thread"),
+    ("cache/src/store/unfinished.rs", &[], "in a thread, or `aio` is off"),
+    ("cache/src/store/renewal.rs", &["rewrite_header"], "in a thread, or `aio` is off"),
+    ("cache/src/store/removal.rs", &["delete"], "in a thread, or `aio` is off"),
+    ("cache/src/growing.rs", &["open", "header_of"], "in a thread, or `aio` is off"),
     (
-        "http/src/cache/store.rs",
-        &[
-            "drop",
-            "create",
-            "reserve",
-            "write",
-            "place",
-            "copy",
-            "take_from",
-            "make_parent",
-            "delete",
-            "delete_older",
-            "rewrite_header",
-        ],
-        "in a thread, or `aio` is off",
-    ),
-    ("http/src/cache/fill/mod.rs", &["commit"], "in a thread, or `aio` is off"),
-    ("http/src/cache/follow.rs", &["open", "header_of"], "in a thread, or `aio` is off"),
-    (
-        "http/src/cache/loader.rs",
+        "cache/src/loader.rs",
         &["take", "folder", "is_left_behind", "files"],
         "in a thread of the loader",
     ),
-    ("http/src/cache/manager.rs", &["is_low"], "in a thread of the manager"),
-    ("http/src/cache/index.rs", &[], "in a thread of the manager or the loader"),
-    ("http/src/cache/unknown.rs", &["header_of"], "in a thread of the manager"),
-    ("http/src/cache/zone.rs", &["block", "settle"], "at the start of a process; in a thread"),
+    ("cache/src/manager.rs", &["is_low"], "in a thread of the manager"),
+    ("cache/src/index/mod.rs", &[], "in a thread of the manager or the loader"),
+    ("cache/src/index/source.rs", &[], "in a thread of the manager or the loader"),
+    ("cache/src/index/start.rs", &[], "in a thread of the loader"),
+    ("cache/src/index/journal.rs", &[], "in a thread of the manager"),
+    ("cache/src/index/merge.rs", &[], "in a thread of the manager"),
+    ("cache/src/index/search.rs", &[], "in a thread of the manager"),
+    ("cache/src/unindexed.rs", &["header_of"], "in a thread of the manager"),
+    ("cache/src/instance.rs", &["block", "settle"], "at the start of a process; in a thread"),
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
     ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
-    ("http/src/cache/fill/mod.rs", &["commit"], "in a thread"),
-    ("http/src/cache/loader.rs", &["take", "folder", "is_old", "files"], "in a thread"),
-    ("http/src/cache/manager.rs", &["is_low"], "in a thread"),
-    ("http/src/cache/store.rs", &[], "in a thread, or asks memory"),
-    ("http/src/cache/zone.rs", &["block"], "once in a process, before a zone's first file"),
     ("upstream/src/names.rs", &["system"], "at the start"),
     ("upstream/src/state_file.rs", &["write"], "a file of state, in a thread"),
     ("http/src/upstream/spill.rs", &["write_all"], "in a thread"),

@@ -1,4 +1,4 @@
-//! What the directives of a cache say at one level, and what holds in a location.
+//! The directives of a cache at one level, and the settings that hold in a location.
 
 use std::rc::Rc;
 
@@ -7,10 +7,10 @@ use conf::template::Template;
 use conf::{ConfError, Word};
 
 use super::directives::{Caches, Caching};
-use super::zone::Cache;
 use crate::module::LocView;
 use crate::request::Request;
 use crate::upstream::conf::{draft, next};
+use cache::Cache;
 use proto::h1::Method;
 
 /// Methods whose responses may be kept: bits of `*_cache_methods`.
@@ -89,7 +89,7 @@ impl Draft {
 /// The settings that hold in a location whose responses are kept.
 pub struct CacheConf {
     chosen: Chosen,
-    /// `None`: what the protocol says.
+    /// `None`: the protocol's own.
     pub(crate) key: Option<Template>,
     pub(crate) methods: u64,
     pub(crate) min_uses: u16,
@@ -159,8 +159,8 @@ impl CacheConf {
             lock: draft.lock.unwrap_or(false),
             lock_timeout: draft.lock_timeout.unwrap_or(5000),
             lock_age: draft.lock_age.unwrap_or(5000),
-            // Whoever takes stale responses for a failed connection takes them where no server
-            // lives.
+            // A location that takes stale responses for a failed connection takes them where no
+            // server lives.
             use_stale: if stale & next::ERROR != 0 { stale | next::NO_LIVE } else { stale },
             background_update: draft.background_update.unwrap_or(false),
             // `no-cache` says to ask, not to fetch.
@@ -191,8 +191,7 @@ impl CacheConf {
         }
     }
 
-    /// How long a response of that status is fresh whose fields do not say, seconds; 0 is not at
-    /// all.
+    /// The lifetime of a response of that status whose fields do not say, seconds; 0 is none.
     pub(crate) fn valid_for(&self, status: u16) -> u64 {
         let found = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
         found.map_or(0, |(_, secs)| *secs)

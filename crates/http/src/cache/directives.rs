@@ -12,12 +12,11 @@ use conf::value::{parse_msec, parse_offset, parse_sec, parse_size, set_bitmask};
 use conf::{ConfError, Node, Word};
 
 use super::conf::{Draft, Which, methods};
-use super::key::Layout;
-use super::zone::{Cache, Pace, Settings};
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
 use crate::server::HttpMain;
 use crate::upstream::directives::Shared;
+use cache::{Cache, Keys, Layout, Pace, Settings};
 use engine::TempPath;
 
 /// The table of what all caches have in common.
@@ -29,7 +28,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// What each cache tells of itself in `stub_status json`.
+/// The part of each cache in `stub_status json`.
 fn status(main: &HttpMain, o: &mut Object<'_>) {
     o.list("zones", main.caches().iter(), |o, cache| {
         let report = cache.report();
@@ -120,10 +119,48 @@ impl Caches {
 fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let defined = std::mem::take(&mut cx.main::<Caches>().defined);
     for d in defined {
-        let cache = Cache::make(cx, &d.name, d.bytes, d.settings, &d.at)?;
+        let keys = keys(cx, &d)?;
+        let cache = Cache::new(&d.name, keys, d.settings);
         cx.main::<Caches>().made.borrow_mut().push((d.prefix, Rc::new(cache)));
     }
     Ok(())
+}
+
+/// The zone of a cache: that of the configuration before where there was one, else a new one.
+fn keys(cx: &mut Cx, d: &Defined) -> Result<Rc<Keys>, ConfError> {
+    let Defined { name, bytes, at, settings, .. } = d;
+    let layout = &settings.layout;
+    let shown = base::log::lossy(name);
+    let keys = match cx.env.zones.kept::<Keys>(name) {
+        Some(kept) if kept.layout == *layout => kept,
+        Some(kept) if kept.layout.folder == layout.folder => {
+            let m = format!("cache \"{shown}\" had previously different levels");
+            return Err(ConfError::at(at, m));
+        }
+        Some(kept) => {
+            let (now, old) = (layout.folder.display(), kept.layout.folder.display());
+            let m = format!(
+                "cache \"{shown}\" uses the \"{now}\" cache path while previously it used the \
+                 \"{old}\" cache path"
+            );
+            return Err(ConfError::at(at, m));
+        }
+        None => {
+            let env = &cx.env;
+            let slots = env.slots();
+            let made = env.bells.make(slots).and_then(|()| {
+                Keys::new(*bytes, layout.clone(), env.bells.clone(), slots, env.connections)
+            });
+            let keys = made.map_err(|e| {
+                let e = base::log::os_error(&e);
+                let m = format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}");
+                ConfError::at(at, m)
+            })?;
+            Rc::new(keys)
+        }
+    };
+    cx.env.zones.put(name, keys.clone());
+    Ok(keys)
 }
 
 /// The settings at the level of the directive.
@@ -264,7 +301,7 @@ const PURGER: Pace = Pace { files: 10, sleep_ms: 50, threshold_ms: 50 };
 /// `*_cache_path`
 ///
 /// # Errors
-/// What is wrong with a parameter, in nginx's words.
+/// The fault of a parameter, in nginx's words.
 pub fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
@@ -310,15 +347,15 @@ fn keys_zone(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfError> {
     Ok((Bytes::copy_from_slice(name), bytes))
 }
 
-/// What the parameters of a path say.
+/// The parameters of a path.
 struct CachePath {
     settings: Settings,
-    /// How the purger works, where it is on.
+    /// The pace of the purger, where it is on.
     purger: Pace,
     purges: bool,
 }
 
-/// What a value may be.
+/// The kinds of values.
 enum Value {
     Levels(fn(&mut CachePath) -> &mut [u8; 3]),
     Flag(fn(&mut CachePath) -> &mut bool),
@@ -398,7 +435,7 @@ impl CachePath {
 }
 
 impl Value {
-    /// Sets what a parameter's text says; `None` where that is not good.
+    /// Sets a parameter from its text; `None` where that is not good.
     fn set(&self, path: &mut CachePath, text: &[u8]) -> Option<()> {
         match self {
             Value::Levels(of) => *of(path) = levels(text)?,

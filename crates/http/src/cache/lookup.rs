@@ -2,32 +2,28 @@
 
 use std::rc::Rc;
 
-use base::future::rarely;
+use base::future::{boxed, rarely};
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
 use proto::h1::{FieldId, Method};
 
+use cache::rfc9111::{self, Asked, Reply, Reuse};
+use cache::{
+    CacheStatus, Count, DiskAccess, FaultCause, FetchLock, Fill, GrowingFile, Header, Opened, Seen,
+    Stored, StreamId, Visit, range_begins_beyond,
+};
+
 use super::conf::{CacheConf, any_set};
-use super::faults::Cause;
-use super::fill;
-use super::follow::Growing;
-use super::format::Header;
-use super::key;
-use super::keys::{Count, Lock, Seen, Visit};
-use super::purge;
-use super::rfc9111::{self, Asked, Reply, Reuse};
-use super::rules::range_begins_beyond;
-use super::serve;
-use super::store::{self, Opened, Stored};
-use super::ticket::{Status, Ticket};
+use super::ticket::Ticket;
+use super::{purge, serve, stream_reader};
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::upstream::Protocol;
 use crate::upstream::conf::{Conf, next};
 use files::FilePath;
 
-/// How a request goes on.
+/// The next step of a request.
 pub(crate) enum Begin {
     /// It is answered, or ends so.
     Verdict(Verdict),
@@ -35,14 +31,14 @@ pub(crate) enum Begin {
     Upstream,
 }
 
-/// What looking a key up came to.
-enum Found {
+/// The outcome of looking a key up.
+enum Lookup {
     /// A response, to be served with that status.
-    Serve(Rc<Stored>, Status),
+    Serve(Rc<Stored>, CacheStatus),
     /// A response on its way, whose head is known.
-    Join(Rc<fill::Fill>),
+    Join(Rc<Fill>),
     /// One that another worker fetches, and how long its body is.
-    Follow(Box<Growing>, u64),
+    Follow(Box<GrowingFile>, u64),
     /// An error is kept instead of one.
     Error(u16),
     /// The upstream is to be asked.
@@ -79,42 +75,42 @@ pub(crate) async fn begin(
     }
     let mut t = ticket(r, cache, conf, up, protocol);
     if any_set(r, &conf.bypass) {
-        set_status(r, &t, Status::Bypass);
+        set_status(r, &t, CacheStatus::Bypass);
         r.upstream_mut().cache = Some(t);
         return Begin::Upstream;
     }
-    r.upstream_mut().cache_status = Status::Miss;
+    r.upstream_mut().cache_status = CacheStatus::Miss;
     let verdict = match find(r, &mut t, up).await {
-        Found::Serve(stored, status) => {
+        Lookup::Serve(stored, status) => {
             set_status(r, &t, status);
             serve::stored(r, &t, &stored, up, protocol)
         }
-        Found::Join(fill) => {
-            set_status(r, &t, Status::Hit);
+        Lookup::Join(fill) => {
+            set_status(r, &t, CacheStatus::Hit);
             serve::joined(r, &t, fill, up, protocol)
         }
-        Found::Follow(growing, len) => {
-            set_status(r, &t, Status::Hit);
+        Lookup::Follow(growing, len) => {
+            set_status(r, &t, CacheStatus::Hit);
             serve::followed(r, &t, growing, len, up, protocol)
         }
-        Found::Error(status) => {
-            set_status(r, &t, Status::Hit);
+        Lookup::Error(status) => {
+            set_status(r, &t, CacheStatus::Hit);
             Verdict::Status(status)
         }
-        Found::Gone => {
+        Lookup::Gone => {
             r.err_status = 499;
             Verdict::Close
         }
-        Found::Ask if t.asked.only_if_cached() => Verdict::Status(504),
-        Found::Ask => {
+        Lookup::Ask if t.asked.only_if_cached() => Verdict::Status(504),
+        Lookup::Ask => {
             let range = r.header(FieldId::Range);
             if let (Some(range), Some(max)) = (range, conf.max_range_offset)
                 && range_begins_beyond(range, max)
             {
                 t.cacheable = false;
             }
-            if r.upstream_mut().cache_status == Status::Miss {
-                t.cache.keys.count(Status::Miss as usize);
+            if r.upstream_mut().cache_status == CacheStatus::Miss {
+                t.cache.keys.count(CacheStatus::Miss as usize);
             }
             r.upstream_mut().cache = Some(t);
             return Begin::Upstream;
@@ -126,7 +122,7 @@ pub(crate) async fn begin(
 /// The request's ticket, for its key.
 fn ticket(
     r: &mut Request,
-    cache: Rc<super::Cache>,
+    cache: Rc<cache::Cache>,
     conf: &Rc<CacheConf>,
     up: &Conf,
     protocol: &mut dyn Protocol,
@@ -139,7 +135,7 @@ fn ticket(
             Bytes::copy_from_slice(&key)
         }
     };
-    let main = key::hash(&key);
+    let main = cache::hash(&key);
     let since = cache.keys.marks.now(&main);
     Box::new(Ticket {
         cache,
@@ -159,7 +155,7 @@ fn ticket(
     })
 }
 
-/// What a client wants of a cache. What is fetched behind a client's back has no wishes.
+/// The wishes of a client. A fetch behind a client's back has none.
 fn asked(r: &Request) -> Asked {
     let authorized = r.header(FieldId::Authorization).is_some();
     if r.is_background() {
@@ -170,7 +166,7 @@ fn asked(r: &Request) -> Asked {
     Asked::read(lines, r.header(FieldId::Pragma), authorized)
 }
 
-/// RFC 9111 section 4.4: what is kept of the target of an unsafe method may be invalid when that
+/// RFC 9111 section 4.4: kept responses of the target of an unsafe method may be invalid when that
 /// was answered.
 #[cold]
 fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &mut dyn Protocol) {
@@ -180,22 +176,24 @@ fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &m
     }
 }
 
-fn set_status(r: &mut Request, t: &Ticket, status: Status) {
+fn set_status(r: &mut Request, t: &Ticket, status: CacheStatus) {
     r.upstream_mut().cache_status = status;
     t.cache.keys.count(status as usize);
 }
 
-/// What there is of a key, unless it was found a moment ago and could not be read: that was logged.
-async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
+/// The outcome for a key, unless its file was found a moment ago and could not be read: that was
+/// logged.
+async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     if r.flags.unreadable {
-        t.cache.fault(Cause::Read);
+        t.cache.fault(FaultCause::Read);
         return pass_by(t);
     }
     find_key(r, t, up).await
 }
 
-/// One key, or a variant of it: what there is, and who fetches it where there is nothing.
-async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
+/// The outcome for a key, or a variant of it; where there is nothing, one request gets the right to
+/// fetch.
+async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let inactive = cache.settings.inactive;
     let mut again = false;
@@ -203,9 +201,9 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
     loop {
         if let Some(fill) = ended(t) {
             if fits_fill(r, t, &fill) && is_fresh(t, fill.header()) {
-                return Found::Join(fill);
+                return Lookup::Join(fill);
             }
-            // It is in the file in a moment, and judged then; what was purged is nobody's.
+            // It is in the file in a moment, and judged then, unless it was purged.
             if !fill.is_purged(&cache) {
                 fill.kept().await;
             }
@@ -216,16 +214,16 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
         again = true;
         let (seen, scarce) = match visit {
             Visit::Full => {
-                if cache.fault(Cause::ZoneFull) {
+                if cache.fault(FaultCause::ZoneFull) {
                     let name = base::log::lossy(&cache.name);
                     let m = format_args!("could not allocate node in cache keys zone \"{name}\"");
                     r.log(Level::Alert, m);
                 }
                 return pass_by(t);
             }
-            Visit::Error(status) => return Found::Error(status),
+            Visit::Error(status) => return Lookup::Error(status),
             Visit::There(seen) => (Some(seen), false),
-            // A file of which nobody knows whether it was purged is none.
+            // A file that may have been purged does not count.
             Visit::Absent { maybe: true, scarce } => match cache.marks_are_known().await {
                 true => (Some(Seen { version: 0, settled: 0 }), scarce),
                 false if scarce => return pass_by(t),
@@ -235,7 +233,7 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             Visit::Absent { maybe: false, scarce: false } => (None, false),
         };
         if let Some(seen) = seen {
-            match store::open(r, &cache, &t.hash, seen, t.since, &t.key).await {
+            match open(r, t, seen).await {
                 Opened::Failed => return pass_by(t),
                 Opened::Missing if scarce => return pass_by(t),
                 Opened::Missing => {}
@@ -253,17 +251,39 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Found {
             }
         }
         if !conf.lock || t.hold.is_some() || t.asked.only_if_cached() {
-            return Found::Ask;
+            return Lookup::Ask;
         }
         match lock(r, t, up, &mut waited).await {
-            Locked::Ours => return Found::Ask,
+            Locked::Ours => return Lookup::Ask,
             Locked::PassBy => return pass_by(t),
-            Locked::Gone => return Found::Gone,
-            Locked::Join(fill) => return Found::Join(fill),
-            Locked::Follow(growing, len) => return Found::Follow(growing, len),
+            Locked::Gone => return Lookup::Gone,
+            Locked::Join(fill) => return Lookup::Join(fill),
+            Locked::Follow(growing, len) => return Lookup::Follow(growing, len),
             Locked::Again => {}
         }
     }
+}
+
+/// Opens the kept response of the key that was looked up, unless it was purged.
+async fn open(r: &mut Request, t: &Ticket, seen: Seen) -> Opened {
+    let opened = match cache::held(&t.cache, &t.hash, seen, &t.key) {
+        Some(stored) => Opened::Found(stored),
+        // In a box: requests that wait for a lock need no room for it.
+        None => boxed(|| open_file(r, t, seen.version)).await,
+    };
+    cache::unless_purged(&t.cache, &t.hash, seen, opened, || r.pool().ok().flatten())
+}
+
+async fn open_file(r: &mut Request, t: &Ticket, version: u32) -> Opened {
+    let main = r.main.clone();
+    let access = DiskAccess {
+        files: &main.files,
+        open: crate::files::open_settings(r),
+        read: crate::reading::settings(r),
+        pool: r.pool(),
+        by_ring: r.loc.core.aio.is_by_ring(),
+    };
+    cache::open_file(&*r, &access, &t.cache, &t.hash, version, t.since, &t.key).await
 }
 
 /// Whether a response that is on its way, or was a moment ago, is fresh for a request.
@@ -288,12 +308,12 @@ fn is_orphan(t: &mut Ticket, stored: &Stored) -> bool {
     }
 }
 
-fn pass_by(t: &mut Ticket) -> Found {
+fn pass_by(t: &mut Ticket) -> Lookup {
     t.cacheable = false;
-    Found::Ask
+    Lookup::Ask
 }
 
-fn discard(r: &mut Request, cache: &Rc<super::Cache>, evicted: Vec<super::keys::Evicted>) {
+fn discard(r: &mut Request, cache: &Rc<cache::Cache>, evicted: Vec<cache::Evicted>) {
     if !evicted.is_empty() {
         let pool = r.pool().ok().flatten();
         cache.discard(evicted, pool.as_ref());
@@ -304,7 +324,7 @@ fn discard(r: &mut Request, cache: &Rc<super::Cache>, evicted: Vec<super::keys::
 enum Fits {
     Yes,
     /// Another variant is.
-    Other(key::Hash),
+    Other(cache::Hash),
     No,
 }
 
@@ -317,7 +337,7 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
         return Fits::Yes;
     }
     if t.is_secondary() {
-        if t.cache.fault(Cause::Damaged) {
+        if t.cache.fault(FaultCause::Damaged) {
             let path = t.cache.settings.layout.path(&t.hash);
             let path = base::log::lossy(&path);
             r.log(Level::Crit, format_args!("cache file \"{path}\" has incorrect vary hash"));
@@ -328,7 +348,7 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
 }
 
 /// A response is kept: whether it is served as it is.
-fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
+fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
     let now = unix_secs() as i64;
     let header = &stored.header;
     let may_update = t.conf.use_stale & next::UPDATING != 0;
@@ -336,8 +356,8 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
     let serve_stale = if t.conf.rfc9111 {
         let reply = || Reply::read(&stored.head, &stored.text(), t.ignored);
         match rfc9111::reuse(header, reply, &t.asked, now) {
-            Reuse::Fresh => return Found::Serve(stored, Status::Hit),
-            Reuse::Accepted => return Found::Serve(stored, Status::Stale),
+            Reuse::Fresh => return Lookup::Serve(stored, CacheStatus::Hit),
+            Reuse::Accepted => return Lookup::Serve(stored, CacheStatus::Stale),
             Reuse::Ask { updating, error, strict } => {
                 t.stale_error = error;
                 t.strict = strict;
@@ -347,7 +367,7 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
             }
         }
     } else if header.valid >= now {
-        return Found::Serve(stored, Status::Hit);
+        return Lookup::Serve(stored, CacheStatus::Hit);
     } else {
         let within = |secs: i64| header.valid.saturating_add(secs) >= now;
         t.stale_error = within(header.error);
@@ -356,9 +376,9 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
     let background = r.is_background();
     if t.hold.is_none() {
         let (keys, age) = (&t.cache.keys, t.conf.lock_age);
-        t.hold = keys.try_renew(&t.hash, age, &t.cache.told);
+        t.hold = keys.try_renew(&t.hash, age, &t.cache.wake);
         if t.hold.is_none() && serve_stale && !background {
-            return Found::Serve(stored, Status::Updating);
+            return Lookup::Serve(stored, CacheStatus::Updating);
         }
     }
     if behind
@@ -368,22 +388,22 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Found {
     {
         // Where it cannot be made the client is served all the same; the next one tries again.
         r.background_update(hold);
-        return Found::Serve(stored, Status::Stale);
+        return Lookup::Serve(stored, CacheStatus::Stale);
     }
-    r.upstream_mut().cache_status = Status::Expired;
+    r.upstream_mut().cache_status = CacheStatus::Expired;
     t.stale = Some(stored);
-    Found::Ask
+    Lookup::Ask
 }
 
-/// What a request knows of its waiting for the lock.
+/// The state of a request that waits for the lock.
 #[derive(Default)]
 struct Waited {
     /// When it has waited long enough, on the monotonic clock.
     until_ms: Option<u64>,
     /// It did.
     over: bool,
-    /// What another worker shows and is not what is asked for.
-    declined: Option<super::streams::Id>,
+    /// The stream of another worker that is not for this request.
+    declined: Option<StreamId>,
 }
 
 enum Locked {
@@ -394,9 +414,9 @@ enum Locked {
     /// It looks again.
     Again,
     /// It takes part in another's fetching.
-    Join(Rc<fill::Fill>),
+    Join(Rc<Fill>),
     /// The same where another worker fetches.
-    Follow(Box<Growing>, u64),
+    Follow(Box<GrowingFile>, u64),
     Gone,
 }
 
@@ -404,15 +424,15 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let mut evicted = Vec::new();
     let inactive = cache.settings.inactive;
-    let asked = cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.told, &mut evicted);
+    let asked = cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.wake, &mut evicted);
     discard(r, &cache, evicted);
     let left = match asked {
-        Some(Lock::Ours(hold)) => {
+        Some(FetchLock::Ours(hold)) => {
             t.hold = Some(hold);
             return Locked::Ours;
         }
         None => return Locked::PassBy,
-        Some(Lock::Theirs(left)) => left,
+        Some(FetchLock::Theirs(left)) => left,
     };
     if conf.lock_timeout == 0 || waited.over {
         return Locked::PassBy;
@@ -461,18 +481,18 @@ async fn follow(
     t: &Ticket,
     up: &Conf,
     waited: &mut Waited,
-) -> Option<(Box<Growing>, u64)> {
+) -> Option<(Box<GrowingFile>, u64)> {
     let keys = &t.cache.keys;
     let found = keys.on_its_way(&t.hash).filter(|found| waited.declined != Some(found.id))?;
     if found.number.is_none() {
         keys.want(&found);
         return None;
     }
-    let growing = rarely(Growing::open(r, t, up, &found)).await;
+    let growing = rarely(stream_reader::open(r, t, up, &found)).await;
     let growing = growing.filter(|g| !t.conf.rfc9111 || is_fresh(t, &g.header));
-    let len = growing.as_ref().and_then(|g| serve::length(&g.header));
+    let len = growing.as_ref().and_then(|g| cache::length(&g.header));
     if len.is_none() && keys.streams.written(found.id).is_some() {
-        // It is there, and of no use to this request.
+        // The stream is of no use to this request.
         waited.declined = Some(found.id);
     }
     growing.zip(len)
@@ -480,7 +500,7 @@ async fn follow(
 
 /// A response for the same key, or the same variant of it, that this worker has received whole and
 /// is about to put into its place.
-fn ended(t: &Ticket) -> Option<Rc<fill::Fill>> {
+fn ended(t: &Ticket) -> Option<Rc<Fill>> {
     let fills = t.cache.fills.borrow();
     if fills.is_empty() {
         return None;
@@ -489,18 +509,18 @@ fn ended(t: &Ticket) -> Option<Rc<fill::Fill>> {
 }
 
 /// A response that this worker receives and that is what the request asks for.
-fn joinable(r: &Request, t: &Ticket) -> Option<Rc<fill::Fill>> {
+fn joinable(r: &Request, t: &Ticket) -> Option<Rc<Fill>> {
     let fills = t.cache.fills.borrow();
     fills.get(&t.hash).filter(|fill| suits(r, t, fill)).cloned()
 }
 
 /// Whether that is so of one. One that came some time ago may not be fresh any more.
-fn suits(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {
+fn suits(r: &Request, t: &Ticket, fill: &Fill) -> bool {
     let is_new = || !t.conf.rfc9111 && fill.whole_len().is_none();
     fill.can_be_joined(false) && fits_fill(r, t, fill) && (is_new() || is_fresh(t, fill.header()))
 }
 
-fn fits_fill(r: &Request, t: &Ticket, fill: &fill::Fill) -> bool {
+fn fits_fill(r: &Request, t: &Ticket, fill: &Fill) -> bool {
     let header = fill.header();
     !fill.is_purged(&t.cache)
         && header.key == t.key

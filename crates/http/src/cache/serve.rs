@@ -4,15 +4,13 @@ use std::rc::Rc;
 
 use base::time::unix_secs;
 use bytes::Bytes;
-use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
+use proto::h1::{FieldId, Method, ResponseHead, Version};
 
-use super::fill::{Fill, Reader};
-use super::follow::{Follower, Growing};
-use super::format::Header;
-use super::rfc9111;
-use super::rules::Forbids;
-use super::store::Stored;
-use super::ticket::{Status, Ticket};
+use cache::{CacheStatus, Fill, Forbids, GrowingFile, Header, Stored, parsed, rfc9111};
+
+use super::fill_reader::FillBody;
+use super::stream_reader::StreamBody;
+use super::ticket::Ticket;
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -28,7 +26,7 @@ pub(crate) fn stored(
     up: &Conf,
     protocol: &dyn Protocol,
 ) -> Verdict {
-    // What is served although it is not fresh says nothing about how long it is.
+    // A response that is served stale has no freshness lifetime.
     let valid = if t.stale.is_some() { 0 } else { stored.header.valid };
     let len = Some(stored.header.body_len);
     let body = Body::Chain(stored.body());
@@ -50,7 +48,7 @@ fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &Respo
     }
     r.out.remove(b"Age");
     let age = rfc9111::current_age(header, initial, unix_secs() as i64);
-    let fresh = r.upstream_mut().cache_status == Status::Revalidated && initial == 0;
+    let fresh = r.upstream_mut().cache_status == CacheStatus::Revalidated && initial == 0;
     if !fresh && !up.hidden.has(FieldId::Age, b"") {
         let mut value = Vec::new();
         base::ascii::write_u64(&mut value, u64::try_from(age).unwrap_or(0));
@@ -84,7 +82,7 @@ pub(crate) fn joined(
     let kept = (header.head.clone(), fill.forbids(), header.valid);
     let body = match fill.whole() {
         Some(chain) => Body::Chain(chain),
-        None => Body::Stream(Box::new(Reader::new(fill.clone(), up.busy as u64))),
+        None => Body::Stream(Box::new(FillBody::new(fill.clone(), up.busy as u64))),
     };
     let verdict = answer(r, kept, len, body, up, protocol);
     as_kept(r, t, up, header, head);
@@ -95,7 +93,7 @@ pub(crate) fn joined(
 pub(crate) fn followed(
     r: &mut Request,
     t: &Ticket,
-    growing: Box<Growing>,
+    growing: Box<GrowingFile>,
     len: u64,
     up: &Conf,
     protocol: &dyn Protocol,
@@ -105,23 +103,10 @@ pub(crate) fn followed(
     let header = growing.header.clone();
     let forbids = Forbids::default();
     let kept = (header.head.clone(), &forbids, header.valid);
-    let body = Body::Stream(Box::new(Follower::new(growing, len)));
+    let body = Body::Stream(Box::new(StreamBody::new(growing, len)));
     let verdict = answer(r, kept, Some(len), body, up, protocol);
     as_kept(r, t, up, &header, &head);
     verdict
-}
-
-/// The head of a response whose body is not all there yet.
-pub(super) fn parsed(header: &Header) -> Option<ResponseHead> {
-    let mut head = ResponseHead::new();
-    let Some(text) = &header.head else { return Some(head) };
-    let step = ResponseParser::new().parse(text, &mut head);
-    matches!(step, ResponseStep::Done { .. }).then_some(head)
-}
-
-/// The length of its body that it tells.
-pub(crate) fn length(header: &Header) -> Option<u64> {
-    parsed(header)?.content_length
 }
 
 /// Prepares the response; its head is parsed already. `kept`: its text, what it says against being
@@ -163,39 +148,4 @@ fn answer(
     };
     r.out.body = body;
     Verdict::Done
-}
-
-/// The head of a response as text, as it is kept: without what was between us and the upstream.
-pub(crate) fn head_text(head: &ResponseHead, text: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(text.len() + 32);
-    status_line(&mut out, head, text);
-    for field in head.fields.iter().filter(|f| !f.ignored) {
-        let hop = matches!(
-            field.id,
-            FieldId::TransferEncoding | FieldId::Connection | FieldId::KeepAlive
-        );
-        if hop || field.id == FieldId::ContentLength && head.content_length.is_none() {
-            continue;
-        }
-        out.extend_from_slice(field.name.of(text));
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(field.value.of(text));
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(b"\r\n");
-    Bytes::from(out)
-}
-
-/// The first line of a head as it is kept.
-pub(super) fn status_line(out: &mut Vec<u8>, head: &ResponseHead, text: &[u8]) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    let line = head.status_line.of(text);
-    if line.len() >= 3 {
-        out.extend_from_slice(line);
-    } else {
-        base::ascii::write_u64(out, head.status.into());
-        out.push(b' ');
-        out.extend_from_slice(crate::core_pages::reason(head.status).as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
 }

@@ -12,7 +12,7 @@ use super::conf::{Conf, next};
 use super::exchange::Stop;
 use super::exchanges::Exchanges;
 use crate::cache::rfc9111::{self, Facts, Reply};
-use crate::cache::{self, Header, Plan, Rules, Status, Stored, Temp, Ticket};
+use crate::cache::{self, Header, Plan, Rules, Status, Stored, Ticket};
 use crate::conn::Hold;
 use crate::module::Verdict;
 use crate::request::Request;
@@ -107,14 +107,11 @@ impl Cacheability {
             body_len: 0,
             family: ticket.family.unwrap_or_else(|| ticket.cache.keys.new_family()),
             rfc9111: reply.is_some(),
-            room: if reply.is_some() { cache::ROOM } else { 0 },
+            room: if reply.is_some() { cache::HEAD_ROOM } else { 0 },
         };
         let fits = header.fits() && cache::can_be_found(&header);
         let pool = r.pool().ok().filter(|_| fits)?;
-        let temp = match ticket.cache.uses_temp_path() {
-            true => Temp::Folder(conf.temp_path.clone()),
-            false => Temp::Beside,
-        };
+        let temp = cache::temp_place(&ticket, conf);
         Some(Plan {
             cache: ticket.cache.clone(),
             hash: ticket.hash,
@@ -125,7 +122,7 @@ impl Cacheability {
             pool,
             length: head.content_length,
             has_end: head.content_length.is_some(),
-            stay: Hold::new(&r.main),
+            stay: Box::new(Hold::new(&r.main)),
         })
     }
 }

@@ -12,6 +12,7 @@ mod limits;
 mod line;
 mod lines;
 mod method;
+mod reason;
 mod request;
 mod response;
 mod scan;
@@ -23,6 +24,7 @@ pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
 pub use limits::Limits;
 pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
+pub use reason::reason;
 pub use request::HeadParser;
 pub(crate) use request::parse_length;
 pub use response::{

@@ -11,7 +11,7 @@ use mem::Buf;
 use proto::h1::ResponseHead;
 
 use super::{Answer, Exchange, Link, Stop};
-use crate::cache::{Fill, Plan, Reader, Status};
+use crate::cache::{Fill, FillBody, Plan, Status};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
@@ -213,7 +213,7 @@ impl Destination {
     fn body(self, r: &mut Request, source: Source, conf: Rc<Conf>) -> Body {
         match self {
             Destination::Cache(plan) => {
-                let mut reader = Reader::first(Fill::start(*plan, source), conf);
+                let mut reader = FillBody::first(Fill::start(*plan, source), conf);
                 match reader.whole(r) {
                     Some(chain) => Body::Chain(chain),
                     None => Body::Stream(Box::new(reader)),

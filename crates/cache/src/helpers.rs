@@ -1,0 +1,74 @@
+//! Processes that look after caches: workers, which hear their bells, and the helpers beside them.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use engine::Helper;
+use event::{Deadline, Fd, Gate};
+use shm::Bells;
+
+use crate::instance::Cache;
+use crate::{loader, manager};
+
+/// In a worker, before it serves: other processes may wake it from now on.
+///
+/// # Errors
+/// The system's, where there is no descriptor for the bell.
+pub fn start(caches: Vec<Rc<Cache>>, bells: &Bells, slot: usize) -> io::Result<()> {
+    if caches.is_empty() {
+        return Ok(());
+    }
+    caches.iter().for_each(|cache| cache.use_slot(slot));
+    let Some(bell) = bells.hear(slot)? else { return Ok(()) };
+    for cache in &caches {
+        cache.hears();
+    }
+    answer_bell(bell, caches);
+    Ok(())
+}
+
+/// Looks after the caches whenever this process is rung for.
+fn answer_bell(bell: OwnedFd, caches: Vec<Rc<Cache>>) {
+    let bell = Fd::new(bell);
+    event::spawn(async move {
+        while bell.readable(Deadline::NEVER).await.is_ok() {
+            os::fd::eventfd_take(bell.fd());
+            caches.iter().for_each(|cache| cache.rung());
+        }
+    });
+}
+
+/// The manager is rung for purges, and for news of entries. Where it is a part of the only process,
+/// that hears its bell already, and rings no other one.
+fn listen(caches: &[Rc<Cache>]) {
+    let heard = caches.iter().filter(|cache| cache.hears()).count() > 0;
+    let Some(first) = caches.first().filter(|_| !heard) else { return };
+    let Some(bell) = first.keys.hear() else { return };
+    // All caches have the same bells.
+    first.keys.listen(true);
+    answer_bell(bell, caches.to_vec());
+}
+
+/// The work of a process beside the workers, for all caches at the same time: until `leave` as the
+/// manager, until all files are known as the loader.
+pub async fn help(caches: Vec<Rc<Cache>>, helper: Helper, leave: Gate) {
+    let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    if helper == Helper::CacheManager {
+        listen(&caches);
+    }
+    for cache in caches {
+        all.push(match helper {
+            Helper::CacheManager => Box::pin(manager::manage(cache, leave.clone())),
+            Helper::CacheLoader => Box::pin(loader::load(cache)),
+        });
+    }
+    std::future::poll_fn(|cx| {
+        all.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await
+}
