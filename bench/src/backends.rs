@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
 use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, free_port};
+use crate::{Outcome, client};
 
 const CONFIG: &str = include_str!("../configs/balance.conf");
 const CLIENTS: u64 = 24;
@@ -216,19 +216,15 @@ struct Counts {
     mixed: AtomicU64,
 }
 
-fn one(counter: &AtomicU64) {
+/// Adds one.
+pub fn one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Asks until the time is over.
 fn ask(port: u16, client: u64, until: Instant, posts: bool, counts: &Counts) -> Outcome {
     let mut rng = Rng::new(100 + client);
-    let connect = || {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| e.to_string())?;
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
-        let _ = stream.set_nodelay(true);
-        Ok::<_, String>(stream)
-    };
+    let connect = || client::connect(port, Duration::from_secs(20)).map_err(|e| e.to_string());
     let (mut stream, mut buf) = (connect()?, Vec::new());
     let mut next = client << 40;
     while Instant::now() < until {

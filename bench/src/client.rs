@@ -312,9 +312,8 @@ impl Client {
     fn exchange(&mut self, request: &[u8], leave: Leave) -> Result<Answer, Lost> {
         let mut stream = match self.kept.take() {
             Some(stream) => stream,
-            None => {
-                connect(self.port).map_err(|e| Lost::Failed(failure(e.kind(), "not connected")))?
-            }
+            None => connect(self.port, PATIENCE)
+                .map_err(|e| Lost::Failed(failure(e.kind(), "not connected")))?,
         };
         let asked = match leave {
             Leave::HalfAsked => &request[..self.below(request.len())],
@@ -358,10 +357,11 @@ impl Client {
     }
 }
 
-fn connect(port: u16) -> std::io::Result<TcpStream> {
+/// A connection to a port of the loopback whose reads and writes have a limit.
+pub fn connect(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -6,18 +6,20 @@
 //! answer.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::Outcome;
-use crate::backends::{self, Answer, Backend, Seen, locked, long_tag, message, tag};
+use crate::backends::{self, Answer, Backend, Seen, locked, long_tag, message, one, tag};
 use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server};
+use crate::{Outcome, client};
 
 const CLIENTS: u64 = 32;
+/// The limit of an answer.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Requests of a hundred that are given up.
 const GIVEN_UP: usize = 25;
 
@@ -29,14 +31,8 @@ struct Counts {
     mixed: AtomicU64,
 }
 
-fn one(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 fn connect(port: u16) -> Outcome<(TcpStream, Vec<u8>)> {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| e.to_string())?;
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
-    let _ = stream.set_nodelay(true);
+    let stream = client::connect(port, LIMIT).map_err(|e| e.to_string())?;
     Ok((stream, Vec::new()))
 }
 

@@ -1,4 +1,4 @@
--- Asks for files at random, by number, and prints wrk's own figures in one line.
+-- Requests files at random, by number.
 local count = tonumber(os.getenv("FILES"))
 local folder = wrk.path
 
@@ -10,11 +10,5 @@ request = function()
     return wrk.format("GET", folder .. math.random(count))
 end
 
-done = function(summary, latency)
-    local e = summary.errors
-    io.write(string.format("RESULT %d %d %d %d %d %d %d %d %d %d %d %d\n",
-        summary.requests, summary.duration, summary.bytes,
-        e.connect, e.read, e.write, e.status, e.timeout,
-        latency:percentile(50), latency:percentile(99),
-        latency.mean, latency.stdev))
-end
+-- Prints the figures.
+dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "report.lua")

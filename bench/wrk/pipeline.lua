@@ -14,11 +14,5 @@ request = function()
     return batch
 end
 
-done = function(summary, latency, requests)
-    local e = summary.errors
-    io.write(string.format("RESULT %d %d %d %d %d %d %d %d %d %d %d %d\n",
-        summary.requests, summary.duration, summary.bytes,
-        e.connect, e.read, e.write, e.status, e.timeout,
-        latency:percentile(50), latency:percentile(99),
-        latency.mean, latency.stdev))
-end
+-- Prints the figures.
+dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "report.lua")

@@ -140,7 +140,7 @@ fn round(server: &Server, origin: &Origin, number: usize, shares: bool) -> Outco
     let mut streams = Vec::with_capacity(CLIENTS);
     let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| fail("epoll", e.into()))?;
     for i in 0..CLIENTS {
-        let mut stream = connect(server.port).map_err(|e| fail("connect", e))?;
+        let mut stream = connect(server.port, PATIENCE).map_err(|e| fail("connect", e))?;
         first_answer(&mut stream).map_err(|e| fail("a first answer", e))?;
         stream.set_nonblocking(true).map_err(|e| fail("fcntl", e))?;
         let data = epoll::EventData::new_u64(i as u64);
@@ -174,7 +174,7 @@ fn first_answer(stream: &mut TcpStream) -> std::io::Result<()> {
 
 /// Makes the floor answer, once all requests are there. Returns the time.
 fn tell_floor(port: u16) -> std::io::Result<Instant> {
-    let mut stream = connect(port)?;
+    let mut stream = connect(port, PATIENCE)?;
     std::thread::sleep(DELAY);
     let now = Instant::now();
     stream.write_all(b"GET /go HTTP/1.1\r\nHost: a\r\n\r\n")?;

@@ -10,10 +10,11 @@ mod origin;
 mod purges;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::client::connect;
 use crate::server::Setup;
 
 pub use disks::run as disks;
@@ -106,7 +107,7 @@ impl Client {
         self.got.clear();
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => connect(self.port).map_err(|_| Lost::Unanswered)?,
+            None => connect(self.port, PATIENCE).map_err(|_| Lost::Unanswered)?,
         };
         stream.write_all(request).map_err(|_| Lost::Unanswered)?;
         let (head, mut at) = loop {
@@ -176,12 +177,4 @@ impl Client {
             Err(_) => Err(lost),
         }
     }
-}
-
-fn connect(port: u16) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }

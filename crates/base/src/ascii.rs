@@ -128,6 +128,22 @@ pub fn write_i64(out: &mut Vec<u8>, value: i64) {
 
 const LOWER_HEX: &[u8; 16] = b"0123456789abcdef";
 
+/// Appends milliseconds as seconds with three decimals: `1.250`.
+pub fn write_millis(out: &mut Vec<u8>, ms: u64) {
+    write_u64(out, ms / 1000);
+    let digit = |unit: u64| b'0' + (ms / unit % 10) as u8;
+    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+}
+
+/// Whether a variable's name stands for a field: `x_one` for `X-One` and `X_One`.
+pub fn is_name_of_field(variable: &[u8], field: &[u8]) -> bool {
+    let same = |(v, f): (&u8, &u8)| match f {
+        b'-' => *v == b'_',
+        f => f.eq_ignore_ascii_case(v),
+    };
+    variable.len() == field.len() && variable.iter().zip(field).all(same)
+}
+
 /// Appends each byte of `bytes` as two lower-case hexadecimal digits.
 pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() * 2);
@@ -198,6 +214,28 @@ mod tests {
         }
         assert_eq!(parse_i63(b"9223372036854775807"), Some(i64::MAX));
         assert_eq!(parse_i63(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn milliseconds_have_three_decimals() {
+        for (ms, text) in
+            [(0, "0.000"), (7, "0.007"), (1_250, "1.250"), (1_763_632_800_999, "1763632800.999")]
+        {
+            let mut out = Vec::new();
+            write_millis(&mut out, ms);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn variables_stand_for_fields() {
+        for field in ["X-One", "x_one", "X-ONE"] {
+            assert!(is_name_of_field(b"x_one", field.as_bytes()), "{field}");
+        }
+        for field in ["X-On", "X-One-", "XXOne", "X-Two"] {
+            assert!(!is_name_of_field(b"x_one", field.as_bytes()), "{field}");
+        }
+        assert!(!is_name_of_field(b"x-one", b"x_one"));
     }
 
     #[test]

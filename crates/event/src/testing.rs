@@ -79,3 +79,22 @@ pub fn pair() -> io::Result<(Sock, Sock)> {
     });
     Ok((a, b))
 }
+
+/// Receives until the end of the stream, with a pause behind each piece: a sender is ahead of the
+/// reader then.
+///
+/// # Panics
+/// When receiving fails.
+pub async fn read_to_end(sock: &Sock, pause_ms: u64) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let page = sock.recv(0, Deadline::in_ms(60_000)).await.expect("a test's stream");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend_from_slice(&page);
+        if pause_ms > 0 {
+            crate::sleep(pause_ms).await;
+        }
+    }
+}

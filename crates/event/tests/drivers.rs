@@ -5,20 +5,9 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{connect, each_driver, listen, pair};
+use event::testing::{connect, each_driver, listen, pair, read_to_end};
 use event::{Deadline, Either, Gate, Side, Sock, Wake};
 use mem::Chain;
-
-async fn read_to_end(sock: &Sock) -> Vec<u8> {
-    let mut all = Vec::new();
-    loop {
-        let page = sock.recv(0, Deadline::in_ms(60_000)).await.expect("received");
-        if page.is_empty() {
-            return all;
-        }
-        all.extend_from_slice(&page);
-    }
-}
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 31 + n / 251 + seed) as u8).collect()
@@ -58,7 +47,7 @@ fn many_connections_echo() {
                     writer.send(&mut chain, Deadline::in_ms(60_000)).await.expect("sent");
                     writer.shutdown_write().expect("shut down");
                 });
-                assert!(read_to_end(&sock).await == sent, "connection {n}");
+                assert!(read_to_end(&sock, 0).await == sent, "connection {n}");
                 left.set(left.get() - 1);
             });
         }
@@ -90,7 +79,7 @@ fn files_and_memory_arrive_in_order() {
                 [&b"head"[..], &content[100..40_000], b"middle", &content, b"end"].concat();
             let reader = Rc::new(RefCell::new(Vec::new()));
             let into = reader.clone();
-            event::spawn(async move { *into.borrow_mut() = read_to_end(&theirs).await });
+            event::spawn(async move { *into.borrow_mut() = read_to_end(&theirs, 0).await });
             let mut chain = Chain::new();
             chain.write(b"head");
             chain.push_file(file.clone(), 100, 40_000);
@@ -193,7 +182,7 @@ fn the_peers_end_is_told() {
         });
         ours.closed_by_peer().await.expect("told");
         assert!(ours.peer_closed());
-        assert_eq!(read_to_end(&ours).await, b"bye");
+        assert_eq!(read_to_end(&ours, 0).await, b"bye");
     });
 }
 
@@ -290,7 +279,7 @@ fn sockets_close_while_operations_are_under_way() {
         event::sleep(10).await;
         assert_eq!(event::connections_in_use(), 2);
         event::task::cancel(task);
-        assert_eq!(read_to_end(&theirs).await, b"");
+        assert_eq!(read_to_end(&theirs, 0).await, b"");
         assert_eq!(event::connections_in_use(), 1);
         // Its own wait has ended, and with the descriptor the other's operation.
         assert_eq!(event::stats().waiting, 0);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use event::testing::read_to_end;
 use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
@@ -48,17 +49,6 @@ async fn connect(addr: &SockAddr) -> Sock {
     sock
 }
 
-async fn read_to_end(sock: &Sock) -> Vec<u8> {
-    let mut all = Vec::new();
-    loop {
-        let page = sock.recv(0, Deadline::in_ms(5000)).await.expect("received");
-        if page.is_empty() {
-            return all;
-        }
-        all.extend_from_slice(&page);
-    }
-}
-
 async fn echo(sock: Sock) {
     let mut out = Chain::new();
     loop {
@@ -86,7 +76,7 @@ fn echo_over_tcp() {
             chain.push_bytes(Bytes::from(vec![n; 100_000]));
             sock.send(&mut chain, Deadline::in_ms(5000)).await.expect("sent");
             sock.shutdown_write().expect("shut down");
-            assert_eq!(read_to_end(&sock).await, vec![n; 100_000]);
+            assert_eq!(read_to_end(&sock, 0).await, vec![n; 100_000]);
         }
         assert_eq!(event::connections_in_use(), 0);
         assert_eq!(event::stats().accepted, 20);
@@ -165,7 +155,7 @@ async fn send_to_half(
             theirs.shutdown_write().expect("shut down");
             event::sleep(30).await;
         }
-        into.set(Some(read_to_end(&theirs).await.len()));
+        into.set(Some(read_to_end(&theirs, 0).await.len()));
     });
     let mut chain = Chain::new();
     chain.write(b"head");
@@ -268,7 +258,7 @@ fn end_of_stream_behind_data_is_seen() {
             event::sleep(10).await;
             peer.write_all(b"last words").expect("write");
         });
-        assert_eq!(read_to_end(&sock).await, b"last words");
+        assert_eq!(read_to_end(&sock, 0).await, b"last words");
     });
 }
 
@@ -516,7 +506,7 @@ fn a_long_idle_connection_wakes() {
             peer.write_all(b"bye").expect("written");
         });
         sock.readable(Deadline::in_ms(10_000)).await.expect("readable");
-        assert_eq!(read_to_end(&sock).await, b"bye");
+        assert_eq!(read_to_end(&sock, 0).await, b"bye");
     };
     event_loop.block_on(body).expect("the loop runs");
 }
@@ -540,7 +530,7 @@ fn what_nobody_receives_stays_with_the_peer() {
             event::sleep(0).await;
         }
         drop(peer);
-        assert_eq!(read_to_end(&sock).await.len(), sent);
+        assert_eq!(read_to_end(&sock, 0).await.len(), sent);
     });
 }
 
@@ -584,6 +574,6 @@ fn the_end_comes_with_the_last_bytes() {
             // It closes behind its bytes.
             drop(ours);
         }
-        assert_eq!(read_to_end(&theirs).await, b"all");
+        assert_eq!(read_to_end(&theirs, 0).await, b"all");
     });
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{each_driver, pair, real_drivers};
+use event::testing::{each_driver, pair, read_to_end, real_drivers};
 use event::{Deadline, DriverKind, Loop, Options, Sock};
 use mem::Chain;
 
@@ -27,19 +27,6 @@ async fn out(sock: &Sock, bytes: &[u8]) {
         sock.send(&mut chain, LONG).await.expect("sent");
     }
     assert!(chain.is_empty());
-}
-
-async fn read_to_end(sock: &Sock) -> Vec<u8> {
-    let mut all = Vec::new();
-    loop {
-        let page = sock.recv(0, Deadline::in_ms(60_000)).await.expect("received");
-        if page.is_empty() {
-            return all;
-        }
-        all.extend_from_slice(&page);
-        // The sender is ahead of the reader now and then.
-        event::sleep(1).await;
-    }
 }
 
 fn piece(number: usize) -> Vec<u8> {
@@ -75,12 +62,12 @@ fn what_is_posted_keeps_its_order_and_comes_before_the_end() {
             });
             let ours = (end != 0).then_some(ours);
             let expected: Vec<u8> = (0..20).flat_map(piece).collect();
-            assert!(read_to_end(&theirs).await == expected, "end {end}");
+            assert!(read_to_end(&theirs, 1).await == expected, "end {end}");
             let mut answer = chain(b"seen");
             theirs.send(&mut answer, LONG).await.ok();
             if let Some(ours) = ours {
                 drop(theirs);
-                assert_eq!(read_to_end(&ours).await, b"seen");
+                assert_eq!(read_to_end(&ours, 1).await, b"seen");
             }
             event::task::cancel(sent);
         }
@@ -210,7 +197,7 @@ fn a_closed_socket_still_sends_what_was_posted() {
         drop(ours);
         event::sleep(20).await;
         assert_eq!(event::posted(), 1, "it is still on its way");
-        let all = read_to_end(&theirs).await;
+        let all = read_to_end(&theirs, 1).await;
         assert!(all.len() >= 16_000 && all.len() % 16_000 == 0, "{} bytes", all.len());
         event::sleep(500).await;
         assert_eq!((event::posted(), event::stats().waiting), (0, 0));

@@ -4,13 +4,9 @@ mod disk;
 
 use std::fs::OpenOptions;
 
-use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver, each_site};
+use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver, each_site, pattern};
 
 const BIG: usize = 700_001;
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i / 7 % 251) as u8).collect()
-}
 
 const PLACES: [&str; 9] =
     ["auto", "off", "on", "threads", "one", "named", "copied", "direct", "direct-off"];
@@ -35,8 +31,8 @@ fn site(driver: testkit::Driver) -> Weir {
     Site::new(built_binary(), driver)
         .file("html/empty", "")
         .file("html/small", "small")
-        .file("html/page", pattern(4096))
-        .file("html/big", pattern(BIG))
+        .file("html/page", pattern(4096, 0))
+        .file("html/big", pattern(BIG, 0))
         .config(&format!(
             "thread_pool one threads=1;\nevents {{}}\nhttp {{ access_log off;\n{CONF} }}\n"
         ))
@@ -53,8 +49,11 @@ fn every_way_gives_the_same_bytes() {
             for _ in 0..2 {
                 assert_eq!(weir.get(&format!("/{place}/empty?n=ne")).body, b"", "{place}");
                 assert_eq!(weir.get(&format!("/{place}/small?n=ne")).body, b"small", "{place}");
-                assert!(weir.get(&format!("/{place}/page?n=ne")).body == pattern(4096), "{place}");
-                assert!(weir.get(&format!("/{place}/big?n=ne")).body == pattern(BIG), "{place}");
+                assert!(
+                    weir.get(&format!("/{place}/page?n=ne")).body == pattern(4096, 0),
+                    "{place}"
+                );
+                assert!(weir.get(&format!("/{place}/big?n=ne")).body == pattern(BIG, 0), "{place}");
             }
             for (range, from, to) in [
                 ("bytes=1-1", 1, 2),
@@ -65,7 +64,7 @@ fn every_way_gives_the_same_bytes() {
                 let header = format!("Range: {range}\r\n");
                 let part = weir.request("GET", &format!("/{place}/big?n=ne"), &header);
                 assert_eq!(part.status, 206);
-                assert!(part.body == pattern(BIG)[from..to], "{place} {range}");
+                assert!(part.body == pattern(BIG, 0)[from..to], "{place} {range}");
             }
             assert_eq!(weir.get(&format!("/{place}/none?n=ne")).status, 404, "{place}");
             assert_eq!(weir.request("HEAD", &format!("/{place}/big?n=ne"), "").status, 200);
@@ -77,7 +76,7 @@ fn every_way_gives_the_same_bytes() {
         let mut conn = weir.connect();
         conn.send(pipelined);
         for response in conn.responses(PLACES.len()) {
-            assert!(response.body == pattern(BIG));
+            assert!(response.body == pattern(BIG, 0));
         }
     });
 }
@@ -181,8 +180,8 @@ fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
     const LEN: usize = 12 << 20;
     each_site(site, |weir| {
         let path = weir.prefix().join("html/holed");
-        std::fs::write(&path, pattern(LEN)).expect("a file");
-        assert!(weir.get("/threads/holed").body == pattern(LEN));
+        std::fs::write(&path, pattern(LEN, 0)).expect("a file");
+        assert!(weir.get("/threads/holed").body == pattern(LEN, 0));
         let file = std::fs::File::open(&path).expect("a file");
         file.sync_all().expect("on disk");
         let cached = || os::probe::pages_cached(&file, 0, LEN as u64);
@@ -199,7 +198,7 @@ fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
         // What was seen in memory counts as being there for a quarter of a second.
         std::thread::sleep(std::time::Duration::from_millis(300));
         let trace = Turns::watch(weir.workers()[0]);
-        assert!(weir.get("/threads/holed").body == pattern(LEN));
+        assert!(weir.get("/threads/holed").body == pattern(LEN, 0));
         if let Ok(seen) = trace.and_then(Turns::end) {
             eprint!("{:?}: ", weir.driver());
             disk::no_sleep(&seen);
@@ -212,11 +211,11 @@ fn files_of_another_user_that_are_in_memory_wait_for_no_thread() {
     each_driver(|driver| {
         // Under root, the workers are `nobody`, and may read these files and no more.
         let weir = site(driver);
-        assert!(weir.get("/threads/big").body == pattern(BIG));
+        assert!(weir.get("/threads/big").body == pattern(BIG, 0));
         let done = disk::told(&weir, &["pools", "default", "done"]);
         for _ in 0..5 {
-            assert!(weir.get("/threads/big").body == pattern(BIG));
-            assert!(weir.get("/auto/big").body == pattern(BIG));
+            assert!(weir.get("/threads/big").body == pattern(BIG, 0));
+            assert!(weir.get("/auto/big").body == pattern(BIG, 0));
         }
         let after = disk::told(&weir, &["pools", "default", "done"]);
         assert_eq!(after, done, "a thread read what was in memory");
@@ -248,8 +247,8 @@ fn the_configuration_of_large_files_serves_word_for_word() {
         }";
     let weir = Site::new(built_binary(), testkit::Driver::Epoll)
         .file("conf/mime.types", "types { image/png png; }")
-        .file("html/big", pattern(BIG))
-        .file("html/big.png", pattern(4 << 20))
+        .file("html/big", pattern(BIG, 0))
+        .file("html/big.png", pattern(4 << 20, 0))
         .config(text)
         .start();
     assert_eq!(weir.workers().len(), 16);
@@ -260,10 +259,10 @@ fn the_configuration_of_large_files_serves_word_for_word() {
             scope.spawn(move || {
                 let png = weir.get("/big.png");
                 assert_eq!(png.header("content-type"), Some("image/png"), "{n}");
-                assert!(png.body == pattern(4 << 20), "{n}");
+                assert!(png.body == pattern(4 << 20, 0), "{n}");
                 let big = weir.get("/big");
                 assert_eq!(big.header("content-type"), Some("application/octet-stream"));
-                assert!(big.body == pattern(BIG), "{n}");
+                assert!(big.body == pattern(BIG, 0), "{n}");
             });
         }
     });

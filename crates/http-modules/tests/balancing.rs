@@ -4,9 +4,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
 
-use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary};
+use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary, wait_until};
 
 fn start(workers: usize, http: &str) -> Weir {
     Site::new(built_binary(), Driver::usual())
@@ -26,14 +25,6 @@ fn taken(listener: &TcpListener) -> TcpStream {
 
 fn statuses(weir: &Weir, n: usize) -> Vec<u16> {
     (0..n).map(|_| weir.get("/").status).collect()
-}
-
-fn until(mut met: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !met() {
-        assert!(Instant::now() < end, "not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -60,7 +51,7 @@ fn limits_hold_over_all_workers() {
     assert_eq!(statuses(&weir, 1), [502]);
     let before = weir.workers();
     before.iter().for_each(|pid| weir.signal_to(*pid, "KILL"));
-    until(|| {
+    wait_until("the change", || {
         let now = weir.workers();
         now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
     });
@@ -123,7 +114,7 @@ fn requests_wait_in_a_queue() {
     let mut first = ask();
     let mut held = taken(&listener);
     let mut second = ask();
-    until(|| weir.get("/").status == 502);
+    wait_until("the change", || weir.get("/").status == 502);
     weir.wait_for_log("error.log", "upstream queue is full");
     held.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert_eq!(first.response().status, 201);

@@ -6,8 +6,8 @@ mod disk;
 
 use std::os::unix::fs::PermissionsExt;
 
-use disk::{BIG, LARGE, ask, backend, others_are_served, pattern, site_in, told, until};
-use testkit::{Conn, StallingFolder, Weir, each_driver};
+use disk::{BIG, LARGE, ask, backend, others_are_served, site_in, told};
+use testkit::{Conn, StallingFolder, Weir, each_driver, pattern, wait_until};
 
 const PLACES: &str = "
     client_body_temp_path html/disk/body; proxy_temp_path html/disk/proxy; ssi_types text/plain;
@@ -66,7 +66,7 @@ fn post(weir: &Weir, method: &str, path: &str, len: usize, body: &[u8]) -> Conn 
 
 fn nothing_is_left(weir: &Weir, before: usize) {
     let worker = weir.workers()[0];
-    until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
+    wait_until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn clients_that_go_leave_nothing_behind() {
         gone.push(post(&weir, "POST", "/echo", body.len() + 1, &body));
         gone.push(post(&weir, "PUT", "/dav/put", body.len(), &body));
         gone.push(ask(&weir, "/big"));
-        until("nothing reached the disk", || disk.waiting() >= 5);
+        wait_until("nothing reached the disk", || disk.waiting() >= 5);
         others_are_served(&weir);
         drop(gone);
         others_are_served(&weir);
@@ -261,7 +261,7 @@ fn clients_that_go_leave_nothing_behind() {
             assert_eq!(put, body);
         }
         assert!(weir.get("/page").body == page());
-        until("tasks are left", || told(&weir, &["pools", "default", "running"]) == 0);
+        wait_until("tasks are left", || told(&weir, &["pools", "default", "running"]) == 0);
     });
 }
 
@@ -273,7 +273,7 @@ fn a_body_that_stops_coming_times_out_behind_its_disk() {
         let before = weir.open_descriptors(weir.workers()[0]);
         disk.stall();
         let mut conn = post(&weir, "POST", "/echo", 100_000, &pattern(50_000, 5));
-        until("nothing reached the disk", || disk.waiting() >= 1);
+        wait_until("nothing reached the disk", || disk.waiting() >= 1);
         others_are_served(&weir);
         disk.go_on();
         conn.read_to_end();
@@ -297,7 +297,7 @@ fn a_fast_stop_does_not_wait_for_requests() {
             let body = pattern(20_000, 6);
             let mut get = ask(&weir, "/disk/huge.bin");
             let mut put = post(&weir, "PUT", "/dav/put", body.len(), &body);
-            until("nothing reached the disk", || disk.waiting() >= 2);
+            wait_until("nothing reached the disk", || disk.waiting() >= 2);
             for signal in signals {
                 weir.signal(signal);
                 if *signal == "QUIT" {
@@ -325,7 +325,7 @@ fn a_reload_truncates_no_response() {
         let mut paged = ask(&weir, "/page");
         let body = pattern(20_000, 7);
         let mut put = post(&weir, "PUT", "/dav/put", body.len(), &body);
-        until("nothing reached the disk", || disk.waiting() >= 2);
+        wait_until("nothing reached the disk", || disk.waiting() >= 2);
         let old = weir.workers();
         weir.signal("HUP");
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -335,7 +335,9 @@ fn a_reload_truncates_no_response() {
         assert!(paged.response().body == page());
         assert_eq!(put.response().status, 201);
         assert_eq!(disk.content("put"), Some(body));
-        until("the old worker stays", || !old.iter().any(|pid| weir.processes().contains(pid)));
+        wait_until("the old worker stays", || {
+            !old.iter().any(|pid| weir.processes().contains(pid))
+        });
         weir.signal("QUIT");
         assert!(weir.wait_for_end().success());
     });
@@ -348,7 +350,7 @@ fn a_full_queue_fails_work_of_every_kind_alone() {
         let Some((disk, weir)) = served(driver, pools) else { return };
         disk.stall();
         let mut first = ask(&weir, "/disk/small1.txt");
-        until("nothing reached the disk", || disk.waiting() == 1);
+        wait_until("nothing reached the disk", || disk.waiting() == 1);
         let body = pattern(20_000, 8);
         assert_eq!(post(&weir, "PUT", "/dav/put", body.len(), &body).response().status, 500);
         assert_eq!(post(&weir, "POST", "/echo", body.len(), &body).response().status, 500);
@@ -359,7 +361,7 @@ fn a_full_queue_fails_work_of_every_kind_alone() {
         assert!(told(&weir, &["pools", "default", "refused"]) >= 4);
         disk.go_on();
         assert_eq!(first.response().body, b"small 1");
-        until("the thread is busy", || weir.get("/disk/small3.txt").body == b"small 3");
+        wait_until("the thread is busy", || weir.get("/disk/small3.txt").body == b"small 3");
         assert!(disk.has("small2.txt"));
     });
 }
@@ -426,7 +428,7 @@ fn no_part_of_a_response_is_kept_by_a_cache() {
             assert!(response.body == whole && response.header("x-kept") == Some("MISS"));
         }
         disk.break_writes(None);
-        until("it is not kept", || {
+        wait_until("it is not kept", || {
             let response = weir.get("/kept");
             assert!(response.body == whole, "{} bytes", response.body.len());
             response.header("x-kept") == Some("HIT")

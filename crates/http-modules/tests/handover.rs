@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_until};
 
 /// How many ask at the same time.
 const CLIENTS: usize = 12;
@@ -141,10 +141,6 @@ fn round(weir: &Weir) {
     }
 }
 
-fn until(what: &str, met: impl Fn() -> bool) {
-    wait_for(what, || met().then_some(()));
-}
-
 #[test]
 fn workers_take_over_connections() {
     each_driver(|driver| {
@@ -177,7 +173,7 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
             for c in &mut busy {
                 c.send("GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             }
-            until("all to be under way", || b.hold.waiting() == CLIENTS);
+            wait_until("all to be under way", || b.hold.waiting() == CLIENTS);
             let before = weir.workers();
             weir.signal_to(before[0], "KILL");
             b.hold.release();
@@ -188,7 +184,7 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
                 assert!(got.is_empty() || got.ends_with("answer to /slow"), "{got}");
                 answered += usize::from(!got.is_empty());
             }
-            until("another worker", || {
+            wait_until("another worker", || {
                 let now = weir.workers();
                 now.len() == WORKERS && !now.contains(&before[0])
             });
@@ -199,7 +195,7 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
             let new = b.accepted() - known;
             assert!(new <= CLIENTS + WORKERS, "{new} new connections: the counts went wrong");
         }
-        until("connections of dead workers to end", || b.open() <= CLIENTS + 2 * WORKERS);
+        wait_until("connections of dead workers to end", || b.open() <= CLIENTS + 2 * WORKERS);
     });
 }
 
@@ -211,17 +207,17 @@ fn reloads_and_ends_leave_no_descriptors() {
         round(&weir);
         weir.reload();
         round(&weir);
-        until("the old workers", || weir.workers().len() == WORKERS);
+        wait_until("the old workers", || weir.workers().len() == WORKERS);
         // The old configuration's queue went with its last worker.
-        until("their connections to end", || b.open() <= CLIENTS + WORKERS);
+        wait_until("their connections to end", || b.open() <= CLIENTS + WORKERS);
         let master = weir.open_descriptors(weir.pid());
         for _ in 0..4 {
             weir.reload();
             round(&weir);
-            until("the old workers", || weir.workers().len() == WORKERS);
+            wait_until("the old workers", || weir.workers().len() == WORKERS);
         }
         assert_eq!(weir.open_descriptors(weir.pid()), master, "queues pile up in the master");
-        until("the old connections", || b.open() <= CLIENTS + WORKERS);
+        wait_until("the old connections", || b.open() <= CLIENTS + WORKERS);
         // What the servers end is noticed in the queue as well, without any request.
         let empty = site(driver, &b, " shared; keepalive_timeout 1s");
         let workers = empty.workers();
@@ -229,7 +225,7 @@ fn reloads_and_ends_leave_no_descriptors() {
         round(&empty);
         let least = idle(&empty);
         let open = b.open();
-        until("idle connections to end", || {
+        wait_until("idle connections to end", || {
             b.open() + CLIENTS - WORKERS <= open && idle(&empty) <= least
         });
     });

@@ -10,18 +10,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backend::Backend;
-use testkit::{Driver, PATIENCE, Port, Site, Weir, built_binary, each_driver};
-
-fn until(mut met: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !met() {
-        assert!(Instant::now() < end, "not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use testkit::{Driver, Port, Site, Weir, built_binary, each_driver, wait_until};
 
 /// A server whose status can be changed; it counts the checks, and closes after each answer.
 struct Patient {
@@ -71,11 +63,11 @@ fn servers_that_are_not_well_are_not_asked() {
         assert_eq!(status(), 502);
         p.status.store(201, Ordering::Relaxed);
         weir.wait_for_log("error.log", "in upstream \"u\" is healthy");
-        until(|| status() == 200);
+        wait_until("the change", || status() == 200);
         weir.reload();
         assert_eq!(status(), 200, "a reload knows");
         p.status.store(302, Ordering::Relaxed);
-        until(|| status() == 502);
+        wait_until("the change", || status() == 502);
         // One worker asks for both.
         let before = p.checks.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(500));
@@ -201,7 +193,7 @@ fn a_change_in_the_middle_of_a_reload_is_kept() {
         assert_eq!(body(&weir, "DELETE", &format!("{servers}/{id}"), "").0, 200);
         leaving.send(line(b.port));
         assert_eq!(leaving.response_to("POST").status, 201);
-        until(|| !weir.workers().iter().any(|pid| before.contains(pid)));
+        wait_until("the change", || !weir.workers().iter().any(|pid| before.contains(pid)));
         assert_eq!(weir.get("/").status, 200);
         let list = weir.get(servers).text();
         assert!(list.contains(&b.port.to_string()), "{list}");

@@ -5,10 +5,9 @@
 mod dns;
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
 
 use dns::{A, Dns, SRV, Say};
-use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary, each_driver};
+use testkit::{Backend, Driver, Port, Site, Weir, built_binary, each_driver, wait_until};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Nobody listens there.
@@ -18,14 +17,6 @@ fn start(driver: Driver, workers: usize, http: &str) -> Weir {
     Site::new(built_binary(), driver)
         .config(&format!("worker_processes {workers};\nevents {{}}\nhttp {{\n{http}\n}}\n"))
         .start()
-}
-
-fn until(mut met: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !met() {
-        assert!(Instant::now() < end, "not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -89,7 +80,7 @@ fn what_name_servers_do() {
         // Who goes away does not wait, and nobody asks for them.
         let mut gone = weir.connect();
         gone.send("GET /to/?h=never.x HTTP/1.1\r\nHost: a\r\n\r\n");
-        until(|| dns.asked("never.x") == 2);
+        wait_until("the change", || dns.asked("never.x") == 2);
         drop(gone);
         assert_eq!(get("good.x"), 200);
     });
@@ -118,21 +109,21 @@ fn servers_follow_their_names() {
     weir.wait_for_log("error.log", "moving.x could not be resolved (2: Server failure)");
     weir.wait_for_log("error.log", "service http of service.x could not be resolved");
     dns.say("moving.x", A, Say::Addresses(vec![HERE], 1));
-    until(|| weir.get("/").status == 200);
+    wait_until("the change", || weir.get("/").status == 200);
     assert_eq!(weir.get("/").header("X-Name"), Some("moving.x"));
     let other = Ipv4Addr::new(127, 0, 0, 2);
     dns.say("moving.x", A, Say::Addresses(vec![other], 1));
     let to = format!("{other}:{}", b.port);
-    until(|| weir.get("/").header("X-To") == Some(&to));
+    wait_until("the change", || weir.get("/").header("X-To") == Some(&to));
     dns.say("moving.x", A, Say::Code(3));
-    until(|| weir.get("/").status == 502);
+    wait_until("the change", || weir.get("/").status == 502);
     // Hosts of a lower priority are for when no other lives.
     let dead = Port::reserve();
     let (first, second) = ((1, 1, dead.number(), "one.x"), (2, 5, b.port, "two.x"));
     dns.say("_http._tcp.service.x", SRV, Say::Hosts(vec![second, first]));
     dns.say("one.x", A, Say::Addresses(vec![HERE], 1));
     dns.say("two.x", A, Say::Addresses(vec![HERE], 1));
-    until(|| weir.get("/s").status == 200);
+    wait_until("the change", || weir.get("/s").status == 200);
     let to = format!("127.0.0.1:{}", b.port);
     let response = weir.get("/s");
     assert!(response.header("X-To").unwrap().ends_with(&to), "{:?}", response.header("X-To"));
@@ -152,7 +143,7 @@ fn a_reload_keeps_addresses() {
         )
     };
     let mut weir = Site::new(built_binary(), Driver::usual()).config(&config("")).start();
-    until(|| weir.get("/").status == 200);
+    wait_until("the change", || weir.get("/").status == 200);
     for extra in ["", "least_conn;", "server 127.0.0.1:1 backup;"] {
         dns.say("kept.x", A, Say::Never);
         weir.set_config(&config(extra));

@@ -7,8 +7,8 @@ mod disk;
 
 use std::time::Instant;
 
-use disk::{BIG, LARGE, ask, backend, others_are_served, pattern, site, told, until};
-use testkit::each_driver;
+use disk::{BIG, LARGE, ask, backend, others_are_served, site, told};
+use testkit::{each_driver, pattern, wait_until};
 
 /// Locations whose work of every kind is on the disk.
 const WORK: &str = "
@@ -76,7 +76,7 @@ fn work_of_every_kind_waits_for_its_disk_elsewhere() {
         let mut waiting: Vec<_> = work.into_iter().map(begin).collect();
         let mut big = ask(&weir, "/big");
         assert!(big.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 200"));
-        until("nothing reached the disk", || disk.waiting() >= 10);
+        wait_until("nothing reached the disk", || disk.waiting() >= 10);
         // The stall lasts until these are answered.
         let begun = Instant::now();
         others_are_served(&weir);
@@ -94,14 +94,14 @@ fn work_of_every_kind_waits_for_its_disk_elsewhere() {
             assert!(text.contains(*want), "{what}: {text}");
         }
         assert!(big.read_exact(BIG) == pattern(BIG, 1));
-        until("the log by path", || disk.has("by/path.log") || disk.has("access.log"));
-        until("the log", || disk.content("access.log").is_some_and(|text| !text.is_empty()));
+        wait_until("the log by path", || disk.has("by/path.log") || disk.has("access.log"));
+        wait_until("the log", || disk.content("access.log").is_some_and(|text| !text.is_empty()));
         assert_eq!(disk.content("new.txt"), Some(body.clone()));
         assert_eq!(disk.content("copied.txt").unwrap(), b"small 5");
         assert_eq!(disk.content("moved.txt").unwrap(), b"moving");
         assert!(disk.has("made") && !disk.has("gone.txt") && !disk.has("moving.txt"));
         drop((waiting, big));
-        until("descriptors are left", || weir.open_descriptors(worker) <= before + 3);
+        wait_until("descriptors are left", || weir.open_descriptors(worker) <= before + 3);
     });
 }
 
@@ -139,7 +139,7 @@ fn a_disk_that_stands_still_holds_up_nobody_else() {
         let list = ask(&weir, "/listed/");
         let tried = ask(&weir, "/tried/x");
         let fallback = ask(&weir, "/fallback");
-        until("nothing reached the disk", || disk.waiting() >= 5);
+        wait_until("nothing reached the disk", || disk.waiting() >= 5);
         others_are_served(&weir);
         // Some lose patience.
         let gone: Vec<_> = waiting.drain(..5).collect();
@@ -160,7 +160,7 @@ fn a_disk_that_stands_still_holds_up_nobody_else() {
             let response = conn.response();
             assert!(response.text().contains(text), "{}", response.text());
         }
-        until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
+        wait_until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
     });
 }
 
@@ -195,15 +195,15 @@ fn a_full_queue_refuses_and_says_so() {
         let Some((disk, weir)) = site(driver, pools, http) else { return };
         disk.stall();
         let mut first = ask(&weir, "/tiny/small1.txt");
-        until("nothing reached the disk", || disk.waiting() == 1);
+        wait_until("nothing reached the disk", || disk.waiting() == 1);
         let refused = weir.get("/tiny/small2.txt");
         assert_eq!(refused.status, 500);
         weir.wait_for_log("error.log", "thread pool \"tiny\" queue overflow: 0 tasks waiting");
         let mut queued: Vec<_> =
             (0..6).map(|i| ask(&weir, &format!("/small/small{i}.txt"))).collect();
-        until("the other pool has no thread", || disk.waiting() == 2);
+        wait_until("the other pool has no thread", || disk.waiting() == 2);
         others_are_served(&weir);
-        until("the tasks are counted", || {
+        wait_until("the tasks are counted", || {
             told(&weir, &["pools", "small", "queued"]) == 5
                 && told(&weir, &["pools", "small", "running"]) == 1
         });
@@ -235,7 +235,7 @@ fn a_disk_that_fails_ends_the_response_and_nothing_else() {
         others_are_served(&weir);
         disk.break_reads(false);
         assert!(weir.get("/disk/large4.bin").body == pattern(LARGE, 4));
-        until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
+        wait_until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
     });
 }
 
@@ -247,7 +247,7 @@ fn leaving_and_reloading_while_the_disk_stands_still() {
         disk.stall();
         let mut before = ask(&weir, "/disk/small1.txt");
         let mut large = ask(&weir, "/disk/large1.bin");
-        until("nothing reached the disk", || disk.waiting() >= 2);
+        wait_until("nothing reached the disk", || disk.waiting() >= 2);
         let old = weir.workers();
         weir.reload();
         assert_eq!(weir.get("/fast.txt").body, b"fast");
@@ -255,10 +255,12 @@ fn leaving_and_reloading_while_the_disk_stands_still() {
         disk.go_on();
         assert_eq!(before.response().body, b"small 1");
         assert!(large.response().body == pattern(LARGE, 1));
-        until("the old worker stays", || !old.iter().any(|pid| weir.processes().contains(pid)));
+        wait_until("the old worker stays", || {
+            !old.iter().any(|pid| weir.processes().contains(pid))
+        });
         disk.stall();
         let mut last = ask(&weir, "/disk/small3.txt");
-        until("nothing reached the disk", || disk.waiting() >= 1);
+        wait_until("nothing reached the disk", || disk.waiting() >= 1);
         weir.signal("QUIT");
         weir.wait_for_log("error.log", "gracefully shutting down");
         disk.go_on();

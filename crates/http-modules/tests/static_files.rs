@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Driver, Site, Weir, built_binary, each_site};
+use testkit::{Driver, Site, Weir, built_binary, each_site, pattern};
 
 const CONF: &str = "
     sendfile on;
@@ -25,15 +25,11 @@ fn site(driver: Driver) -> Weir {
         .file("html/a.txt", "first")
         .file("html/b.txt", "bb")
         .file("html/empty.txt", "")
-        .file("html/big.bin", pattern(300_000))
-        .file("html/mid.bin", pattern(20_000))
+        .file("html/big.bin", pattern(300_000, 0))
+        .file("html/mid.bin", pattern(20_000, 0))
         .file("html/dir/in.txt", "inside")
         .http(CONF)
         .start()
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i / 7 % 251) as u8).collect()
 }
 
 /// Makes a file look old, so that its content is trusted at once; the time of change cannot be set,
@@ -70,8 +66,8 @@ fn files_are_served() {
             assert_eq!(a.header("accept-ranges"), Some("bytes"));
             assert!(a.header("etag").is_some_and(|e| e.ends_with("-5\"")));
             for path in ["/", "/copied/", "/cached/", "/brief/"] {
-                assert_eq!(weir.get(&format!("{path}big.bin")).body, pattern(300_000), "{path}");
-                assert_eq!(weir.get(&format!("{path}mid.bin")).body, pattern(20_000), "{path}");
+                assert_eq!(weir.get(&format!("{path}big.bin")).body, pattern(300_000, 0), "{path}");
+                assert_eq!(weir.get(&format!("{path}mid.bin")).body, pattern(20_000, 0), "{path}");
                 let empty = weir.get(&format!("{path}empty.txt"));
                 assert_eq!((empty.status, empty.header("content-length")), (200, Some("0")));
             }
@@ -192,8 +188,8 @@ fn descriptors_held_for_a_moment_never_serve_what_is_gone() {
     each_site(site, |weir| {
         let big = weir.prefix().join("html/big.bin");
         let before = open_files(&weir);
-        assert_eq!(weir.get("/big.bin").body, pattern(300_000));
-        assert_eq!(weir.get("/big.bin").body, pattern(300_000));
+        assert_eq!(weir.get("/big.bin").body, pattern(300_000, 0));
+        assert_eq!(weir.get("/big.bin").body, pattern(300_000, 0));
         // Replaced by a file of the same length, changed in place, deleted: each is seen at once.
         let other = weir.prefix().join("html/other");
         std::fs::write(&other, vec![b'o'; 300_000]).unwrap();

@@ -5,6 +5,8 @@
 //! without its end ends with its directive. The others are dictionaries of structured fields (RFC
 //! 8941): a malformed one is ignored as a whole.
 
+use base::ascii::Decimal;
+
 /// The largest number of seconds (RFC 9111 section 1.2.2).
 pub const SECONDS_MAX: u64 = 1 << 31;
 
@@ -148,21 +150,7 @@ impl CacheControl {
     }
 
     fn set_seconds(&mut self, name: &[u8], n: u64) {
-        let mut text = [0; 20];
-        let text = decimal(n.min(SECONDS_MAX), &mut text);
-        self.set(name, Some(text));
-    }
-}
-
-fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
-    let mut at = out.len();
-    loop {
-        at -= 1;
-        out[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &out[at..];
-        }
+        self.set(name, Some(Decimal::new(n.min(SECONDS_MAX)).as_bytes()));
     }
 }
 

@@ -125,3 +125,13 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
+
+/// Waits until `met` is true; panics after [`PATIENCE`], naming `what`.
+pub fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
+    wait_for(what, || met().then_some(()));
+}
+
+/// Bytes in which a wrong offset shows: the content of a test's file. Each `seed` has its own.
+pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i / 7 + seed) % 251) as u8).collect()
+}

@@ -6,16 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Conn, PATIENCE, Seen, Site, StallingFolder, Turns, Weir, built_binary};
+use testkit::{Conn, Seen, Site, StallingFolder, Turns, Weir, built_binary, pattern};
 
 pub const LARGE: usize = 1_500_000;
 
 /// What the upstream answers with.
 pub const BIG: usize = 3_000_000;
-
-pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| ((i / 7 + seed) % 251) as u8).collect()
-}
 
 /// A server with a stalling folder below its files, if the machine allows it. The server is last:
 /// it goes first.
@@ -111,14 +107,6 @@ pub fn ask(weir: &Weir, path: &str) -> Conn {
     let mut conn = weir.connect();
     conn.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
     conn
-}
-
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// The longest turn of a loop, without the time in which others had the processor.

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use base::ascii::write_u64;
+use base::ascii::{write_millis, write_u64};
 use base::log::Level;
 use os::SockAddr;
 use os::socket::TcpInfo;
 use proto::proxy_protocol::{Endpoint, Header, TlvName, find_tlv};
 
-use super::{write_ms, write_port, write_some};
+use super::{write_port, write_some};
 use crate::request::Request;
 
 pub(super) fn number(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -23,7 +23,7 @@ pub(super) fn requests(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_ms(out, base::time::now_ms().saturating_sub(r.c().start_ms));
+    write_millis(out, base::time::now_ms().saturating_sub(r.c().start_ms));
     true
 }
 

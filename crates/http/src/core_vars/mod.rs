@@ -7,7 +7,7 @@ mod request;
 mod response;
 
 use crate::vars::VarDef;
-use base::ascii::write_u64;
+use base::ascii::{is_name_of_field, write_u64};
 
 /// All of them. A name of its own wins over a family that it would belong to.
 pub(crate) static VARIABLES: &[VarDef] = &[
@@ -87,13 +87,6 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     VarDef::new("time_local", process::time_local),
 ];
 
-/// Milliseconds as seconds with three decimals.
-fn write_ms(out: &mut Vec<u8>, ms: u64) {
-    write_u64(out, ms / 1000);
-    let digit = |unit: u64| b'0' + (ms / unit % 10) as u8;
-    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
-}
-
 /// Writes what is there; false for nothing.
 fn write_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
     if let Some(v) = value {
@@ -120,7 +113,7 @@ fn write_fields<'a>(
 ) -> bool {
     let mut found = false;
     for (name, value) in fields {
-        if !is_named(name, wanted) {
+        if !is_name_of_field(wanted, name) {
             continue;
         }
         if found {
@@ -132,28 +125,9 @@ fn write_fields<'a>(
     found
 }
 
-fn is_named(name: &[u8], wanted: &[u8]) -> bool {
-    let same = |(n, w): (&u8, &u8)| match n {
-        b'-' => *w == b'_',
-        n => n.to_ascii_lowercase() == *w,
-    };
-    name.len() == wanted.len() && name.iter().zip(wanted).all(same)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn milliseconds_have_three_decimals() {
-        for (ms, text) in
-            [(0, "0.000"), (7, "0.007"), (1_250, "1.250"), (1_763_632_800_999, "1763632800.999")]
-        {
-            let mut out = Vec::new();
-            write_ms(&mut out, ms);
-            assert_eq!(String::from_utf8(out).unwrap(), text);
-        }
-    }
 
     #[test]
     fn fields_of_a_name_are_joined() {

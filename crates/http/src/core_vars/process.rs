@@ -5,9 +5,8 @@ use std::cell::RefCell;
 use std::hash::Hasher;
 use std::io::Read;
 
-use base::ascii::{write_hex, write_u64};
+use base::ascii::{write_hex, write_millis, write_u64};
 
-use super::write_ms;
 use crate::request::Request;
 
 pub(super) fn hostname(_: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -30,7 +29,7 @@ pub(super) fn version(_: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn msec(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_ms(out, base::time::unix_ms());
+    write_millis(out, base::time::unix_ms());
     true
 }
 

@@ -2,12 +2,12 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use base::ascii::write_u64;
+use base::ascii::{write_millis, write_u64};
 use base::log::Level;
 use bytes::Bytes;
 use proto::h1::FieldId;
 
-use super::{write_fields, write_ms, write_port, write_some};
+use super::{write_fields, write_port, write_some};
 use crate::request::Request;
 
 /// `$arg_NAME`: the first argument of that name, in any case, as it was sent.
@@ -196,7 +196,7 @@ pub(super) fn length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_ms(out, r.elapsed_ms());
+    write_millis(out, r.elapsed_ms());
     true
 }
 

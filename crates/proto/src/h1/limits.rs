@@ -24,20 +24,22 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// nginx's defaults: 1k, 4 × 8k, 1000 fields.
     fn default() -> Limits {
-        Limits {
-            header_buffer: 1024,
-            large_size: 8192,
-            large_number: 4,
-            max_headers: 1000,
-            ignore_invalid: true,
-            underscores: false,
-        }
+        Limits::DEFAULT
     }
 }
 
 impl Limits {
+    /// nginx's defaults: 1k, 4 × 8k, 1000 fields.
+    pub const DEFAULT: Limits = Limits {
+        header_buffer: 1024,
+        large_size: 8192,
+        large_number: 4,
+        max_headers: 1000,
+        ignore_invalid: true,
+        underscores: false,
+    };
+
     /// Bytes that a head can take at most.
     pub fn max_total(&self) -> u64 {
         self.header_buffer as u64 + self.large_size as u64 * self.large_number as u64

@@ -402,11 +402,4 @@ fn edited_requests() {
     }
 }
 
-const DEFAULT: Limits = Limits {
-    header_buffer: 1024,
-    large_size: 8192,
-    large_number: 4,
-    max_headers: 1000,
-    ignore_invalid: true,
-    underscores: false,
-};
+const DEFAULT: Limits = Limits::DEFAULT;
