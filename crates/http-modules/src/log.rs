@@ -92,7 +92,7 @@ impl Handler {
     /// Keeps the connection open until the lines are written: a client that sees its connection end
     /// finds its last request in the log, as with nginx.
     fn settle(&self, r: &mut Request) {
-        if r.flags.keepalive || r.is_subrequest() {
+        if r.keeps_connection() || r.is_subrequest() {
             return;
         }
         for log in self.logs.iter().filter(|log| log.writes_soon()) {
@@ -104,7 +104,7 @@ impl Handler {
     /// Writes a line to each log; to those whose path holds variables, only with `paths`.
     fn write(&self, r: &mut Request, paths: bool) {
         for log in &self.logs {
-            let now = !r.flags.keepalive;
+            let now = !r.keeps_connection();
             log.write(r, now, self.open_files.as_ref(), |r, path| {
                 paths.then(|| files::append_file(r, path))
             });

@@ -22,7 +22,7 @@ use crate::cx::{Level, LoadEnv, LocationDraft};
 use crate::location::{LocKind, Location, LocationInfo, Tree};
 use crate::module::{LocView, Modules, Pipeline};
 use crate::server::{HttpMain, Listen, Server};
-use crate::traps;
+use crate::warnings;
 use crate::watch;
 
 /// The depth to which locations may nest.
@@ -61,6 +61,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         servers: built.into_iter().map(|b| b.server).collect(),
         gate: Gate::new(),
         forced: Cell::new(false),
+        run_subrequest: crate::answer::run_subrequest,
         active: Rc::new(Cell::new(0)),
         prefix,
         default_root,
@@ -199,7 +200,7 @@ impl Merge {
                 _ => children.push((child, at)),
             }
         }
-        traps::shadowed(&merged.core, &children);
+        warnings::shadowed(&merged.core, &children);
         let (mut ifs, mut open_ifs) = (Vec::with_capacity(level.block.ifs.len()), Vec::new());
         for l in level.block.ifs {
             let (at, ends) = (l.at.clone(), l.ends);
@@ -224,7 +225,7 @@ impl Merge {
                 install(&view, &mut pipeline)?;
             }
         }
-        traps::lost_in_ifs(&pipeline, &open_ifs);
+        warnings::lost_in_ifs(&pipeline, &open_ifs);
         let mut info = info;
         info.auto_redirect |= pipeline.auto_redirect && info.name.last() == Some(&b'/');
         Ok(Rc::new(Location {

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 
-use crate::module::Conf;
 use crate::types::Types;
 use engine::TempPath;
+use engine::settings::Conf;
 use files::{Aio, OpenFileCache};
 
 /// Declares a draft of optional values with its inheritance, and the plain values made from it.

@@ -11,6 +11,7 @@ use crate::cx::Cx;
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
+use crate::status_line::{reason, server_token};
 
 pub(crate) fn error_page(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let invalid =
@@ -59,8 +60,6 @@ pub(crate) fn error_page(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-pub use proto::h1::reason;
-
 /// Title and heading of the built-in page; `None`: the response has no body.
 fn page(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     Some(match status {
@@ -82,15 +81,6 @@ fn page(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
-/// The name and version that responses tell.
-pub fn server_token(tokens: ServerTokens) -> &'static str {
-    match tokens {
-        ServerTokens::Off => "weir",
-        ServerTokens::On => concat!("weir/", env!("CARGO_PKG_VERSION")),
-        ServerTokens::Build => concat!("weir/", env!("CARGO_PKG_VERSION"), " (release)"),
-    }
-}
-
 /// Answers `status`: by `error_page` where one is set for it, else by a built-in page.
 pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     r.out.clear_entity();
@@ -98,12 +88,12 @@ pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     r.err_status = status;
     // After these the framing of what follows is in doubt, or the client was told to go away.
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
-        r.flags.keepalive = false;
+        r.close_connection();
     }
     // Of a body that was refused more is on its way, and would reset the connection under the
     // answer.
     if matches!(status, 400 | 495..=497) && !r.head.has_body() {
-        r.flags.lingering = false;
+        r.channel.set_lingering(false);
     }
     let core = r.loc.core.clone();
     if !r.flags.error_page && !core.error_page.is_empty() && r.uri_changes > 0 {
@@ -120,7 +110,7 @@ fn send_error_page(r: &mut Request, p: &ErrorPage) -> Verdict {
     let overwrite = p.overwrite;
     // Another handler's answer may need the body; for any other the client need not send it.
     if !matches!(overwrite, Some(0 | 200)) {
-        r.flags.expect_tested = true;
+        r.channel.forbid_continue();
     }
     if let Some(code) = overwrite {
         r.err_status = code;
@@ -163,7 +153,7 @@ pub(crate) fn builtin(r: &mut Request, status: u16) {
     r.err_status = sent;
     r.out.unconditional = true;
     r.out.allow_ranges = false;
-    r.flags.expect_tested = true;
+    r.channel.forbid_continue();
     let location = r.out.location.clone();
     let refresh =
         core.msie_refresh && location.is_some() && matches!(status, 301 | 302) && is_msie(r);
@@ -233,7 +223,7 @@ fn refresh_page(out: &mut Vec<u8>, location: &[u8]) {
 }
 
 fn is_msie(r: &Request) -> bool {
-    r.header(FieldId::UserAgent).is_some_and(|ua| crate::conn::msie(ua).is_some())
+    r.header(FieldId::UserAgent).is_some_and(|ua| crate::user_agent::msie(ua).is_some())
 }
 
 fn is_msie_or_chrome(r: &Request) -> bool {
@@ -243,7 +233,7 @@ fn is_msie_or_chrome(r: &Request) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::conn::{is_msie6, msie};
+    use crate::user_agent::{is_msie6, msie};
 
     #[test]
     fn msie_says_its_version() {

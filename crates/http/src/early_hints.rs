@@ -57,17 +57,3 @@ pub(crate) fn wanted(r: &mut Request) -> bool {
         !value.is_empty() && &value[..] != b"0"
     })
 }
-
-/// Writes an interim response of these fields to the wire chain; nothing where there are none.
-pub(crate) fn write<'a>(r: &mut Request, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
-    let mut text = Vec::new();
-    for (name, value) in fields {
-        proto::h1::write_field(&mut text, name, value);
-    }
-    if text.is_empty() {
-        return;
-    }
-    r.wire.write(b"HTTP/1.1 103 Early Hints\r\n");
-    r.wire.write(&text);
-    r.wire.write(b"\r\n");
-}

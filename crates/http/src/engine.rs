@@ -10,7 +10,7 @@ use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener, TaskId};
 use net::ListenSpec;
 
-use crate::conn::{self, NewConn};
+use crate::accept::accept;
 use crate::server::HttpMain;
 
 /// The engine of one loaded `http` block.
@@ -46,12 +46,12 @@ impl Engine for HttpEngine {
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
-        crate::cache::start(self.main.caches(), &self.main.bells, seat.slot)?;
+        crate::cache::start(crate::cache::caches(&self.main), &self.main.bells, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let mut accepting = self.accepting.borrow_mut();
         for (i, listener) in listeners.into_iter().enumerate() {
             let listener = Rc::new(listener);
-            let task = event::spawn(accept(self.main.clone(), i, listener.clone()));
+            let task = event::spawn(listen(self.main.clone(), i, listener.clone()));
             accepting.push((listener, task));
         }
         let serving = Rc::downgrade(&self.main);
@@ -64,14 +64,14 @@ impl Engine for HttpEngine {
     }
 
     fn take(&self, listener: usize, a: Accepted) {
-        conn::accept(&self.main, listener, NewConn { sock: a.sock, peer: a.addr });
+        accept(&self.main, listener, a.sock, a.addr);
     }
 
     fn quit(&self) {
         for (i, (listener, task)) in self.accepting.take().into_iter().enumerate() {
             event::task::cancel(task);
             for a in listener.drain() {
-                conn::accept(&self.main, i, NewConn { sock: a.sock, peer: a.addr });
+                accept(&self.main, i, a.sock, a.addr);
             }
         }
         self.main.gate.close();
@@ -87,7 +87,7 @@ impl Engine for HttpEngine {
     }
 
     fn wants(&self, helper: Helper) -> bool {
-        let caches = self.main.caches();
+        let caches = crate::cache::caches(&self.main);
         match helper {
             Helper::CacheManager => !caches.is_empty(),
             Helper::CacheLoader => caches.iter().any(|cache| !cache.is_known()),
@@ -95,12 +95,16 @@ impl Engine for HttpEngine {
     }
 
     fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
-        let caches = self.main.caches();
+        let caches = crate::cache::caches(&self.main);
         if caches.is_empty() {
             return None;
         }
         caches.iter().for_each(|cache| cache.use_slot(seat.slot));
-        Some(Box::pin(crate::cache::help(self.main.caches(), helper, self.main.gate.clone())))
+        Some(Box::pin(crate::cache::help(
+            crate::cache::caches(&self.main),
+            helper,
+            self.main.gate.clone(),
+        )))
     }
 
     fn worker_died(&self, slot: usize) {
@@ -109,10 +113,10 @@ impl Engine for HttpEngine {
 }
 
 /// Accepts on one socket until the listener is closed.
-async fn accept(main: Rc<HttpMain>, listen: usize, listener: Rc<Listener>) {
+async fn listen(main: Rc<HttpMain>, number: usize, listener: Rc<Listener>) {
     loop {
         match listener.accept().await {
-            Ok(a) => conn::accept(&main, listen, NewConn { sock: a.sock, peer: a.addr }),
+            Ok(a) => accept(&main, number, a.sock, a.addr),
             Err(e) => {
                 let log = base::log::default();
                 base::log!(log, Level::Alert, None, "accept() failed {}", base::log::os_error(&e));

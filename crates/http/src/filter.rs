@@ -1,11 +1,11 @@
-//! A body's way through its filters, framed, to the wire.
+//! A body's way through its filters to the request's channel.
 //!
 //! Filters stand in a row. What one gives out goes down the row before that filter is asked for
 //! more, so that a filter which makes much of little (or reads a large file) never has more than a
 //! few buffers of it in memory, however slow the client is.
 //!
 //! ```text
-//!  source ─▶ filter ─▶ filter ─▶ queue ─▶ coding ─▶ wire (or the pipe to the parent)
+//!  source ─▶ filter ─▶ filter ─▶ queue ─▶ coding ─▶ channel
 //!                                  ▲
 //!                          bodies of subrequests
 //! ```
@@ -15,7 +15,6 @@
 //! see the whole body. A subrequest's body has been through the filters of its own location, and
 //! goes through none of its parent's but the codings.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -24,11 +23,10 @@ use std::task::Poll;
 use base::log::Level;
 use mem::{Buf, Chain};
 
-use crate::head::Framing;
+use crate::channel::{self, SendFailed, in_memory};
 use crate::output::{BodyFilter, FilterStep, Until};
 use crate::request::Request;
-use crate::send::{GATHER_MAX, SendFailed, flush, in_memory, needs_memory, small, through_memory};
-use crate::subrequest::{Handle, Pipe};
+use crate::subrequest::{Handle, Pipe, Queue, Queued};
 
 /// Bytes of a request's own that may wait behind subrequests before it makes no more.
 const QUEUE_BYTES: u64 = 64 << 10;
@@ -38,10 +36,10 @@ const QUEUE_MAX: usize = 48;
 
 type Filters = [Box<dyn BodyFilter>];
 
-/// What is left to do, the next on top.
+/// Work that is left, the next on top.
 enum Todo {
     /// A piece goes into a filter, by the number of that; behind the last one is the queue, or the
-    /// wire. The body may end with it.
+    /// channel. The body may end with it.
     Piece { at: usize, piece: Chain, last: bool },
     /// A subrequest's place in the body.
     Subrequest(Handle),
@@ -49,30 +47,20 @@ enum Todo {
     Wait(Until),
 }
 
-/// What waits to be put out.
-pub(crate) enum Queued {
-    Bytes { piece: Chain, last: bool },
-    Subrequest(Handle),
-}
-
-/// What waits to be put out, in the order of the page.
-pub(crate) type Queue = VecDeque<Queued>;
-
-/// Takes a piece of the body through the body filters to the wire.
+/// Takes a piece of the body through the body filters to the channel.
 pub(crate) async fn filtered(
     r: &mut Request,
     input: &mut Chain,
     last: bool,
-    framing: Framing,
 ) -> Result<(), SendFailed> {
     let piece = input.take();
     if r.body_filters.is_empty() {
-        return output(r, piece, last, framing).await;
+        return channel::put(r, piece, last).await;
     }
     let mut list = std::mem::take(&mut r.body_filters);
     let filters = list.iter().position(|f| f.is_coding()).unwrap_or(list.len());
     let (filters, codings) = list.split_at_mut(filters);
-    let mut end = End { codings, framing };
+    let mut end = End { codings };
     let done = run(r, filters, &mut end, piece, last).await;
     // Filters that the filters themselves added come behind them.
     list.append(&mut r.body_filters);
@@ -173,7 +161,7 @@ fn has_room(r: &Request) -> bool {
         && r.family.as_ref().is_none_or(|f| !f.is_crowded())
 }
 
-/// How far the queue is to be put out.
+/// The point to which the queue is to be put out.
 enum Goal {
     /// So far that more may be made.
     Room,
@@ -183,7 +171,7 @@ enum Goal {
     Until(Until),
 }
 
-/// What is at the front of a queue.
+/// The front of a queue.
 enum Front {
     Nothing,
     Piece(Chain, bool),
@@ -213,10 +201,9 @@ fn front(r: &mut Request) -> Result<Front, SendFailed> {
     }
 }
 
-/// What is behind the queue.
+/// The way behind the queue: codings, then the channel.
 struct End<'a> {
     codings: &'a mut Filters,
-    framing: Framing,
 }
 
 impl End<'_> {
@@ -236,7 +223,7 @@ impl End<'_> {
                 (Err(e), _) => {
                     // Of a page that a part does not fit into, what was not sent is not sent.
                     if !r.family().has_overflowed() {
-                        let _ = flush(r).await;
+                        let _ = channel::flush(r).await;
                     }
                     return Err(e);
                 }
@@ -251,21 +238,21 @@ impl End<'_> {
             };
             // A page that waits for a part to go into a variable may yet fail: little of it is held
             // back, as nginx does.
-            if busy.is_some() || r.wire.len() >= r.loc.core.postpone_output as u64 {
-                flush(r).await?;
+            if busy.is_some() || r.channel.queued().len() >= r.loc.core.postpone_output as u64 {
+                channel::flush(r).await?;
             }
             news(r, busy, &mut goal).await?;
         }
     }
 
-    /// Takes a piece through the codings to the wire.
+    /// Takes a piece through the codings to the channel.
     async fn coded(&mut self, r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
         let mut todo = vec![Todo::Piece { at: 0, piece, last }];
         while let Some(next) = todo.pop() {
             match next {
                 Todo::Piece { at, piece, last } => match self.codings.get_mut(at) {
                     Some(coding) => one(r, coding.as_mut(), (at, piece, last), &mut todo).await?,
-                    None => output(r, piece, last, self.framing).await?,
+                    None => channel::put(r, piece, last).await?,
                 },
                 Todo::Wait(until) => until.await.map_err(|_| SendFailed)?,
                 // The order was settled before.
@@ -322,61 +309,4 @@ async fn news(r: &mut Request, busy: Option<Rc<Pipe>>, goal: &mut Goal) -> Resul
 
 fn has_file(chain: &Chain) -> bool {
     chain.iter().any(|buf| matches!(buf, Buf::File { .. }))
-}
-
-/// Puts a piece on the wire, in its chunk where the body has chunks.
-async fn output(
-    r: &mut Request,
-    mut piece: Chain,
-    last: bool,
-    framing: Framing,
-) -> Result<(), SendFailed> {
-    if r.is_subrequest() {
-        return crate::subrequest::give(r, piece).await;
-    }
-    let len = piece.len();
-    if len > 0 {
-        let chunked = framing == Framing::Chunked;
-        if chunked {
-            let before = r.wire.len();
-            let w = r.wire.writer_for(24);
-            base::ascii::write_hex_u64(w, len);
-            w.extend_from_slice(b"\r\n");
-            r.bytes_sent += r.wire.len() - before;
-        }
-        if let Some(bytes) = small(&piece) {
-            r.bytes_sent += len;
-            r.wire.write(bytes);
-        } else if needs_memory(r, &piece) {
-            through_memory(r, piece).await?;
-        } else {
-            r.bytes_sent += len;
-            r.wire.append(&mut piece);
-        }
-        if chunked {
-            r.wire.write(b"\r\n");
-            r.bytes_sent += 2;
-        }
-    }
-    if last {
-        if framing == Framing::Chunked {
-            last_chunk(r);
-        }
-        return Ok(());
-    }
-    if r.wire.len() >= GATHER_MAX { flush(r).await } else { Ok(()) }
-}
-
-/// Writes the end of a chunked body, with its trailers.
-pub(crate) fn last_chunk(r: &mut Request) {
-    let before = r.wire.len();
-    r.wire.write(b"0\r\n");
-    let trailers = std::mem::take(&mut r.out.trailers);
-    let w = r.wire.writer();
-    for (name, value) in &trailers {
-        proto::h1::write_field(w, name, value);
-    }
-    w.extend_from_slice(b"\r\n");
-    r.out.trailers = trailers;
-    r.bytes_sent += r.wire.len() - before;
 }

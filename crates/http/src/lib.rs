@@ -3,13 +3,13 @@
 //! Modules are elsewhere; the engine knows them by their tables only ([`module::Module`]).
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod aio;
+mod answer;
 pub mod auth;
-mod bad_head;
-pub mod body;
 pub mod build;
 pub mod cache;
-pub mod conn;
+mod channel;
 mod core_blocks;
 pub mod core_conf;
 pub mod core_directives;
@@ -21,27 +21,30 @@ pub mod early_hints;
 pub mod engine;
 pub mod files;
 mod filter;
-mod head;
+mod h1;
 pub mod location;
 pub mod module;
 pub mod output;
 mod pause;
 mod phases;
 mod proxy_header;
-mod reading;
 pub mod request;
 mod send;
 pub mod server;
+mod session;
+pub mod status_line;
 pub mod subrequest;
 mod target;
-mod traps;
 pub mod types;
 pub mod upstream;
+mod user_agent;
 pub mod vars;
+mod warnings;
 mod watch;
 mod whole;
 
+pub use channel::conn;
 pub use cx::{Cx, LoadEnv};
 pub use module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Step, Verdict};
-pub use request::Request;
+pub use request::{Request, body};
 pub use server::HttpMain;

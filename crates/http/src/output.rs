@@ -10,6 +10,7 @@ use mem::Chain;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::subrequest::Handle;
+use crate::types::TypeList;
 
 /// A response's body.
 #[derive(Default)]
@@ -76,7 +77,7 @@ pub trait BodySource {
 /// See [`BodySource::ahead`].
 pub type Ahead<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// What a connection is after its upgrade.
+/// The life of a connection after its upgrade.
 pub trait Tunnel {
     /// Carries bytes until either side ends it; the connection closes then.
     fn run<'a>(self: Box<Self>, r: &'a mut Request) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -85,7 +86,7 @@ pub trait Tunnel {
 /// See [`FilterStep::Wait`].
 pub type Until = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;
 
-/// What a body filter wants before it can go on.
+/// A body filter's answer: done, or what it needs before it can go on.
 pub enum FilterStep {
     /// Took all of the input; `out` has what came of it.
     Go,
@@ -154,7 +155,7 @@ pub enum NotWhole {
 pub struct Response {
     /// The status; 0 before there is one.
     pub status: u16,
-    /// What follows the version in the status line, where it is not the usual text.
+    /// The text of the status line behind the version, where it is not the usual one.
     pub status_text: Option<Bytes>,
     /// `Content-Type` without the charset.
     pub content_type: Option<Bytes>,
@@ -207,9 +208,9 @@ pub struct Response {
     pub tags_first: bool,
     /// The body.
     pub body: Body,
-    /// Who wants the whole of it before the head is written.
+    /// Work on the whole of it before the head is written.
     pub whole: Option<Box<dyn WholeBody>>,
-    /// How many of the fields, which stand in front, were there before the header filters.
+    /// The number of fields, in front, that were there before the header filters.
     pub(crate) prepared: usize,
     /// The same of the header filter that runs.
     pub(crate) filtered: usize,
@@ -298,7 +299,7 @@ impl Response {
         self.headers.drain(self.prepared.min(end)..end);
     }
 
-    /// What a body that changes length or bytes on its way must no longer say.
+    /// Drops the fields that are wrong for a body whose length or bytes change on its way.
     pub fn body_changes(&mut self) {
         self.content_length = None;
         self.allow_ranges = false;
@@ -314,6 +315,19 @@ impl Response {
             weak.extend_from_slice(tag);
             // Without quotes it is no tag, which has no weak form.
             self.etag = tag.starts_with(b"\"").then(|| Bytes::from(weak));
+        }
+    }
+}
+
+impl TypeList {
+    /// Whether the list has the type of a response. A response without one is on no list but `*`.
+    pub fn has(&self, response: &Response) -> bool {
+        match (self, &response.content_type) {
+            (TypeList::Any, _) => true,
+            (TypeList::These(_), None) => false,
+            (TypeList::These(list), Some(of)) => {
+                list.iter().any(|t| base::ascii::eq_ignore_case(t, of))
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ enum From {
     Response,
 }
 
-/// What is left to do with the connection after the phases.
+/// The outcome of the phases for the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// `r.out` holds a response.
@@ -157,7 +157,7 @@ async fn stretch(r: &mut Request, from: From) -> Verdict {
         rarely(crate::files::find_real_root(r)).await;
     }
     phase!(r, preaccess);
-    // Whoever may have the page may have its parts.
+    // A client that may have the page may have its parts.
     if !r.loc.pipeline.access.is_empty() && !r.is_subrequest() {
         match access(r).await {
             Verdict::Next | Verdict::Ok => {}
@@ -303,8 +303,8 @@ impl Request {
                 Level::Error,
                 format_args!("client intended to send too large body: {n} bytes"),
             );
-            self.flags.expect_tested = true;
-            self.flags.lingering = true;
+            self.channel.forbid_continue();
+            self.channel.set_lingering(true);
             self.body.give_up();
             return Err(Verdict::Status(413));
         }
@@ -323,13 +323,13 @@ impl Request {
         }
         self.debug(format_args!("using configuration \"{}\"", self.loc.info));
         let core = &self.loc.core;
-        if self.flags.keepalive {
+        if self.keeps_connection() {
             let c = self.c();
             let over = core.keepalive_timeout == 0
                 || c.requests.get() >= core.keepalive_requests
                 || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time;
             if over || self.keepalive_disabled() {
-                self.flags.keepalive = false;
+                self.close_connection();
             }
         }
     }
@@ -348,7 +348,7 @@ impl Request {
         }
         let Some(ua) = self.header(proto::h1::FieldId::UserAgent) else { return false };
         let has = |s: &[u8]| memchr::memmem::find(ua, s).is_some();
-        if d.msie6 && self.method == proto::h1::Method::Post && crate::conn::is_msie6(ua) {
+        if d.msie6 && self.method == proto::h1::Method::Post && crate::user_agent::is_msie6(ua) {
             return true;
         }
         d.safari && has(b"Mac OS X") && has(b"Safari/") && !has(b"Chrome/")

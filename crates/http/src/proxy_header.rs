@@ -1,5 +1,5 @@
-//! `listen … proxy_protocol`: what a balancer sends before the first request, in the name of its
-//! client.
+//! `listen … proxy_protocol`: the header that a balancer sends before the first request, in the
+//! name of its client.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use event::{Deadline, Gate, Wake};
 use mem::Page;
 use proto::proxy_protocol::{Header, Parsed, parse};
 
-use crate::conn::Conn;
+use crate::channel::conn::Conn;
 
 /// Why there is no header.
 enum Fail {
@@ -19,22 +19,17 @@ enum Fail {
     Say(Level, String),
 }
 
-/// Reads the header within `patience_ms`; true when more than the header came already (it is in
-/// [`Conn::carried`]).
+/// Reads the header within `timeout_ms`; gives the bytes behind it that came already.
 ///
 /// # Errors
 /// The connection is to be closed; the reason was logged.
-pub(crate) async fn read(c: &Conn, gate: &Gate, patience_ms: u64) -> Result<bool, ()> {
-    match receive(c, gate, Deadline::in_ms(patience_ms)).await {
+pub(crate) async fn read(c: &Conn, gate: &Gate, timeout_ms: u64) -> Result<Page, ()> {
+    match receive(c, gate, Deadline::in_ms(timeout_ms)).await {
         Ok((page, header)) => {
             if let Some(h) = header {
                 let _ = c.proxy.set(h);
             }
-            let more = !page.is_empty();
-            if more {
-                c.carried.set(page);
-            }
-            Ok(more)
+            Ok(page)
         }
         Err(fail) => {
             if let Fail::Say(level, m) = fail {

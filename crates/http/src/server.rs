@@ -73,6 +73,8 @@ pub struct HttpMain {
     pub gate: Gate,
     /// Set when connections are given up; every task is woken then.
     pub(crate) forced: Cell<bool>,
+    /// Starts the tasks of subrequests.
+    pub(crate) run_subrequest: crate::subrequest::Run,
     /// Connections of this worker.
     pub(crate) active: Rc<Cell<usize>>,
     /// The prefix, absolute.
@@ -92,11 +94,6 @@ impl HttpMain {
     /// Whether `debug_connection` names this client.
     pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
         self.debug_from.get().is_some_and(|from| from.iter().any(|o| o.matches(peer)))
-    }
-
-    /// All caches.
-    pub(crate) fn caches(&self) -> Vec<Rc<crate::cache::Cache>> {
-        self.confs.get::<crate::cache::Caches>().map(|all| all.all()).unwrap_or_default()
     }
 
     /// The object that `stub_status json` answers with.

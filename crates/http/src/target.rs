@@ -17,7 +17,7 @@ pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     // address has it (`merge_slashes`), whatever the host.
     let prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
     if prepared.is_err() {
-        r.flags.keepalive = false;
+        r.close_connection();
     }
     prepared
 }
@@ -52,8 +52,8 @@ fn checked(r: &mut Request) -> Result<(), u16> {
         Method::Connect if r.head.has_body() => {
             return refuse(r, 400, "CONNECT request with body");
         }
-        // What follows its head is not HTTP.
-        Method::Connect => r.flags.keepalive = false,
+        // The bytes behind its head are not HTTP.
+        Method::Connect => r.close_connection(),
         Method::Trace => return refuse(r, 405, "TRACE method"),
         _ => {}
     }
@@ -66,8 +66,8 @@ fn host(r: &mut Request) -> Result<(), u16> {
         dropped_fields(r, 0..known_from);
     }
     if let Some(h) = r.head.host {
-        let Request { host, buf, .. } = r;
-        host.extend_from_slice(h.name.of(buf.filled()));
+        let Request { host, channel, .. } = r;
+        host.extend_from_slice(h.name.of(channel.head_text()));
         if h.has_upper {
             host.make_ascii_lowercase();
         }
@@ -92,8 +92,8 @@ fn host(r: &mut Request) -> Result<(), u16> {
 }
 
 fn uri(r: &mut Request) -> Result<(), u16> {
-    let Request { uri, args, buf, head, server, .. } = r;
-    let bytes = buf.filled();
+    let Request { uri, args, channel, head, server, .. } = r;
+    let bytes = channel.head_text();
     if head.form == TargetForm::Authority {
         uri.push(b'/');
         return Ok(());
@@ -131,7 +131,7 @@ fn dropped_fields(r: &Request, of: Range<usize>) {
         return;
     }
     for f in r.head.fields.iter().filter(|f| f.dropped && of.contains(&f.name.range().start)) {
-        let text = proto::h1::dropped_message(f, r.buf.filled());
+        let text = proto::h1::dropped_message(f, r.head_bytes());
         r.log(Level::Info, format_args!("{text} while reading client request headers"));
     }
 }
@@ -164,7 +164,7 @@ impl Request {
         path
     }
 
-    /// What of a URI follows the root or alias in its file's path.
+    /// The part of a URI that follows the root or alias in its file's path.
     fn below_root<'a>(&self, uri: &'a [u8]) -> &'a [u8] {
         match &self.loc.core.root {
             Some(root) if root.alias && root.whole && !self.flags.uri_below_alias => b"",

@@ -6,8 +6,6 @@ use base::hash::Table;
 use bytes::Bytes;
 use conf::{ConfError, Node};
 
-use crate::output::Response;
-
 /// A table of MIME types.
 #[derive(Default, Debug)]
 pub struct Types {
@@ -134,22 +132,12 @@ impl TypeList {
         }
         Ok(())
     }
-
-    /// Whether the list has the type of a response. A response without one is on no list but `*`.
-    pub fn has(&self, response: &Response) -> bool {
-        match (self, &response.content_type) {
-            (TypeList::Any, _) => true,
-            (TypeList::These(_), None) => false,
-            (TypeList::These(list), Some(of)) => {
-                list.iter().any(|t| base::ascii::eq_ignore_case(t, of))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Response;
 
     fn directive(text: &'static str) -> Node {
         let options = conf::parse::Options::default();

@@ -3,10 +3,10 @@
 
 use mem::Chain;
 
+use crate::channel::in_memory;
 use crate::module::Verdict;
 use crate::output::{Body, FilterStep, NotWhole, WholeBody};
 use crate::request::Request;
-use crate::send::in_memory;
 
 /// Gathers the body and has it worked on.
 pub(crate) async fn work(r: &mut Request, whole: Box<dyn WholeBody>) -> Verdict {

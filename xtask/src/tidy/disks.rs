@@ -56,7 +56,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "in a thread, or of bytes in memory, or `aio` is off",
     ),
     ("http/src/files.rs", &["find_real_root", "real_root"], "in a thread"),
-    ("http/src/reading.rs", &["failed"], "only asks for a path"),
+    ("http/src/channel/files.rs", &["failed"], "only asks for a path"),
     ("upstream/src/names.rs", &["system"], "at the start"),
     ("upstream/src/state_file.rs", &["write"], "in a thread"),
     ("cache/src/store/unfinished.rs", &[], "in a thread, or `aio` is off"),

@@ -8,9 +8,9 @@ use cache::{Feed, FeedEnding, Fill, FillPiece, FillReader};
 use event::race_if;
 use mem::Chain;
 
+use crate::channel::client_end;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
-use crate::upstream::client_end::client_end;
 use crate::upstream::conf::Conf;
 use crate::upstream::source::{Ending, Fail, Source, finished};
 
@@ -114,8 +114,8 @@ impl FillBody {
                 }
                 FillPiece::Pending => {}
             }
-            let client = r.watched().cloned();
-            let gone = client.as_deref().map(client_end);
+            let client = r.watched();
+            let gone = client.as_ref().map(client_end);
             if race_if(self.reader.changed(), gone).await.is_second() {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 self.finish(r);

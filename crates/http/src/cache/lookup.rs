@@ -279,7 +279,7 @@ async fn open_file(r: &mut Request, t: &Ticket, version: u32) -> Opened {
     let access = DiskAccess {
         files: &main.files,
         open: crate::files::open_settings(r),
-        read: crate::reading::settings(r),
+        read: crate::channel::read_settings(r),
         pool: r.pool(),
         by_ring: r.loc.core.aio.is_by_ring(),
     };
@@ -387,7 +387,7 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
         && let Some(hold) = t.hold.take()
     {
         // Where it cannot be made the client is served all the same; the next one tries again.
-        r.background_update(hold);
+        r.background_update(Box::new(hold));
         return Lookup::Serve(stored, CacheStatus::Stale);
     }
     r.upstream_mut().cache_status = CacheStatus::Expired;

@@ -35,12 +35,16 @@ mod serve;
 mod stream_reader;
 mod ticket;
 
+use std::rc::Rc;
+
+use crate::server::HttpMain;
+
 pub use cache::{Cache, Report};
 pub use conf::{CacheConf, Draft};
 pub use directives::{Caches, Caching};
 
 pub(crate) use cache::{
-    CacheStatus as Status, Fill, HEAD_ROOM, Header, Hold, Plan, Rules, Stored, can_be_found,
+    CacheStatus as Status, Fill, HEAD_ROOM, Header, Plan, Rules, Stored, can_be_found,
     hash as hash_of, head_text, help, invalidate, outdate, renew, rfc9111, start,
 };
 pub(crate) use conf::any_set;
@@ -49,3 +53,8 @@ pub(crate) use lookup::{Begin, begin};
 pub(crate) use serve::stored as serve_stored;
 pub(crate) use stream_reader::temp_place;
 pub(crate) use ticket::Ticket;
+
+/// All caches of a configuration.
+pub(crate) fn caches(main: &HttpMain) -> Vec<Rc<Cache>> {
+    main.confs.get::<Caches>().map(|all| all.all()).unwrap_or_default()
+}

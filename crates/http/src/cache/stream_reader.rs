@@ -11,9 +11,9 @@ use event::race_if;
 use mem::Chain;
 
 use super::ticket::Ticket;
+use crate::channel::client_end;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
-use crate::upstream::client_end::client_end;
 use crate::upstream::conf::Conf;
 
 /// Bytes of the file that are given at once.
@@ -94,8 +94,8 @@ impl StreamBody {
                 return Ok(Some(out));
             }
             let grown = self.growing.grown(there);
-            let client = r.watched().cloned();
-            let gone = client.as_deref().map(client_end);
+            let client = r.watched();
+            let gone = client.as_ref().map(client_end);
             if race_if(grown, gone).await.is_second() {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 return Err(Broken);

@@ -134,7 +134,7 @@ pub(super) fn proxy_tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool
 }
 
 pub(super) fn tcp_info(r: &mut Request, out: &mut Vec<u8>, of: fn(&TcpInfo) -> u32) -> bool {
-    match r.c().sock.tcp_info() {
+    match r.c().tcp_info() {
         Ok(info) => {
             write_u64(out, of(&info).into());
             true

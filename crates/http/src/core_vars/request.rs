@@ -190,7 +190,7 @@ pub(super) fn body_file(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 /// Head and body as they came over the wire.
 pub(super) fn length(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let head = r.head_len.saturating_sub(r.head.line.start as usize);
+    let head = r.channel.head_len().saturating_sub(r.head.line.start as usize);
     write_u64(out, head as u64 + r.body.received());
     true
 }
@@ -201,7 +201,7 @@ pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn pipe(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.push(if r.flags.pipelined { b'p' } else { b'.' });
+    out.push(if r.channel.is_pipelined() { b'p' } else { b'.' });
     true
 }
 

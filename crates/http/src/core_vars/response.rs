@@ -101,7 +101,7 @@ pub(super) fn etag(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub(super) fn location(r: &mut Request, out: &mut Vec<u8>) -> bool {
     match r.out.location.clone() {
         Some(to) if r.flags.header_sent => {
-            crate::head::write_location(r, &to, out);
+            crate::channel::head::write_location(r, &to, out);
             true
         }
         Some(to) => write_some(out, Some(&to)),
@@ -110,7 +110,7 @@ pub(super) fn location(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn connection(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(match (r.status(), r.flags.keepalive) {
+    out.extend_from_slice(match (r.status(), r.keeps_connection()) {
         (101, _) => b"upgrade",
         (_, true) => b"keep-alive",
         (_, false) => b"close",
@@ -120,7 +120,7 @@ pub(super) fn connection(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 pub(super) fn keep_alive(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let secs = r.loc.core.keepalive_header;
-    let sent = r.flags.keepalive && secs > 0;
+    let sent = r.keeps_connection() && secs > 0;
     if sent {
         out.extend_from_slice(b"timeout=");
         write_u64(out, secs);
@@ -129,5 +129,5 @@ pub(super) fn keep_alive(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn transfer_encoding(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_some(out, r.flags.chunked.then_some(b"chunked"))
+    write_some(out, r.channel.is_chunked().then_some(b"chunked"))
 }

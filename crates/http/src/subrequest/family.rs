@@ -1,4 +1,4 @@
-//! What a client's request and all its subrequests have in common.
+//! State that a client's request and all its subrequests share.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::TOTAL_MAX;
 use crate::request::Request;
 
-/// How many subrequests run at the same time before a page makes more only when their turn comes.
+/// Subrequests that run at the same time; beyond them a page makes more only when their turn comes.
 const AHEAD_MAX: u32 = 64;
 
 #[derive(Default)]

@@ -15,8 +15,9 @@
 //! first. [`crate::filter`] does that.
 
 mod family;
+mod out;
 mod pipe;
-mod run;
+mod queue;
 
 use std::any::Any;
 use std::future::Future;
@@ -25,25 +26,27 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use event::TaskId;
-use mem::Chain;
+use mem::{Chain, Page};
 use proto::h1::Method;
 
 pub(crate) use family::Family;
+pub(crate) use out::{finish, put, start};
 pub(crate) use pipe::Pipe;
-pub(crate) use run::give;
+pub(crate) use queue::{Queue, Queued};
 
+use crate::channel::Channel;
 use crate::module::Verdict;
 use crate::output::Broken;
 use crate::request::Request;
 
-/// How deep subrequests may nest.
+/// The depth to which subrequests may nest.
 pub const DEPTH_MAX: u8 = 50;
 
-/// How many subrequests one client's request may lead to, in all. A page that includes itself twice
+/// Subrequests that one client's request may lead to, in all. A page that includes itself twice
 /// would be a tree of as many leaves as an attacker likes.
 pub const TOTAL_MAX: u32 = 65_535 - 1_000;
 
-/// What becomes of a subrequest's body.
+/// The use of a subrequest's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
     /// It goes into the parent's body, at the place where the filter put it.
@@ -63,13 +66,13 @@ pub struct Subrequest {
     pub uri: Bytes,
     /// Its arguments.
     pub args: Bytes,
-    /// What becomes of its body.
+    /// The use of its body.
     pub take: Use,
     /// It has the client's method, not GET.
     pub same_method: bool,
     /// It has the client's body, where that was read.
     pub with_body: bool,
-    /// What stands for its body where that is empty, or where it would be an error page.
+    /// Text in place of its body where that is empty, or where it would be an error page.
     pub instead: Option<Bytes>,
     /// It makes its content as its parent does: in the same location, by the same handler.
     pub is_clone: bool,
@@ -96,10 +99,14 @@ impl Subrequest {
     }
 }
 
-/// What a request that is a subrequest has beyond others.
+/// The state that a subrequest has beyond other requests.
 pub(crate) struct Sub {
     pub pipe: Rc<Pipe>,
-    /// How much deeper it may go.
+    /// The head of the client's request.
+    pub head_text: Page,
+    /// Nothing is queued here: bodies go into the pipe.
+    pub output: Chain,
+    /// Levels that it may still nest.
     pub depth_left: u8,
     pub take: Use,
     pub instead: Option<Bytes>,
@@ -109,13 +116,16 @@ pub(crate) struct Sub {
     pub given: u64,
     pub at_end: Option<AtEnd>,
     /// The right to fetch something for a cache, while it is not taken.
-    pub fetches: Option<crate::cache::Hold>,
+    pub fetches: Option<Box<dyn Any>>,
     /// It fetches something for a cache while the client is served what was there before.
     pub background: bool,
     /// Keeps the worker from leaving before a subrequest ends that nobody waits for.
     #[expect(dead_code, reason = "kept for its drop")]
-    pub hold: crate::conn::Hold,
+    pub hold: crate::channel::conn::Hold,
 }
+
+/// Starts the task that answers a subrequest; a clone is in its location already.
+pub(crate) type Run = fn(Box<Request>, Rc<Pipe>, bool) -> TaskId;
 
 /// A subrequest that runs. Dropped, it is cancelled.
 pub struct Handle {
@@ -167,7 +177,21 @@ pub struct Refused;
 impl Request {
     /// Whether this is a subrequest.
     pub fn is_subrequest(&self) -> bool {
-        self.sub.is_some()
+        matches!(self.channel, Channel::Subrequest(_))
+    }
+
+    fn sub(&self) -> Option<&Sub> {
+        match &self.channel {
+            Channel::Subrequest(sub) => Some(sub),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn sub_mut(&mut self) -> Option<&mut Sub> {
+        match &mut self.channel {
+            Channel::Subrequest(sub) => Some(sub),
+            _ => None,
+        }
     }
 
     /// Starts a subrequest.
@@ -183,14 +207,14 @@ impl Request {
         ask: Subrequest,
         prepare: impl FnOnce(&mut Request),
     ) -> Result<Handle, Refused> {
-        let depth_left = self.sub.as_ref().map_or(DEPTH_MAX, |s| s.depth_left);
+        let depth_left = self.sub().map_or(DEPTH_MAX, |s| s.depth_left);
         let uri = || base::log::lossy(&ask.uri).into_owned();
         if depth_left == 0 {
             let m = "subrequests cycle while processing";
             self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
             return Err(Refused);
         }
-        if self.sub.as_ref().is_some_and(|s| s.take == Use::Memory) {
+        if self.sub().is_some_and(|s| s.take == Use::Memory) {
             let m = "nested in-memory subrequest";
             self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
             return Err(Refused);
@@ -212,18 +236,32 @@ impl Request {
             child.enter(self.loc.clone());
         }
         prepare(&mut child);
-        let task = event::spawn(run::run(child, pipe.clone(), is_clone));
+        let task = (self.main.run_subrequest)(child, pipe.clone(), is_clone);
         Ok(Handle { pipe, task, detached: false })
     }
 
     fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {
-        let mut r = Request::take(self.c().clone(), &self.main);
+        let head_len = self.channel.head_len();
+        let mut head_text = Page::get(head_len);
+        head_text.extend_from_slice(self.head_bytes().get(..head_len).unwrap_or_default());
+        let channel = Channel::Subrequest(Box::new(Sub {
+            pipe,
+            head_text,
+            output: Chain::new(),
+            depth_left,
+            take: ask.take,
+            instead: ask.instead,
+            parent_type: self.out.content_type.clone(),
+            given: 0,
+            at_end: ask.at_end,
+            fetches: None,
+            background: false,
+            hold: crate::channel::conn::Hold::new(&self.main),
+        }));
+        let mut r = Request::take(self.c().clone(), &self.main, channel);
         r.server.clone_from(&self.server);
         r.loc.clone_from(&self.server.root);
-        r.buf = mem::Page::get(self.head_len);
-        r.buf.extend_from_slice(self.buf.filled().get(..self.head_len).unwrap_or_default());
         r.head.clone_from(&self.head);
-        r.head_len = self.head_len;
         r.head.content_length = None;
         r.head.chunked = false;
         r.head.expect_continue = false;
@@ -241,29 +279,16 @@ impl Request {
         r.values = self.values.share();
         r.flags.internal = true;
         r.flags.valid_location = true;
-        r.flags.expect_tested = true;
         r.flags.header_only = ask.take == Use::Head;
         r.family = self.family.clone();
         r.begin_with(ask.ctx);
         r.start_now();
-        r.sub = Some(Box::new(Sub {
-            pipe,
-            depth_left,
-            take: ask.take,
-            instead: ask.instead,
-            parent_type: self.out.content_type.clone(),
-            given: 0,
-            at_end: ask.at_end,
-            fetches: None,
-            background: false,
-            hold: crate::conn::Hold::new(&self.main),
-        }));
         r
     }
 
     /// Fetches anew what this request is answered with although it is not fresh, in a subrequest
     /// that nobody waits for. False where that cannot be.
-    pub(crate) fn background_update(&mut self, hold: crate::cache::Hold) -> bool {
+    pub(crate) fn background_update(&mut self, hold: Box<dyn Any>) -> bool {
         let (uri, args) = (Bytes::copy_from_slice(&self.uri), Bytes::copy_from_slice(&self.args));
         let ask = Subrequest {
             take: Use::Head,
@@ -276,7 +301,7 @@ impl Request {
             child.captures = captures;
             child.flags.valid_location = flags.valid_location;
             child.flags.valid_unparsed_uri = flags.valid_unparsed_uri;
-            if let Some(sub) = &mut child.sub {
+            if let Some(sub) = child.sub_mut() {
                 sub.fetches = Some(hold);
                 sub.background = true;
             }
@@ -286,17 +311,17 @@ impl Request {
 
     /// Whether this is such a subrequest.
     pub(crate) fn is_background(&self) -> bool {
-        self.sub.as_ref().is_some_and(|s| s.background)
+        self.sub().is_some_and(|s| s.background)
     }
 
     /// The right to fetch what has that key in a cache, where this request was given it.
-    pub(crate) fn adopted_hold(&mut self) -> Option<crate::cache::Hold> {
-        self.sub.as_mut()?.fetches.take()
+    pub(crate) fn adopted_hold<T: 'static>(&mut self) -> Option<T> {
+        self.sub_mut()?.fetches.take()?.downcast().ok().map(|hold| *hold)
     }
 
     /// Prepares what stands for a subrequest's body as its response, if there is something.
     pub(crate) fn stands_in(&mut self) -> bool {
-        let Some(sub) = &mut self.sub else { return false };
+        let Some(sub) = self.sub_mut() else { return false };
         let Some(instead) = sub.instead.take() else { return false };
         let like = sub.parent_type.clone();
         self.out.clear_entity();
@@ -314,34 +339,13 @@ impl Request {
     /// The verdict that ends this request: the client is gone (499 in logs).
     pub async fn await_subrequest(&mut self, handle: &Handle) -> Result<(), Verdict> {
         match event::race(handle.ended(), self.client_gone()).await {
-            // What went wrong with it shows in its status.
+            // A failure of it shows in its status.
             event::Either::First(_) => Ok(()),
             event::Either::Second(()) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));
                 self.err_status = 499;
                 Err(Verdict::Close)
             }
-        }
-    }
-
-    /// The connection, where this request is the one to notice that the client is gone: of a
-    /// family, that is the client's own.
-    pub fn watched(&self) -> Option<&Rc<crate::conn::Conn>> {
-        let own = !self.is_subrequest() && !self.flags.post_action;
-        own.then(|| self.c())
-    }
-
-    /// Waits until the client is gone; for ever where others look out for that.
-    pub(crate) fn client_gone(&self) -> impl Future<Output = ()> + use<> {
-        let c = self.watched().cloned();
-        async move {
-            if let Some(c) = c
-                && c.sock.closed_by_peer().await.is_ok()
-            {
-                return;
-            }
-            // Nobody to watch, or somebody reads the connection, and will notice.
-            std::future::pending().await
         }
     }
 }

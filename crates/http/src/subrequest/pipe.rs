@@ -12,7 +12,7 @@ use crate::output::Broken;
 /// Bytes in memory that a pipe holds before the subrequest waits. Ranges of files do not count.
 const HOLD_MAX: u64 = 64 << 10;
 
-/// See the module's documentation.
+/// A subrequest's body on its way to the parent, with its end and its status.
 pub(crate) struct Pipe {
     chain: RefCell<Chain>,
     /// Bytes of the chain that are in memory.
@@ -72,7 +72,7 @@ impl Pipe {
         self.chain.borrow().is_empty()
     }
 
-    /// How the subrequest ended, if it has.
+    /// The subrequest's end, once it has come.
     pub fn result(&self) -> Option<Result<(), Broken>> {
         self.result.get()
     }

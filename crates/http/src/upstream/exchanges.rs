@@ -1,13 +1,15 @@
 //! The exchanges of a request with upstreams, as logs and variables show them.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use ::upstream::peer::Peer;
+use base::log::{Fields, lossy};
 use bytes::Bytes;
 use proto::h1::{Method, ResponseHead};
 
 use crate::cache::{Header, Status, Ticket};
-use crate::request::Request;
+use crate::request::{Passed, Request};
 
 /// One exchange, or the attempt at one.
 #[derive(Default, Clone)]
@@ -74,8 +76,8 @@ pub struct Exchanges {
     pub(crate) invalidates: Option<Box<Ticket>>,
 }
 
-impl Exchanges {
-    pub(crate) fn clear(&mut self) {
+impl Passed for Exchanges {
+    fn clear(&mut self) {
         self.attempts.clear();
         self.begin();
         self.forget_cache();
@@ -85,6 +87,19 @@ impl Exchanges {
         self.last = None;
     }
 
+    fn tell(&self, fields: &mut Fields<'_>) {
+        if self.scheme.is_empty() {
+            return;
+        }
+        if let Some(peer) = self.asked() {
+            let colon = if peer.starts_with(b"unix:") && !self.uri.is_empty() { ":" } else { "" };
+            let (scheme, peer, uri) = (self.scheme, lossy(peer), lossy(&self.uri));
+            fields.quoted("upstream", format_args!("{scheme}{peer}{colon}{uri}"));
+        }
+    }
+}
+
+impl Exchanges {
     /// Before an exchange: clears the state of an earlier one but for its attempts.
     pub(crate) fn begin(&mut self) {
         self.uri.clear();
@@ -138,13 +153,21 @@ impl Exchanges {
 impl Request {
     /// The upstream state, made now if the request has none yet.
     pub fn upstream_mut(&mut self) -> &mut Exchanges {
-        self.upstream.get_or_insert_default()
+        let slot: &mut dyn Any =
+            &mut **self.passed.get_or_insert_with(|| Box::<Exchanges>::default());
+        slot.downcast_mut().expect("the slot is filled here alone")
     }
 
     /// The upstream state of a request that was passed on, or was about to be.
     pub fn upstream(&self) -> Option<&Exchanges> {
-        self.upstream.as_deref().filter(|u| !u.scheme.is_empty())
+        exchanges(self).filter(|u| !u.scheme.is_empty())
     }
+}
+
+/// The state, also where it says of a cache alone.
+pub(super) fn exchanges(r: &Request) -> Option<&Exchanges> {
+    let slot: &dyn Any = &**r.passed.as_ref()?;
+    slot.downcast_ref()
 }
 
 impl Request {
@@ -159,7 +182,7 @@ impl Request {
 
 /// The stored response that is stale and is being revalidated.
 fn revalidated(r: &Request) -> Option<&Header> {
-    let u = r.upstream.as_ref().filter(|u| u.cache_status == Status::Expired)?;
+    let u = exchanges(r).filter(|u| u.cache_status == Status::Expired)?;
     let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
     t.stale.as_ref().map(|stored| &stored.header)
 }

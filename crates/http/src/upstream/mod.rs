@@ -13,7 +13,6 @@
 //! ```
 
 mod caching;
-pub(crate) mod client_end;
 pub mod conf;
 pub mod directives;
 mod exchange;

@@ -65,7 +65,7 @@ impl RequestBody {
     async fn stream(r: &mut Request) -> Result<RequestBody, Verdict> {
         let mut pending = Chain::new();
         let most = r.loc.core.client_body_buffer_size as u64;
-        while !r.body.is_finished() && pending.len() < most {
+        while !r.body_is_finished() && pending.len() < most {
             match ready_now(r.next_body_piece()).await {
                 Some(piece) => match piece? {
                     Some(page) => pending.push(page.into()),
@@ -75,7 +75,7 @@ impl RequestBody {
             }
         }
         let chunked = r.head.chunked;
-        if r.body.is_finished() {
+        if r.body_is_finished() {
             r.body.keep(pending);
             let length = r.body.len();
             r.upstream_mut().body_length = Some(length);
@@ -132,7 +132,7 @@ impl RequestBody {
             Either::Second(_) => Ok(()),
             Either::First(Err(v)) => Err(Stop::Verdict(v)),
             Either::First(Ok(piece)) => {
-                *over = piece.is_none() || r.body.is_finished();
+                *over = piece.is_none() || r.body_is_finished();
                 let mut data = Chain::new();
                 if let Some(page) = piece {
                     data.push(page.into());

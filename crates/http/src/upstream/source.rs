@@ -12,12 +12,12 @@ use files::{FileError, NoPool};
 use mem::{Buf, Chain, Page};
 use net::Transport;
 
-use super::client_end::client_end;
 use super::conf::Conf;
 use super::exchange::{Link, client_gone, log_io, timed_out};
 use super::request_body::RequestBody;
 use super::spill::{self, SpillFile, Writing, Written};
 use super::{Fault, Progress, Protocol, Sink};
+use crate::channel::client_end;
 use crate::output::{Ahead, BodySource, Broken, NextPiece};
 use crate::request::Request;
 use crate::server::HttpMain;
@@ -255,8 +255,8 @@ impl Source {
                 self.send_more(r).await?;
                 continue;
             }
-            let client = if self.conf.ignore_client_abort { None } else { r.watched().cloned() };
-            let gone = client.as_deref().map(client_end);
+            let client = if self.conf.ignore_client_abort { None } else { r.watched() };
+            let gone = client.as_ref().map(client_end);
             match race_if(self.readable(), gone).await {
                 Either::First(done) => self.waited(done),
                 Either::Second(_) => {

@@ -100,16 +100,12 @@ impl output::Tunnel for Tunnel {
 
 impl Tunnel {
     async fn carry(mut self: Box<Self>, r: &mut Request) {
-        let client = r.c().clone();
         let Some(upstream) = self.link.conn.take() else { return };
+        let Some((client, up)) = crate::channel::upgrade(r) else { return };
         if !self.link.addr.is_unix() {
             let _ = upstream.sock.set_nodelay(true);
         }
-        let (mut up, mut down) = (Chain::new(), Chain::new());
-        let early = r.unread();
-        if !early.is_empty() {
-            up.write(early);
-        }
+        let mut down = Chain::new();
         if !self.rest.is_empty() {
             down.push_bytes(std::mem::take(&mut self.rest));
         }

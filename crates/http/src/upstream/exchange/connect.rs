@@ -14,9 +14,9 @@ use mem::Page;
 
 use super::failure::{by_network, client_gone, timed_out};
 use super::{Exchange, Stop};
+use crate::channel::client_end;
 use crate::module::Verdict;
 use crate::request::Request;
-use crate::upstream::client_end::client_end;
 use crate::upstream::conf::{Conf, next};
 
 /// The servers that a name stands for, by the resolver of the request's location.
@@ -27,9 +27,9 @@ pub(super) async fn addresses(
     port: u16,
 ) -> Result<Vec<ServerSpec>, Verdict> {
     let lookup = r.loc.confs.get::<Resolving>().cloned().unwrap_or_default().lookup();
-    let watch = if conf.ignore_client_abort { None } else { r.watched().cloned() };
+    let watch = if conf.ignore_client_abort { None } else { r.watched() };
     let found = lookup.addresses(r, host, port);
-    match race_if(found, watch.as_deref().map(client_end)).await {
+    match race_if(found, watch.as_ref().map(client_end)).await {
         Either::First(found) => found.ok_or(Verdict::Status(502)),
         Either::Second(_) => {
             client_gone(r, "connecting to upstream");
@@ -60,7 +60,7 @@ impl Exchange {
         let watch = self.client(r);
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         let connecting = sock.connect(&peer.spec.addr, deadline);
-        let gone = watch.as_deref().map(client_end);
+        let gone = watch.as_ref().map(client_end);
         let done = match race_if(connecting, gone).await {
             Either::First(done) => done,
             Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),

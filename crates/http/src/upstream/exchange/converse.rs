@@ -11,9 +11,9 @@ use net::Transport;
 
 use super::failure::{client_gone, log_io, no_answer, timed_out, too_big};
 use super::{Exchange, Stop};
+use crate::channel::client_end;
 use crate::request::Request;
 use crate::upstream::HeadStep;
-use crate::upstream::client_end::client_end;
 use crate::upstream::conf::next;
 
 /// The most bytes of interim responses before the final one.
@@ -53,7 +53,7 @@ impl Exchange {
                     r.upstream_mut().now().received += n as u64;
                     let head = self.parse_head(r, &mut page)?;
                     if std::mem::take(&mut self.hints) {
-                        let sent = rarely(crate::send::flush(r)).await;
+                        let sent = rarely(crate::channel::flush(r)).await;
                         sent.map_err(|_| Stop::ClientGone)?;
                     }
                     match head {
@@ -66,7 +66,7 @@ impl Exchange {
                     return Err(Stop::Next(next::ERROR));
                 }
             }
-            self.wait(r, conn, out, watch.as_deref()).await?;
+            self.wait(r, conn, out, watch.as_ref()).await?;
         }
     }
 
@@ -76,7 +76,7 @@ impl Exchange {
         r: &mut Request,
         conn: &UpConn,
         out: &mut Chain,
-        watch: Option<&crate::conn::Conn>,
+        watch: Option<&crate::channel::ClientEnd>,
     ) -> Result<(), Stop> {
         let sock = &conn.sock;
         let sent = out.is_empty() && !sock.has_unsent();
@@ -85,7 +85,7 @@ impl Exchange {
         }
         let (done, doing) = if sent {
             let until = Deadline::in_ms(self.conf.read_timeout);
-            let client = watch.map(|client| &client.sock);
+            let client = watch.and_then(crate::channel::ClientEnd::transport);
             let done = sock.readable_while(client, until).await;
             (done, "reading response header from upstream")
         } else {
@@ -170,16 +170,16 @@ impl Exchange {
         }
         let head = std::mem::take(&mut r.upstream_mut().head);
         let shown = head.fields.iter().filter(|f| !self.conf.hidden.has(f.id, f.name.of(text)));
-        crate::early_hints::write(r, shown.map(|f| (f.name.of(text), f.value.of(text))));
+        crate::channel::interim(r, 103, shown.map(|f| (f.name.of(text), f.value.of(text))));
         r.upstream_mut().head = head;
-        self.hints = !r.wire.is_empty();
+        self.hints = !r.channel.queued().is_empty();
     }
 }
 
 /// Waits until the server takes or sends something, or until the client is gone.
 async fn readable_or_writable(
     sock: &Transport,
-    client: Option<&crate::conn::Conn>,
+    client: Option<&crate::channel::ClientEnd>,
     until: Deadline,
 ) -> io::Result<Side> {
     let readable = sock.readable(Deadline::NEVER);

@@ -25,11 +25,11 @@ use os::SockAddr;
 
 use super::Protocol;
 use super::caching;
-use super::client_end::client_end;
 use super::conf::{Conf, next};
 use super::exchanges::{Attempt, Exchanges};
 use super::request_body::RequestBody;
 use crate::cache::{self, Begin, Status};
+use crate::channel::client_end;
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -264,7 +264,7 @@ impl Exchange {
         let watch = self.client(r);
         let Some(lease) = &mut self.lease else { return Ok(None) };
         let waiting = queue.wait(r, group.balancer.as_ref(), &group.servers, lease);
-        match race_if(waiting, watch.as_deref().map(client_end)).await {
+        match race_if(waiting, watch.as_ref().map(client_end)).await {
             Either::First(peer) => Ok(peer),
             Either::Second(_) => Err(client_gone(r, "connecting to upstream")),
         }
@@ -276,9 +276,9 @@ impl Exchange {
     }
 
     /// The client's connection, where its end ends the exchange.
-    fn client(&self, r: &Request) -> Option<Rc<crate::conn::Conn>> {
+    fn client(&self, r: &Request) -> Option<crate::channel::ClientEnd> {
         // A response for a cache is of use to others.
         let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
-        if self.conf.ignore_client_abort || kept { None } else { r.watched().cloned() }
+        if self.conf.ignore_client_abort || kept { None } else { r.watched() }
     }
 }

@@ -3,6 +3,8 @@
 //! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it
 //! back when it goes idle, so that a parked connection owns none.
 
+pub mod body;
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
@@ -12,22 +14,20 @@ use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
-use conf::table::Contexts;
-use engine::Stats;
 use engine::regex::Captures;
-use engine::settings::ConfSet;
-use engine::vars::{Values, Variables};
-use mem::Page;
+use engine::vars::Values;
 use os::SockAddr;
 use proto::h1::{FieldId, Head, Method, Version};
 
-use crate::body::ReqBody;
-use crate::conn::Conn;
+use crate::channel::Channel;
+use crate::channel::conn::Conn;
 use crate::location::Location;
 use crate::output::{BodyFilter, Response};
 use crate::server::{HttpMain, Server};
+use crate::subrequest::{Family, Queue};
+use body::ReqBody;
 
-/// How many times a request may change its URI inside the server before it is a circle.
+/// The number of times that a request may change its URI inside the server: more are a circle.
 pub const MAX_URI_CHANGES: u8 = 10;
 
 /// Flags of a request's way through the phases; all false at its start.
@@ -48,28 +48,16 @@ pub struct Flags {
     pub error_page: bool,
     /// Only the head of the response is sent (HEAD, 204, 304).
     pub header_only: bool,
-    /// The connection is kept after the response.
-    pub keepalive: bool,
-    /// Unread data may be coming: close by lingering.
-    pub lingering: bool,
-    /// `100 Continue` was sent or refused already.
-    pub expect_tested: bool,
-    /// The head of the response is in the output chain.
+    /// The head of the response is in the output.
     pub header_sent: bool,
-    /// The response is framed by the chunked coding.
-    pub chunked: bool,
     /// The response was sent whole.
     pub complete: bool,
-    /// The connection ends behind what is in the wire chain.
-    pub(crate) last_bytes: bool,
     /// A file that the response was made of could not be read.
     pub(crate) unreadable: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
     /// It was answered, and goes through the phases once more for what the handlers do.
     pub post_action: bool,
-    /// Its head was in the buffer when the request before it was done.
-    pub pipelined: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.
     pub without_uri: bool,
     /// `alias` of a location with a regular expression names a folder, not a file: `try_files`
@@ -77,35 +65,32 @@ pub struct Flags {
     pub uri_below_alias: bool,
     /// The folder that `root` names is there: a file below it was opened.
     pub root_tested: bool,
-    /// Set by a module whose filter runs after `r` failed half-way: close without more output.
-    pub aborted: bool,
 }
 
-/// See the module's documentation.
+/// A request.
 pub struct Request {
     pub(crate) c: Option<Rc<Conn>>,
+    /// The way to the client.
+    pub(crate) channel: Channel,
     /// The whole `http` configuration.
     pub main: Rc<HttpMain>,
     /// The virtual server.
     pub server: Rc<Server>,
     /// The location whose configuration holds now.
     pub loc: Rc<Location>,
-    /// Bytes from the client: this request's head, then whatever followed it.
-    pub(crate) buf: Page,
-    /// The parsed head: spans into the buffer.
+    /// The parsed head: spans into [`Request::head_bytes`].
     pub head: Head,
-    pub(crate) head_len: usize,
     /// The method; GET after an internal redirect to an error page.
     pub method: Method,
     /// The normalized path, unescaped. Never empty while phases run.
     pub uri: Vec<u8>,
-    /// What followed the `?`.
+    /// The arguments, behind the `?`.
     pub args: Vec<u8>,
     /// The host that the request is for: lower case, without port; may be empty.
     pub host: Vec<u8>,
     /// The port that the request's authority named; 0 if none.
     pub host_port: u16,
-    /// How many URI changes are left.
+    /// URI changes that are left.
     pub(crate) uri_changes: u8,
     /// Flags.
     pub flags: Flags,
@@ -131,26 +116,30 @@ pub struct Request {
     pub bytes_sent: u64,
     /// The head's part of them.
     pub(crate) header_bytes: u64,
-    /// What the access phase refused with, while `satisfy any` still asks others; 0 is nothing.
+    /// The status of a refusal in the access phase, while `satisfy any` still asks others; or 0.
     pub(crate) access_code: u16,
     /// The status to send whatever the handler that makes the body says; 0 is none.
     pub(crate) err_status: u16,
-    /// Output on its way; responses to pipelined requests gather here.
-    pub(crate) wire: mem::Chain,
-    /// The client did not take or send bytes in time.
-    pub(crate) timed_out: bool,
     /// Questions to the file system.
     pub(crate) asked: files::Questions,
-    /// What is waited for behind the log phase; see [`Request::before_close`].
+    /// Futures to wait for behind the log phase; see [`Request::before_close`].
     pub(crate) settling: Vec<Pin<Box<dyn Future<Output = ()>>>>,
     /// Output that waits for subrequests before it.
-    pub(crate) queue: crate::filter::Queue,
-    /// What it has beyond others where it is a subrequest.
-    pub(crate) sub: Option<Box<crate::subrequest::Sub>>,
-    /// What it has in common with its subrequests, or with the request that it is one of.
-    pub(crate) family: Option<Rc<crate::subrequest::Family>>,
-    /// What is known of the upstreams that it was passed to; the box is kept for reuse.
-    pub(crate) upstream: Option<Box<crate::upstream::exchanges::Exchanges>>,
+    pub(crate) queue: Queue,
+    /// State shared with its subrequests, or with the request that it is one of.
+    pub(crate) family: Option<Rc<Family>>,
+    /// The state of being passed on to an upstream; the box is kept for reuse.
+    pub(crate) passed: Option<Box<dyn Passed>>,
+}
+
+/// The state of a request that is passed on to an upstream, of which the request knows nothing
+/// more.
+pub(crate) trait Passed: Any {
+    /// Forgets all of one request.
+    fn clear(&mut self);
+
+    /// Names the server that is being asked, for messages.
+    fn tell(&self, fields: &mut Fields<'_>);
 }
 
 thread_local! {
@@ -159,17 +148,18 @@ thread_local! {
     static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many recycled requests a worker keeps.
+/// Recycled requests that a worker keeps.
 const FREE_MAX: usize = 64;
 
 impl Request {
     /// A request for `c`, recycled if there is one.
-    pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
+    pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>, channel: Channel) -> Box<Request> {
         let server = c.listen.default.clone();
         let loc = server.root.clone();
         match FREE.with(|f| f.borrow_mut().pop()) {
             Some(mut r) => {
                 r.c = Some(c);
+                r.channel = channel;
                 r.main.clone_from(main);
                 r.server = server;
                 r.loc = loc;
@@ -177,12 +167,11 @@ impl Request {
             }
             None => Box::new(Request {
                 c: Some(c),
+                channel,
                 main: main.clone(),
                 server,
                 loc,
-                buf: Page::new(),
                 head: Head::new(),
-                head_len: 0,
                 method: Method::Get,
                 uri: Vec::new(),
                 args: Vec::new(),
@@ -204,12 +193,9 @@ impl Request {
                 header_bytes: 0,
                 access_code: 0,
                 err_status: 0,
-                wire: mem::Chain::new(),
-                timed_out: false,
-                queue: crate::filter::Queue::new(),
-                sub: None,
+                queue: Queue::new(),
                 family: None,
-                upstream: None,
+                passed: None,
                 asked: files::Questions::default(),
                 settling: Vec::new(),
             }),
@@ -219,8 +205,7 @@ impl Request {
     /// Gives the box back for reuse.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.reset();
-        self.buf.release();
-        self.wire.clear();
+        self.channel = Channel::default();
         self.c = None;
         FREE.with(|f| {
             let mut f = f.borrow_mut();
@@ -230,8 +215,9 @@ impl Request {
         });
     }
 
-    /// Clears what belongs to one request; the bytes behind it in the buffer stay.
+    /// Clears what belongs to one request; the channel keeps its buffers.
     pub(crate) fn reset(&mut self) {
+        self.channel.reset();
         self.uri.clear();
         self.args.clear();
         self.host.clear();
@@ -250,12 +236,10 @@ impl Request {
         self.header_bytes = 0;
         self.access_code = 0;
         self.err_status = 0;
-        self.timed_out = false;
         self.queue.clear();
-        self.sub = None;
         self.family = None;
-        if let Some(u) = &mut self.upstream {
-            u.clear();
+        if let Some(passed) = &mut self.passed {
+            passed.clear();
         }
         self.asked.reset();
         self.settling.clear();
@@ -265,10 +249,10 @@ impl Request {
     pub(crate) fn foresee(&self) {
         use event::task::foresee;
         foresee(self);
-        foresee(self.buf.filled());
+        foresee(self.head_bytes());
         foresee(&**self.c());
-        if let Some(u) = &self.upstream {
-            foresee(&**u);
+        if let Some(passed) = &self.passed {
+            foresee(&**passed);
         }
     }
 
@@ -277,19 +261,14 @@ impl Request {
         self.c.as_ref().expect("a request in use has its connection")
     }
 
-    /// What the client sent behind this request so far.
-    pub(crate) fn unread(&self) -> &[u8] {
-        self.buf.filled().get(self.head_len + self.body.buffered()..).unwrap_or_default()
-    }
-
     /// The value of a request header field that the parser knows.
     pub fn header(&self, id: FieldId) -> Option<&[u8]> {
-        self.head.value(id, self.buf.filled())
+        self.head.value(id, self.head_bytes())
     }
 
     /// All request header fields: names as sent, values trimmed; dropped ones are left out.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let buf = self.buf.filled();
+        let buf = self.head_bytes();
         let fields = self.head.fields.iter().filter(|f| !f.dropped);
         fields.map(move |f| (f.name.of(buf), f.value.of(buf)))
     }
@@ -299,26 +278,37 @@ impl Request {
         self.headers().find(|(n, _)| base::ascii::eq_ignore_case(n, name)).map(|(_, v)| v)
     }
 
-    /// The bytes of the client's buffer that spans of [`Request::head`] point into.
+    /// The bytes that spans of [`Request::head`] point into.
+    #[inline]
     pub fn head_bytes(&self) -> &[u8] {
-        self.buf.filled()
+        self.channel.head_text()
+    }
+
+    /// Whether the connection is kept for other requests after the response.
+    pub fn keeps_connection(&self) -> bool {
+        self.channel.keeps_connection()
+    }
+
+    /// Has the connection end with this response.
+    pub fn close_connection(&mut self) {
+        self.channel.close_connection();
     }
 
     /// The request line as sent.
     pub fn request_line(&self) -> &[u8] {
-        self.head.line.of(self.buf.filled())
+        self.head.line.of(self.head_bytes())
     }
 
     /// Path and arguments as sent (`$request_uri`).
     pub fn unparsed_uri(&self) -> &[u8] {
-        self.head.target.of(self.buf.filled())
+        self.head.target.of(self.head_bytes())
     }
 
     /// The method's name as sent, or GET where an internal redirect made it that. Empty where the
     /// request line was not understood.
     pub fn method_name(&self) -> &[u8] {
         if self.method == self.head.method {
-            self.head.method_name.of(self.buf.filled())
+            self.head.method_name.of(self.head_bytes())
         } else {
             self.method.name().as_bytes()
         }
@@ -458,12 +448,8 @@ impl Context for Request {
         if self.is_subrequest() {
             fields.quoted("subrequest", format_args!("{}", text(&self.uri)));
         }
-        if let Some(u) = self.upstream()
-            && let Some(peer) = u.asked()
-        {
-            let colon = if peer.starts_with(b"unix:") && !u.uri.is_empty() { ":" } else { "" };
-            let (scheme, peer, uri) = (u.scheme, text(peer), text(&u.uri));
-            fields.quoted("upstream", format_args!("{scheme}{peer}{colon}{uri}"));
+        if let Some(passed) = &self.passed {
+            passed.tell(fields);
         }
         if let Some(h) = self.header(FieldId::Host) {
             fields.quoted("host", format_args!("{}", text(h)));
@@ -489,68 +475,5 @@ impl engine::Client for Request {
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         Request::log(self, level, message);
-    }
-}
-
-impl engine::Session for Request {
-    const BLOCK: Contexts = Contexts::HTTP;
-    const SERVER: Contexts = Contexts::SERVER;
-
-    type Block = crate::cx::Block;
-    type Place = crate::location::LocationInfo;
-    type Pipeline = crate::module::Pipeline;
-    type Main = HttpMain;
-
-    fn variables(&self) -> &Rc<Variables<Request>> {
-        &self.main.vars
-    }
-
-    fn values(&self) -> &Values {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut Values {
-        &mut self.values
-    }
-
-    fn captures(&self) -> &Captures {
-        &self.captures
-    }
-
-    fn captures_mut(&mut self) -> &mut Captures {
-        &mut self.captures
-    }
-
-    fn confs(&self) -> &ConfSet {
-        &self.loc.confs
-    }
-
-    fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        Request::shared(self)
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.main.stats
-    }
-
-    fn forwarded_for(&self) -> Vec<&[u8]> {
-        let buf = self.head_bytes();
-        self.head.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect()
-    }
-
-    fn debug(&self, message: fmt::Arguments<'_>) {
-        Request::debug(self, message);
-    }
-
-    fn error_log(&self) -> &Log {
-        Request::error_log(self)
-    }
-
-    fn connection(&self) -> u64 {
-        self.c().number
-    }
-
-    fn warns_of_uninitialized(&self) -> bool {
-        self.loc.core.uninitialized_variable_warn
     }
 }

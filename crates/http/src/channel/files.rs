@@ -1,4 +1,4 @@
-//! Files on a request's wire: the crate `files` says which part of them can be sent; the request
+//! Files in a request's output: the crate `files` says which part of them can be sent; the request
 //! has the pool that waits for the rest, and the log.
 
 use std::io;
@@ -6,8 +6,9 @@ use std::io;
 use base::log::Level;
 use event::Pool;
 use files::{ReadSettings, SendReady, Sending, Step, file_error, front_file, of_file};
-use mem::{Buf, FileHandle};
+use mem::{Buf, Chain, FileHandle};
 
+use super::SendFailed;
 use crate::request::Request;
 
 pub(crate) use files::{first_byte, is_of_file};
@@ -20,7 +21,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<SendReady
     }
     let mut sending = Sending::default();
     loop {
-        let read = match sending.look(&mut r.wire, limit)? {
+        let read = match sending.look(r.channel.output(), limit)? {
             Step::Send(ready) => return Ok(ready),
             Step::Read(read) => read,
         };
@@ -29,13 +30,13 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<SendReady
             false => None,
         };
         let align = r.loc.core.directio_alignment as usize;
-        if let Some(ready) = read.run(&mut r.wire, pool, align).await? {
+        if let Some(ready) = read.run(r.channel.output(), pool, align).await? {
             return Ok(ready);
         }
     }
 }
 
-/// How the location reads files.
+/// The location's settings for reading files.
 pub(crate) fn settings(r: &Request) -> ReadSettings {
     let core = &r.loc.core;
     ReadSettings {
@@ -54,6 +55,39 @@ pub(crate) async fn piece(
     len: usize,
 ) -> io::Result<Buf> {
     files::piece(file, pos, len, settings(r), || pool_or_ring(r)).await
+}
+
+/// Takes the bytes in memory from the front of a chain, or a piece of the file that is in front.
+pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
+    let mut taken = Chain::new();
+    while let Some(buf) = chain.pop_front() {
+        let Buf::File { file, pos, end } = buf else {
+            taken.push(buf);
+            continue;
+        };
+        if !taken.is_empty() {
+            chain.push_front(Buf::File { file, pos, end });
+            break;
+        }
+        let want = (end - pos).min(r.loc.core.output_buffers.1 as u64);
+        if want == 0 {
+            continue;
+        }
+        let read = match piece(r, &file, pos, want as usize).await {
+            Ok(read) => read,
+            Err(e) => {
+                failed(r, &e, Some(&file));
+                return Err(SendFailed);
+            }
+        };
+        let pos = pos + read.len();
+        taken.push(read);
+        if pos < end {
+            chain.push_front(Buf::File { file, pos, end });
+        }
+        break;
+    }
+    Ok(taken)
 }
 
 /// The pool that reads; `None` where the ring does.
@@ -80,9 +114,9 @@ fn pool(r: &mut Request) -> io::Result<Pool> {
 pub(crate) fn failed(r: &mut Request, e: &io::Error, file: Option<&FileHandle>) {
     let call = if file_error(e).is_some() || file.is_some() { "pread()" } else { "sendfile()" };
     let e = file_error(e).unwrap_or(e);
-    let front = front_file(&r.wire);
+    let front = front_file(r.channel.queued());
     // Answers to pipelined requests stand before this response on the wire.
-    let is_of_this = |before: u64| r.wire.len() - before <= r.bytes_sent;
+    let is_of_this = |before: u64| r.channel.queued().len() - before <= r.bytes_sent;
     let of_front = front.as_ref().is_some_and(|front| is_of_this(front.before));
     r.flags.unreadable = file.is_some() || of_front;
     let file = file.cloned().or(front.map(|front| front.file));

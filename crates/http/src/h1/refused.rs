@@ -10,16 +10,17 @@ use base::log::Level;
 use event::{Deadline, Wake};
 use proto::h1::{H1Error, Head, Method, Span, Stage, Version};
 
-use crate::conn::{After, Conn, end, log_phase, main_request};
-use crate::phases;
+use super::connection::After;
+use super::{requests, stream};
+use crate::channel::Answer;
+use crate::channel::conn::Conn;
 use crate::request::Request;
-use crate::target;
 
 /// Reads more of a head, of which `taken` bytes were lines that are whole; false at the end of the
 /// connection, which is then logged.
-pub(crate) async fn receive(
+pub(super) async fn receive<A: Answer>(
     c: &Rc<Conn>,
-    r: &mut Box<Request>,
+    r: &mut Request,
     taken: usize,
     deadline: &mut Option<Deadline>,
 ) -> bool {
@@ -32,7 +33,7 @@ pub(crate) async fn receive(
         Err(e) => Some(e),
     };
     let stage = if taken > 0 { Stage::Headers } else { Stage::RequestLine };
-    prepare(r, stage, taken, false);
+    prepare::<A>(r, stage, taken, false);
     let action = action(r, stage);
     let status = match e {
         None => {
@@ -41,7 +42,7 @@ pub(crate) async fn receive(
             400
         }
         Some(e) if e.kind() == io::ErrorKind::TimedOut => {
-            r.timed_out = true;
+            stream(r).timed_out = true;
             let m = "client timed out (110: Connection timed out) while";
             r.log(Level::Info, format_args!("{m} {action}"));
             408
@@ -54,8 +55,8 @@ pub(crate) async fn receive(
     };
     // It is logged with its status, not answered.
     r.err_status = status;
-    r.flags.keepalive = false;
-    log_phase(r).await;
+    r.close_connection();
+    A::log(r).await;
     false
 }
 
@@ -63,7 +64,7 @@ pub(crate) async fn receive(
 /// connections are all taken, such clients make room, the one that was silent longest first.
 async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
     // There may be thousands of them.
-    r.buf.narrow();
+    stream(r).input.narrow();
     match c.sock.readable_or(&r.main.gate, until).await? {
         Wake::Ready => {}
         Wake::Gate => c.sock.readable(until).await?,
@@ -75,30 +76,27 @@ async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
     }
-    r.buf.widen();
-    c.sock.recv_into(&mut r.buf, until).await
+    stream(r).input.widen();
+    c.sock.recv_into(&mut stream(r).input, until).await
 }
 
 /// Answers a head that was refused.
-pub(crate) async fn refuse(c: &Rc<Conn>, r: &mut Box<Request>, e: H1Error) -> After {
-    c.requests.set(c.requests.get() + 1);
-    main_request(r);
-    let failed = prepare(r, e.stage, e.read as usize, e.is_of_whole_head());
-    let text = e.message(r.buf.filled());
+pub(super) async fn refuse<A: Answer>(c: &Conn, r: &mut Request, e: H1Error) -> After {
+    let failed = prepare::<A>(r, e.stage, e.read as usize, e.is_of_whole_head());
+    let text = e.message(r.head_bytes());
     let action = action(r, e.stage);
     r.log(Level::Info, format_args!("{text} while {action}"));
     // The line may be in no state to name a version; the answer is one of HTTP/1.
     r.head.version = r.head.version.max(Version::HTTP_10);
-    without_uri(r);
-    r.flags.lingering = true;
-    let outcome = phases::refuse(r, failed.unwrap_or(e.status())).await;
-    end(c, r, outcome).await.unwrap_or(After::Linger)
+    stream(r).lingering = true;
+    let sent = A::refuse(r, failed.unwrap_or(e.status())).await;
+    requests::after(c, r, sent).await.unwrap_or(After::Linger)
 }
 
-/// Makes of a head what is known of it when reading it ended in `stage`, behind `taken` bytes of
-/// whole lines. The status, where that alone is a reason to refuse it.
-fn prepare(r: &mut Request, stage: Stage, taken: usize, whole: bool) -> Option<u16> {
-    r.head_len = taken;
+/// Settles what is known of a head when reading it ended in `stage`, behind `taken` bytes of whole
+/// lines. Gives the status where that alone is a reason to refuse it.
+fn prepare<A: Answer>(r: &mut Request, stage: Stage, taken: usize, whole: bool) -> Option<u16> {
+    stream(r).head_len = taken;
     if stage == Stage::RequestLine {
         line_failed(&mut r.head, taken);
     }
@@ -106,11 +104,11 @@ fn prepare(r: &mut Request, stage: Stage, taken: usize, whole: bool) -> Option<u
     if stage == Stage::RequestLine {
         return None;
     }
-    target::prepare_refused(r, whole).err()
+    A::prepare_refused(r, whole).err()
 }
 
-/// Of a request line that was not understood only its text is known, and that an answer to HEAD has
-/// no body; of one that was, but whose target is no good, the rest is.
+/// Clears what is not known of a request line that was refused: its target, and where it was not
+/// understood all but its text, and that an answer to HEAD has no body.
 fn line_failed(head: &mut Head, taken: usize) {
     head.target = Span::default();
     head.host = None;
@@ -123,17 +121,9 @@ fn line_failed(head: &mut Head, taken: usize) {
     }
 }
 
-/// Gives a request that is refused before it has a path one that error pages can start from.
-pub(crate) fn without_uri(r: &mut Request) {
-    if r.uri.is_empty() {
-        r.uri.push(b'/');
-        r.flags.without_uri = true;
-    }
-}
-
 fn action(r: &Request, stage: Stage) -> &'static str {
     match stage {
-        Stage::RequestLine if r.flags.pipelined => "reading client pipelined request line",
+        Stage::RequestLine if r.channel.is_pipelined() => "reading client pipelined request line",
         stage => stage.action(),
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that do not do what they look like: found while compiling, and warned of.
+//! Warnings of settings that do not do what they look like, found while compiling.
 //!
 //! Only what is certain is told. A warning that is wrong once is not read again.
 

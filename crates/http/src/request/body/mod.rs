@@ -7,12 +7,8 @@
 //!    └─────────────────────┴── discard_rest() ──┘   after the response
 //! ```
 //!
-//! A body begins in the client's buffer, right behind its request's head, and goes on in the
-//! socket. What was taken of the buffer stays there until the request is over (the head's spans
-//! point into the buffer); what came behind the body's end goes to the buffer's end: it is the next
-//! request.
+//! The request's channel takes the body off the wire ([`crate::channel::next_piece`]).
 
-mod drain;
 mod read;
 
 use std::path::Path;
@@ -20,25 +16,12 @@ use std::path::Path;
 use base::log::Level;
 use bytes::Bytes;
 use mem::{Buf, Chain};
-use proto::chunked::{Decoder, Trailers};
 use proto::h1::Head;
 
 use crate::request::Request;
 use files::{Keep, TempFile};
 
-/// How the end of a body is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Framing {
-    /// There is none.
-    #[default]
-    None,
-    /// By `Content-Length`.
-    Length,
-    /// By the chunked coding.
-    Chunked,
-}
-
-/// Who has what of a body.
+/// The stage that a body is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
     /// Nobody asked for it.
@@ -57,7 +40,7 @@ enum Stage {
 /// A body that must be in a file, and what that file is like.
 #[derive(Clone, Copy, Debug)]
 pub struct InFile {
-    /// What becomes of the file.
+    /// The file's fate.
     pub keep: Keep,
     /// Its permissions.
     pub mode: u32,
@@ -65,55 +48,34 @@ pub struct InFile {
     pub log: Option<Level>,
 }
 
-/// A request's body: how much of it came, and where it is.
+/// A request's body: its stage, its size so far, and its data where that was read.
 #[derive(Default)]
 pub struct ReqBody {
-    framing: Framing,
+    /// The request came with a body, be it an empty one.
+    exists: bool,
     stage: Stage,
-    /// With `Framing::Length`: bytes still to come.
-    left: u64,
-    decoder: Decoder,
-    /// Bytes behind the head in the client's buffer that were taken.
-    buffered: usize,
     received: u64,
     len: u64,
     mem: Chain,
     file: Option<TempFile>,
 }
 
-/// Trailers that a client may send behind a chunked body: bytes in all.
-const TRAILER_MAX: u32 = 8 << 10;
-
 impl ReqBody {
     pub(crate) fn begin(&mut self, head: &Head) {
-        if head.chunked {
-            self.framing = Framing::Chunked;
-            self.decoder = Decoder::new(Trailers::Discard, TRAILER_MAX);
-        } else if let Some(n) = head.content_length {
-            self.framing = Framing::Length;
-            self.left = n;
-        }
+        self.exists = head.chunked || head.content_length.is_some();
     }
 
     pub(crate) fn reset(&mut self) {
-        if self.framing != Framing::None {
+        if self.exists {
             *self = ReqBody::default();
         }
         self.stage = Stage::Unread;
     }
 
-    /// Bytes behind the head in the client's buffer that belong to the body and were taken.
-    pub(crate) fn buffered(&self) -> usize {
-        self.buffered
-    }
-
-    /// Whether all of it came.
-    pub fn is_finished(&self) -> bool {
-        match self.framing {
-            Framing::None => true,
-            Framing::Length => self.left == 0,
-            Framing::Chunked => self.decoder.is_done(),
-        }
+    /// Counts bytes that came: `received` with their framing, `data` of them without.
+    pub(crate) fn count(&mut self, received: usize, data: usize) {
+        self.received += received as u64;
+        self.len += data as u64;
     }
 
     /// Whether no handler took any of it.
@@ -137,12 +99,8 @@ impl ReqBody {
     }
 
     /// Where it ends cannot be told, or is not to be waited for.
-    fn refuse(&mut self) {
+    pub(crate) fn refuse(&mut self) {
         self.stage = Stage::Refused;
-    }
-
-    fn is_refused(&self) -> bool {
-        self.stage == Stage::Refused
     }
 
     /// Takes what was got piece by piece as the whole body, read: it came whole without waiting.
@@ -153,7 +111,7 @@ impl ReqBody {
 
     /// The body of another request, which was read, is this one's too.
     pub(crate) fn is_shared(&mut self, pieces: Chain) {
-        self.framing = Framing::Length;
+        self.exists = true;
         self.len = pieces.len();
         self.keep(pieces);
     }
@@ -186,6 +144,11 @@ impl ReqBody {
 }
 
 impl Request {
+    /// Whether all of the body came.
+    pub fn body_is_finished(&self) -> bool {
+        self.channel.body_is_finished()
+    }
+
     /// The body that [`Request::read_body`] read, to be sent on; it may be asked for again, for
     /// another upstream. Pieces are shared, not copied, unless they are small.
     pub fn body_chain(&mut self) -> Chain {
@@ -216,7 +179,7 @@ impl Request {
     /// Appends the body to `out`, where it was read and is in memory; false elsewhere.
     pub fn write_body(&self, out: &mut Vec<u8>) -> bool {
         let body = &self.body;
-        if body.stage != Stage::Read || body.framing == Framing::None || body.file.is_some() {
+        if body.stage != Stage::Read || !body.exists || body.file.is_some() {
             return false;
         }
         // Shared, it may be a file here too.

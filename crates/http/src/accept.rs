@@ -1,0 +1,56 @@
+//! An accepted connection: its task, from the PROXY protocol header to its end.
+
+use std::rc::Rc;
+
+use base::future::rarely;
+use event::Sock;
+use mem::Page;
+use os::SockAddr;
+
+use crate::answer::Answerer;
+use crate::channel::conn::{Conn, Hold};
+use crate::server::HttpMain;
+use crate::{h1, proxy_header};
+use engine::stats::{Field, Stats};
+
+/// Makes the connection and its task.
+pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, sock: Sock, peer: SockAddr) {
+    let c = Rc::new(Conn::new(main, listen, sock.into(), peer));
+    main.stats.add(Field::Accepted, 1);
+    main.stats.add(Field::Handled, 1);
+    event::spawn(task(c, main.clone()));
+}
+
+async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
+    let _counted = Counted::new(&main);
+    let left = Rc::downgrade(&c);
+    let mut first = Page::new();
+    if c.listen.proxy_protocol {
+        let ms = c.listen.default.core.client_header_timeout;
+        match rarely(proxy_header::read(&c, &main.gate, ms)).await {
+            Ok(behind) => first = behind,
+            Err(()) => return,
+        }
+    }
+    h1::run::<Answerer>(c, main, first).await;
+    if let Some(c) = left.upgrade() {
+        // A subrequest that nobody waits for still goes on; the client need not wait for its end.
+        let _ = c.sock.shutdown_write();
+    }
+}
+
+/// Counts a connection as active while it lives, whatever way it ends.
+struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Hold);
+
+impl Counted {
+    fn new(main: &HttpMain) -> Counted {
+        main.stats.add(Field::Active, 1);
+        Counted(main.stats.clone(), Hold::new(main))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.sub(Field::Active, 1);
+    }
+}

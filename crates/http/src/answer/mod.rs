@@ -1,0 +1,194 @@
+//! A request from its head to its log lines, whatever protocol brought it.
+
+mod subrequest;
+
+use std::future::Future;
+
+use base::future::rarely;
+use base::log::Level;
+
+pub(crate) use subrequest::run as run_subrequest;
+
+use crate::channel::{self, Answer, SendFailed};
+use crate::output::Body;
+use crate::phases::{self, Outcome};
+use crate::request::Request;
+use crate::send::{self, Filtered};
+use crate::target;
+use engine::stats::Field;
+
+/// The HTTP engine, as protocols see it.
+pub(crate) struct Answerer;
+
+impl Answer for Answerer {
+    async fn answer(r: &mut Request) -> Result<(), SendFailed> {
+        count(r);
+        r.method = r.head.method;
+        r.flags.valid_location = true;
+        // An absolute target without a path is passed on with one.
+        r.flags.valid_unparsed_uri = r.unparsed_uri().first() == Some(&b'/');
+        r.body.begin(&r.head);
+        if r.logs(Level::Debug) {
+            let line = base::log::lossy(r.request_line()).into_owned();
+            r.log(Level::Debug, format_args!("http request line: \"{line}\""));
+        }
+        let outcome = match target::prepare(r) {
+            Ok(()) => phases::run(r).await,
+            Err(status) => {
+                without_uri(r);
+                rarely(phases::refuse(r, status)).await
+            }
+        };
+        end(r, outcome).await
+    }
+
+    fn prepare_refused(r: &mut Request, whole: bool) -> Result<(), u16> {
+        target::prepare_refused(r, whole)
+    }
+
+    async fn refuse(r: &mut Request, status: u16) -> Result<(), SendFailed> {
+        count(r);
+        without_uri(r);
+        let outcome = phases::refuse(r, status).await;
+        end(r, outcome).await
+    }
+
+    async fn log(r: &mut Request) {
+        log_phase(r).await;
+    }
+}
+
+fn count(r: &mut Request) {
+    let requests = &r.c().requests;
+    requests.set(requests.get() + 1);
+    r.flags.unlogged = true;
+    r.main.stats.add(Field::Requests, 1);
+    if r.start_ms == 0 {
+        r.start_now();
+    }
+}
+
+/// Gives a request that is refused before it has a path one that error pages can start from.
+fn without_uri(r: &mut Request) {
+    if r.uri.is_empty() {
+        r.uri.push(b'/');
+        r.flags.without_uri = true;
+    }
+}
+
+/// Sends the response and logs.
+async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
+    if outcome == Outcome::Respond && !is_body_settled(r) && !drop_body(r) {
+        outcome = rarely(phases::refuse(r, 400)).await;
+    }
+    if outcome == Outcome::Respond {
+        match send::filters(r) {
+            Filtered::Whole => {}
+            now => outcome = rarely(send::settle_filtered(r, now)).await,
+        }
+    }
+    if outcome == Outcome::Close {
+        // Responses to earlier requests go out all the same.
+        let _ = channel::flush(r).await;
+        r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
+        log_phase(r).await;
+        return Err(SendFailed);
+    }
+    let more = r.channel.is_followed();
+    let mut sent = match is_body_settled(r) {
+        true => send::response(r, more).await,
+        false => rarely(respond_and_drain(r, more)).await,
+    };
+    if r.flags.unreadable
+        && sent.is_err()
+        && let Some(instead) = rarely(send::instead(r)).await
+    {
+        sent = instead;
+    }
+    r.flags.complete = sent.is_ok();
+    if sent.is_err() {
+        rarely(send::what_is_left(r)).await;
+    }
+    if !r.loc.core.post_action.is_empty() {
+        rarely(post_action(r)).await;
+    }
+    log_phase(r).await;
+    sent
+}
+
+/// Whether nothing of the request's body is left to be dropped: it is here, or a handler takes it.
+fn is_body_settled(r: &Request) -> bool {
+    r.body_is_finished() || !r.body.is_untouched()
+}
+
+/// Gives up the body that no handler asked for. False: it is no body, and the response must say so.
+fn drop_body(r: &mut Request) -> bool {
+    r.body.give_up();
+    channel::drop_buffered_body(r)
+}
+
+/// Sends the response while the body, which nobody wants, still comes: the client may not read
+/// before it has sent all of it.
+async fn respond_and_drain(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    let Some(mut drain) = channel::drain(r) else { return send::response(r, more).await };
+    let sent = drain.beside(send::response(r, more)).await;
+    drain.end(r);
+    sent
+}
+
+/// `post_action`: the request, which is answered, goes through the phases once more, for what the
+/// handlers do; nothing of that is sent. It is logged by the location where it ends.
+async fn post_action(r: &mut Request) {
+    let target = r.loc.core.post_action.clone();
+    let (keepalive, err_status) = (r.keeps_connection(), r.err_status);
+    // The client need not wait for it.
+    if channel::flush(r).await.is_err() {
+        r.close_connection();
+    }
+    r.queue.clear();
+    r.body_filters.clear();
+    r.flags.header_only = true;
+    r.flags.post_action = true;
+    let verdict = match target.first() {
+        Some(b'/') => r.internal_redirect(&target, b""),
+        _ => r.named_redirect(&target),
+    };
+    phases::go_on(r, verdict).await;
+    if let Body::Stream(mut source) = std::mem::take(&mut r.out.body) {
+        source.abandoned(r);
+    }
+    r.err_status = err_status;
+    if !keepalive {
+        r.close_connection();
+    }
+}
+
+/// Runs the log phase of the location that the request ended in.
+pub(crate) async fn log_phase(r: &mut Request) {
+    r.flags.unlogged = false;
+    if r.loc.pipeline.log.is_empty() {
+        return;
+    }
+    let loc = r.loc.clone();
+    for h in &loc.pipeline.log {
+        if let crate::module::Step::Wait(f) = h.run(r) {
+            f.await;
+        }
+    }
+    if !r.settling.is_empty() {
+        // The request gives back its hold on things (its place among the connections of a client,
+        // say): the client has its answer, and may come again.
+        r.clear_ctx();
+        r.family = None;
+        for wait in std::mem::take(&mut r.settling) {
+            wait.await;
+        }
+    }
+}
+
+impl Request {
+    /// Waits for `settled` when the log phase is over, before the connection may be closed.
+    pub fn before_close(&mut self, settled: impl Future<Output = ()> + 'static) {
+        self.settling.push(Box::pin(settled));
+    }
+}

@@ -1,0 +1,60 @@
+//! The client's end, as something to wait for beside other work.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use net::Transport;
+
+use super::Channel;
+use super::conn::Conn;
+use crate::request::Request;
+
+/// A handle on the client's end. It outlives no request, but borrows none.
+pub(crate) struct ClientEnd(Rc<Conn>);
+
+impl ClientEnd {
+    /// The connection whose end is the client's, where the request has one of its own: a wait for
+    /// another connection can include it.
+    pub fn transport(&self) -> Option<&Transport> {
+        Some(&self.0.sock)
+    }
+
+    /// Waits until the client is known to be gone. Of several that wait on one connection only the
+    /// first is told; the others go on as if nothing was.
+    pub async fn gone(&self) {
+        if self.0.sock.closed_by_peer().await.is_err() {
+            // The connection is read by another task, which will notice.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits for the client's end.
+pub(crate) fn client_end(end: &ClientEnd) -> impl Future<Output = ()> {
+    end.gone()
+}
+
+impl Request {
+    /// The client's end, where this request is the one to notice it: of a family, that is the
+    /// client's own.
+    pub(crate) fn watched(&self) -> Option<ClientEnd> {
+        if self.flags.post_action {
+            return None;
+        }
+        match &self.channel {
+            Channel::Http1(_) => Some(ClientEnd(self.c().clone())),
+            Channel::Subrequest(_) => None,
+        }
+    }
+
+    /// Waits until the client is gone; for ever where others look out for that.
+    pub(crate) fn client_gone(&self) -> impl Future<Output = ()> + use<> {
+        let end = self.watched();
+        async move {
+            match end {
+                Some(end) => end.gone().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}

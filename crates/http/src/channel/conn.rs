@@ -1,0 +1,136 @@
+//! A client's connection as requests see it: who is at the other end, and since when. Requests and
+//! their subrequests share it, whatever the protocol.
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+
+use base::log::{Context, Fields, Level, Log};
+use net::Transport;
+use os::SockAddr;
+
+use crate::server::{Address, HttpMain};
+
+/// A client's connection.
+pub struct Conn {
+    /// The byte stream from and to the client, for the protocol that is spoken on it.
+    pub(crate) sock: Transport,
+    /// Its number in logs, unique among all workers.
+    pub number: u64,
+    /// The other end.
+    pub peer: SockAddr,
+    /// The address that it was made to.
+    pub listen: Rc<Address>,
+    /// Requests so far.
+    pub requests: Cell<u64>,
+    /// When it was accepted, on the monotonic clock.
+    pub start_ms: u64,
+    pub(crate) debug: bool,
+    /// Whether TCP_NODELAY is on; inherited from the listening socket.
+    nodelay: Cell<bool>,
+    local: OnceCell<Option<SockAddr>>,
+    pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
+}
+
+impl Conn {
+    /// A connection that was just accepted on socket `listen` of the configuration.
+    pub(crate) fn new(main: &HttpMain, listen: usize, sock: Transport, peer: SockAddr) -> Conn {
+        let mut known = None;
+        let address = main.listens[listen].address(|| {
+            known = sock.local_addr().ok();
+            known.clone()
+        });
+        let local = OnceCell::new();
+        if let Some(a) = known {
+            let _ = local.set(Some(a));
+        }
+        let debug = main.debug_connection(&peer);
+        Conn {
+            sock,
+            number: main.stats.next_connection(),
+            peer,
+            listen: address,
+            requests: Cell::new(0),
+            start_ms: base::time::now_ms(),
+            debug,
+            nodelay: Cell::new(true),
+            local,
+            proxy: OnceCell::new(),
+        }
+    }
+
+    /// Our own end; asked of the kernel once.
+    pub fn local(&self) -> Option<&SockAddr> {
+        self.local.get_or_init(|| self.sock.local_addr().ok()).as_ref()
+    }
+
+    /// The port of our own end; 0 for unix sockets.
+    pub fn local_port(&self) -> u16 {
+        match self.listen.addr.port() {
+            0 => self.local().map_or(0, SockAddr::port),
+            p => p,
+        }
+    }
+
+    /// The kernel's figures about the connection.
+    ///
+    /// # Errors
+    /// The system's; a socket that is not TCP's has none.
+    pub(crate) fn tcp_info(&self) -> std::io::Result<os::socket::TcpInfo> {
+        self.sock.tcp_info()
+    }
+
+    /// Sets `tcp_nodelay` as the location that answers now has it.
+    pub(crate) fn set_nodelay(&self, on: bool) {
+        if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
+            let _ = self.sock.set_nodelay(on);
+        }
+    }
+
+    /// The PROXY protocol header, sent by a balancer for the connection that it accepted.
+    pub fn proxy_header(&self) -> Option<&proto::proxy_protocol::Header> {
+        self.proxy.get().map(|header| &**header)
+    }
+
+    pub(crate) fn log_enabled(&self, log: &Log, level: Level) -> bool {
+        self.debug || log.enabled(level)
+    }
+
+    /// Writes a line about a request, or about the connection itself.
+    pub(crate) fn log_write(
+        &self,
+        log: &Log,
+        level: Level,
+        m: std::fmt::Arguments<'_>,
+        about: &dyn Context,
+    ) {
+        if self.debug {
+            log.debugging().write_about(level, Some(self.number), m, about);
+        } else {
+            log.write_about(level, Some(self.number), m, about);
+        }
+    }
+}
+
+/// The connection in log lines, before there is a request.
+impl Context for Conn {
+    fn tell(&self, fields: &mut Fields<'_>) {
+        fields.plain("client", format_args!("{}", self.peer.host()));
+        fields.plain("server", format_args!("{}", self.listen.addr));
+    }
+}
+
+/// Keeps a worker that is leaving from leaving.
+pub(crate) struct Hold(Rc<Cell<usize>>);
+
+impl Hold {
+    pub fn new(main: &HttpMain) -> Hold {
+        main.active.set(main.active.get() + 1);
+        Hold(main.active.clone())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}

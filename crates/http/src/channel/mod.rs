@@ -1,0 +1,298 @@
+//! A request's way to its client: head, interim heads, body out, flush, body in, the client's end.
+//!
+//! A [`Request`] speaks to its client through the functions here and knows no protocol. A protocol
+//! is a variant of [`Channel`] with its state, and a match arm in each function:
+//!
+//! ```text
+//!  answer, send, filter ──▶ ┌─────────┐ ──▶ Http1       a request on a connection of its own
+//!  request::body        ◀── │ channel │ ──▶ Subrequest  the pipe to the request that made it
+//!                           └─────────┘
+//! ```
+//!
+//! A stream of a multiplexed connection is a third variant. It has what HTTP/1 has here: the text
+//! of the head, an output queue that may hold ranges of files, a body that comes in pieces, and an
+//! end that can be waited for. Its connection reads heads, makes a request of each with
+//! [`Request::take`], and hands it to [`Answer`].
+
+mod client_end;
+pub mod conn;
+mod files;
+pub(crate) mod head;
+
+use std::rc::Rc;
+
+use mem::{Chain, Page};
+
+pub(crate) use client_end::{ClientEnd, client_end};
+pub(crate) use files::settings as read_settings;
+pub(crate) use files::{failed, first_byte, in_memory, is_of_file, ready};
+
+use crate::h1;
+use crate::module::Verdict;
+use crate::request::Request;
+use crate::subrequest::{self, Sub};
+use conn::Conn;
+
+/// The response could not be sent whole: the connection, or the stream, is of no more use.
+#[derive(Debug)]
+pub(crate) struct SendFailed;
+
+/// The client's side of a request, by protocol.
+pub(crate) enum Channel {
+    /// A request on an HTTP/1 connection.
+    Http1(h1::Stream),
+    /// A request of the server to itself.
+    Subrequest(Box<Sub>),
+}
+
+impl Default for Channel {
+    fn default() -> Channel {
+        Channel::Http1(h1::Stream::default())
+    }
+}
+
+/// The engine behind a protocol: it gets requests whose heads were read, and answers them through
+/// their channels. A type parameter of the protocols, which so depend on nothing above them.
+pub(crate) trait Answer {
+    /// Runs a request from its head to its log lines. A failure ends the connection, or resets the
+    /// stream.
+    async fn answer(r: &mut Request) -> Result<(), SendFailed>;
+
+    /// Chooses the server of a head that is refused, or did not come whole, as far as it is known.
+    /// With `whole`, all fields came. Fails with the status that goes before others.
+    fn prepare_refused(r: &mut Request, whole: bool) -> Result<(), u16>;
+
+    /// Answers a head that is refused, and logs it.
+    async fn refuse(r: &mut Request, status: u16) -> Result<(), SendFailed>;
+
+    /// Logs a request that is not answered.
+    async fn log(r: &mut Request);
+}
+
+/// The data of a request's body that is still to come.
+pub(crate) struct Expected {
+    /// Its length; `None` where that is not known.
+    pub length: Option<u64>,
+    /// Bytes that came with the head.
+    pub with_head: u64,
+}
+
+impl Channel {
+    pub(crate) fn http1(&mut self) -> Option<&mut h1::Stream> {
+        match self {
+            Channel::Http1(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Ends one exchange; buffers that the next one begins with stay.
+    pub(crate) fn reset(&mut self) {
+        match self {
+            Channel::Http1(stream) => stream.reset(),
+            Channel::Subrequest(_) => *self = Channel::default(),
+        }
+    }
+
+    /// The bytes that the spans of the request's head point into.
+    #[inline]
+    pub(crate) fn head_text(&self) -> &[u8] {
+        match self {
+            Channel::Http1(stream) => stream.head_text(),
+            Channel::Subrequest(sub) => sub.head_text.filled(),
+        }
+    }
+
+    /// Bytes of the request's head.
+    pub(crate) fn head_len(&self) -> usize {
+        match self {
+            Channel::Http1(stream) => stream.head_len(),
+            Channel::Subrequest(sub) => sub.head_text.len(),
+        }
+    }
+
+    /// Whether the next request is here already, so that output may wait for its response.
+    pub(crate) fn is_followed(&self) -> bool {
+        match self {
+            Channel::Http1(stream) => stream.is_followed(),
+            Channel::Subrequest(_) => false,
+        }
+    }
+
+    /// Whether all of the request's body came.
+    pub(crate) fn body_is_finished(&self) -> bool {
+        match self {
+            Channel::Http1(stream) => stream.body_is_finished(),
+            Channel::Subrequest(_) => true,
+        }
+    }
+
+    /// Output that was not sent yet. Responses to earlier requests may be in front.
+    pub(crate) fn queued(&self) -> &Chain {
+        match self {
+            Channel::Http1(stream) => stream.queued(),
+            Channel::Subrequest(sub) => &sub.output,
+        }
+    }
+
+    pub(crate) fn output(&mut self) -> &mut Chain {
+        match self {
+            Channel::Http1(stream) => stream.output(),
+            Channel::Subrequest(sub) => &mut sub.output,
+        }
+    }
+
+    /// Takes back all of the output but the first `before` bytes.
+    pub(crate) fn retract(&mut self, before: u64) {
+        if let Channel::Http1(stream) = self {
+            stream.retract(before);
+        }
+    }
+
+    /// Another response is made in place of one that was taken back.
+    pub(crate) fn start_anew(&mut self) {
+        if let Channel::Http1(stream) = self {
+            stream.start_anew();
+        }
+    }
+
+    /// Whether the connection is kept for other requests.
+    pub(crate) fn keeps_connection(&self) -> bool {
+        match self {
+            Channel::Http1(stream) => stream.keeps_connection(),
+            Channel::Subrequest(_) => false,
+        }
+    }
+
+    /// Has the connection end with this response.
+    pub(crate) fn close_connection(&mut self) {
+        if let Channel::Http1(stream) = self {
+            stream.close_connection();
+        }
+    }
+
+    /// Whether unread data may be coming when the connection is closed: a reset would take the
+    /// response from the client.
+    pub(crate) fn set_lingering(&mut self, on: bool) {
+        if let Channel::Http1(stream) = self {
+            stream.set_lingering(on);
+        }
+    }
+
+    /// The client is not asked for the body that it holds back (`Expect: 100-continue`).
+    pub(crate) fn forbid_continue(&mut self) {
+        if let Channel::Http1(stream) = self {
+            stream.forbid_continue();
+        }
+    }
+
+    /// Whether the response has the chunked coding.
+    pub(crate) fn is_chunked(&self) -> bool {
+        matches!(self, Channel::Http1(stream) if stream.is_chunked())
+    }
+
+    /// Whether the request came with the one before it.
+    pub(crate) fn is_pipelined(&self) -> bool {
+        matches!(self, Channel::Http1(stream) if stream.is_pipelined())
+    }
+}
+
+/// Begins the response with its head. Says whether a body follows.
+pub(crate) fn start(r: &mut Request) -> bool {
+    match r.channel {
+        Channel::Http1(_) => h1::start(r),
+        Channel::Subrequest(_) => subrequest::start(r),
+    }
+}
+
+/// Puts an interim response into the output; nothing where it has no fields.
+pub(crate) fn interim<'a>(
+    r: &mut Request,
+    status: u16,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) {
+    match r.channel {
+        Channel::Http1(_) => h1::interim(r, status, fields),
+        Channel::Subrequest(_) => {}
+    }
+}
+
+/// Puts a piece of the response's body into the output; the body may end with it. Waits while too
+/// much is queued.
+pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
+    match r.channel {
+        Channel::Http1(_) => h1::put(r, piece, last).await,
+        Channel::Subrequest(_) => subrequest::put(r, piece).await,
+    }
+}
+
+/// Sends all that is queued.
+pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
+    match r.channel {
+        Channel::Http1(_) => h1::flush(r).await,
+        Channel::Subrequest(_) => Ok(()),
+    }
+}
+
+/// Ends the response. With `more` (another request waits) small output stays queued, to go with the
+/// next response.
+pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    match r.channel {
+        Channel::Http1(_) => h1::finish(r, more).await,
+        Channel::Subrequest(_) => subrequest::finish(r).await,
+    }
+}
+
+/// Gives up the client's byte stream to another protocol, with the bytes that came behind the
+/// request. `None` where the channel has none.
+pub(crate) fn upgrade(r: &Request) -> Option<(Rc<Conn>, Chain)> {
+    match &r.channel {
+        Channel::Http1(stream) => {
+            let mut early = Chain::new();
+            early.write(stream.unread());
+            Some((r.c().clone(), early))
+        }
+        Channel::Subrequest(_) => None,
+    }
+}
+
+/// Takes back this response, all of which is queued; responses before it stay. False where some of
+/// it was sent.
+pub(crate) fn retract(r: &mut Request) -> bool {
+    let Some(before) = r.channel.queued().len().checked_sub(r.bytes_sent) else { return false };
+    r.channel.retract(before);
+    true
+}
+
+/// Size and place of the body's data.
+pub(crate) fn expected(r: &mut Request) -> Expected {
+    match r.channel {
+        Channel::Http1(_) => h1::expected(r),
+        Channel::Subrequest(_) => Expected { length: Some(0), with_head: 0 },
+    }
+}
+
+/// The next piece of the request's body; `None` at its end. Waits for the client, which is told to
+/// go on first where it holds the body back.
+pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
+    match r.channel {
+        Channel::Http1(_) => h1::next_piece(r).await,
+        Channel::Subrequest(_) => Ok(None),
+    }
+}
+
+/// Before the response to a request whose body is not wanted: drops what of it is here. False: it
+/// is no body, and the response must say so.
+pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
+    match r.channel {
+        Channel::Http1(_) => h1::drop_buffered(r),
+        Channel::Subrequest(_) => true,
+    }
+}
+
+/// Begins to drop the request's body while the response is sent, where somebody has to read it.
+pub(crate) fn drain(r: &mut Request) -> Option<h1::Drain> {
+    match r.channel {
+        Channel::Http1(_) => Some(h1::Drain::begin(r)),
+        Channel::Subrequest(_) => None,
+    }
+}

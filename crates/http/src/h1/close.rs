@@ -1,0 +1,42 @@
+//! The end of a connection: at once, or by lingering.
+
+use event::Deadline;
+
+use super::connection::After;
+use super::stream;
+use crate::channel::conn::Conn;
+use crate::core_conf::Lingering;
+use crate::request::Request;
+
+/// Closing a socket with unread bytes resets it, and the client may lose the answer.
+pub(super) fn close_or_linger(c: &Conn, r: &mut Request) -> After {
+    let s = stream(r);
+    let pending = s.lingering && !s.body.is_finished() || s.input.len() > s.used();
+    match r.loc.core.lingering_close {
+        Lingering::Off => After::Close,
+        Lingering::Always => After::Linger,
+        Lingering::On if pending || has_unread(c) => After::Linger,
+        Lingering::On => After::Close,
+    }
+}
+
+/// Whether bytes came that nobody asked for; asks the kernel only where the driver saw some arrive.
+fn has_unread(c: &Conn) -> bool {
+    matches!(c.sock.try_recv(), Ok(Some(page)) if !page.filled().is_empty())
+}
+
+/// Reads and drops what still comes, for `lingering_time` at most.
+pub(super) async fn linger(c: &Conn) {
+    let core = c.listen.default.root.core.clone();
+    if c.sock.shutdown_write().is_err() {
+        return;
+    }
+    let end = Deadline::in_ms(core.lingering_time);
+    while !end.has_passed() {
+        let step = Deadline::in_ms(core.lingering_timeout);
+        match c.sock.recv(1, step).await {
+            Ok(page) if !page.filled().is_empty() => {}
+            _ => return,
+        }
+    }
+}

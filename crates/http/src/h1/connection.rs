@@ -1,0 +1,190 @@
+//! The life of a connection over HTTP/1: parked between requests, served in batches.
+//!
+//! ```text
+//!            accept
+//!              │
+//!              ▼            bytes                    response, more in the buffer
+//!   ┌──────▶ parked ───────────────▶ serving ◀───────────────────────────┐
+//!   │          │ time out, peer gone    │  └──────────────────────────────┘
+//!   │          ▼                        │ last response, connection not kept
+//!   │        closed ◀── lingering ◀─────┤
+//!   └───────────────────────────────────┘ buffer empty, connection kept
+//! ```
+//!
+//! Parked, a connection is its socket, this task's small future and a timer. The future that serves
+//! is boxed apart and goes when the buffer is empty, with the request and its buffers.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use base::future::{boxed, rarely};
+use base::log::Level;
+use event::task::foreseen;
+use event::{Deadline, Gate, Wake};
+use mem::Page;
+
+use super::close::linger;
+use super::{Stream, requests, stream};
+use crate::channel::conn::Conn;
+use crate::channel::{Answer, Channel};
+use crate::request::Request;
+use crate::server::HttpMain;
+use engine::stats::Field;
+
+/// The least time in milliseconds for which a worker that is leaving goes on serving kept
+/// connections, so that none is cut under a request that is on its way.
+const LEAVE_MS: u64 = 2_000;
+
+/// The status in logs of a request whose connection ended before there was an answer.
+const CLIENT_CLOSED: u16 = 499;
+
+/// The next step of a connection after a batch of requests.
+pub(super) enum After {
+    /// Park for so many milliseconds at most.
+    Keep(u64),
+    /// There was nothing to read after all: park as before.
+    Park,
+    Close,
+    /// Read and drop what still comes, then close.
+    Linger,
+    /// Close with a reset.
+    Reset,
+}
+
+/// Serves a connection to its end. `first` holds bytes that came before.
+pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
+    let mut timeout_ms = c.listen.default.core.client_header_timeout;
+    loop {
+        if first.is_empty() && !parked(&c, &main, timeout_ms).await {
+            return;
+        }
+        let first = std::mem::take(&mut first);
+        match foreseen(boxed(|| serve::<A>(&c, &main, first))).await {
+            After::Keep(ms) => timeout_ms = ms,
+            After::Park => {}
+            After::Close => return,
+            After::Linger => {
+                unless_forced(&main, Box::pin(linger(&c)).as_mut()).await;
+                return;
+            }
+            After::Reset => return reset(c),
+        }
+    }
+}
+
+fn reset(c: Rc<Conn>) {
+    if let Ok(c) = Rc::try_unwrap(c) {
+        c.sock.reset();
+    }
+}
+
+/// Waits for the next bytes; false when the connection is to close.
+async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
+    let kept = c.requests.get() > 0;
+    main.stats.add(Field::Waiting, 1);
+    let woken = unless_forced(main, pin!(wait(c, &main.gate, timeout_ms, kept))).await;
+    main.stats.sub(Field::Waiting, 1);
+    let Some(woken) = woken else { return false };
+    if let Err(e) = &woken
+        && !kept
+        && e.kind() == io::ErrorKind::TimedOut
+    {
+        let log = &c.listen.default.root.core.error_log;
+        if c.log_enabled(log, Level::Info) {
+            let m = "client timed out (110: Connection timed out) while waiting for request";
+            c.log_write(log, Level::Info, format_args!("{m}"), c);
+        }
+    }
+    matches!(woken, Ok(true))
+}
+
+async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<bool> {
+    match c.sock.readable_or(gate, Deadline::in_ms(timeout_ms)).await? {
+        Wake::Ready => Ok(true),
+        Wake::Reclaim => Ok(false),
+        Wake::Gate => {
+            // The worker is leaving: a request may be on its way. It is answered, and told to be
+            // the last.
+            let min = c.listen.default.root.core.keepalive_min_timeout;
+            let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
+            c.sock.readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
+            Ok(true)
+        }
+    }
+}
+
+/// Serves requests until the buffer is empty or the connection is to end.
+async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> After {
+    let mut r = Request::take(c.clone(), main, Channel::Http1(Stream::default()));
+    let after = match begin(c, &mut r, first) {
+        Some(after) => after,
+        None => {
+            main.stats.add(Field::Reading, 1);
+            let done = {
+                let batch = pin!(requests::batch::<A>(c, main, &mut r));
+                unless_forced(main, batch).await
+            };
+            match done {
+                Some(after) => {
+                    main.stats.sub(Field::Reading, 1);
+                    after
+                }
+                None => give_up::<A>(main, &mut r).await,
+            }
+        }
+    };
+    let timed_out = stream(&mut r).timed_out && r.loc.core.reset_timedout_connection;
+    r.give_back();
+    match after {
+        After::Close if timed_out => After::Reset,
+        a => a,
+    }
+}
+
+/// Runs `future` until it ends, or until connections are given up: it is dropped then. Costs
+/// nothing meanwhile, as everything that could wait is woken when that comes.
+async fn unless_forced<T>(
+    main: &HttpMain,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    std::future::poll_fn(|cx| match main.forced.get() {
+        true => Poll::Ready(None),
+        false => future.as_mut().poll(cx).map(Some),
+    })
+    .await
+}
+
+/// Ends a request that has begun and is not answered whole. It is logged all the same.
+#[cold]
+async fn give_up<A: Answer>(main: &HttpMain, r: &mut Request) -> After {
+    if r.flags.unlogged {
+        main.stats.sub(Field::Writing, 1);
+        r.close_connection();
+        if !r.flags.header_sent && r.err_status == 0 {
+            r.err_status = CLIENT_CLOSED;
+        }
+        rarely(A::log(r)).await;
+    } else {
+        main.stats.sub(Field::Reading, 1);
+    }
+    After::Close
+}
+
+/// Takes the first bytes. A new socket counts as readable until it has been tried: where nothing is
+/// there yet, the connection parks like a kept one, without a request.
+fn begin(c: &Conn, r: &mut Request, first: Page) -> Option<After> {
+    let input = &mut stream(r).input;
+    *input = first;
+    if input.is_empty() {
+        match c.sock.try_recv_into(input) {
+            Ok(None) => return Some(After::Park),
+            Ok(Some(0)) | Err(_) => return Some(After::Close),
+            Ok(Some(_)) => {}
+        }
+    }
+    r.start_now();
+    None
+}

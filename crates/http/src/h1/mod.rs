@@ -1,0 +1,142 @@
+//! HTTP/1 to clients: the connection's life, heads, bodies, and how all of them are framed.
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | [`connection`] | the connection's task: parked, serving, closed |
+//! | [`requests`] | request after request out of the page that was received |
+//! | [`read_head`] | a head that comes in pieces, and the limits on it |
+//! | [`refused`] | heads that are refused, or never come whole |
+//! | [`body`] | request bodies: framing, `100-continue` |
+//! | [`drain`] | request bodies that nobody wants |
+//! | [`head`] | response heads: status line and fields |
+//! | [`output`] | response bodies, and how everything is sent |
+//! | [`close`] | lingering, and the end of the connection |
+
+mod body;
+mod close;
+mod connection;
+mod drain;
+mod head;
+mod output;
+mod read_head;
+mod refused;
+mod requests;
+
+use mem::{Chain, Page};
+
+pub(crate) use body::{expected, next_piece};
+pub(crate) use connection::run;
+pub(crate) use drain::{Drain, drop_buffered};
+pub(crate) use head::{interim, start};
+pub(crate) use output::{finish, flush, put};
+
+use crate::request::Request;
+
+/// One exchange on a connection, and the buffers that pass from it to the next one.
+#[derive(Default)]
+pub(crate) struct Stream {
+    /// Bytes from the client: the head of the request, then whatever followed it.
+    input: Page,
+    /// The head's part of them.
+    head_len: usize,
+    /// The request's body on its way in.
+    body: body::Incoming,
+    /// Bytes for the client. Responses to pipelined requests gather here.
+    output: Chain,
+    /// The connection is kept after the response.
+    keepalive: bool,
+    /// Unread data may be coming: close by lingering.
+    lingering: bool,
+    /// `100 Continue` was sent or refused already.
+    expect_tested: bool,
+    /// The response is framed by the chunked coding.
+    chunked: bool,
+    /// The connection ends behind the bytes in `output`.
+    last_bytes: bool,
+    /// The head was in the page when the request before it was done.
+    pipelined: bool,
+    /// The client did not take or send bytes in time.
+    timed_out: bool,
+}
+
+impl Stream {
+    /// Clears the state of one exchange; the buffers stay.
+    pub(crate) fn reset(&mut self) {
+        let (input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output));
+        *self = Stream { input, output, ..Stream::default() };
+    }
+
+    /// The bytes that the head's spans point into.
+    pub(crate) fn head_text(&self) -> &[u8] {
+        self.input.filled()
+    }
+
+    pub(crate) fn head_len(&self) -> usize {
+        self.head_len
+    }
+
+    /// Bytes of the page that belong to this request.
+    fn used(&self) -> usize {
+        self.head_len + self.body.buffered()
+    }
+
+    /// The bytes behind this request, as far as they came.
+    pub(crate) fn unread(&self) -> &[u8] {
+        self.input.filled().get(self.used()..).unwrap_or_default()
+    }
+
+    /// Whether the next request follows in the page.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.input.filled().len() > self.used() && self.body.is_finished()
+    }
+
+    pub(crate) fn body_is_finished(&self) -> bool {
+        self.body.is_finished()
+    }
+
+    pub(crate) fn queued(&self) -> &Chain {
+        &self.output
+    }
+
+    pub(crate) fn output(&mut self) -> &mut Chain {
+        &mut self.output
+    }
+
+    /// Takes the end of the queue back, from `before` bytes on.
+    pub(crate) fn retract(&mut self, before: u64) {
+        self.output = self.output.split_to(before);
+    }
+
+    pub(crate) fn start_anew(&mut self) {
+        self.chunked = false;
+    }
+
+    pub(crate) fn keeps_connection(&self) -> bool {
+        self.keepalive
+    }
+
+    pub(crate) fn close_connection(&mut self) {
+        self.keepalive = false;
+    }
+
+    pub(crate) fn set_lingering(&mut self, on: bool) {
+        self.lingering = on;
+    }
+
+    pub(crate) fn forbid_continue(&mut self) {
+        self.expect_tested = true;
+    }
+
+    pub(crate) fn is_chunked(&self) -> bool {
+        self.chunked
+    }
+
+    pub(crate) fn is_pipelined(&self) -> bool {
+        self.pipelined
+    }
+}
+
+/// The exchange of a request over HTTP/1.
+fn stream(r: &mut Request) -> &mut Stream {
+    r.channel.http1().expect("this module is called for requests over HTTP/1 alone")
+}

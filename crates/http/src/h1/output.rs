@@ -1,0 +1,308 @@
+//! Output: bodies in chunks or as they are, and the pace of the writing.
+
+use std::io;
+
+use base::future::rarely;
+use base::log::Level;
+use event::Deadline;
+use mem::{Buf, Chain};
+
+use super::stream;
+use crate::channel::conn::Conn;
+use crate::channel::{self, SendFailed, in_memory};
+use crate::request::Request;
+
+/// Output of pipelined responses is gathered up to this size before it is sent.
+const GATHER_MAX: u64 = 64 << 10;
+
+/// Bodies up to this size are copied behind their head.
+const COPY_MAX: usize = 4096;
+
+/// Puts a piece of the body into the output, in its chunk where the body has chunks.
+pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
+    if stream(r).chunked {
+        begin_chunk(r, piece.len());
+    }
+    let is_empty = piece.is_empty();
+    if needs_memory(r, &piece) {
+        rarely(through_memory(r, piece)).await?;
+    } else if !is_empty {
+        append(r, piece);
+    }
+    if stream(r).chunked {
+        end_chunk(r, is_empty, last);
+    }
+    if last || stream(r).output.len() < GATHER_MAX {
+        return Ok(());
+    }
+    rarely(flush(r)).await
+}
+
+fn append(r: &mut Request, mut piece: Chain) {
+    r.bytes_sent += piece.len();
+    let output = &mut stream(r).output;
+    match small(&piece) {
+        Some(bytes) => output.write(bytes),
+        None => output.append(&mut piece),
+    }
+}
+
+fn begin_chunk(r: &mut Request, len: u64) {
+    if len == 0 {
+        return;
+    }
+    let output = &mut stream(r).output;
+    let before = output.len();
+    let w = output.writer_for(24);
+    base::ascii::write_hex_u64(w, len);
+    w.extend_from_slice(b"\r\n");
+    let written = output.len() - before;
+    r.bytes_sent += written;
+}
+
+/// Ends a chunk, unless it was empty, and the body, where this was the last one: with its trailers.
+fn end_chunk(r: &mut Request, is_empty: bool, last: bool) {
+    let trailers = std::mem::take(&mut r.out.trailers);
+    let output = &mut stream(r).output;
+    let before = output.len();
+    if !is_empty {
+        output.write(b"\r\n");
+    }
+    if last {
+        output.write(b"0\r\n");
+        let w = output.writer();
+        for (name, value) in &trailers {
+            proto::h1::write_field(w, name, value);
+        }
+        w.extend_from_slice(b"\r\n");
+    }
+    let written = output.len() - before;
+    r.bytes_sent += written;
+    r.out.trailers = trailers;
+}
+
+/// Ends the response. With `more` (another request waits in the page) small output stays queued.
+pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    let s = stream(r);
+    if more && s.keepalive && s.output.len() < GATHER_MAX && s.output.front_file().is_none() {
+        return Ok(());
+    }
+    let is_last = is_last(r);
+    stream(r).last_bytes = is_last;
+    flush(r).await
+}
+
+/// Whether the connection ends behind the queued output. `post_action` may go on for long, and
+/// clients that have their end may leave meanwhile. Where there is a log phase, the end waits for
+/// it: a client that has seen it finds its request in the log.
+fn is_last(r: &mut Request) -> bool {
+    let s = stream(r);
+    !s.keepalive
+        && s.body.is_finished()
+        && r.loc.core.post_action.is_empty()
+        && r.loc.pipeline.log.is_empty()
+}
+
+/// The bytes of a body that goes into the page of its head, so that both are one piece and leave
+/// with a plain send.
+fn small(chain: &Chain) -> Option<&[u8]> {
+    let bytes = chain.front()?.memory()?;
+    (bytes.len() <= COPY_MAX && chain.len() == bytes.len() as u64).then_some(bytes)
+}
+
+/// File ranges read piece by piece, for `sendfile off`.
+async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
+    while !chain.is_empty() {
+        let mut piece = in_memory(r, &mut chain).await?;
+        r.bytes_sent += piece.len();
+        let (count, size) = r.loc.core.output_buffers;
+        let output = &mut stream(r).output;
+        output.append(&mut piece);
+        if output.len() >= if chain.is_empty() { GATHER_MAX } else { (count * size) as u64 } {
+            flush(r).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether files in a chain have to be read before they are sent.
+fn needs_memory(r: &Request, chain: &Chain) -> bool {
+    let sendfile = r.loc.core.sendfile && r.c().sock.sends_files();
+    chain.iter().any(|b| match b {
+        Buf::File { file, .. } => !sendfile || file.is_direct(),
+        _ => false,
+    })
+}
+
+/// Sends all that is queued.
+pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
+    if stream(r).output.is_empty() {
+        return Ok(());
+    }
+    let rate = rate(r);
+    let c = r.c().clone();
+    let timeout = r.loc.core.send_timeout;
+    let has_file = stream(r).output.iter().any(|b| matches!(b, Buf::File { .. }));
+    let done = if rate > 0 {
+        rarely(paced(r, rate)).await
+    } else if has_file {
+        let chunk = r.loc.core.sendfile_max_chunk;
+        c.sock.set_cork(r.loc.core.tcp_nopush);
+        let there = match r.loc.core.aio.is_off() && r.channel.queued().len() >= r.bytes_sent {
+            true => channel::first_byte(r.channel.queued()),
+            false => Ok(()),
+        };
+        match there {
+            Ok(()) => in_chunks(r, chunk, timeout).await,
+            Err(e) => Err(e),
+        }
+    } else {
+        let until = Deadline::in_ms(timeout);
+        // A reset at the deadline needs somebody who waits for the deadline.
+        let may_post = !r.loc.core.reset_timedout_connection;
+        let s = stream(r);
+        if may_post && c.sock.post(&mut s.output, until) {
+            Ok(())
+        } else if s.last_bytes {
+            c.sock.send_last(&mut s.output, until).await
+        } else {
+            c.sock.send(&mut s.output, until).await
+        }
+    };
+    let done = match done {
+        Ok(()) if c.sock.has_unsent() => c.sock.flush(Deadline::in_ms(timeout)).await,
+        done => done,
+    };
+    match done {
+        Ok(()) => Ok(()),
+        Err(e) => {
+            failed(r, &e);
+            Err(SendFailed)
+        }
+    }
+}
+
+/// Sends something, and at most `limit` bytes.
+async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> {
+    let c = r.c().clone();
+    let file_waits =
+        !r.loc.core.aio.is_off() && r.channel.queued().iter().any(|b| b.memory().is_none());
+    if !file_waits {
+        return c
+            .sock
+            .send_some(&mut stream(r).output, Some(limit), Deadline::in_ms(timeout))
+            .await;
+    }
+    loop {
+        // While the client does not read, what was in memory may go from there, and what is read
+        // takes memory: it is looked for when there is room for it, and before each send.
+        c.sock.writable(Deadline::in_ms(timeout)).await?;
+        let ready = rarely(channel::ready(r, limit)).await?;
+        let n = c.sock.try_send(&mut stream(r).output, Some(ready.bytes))?;
+        ready.sent(&mut stream(r).output, n);
+        if n > 0 || stream(r).output.is_empty() {
+            return Ok(n);
+        }
+    }
+}
+
+/// Files go in pieces of `sendfile_max_chunk`, so that a fast client does not hold the loop.
+async fn in_chunks(r: &mut Request, chunk: usize, timeout: u64) -> io::Result<()> {
+    let limit = if chunk == 0 { usize::MAX } else { chunk };
+    let mut sent = 0;
+    loop {
+        let n = some(r, limit - sent, timeout).await?;
+        if stream(r).output.is_empty() {
+            return Ok(());
+        }
+        sent += n;
+        if sent >= limit {
+            sent = 0;
+            event::task::yield_now().await;
+        }
+    }
+}
+
+/// `limit_rate`: as much as the time since the response's start allows, then a pause.
+async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
+    let c = r.c().clone();
+    let timeout = r.loc.core.send_timeout;
+    let after = match r.loc.core.limit_rate_after.clone() {
+        Some(t) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
+        None => 0,
+    };
+    loop {
+        let sent = r.bytes_sent.saturating_sub(r.channel.queued().len());
+        let secs = r.elapsed_ms() / 1000 + 1;
+        let budget = rate.saturating_mul(secs).saturating_add(after);
+        if sent >= budget {
+            pause(&c, (sent - budget) * 1000 / rate + 1).await?;
+            continue;
+        }
+        let limit = usize::try_from(budget - sent).unwrap_or(usize::MAX);
+        let n = some(r, limit, timeout).await?;
+        if stream(r).output.is_empty() {
+            return Ok(());
+        }
+        // The bytes that `limit_rate_after` lets through freely take no time.
+        let paid = (sent + n as u64).saturating_sub(after) - sent.saturating_sub(after);
+        if paid > 0 {
+            pause(&c, paid.saturating_mul(1000) / rate + 1).await?;
+        }
+    }
+}
+
+/// Sleeps, unless the client goes meanwhile: a slow response must not outlive it.
+async fn pause(c: &Conn, ms: u64) -> io::Result<()> {
+    match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
+        event::Either::First(_) => Err(io::ErrorKind::ConnectionReset.into()),
+        event::Either::Second(()) => Ok(()),
+    }
+}
+
+fn rate(r: &mut Request) -> u64 {
+    if let Some(rate) = r.limit_rate {
+        return rate;
+    }
+    match r.loc.core.limit_rate.clone() {
+        None => 0,
+        Some(t) => {
+            let v = r.eval(&t);
+            let rate = conf::value::parse_size(&v).unwrap_or(0) as u64;
+            r.limit_rate = Some(rate);
+            rate
+        }
+    }
+}
+
+#[cold]
+fn failed(r: &mut Request, e: &io::Error) {
+    r.close_connection();
+    if channel::is_of_file(e) {
+        channel::failed(r, e, None);
+        if r.flags.unreadable && r.channel.queued().len() >= r.bytes_sent {
+            // Nothing of this response is on its way: see `instead`.
+            return;
+        }
+    } else if e.kind() == io::ErrorKind::TimedOut {
+        stream(r).timed_out = true;
+        r.log(
+            Level::Info,
+            format_args!(
+                "client timed out (110: Connection timed out) while sending response to client"
+            ),
+        );
+    } else if e.kind() == io::ErrorKind::OutOfMemory {
+        let m = "memory is short: closing a connection whose client is slow to take the response";
+        r.log(Level::Info, format_args!("{m}"));
+    } else {
+        r.log(
+            Level::Info,
+            format_args!(
+                "send() failed {} while sending response to client",
+                base::log::os_error(e)
+            ),
+        );
+    }
+    stream(r).output.clear();
+}

@@ -1,0 +1,59 @@
+//! Reading a request's head: the limits on it, and a head that comes in pieces.
+
+use std::rc::Rc;
+
+use engine::names::ServerNames;
+use proto::h1::{HeadParser, Limits, Step};
+
+use super::stream;
+use crate::channel::conn::Conn;
+use crate::core_conf::CoreSrv;
+use crate::request::Request;
+use crate::server::Server;
+/// The limits of a virtual server.
+pub(super) fn limits(core: &CoreSrv) -> Limits {
+    Limits {
+        header_buffer: core.client_header_buffer_size as u32,
+        large_size: core.large_header_buffer_size as u32,
+        large_number: core.large_header_buffers as u32,
+        max_headers: core.max_headers as u32,
+        ignore_invalid: core.ignore_invalid_headers,
+        underscores: core.underscores_in_headers,
+    }
+}
+
+/// Reads on in the head. Once the host is known, its virtual server's limits hold, where servers of
+/// the address differ in them.
+#[inline]
+pub(super) fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
+    let names = match &c.listen.names {
+        Some(names) if c.listen.differ => names,
+        _ => return parser.parse(r.channel.head_text(), limits, &mut r.head),
+    };
+    if names.has_regexes() {
+        return parse_and_match(names, parser, r, limits);
+    }
+    parser.parse_with(r.channel.head_text(), limits, &mut r.head, |host, buf| {
+        let name = host.name.of(buf).to_ascii_lowercase();
+        names.find_text(&name).map(|s| self::limits(&s.core))
+    })
+}
+
+/// The same where names are regular expressions, which are matched on behalf of the request.
+#[cold]
+fn parse_and_match(
+    names: &ServerNames<Rc<Server>>,
+    parser: &mut HeadParser,
+    r: &mut Request,
+    limits: &Limits,
+) -> Step {
+    let (input, mut head) = (std::mem::take(&mut stream(r).input), std::mem::take(&mut r.head));
+    let step = parser.parse_with(input.filled(), limits, &mut head, |host, buf| {
+        let name = host.name.of(buf).to_ascii_lowercase();
+        // Where a match is given up, the request is refused when its server is looked for again.
+        let found = names.find(&name, r).ok().flatten();
+        found.map(|s| self::limits(&s.core))
+    });
+    (stream(r).input, r.head) = (input, head);
+    step
+}

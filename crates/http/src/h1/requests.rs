@@ -1,0 +1,97 @@
+//! Request after request out of the page that was received.
+
+use std::rc::Rc;
+
+use base::future::rarely;
+use proto::h1::{HeadParser, Step};
+
+use super::close::close_or_linger;
+use super::connection::After;
+use super::{body, drain, output, read_head, refused, stream};
+use crate::channel::conn::Conn;
+use crate::channel::{Answer, SendFailed};
+use crate::request::Request;
+use crate::server::HttpMain;
+use engine::stats::Field;
+
+/// Answers requests until the page is empty or the connection is to end.
+pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Request) -> After {
+    let mut parser = HeadParser::new();
+    let limits = read_head::limits(&c.listen.default.core);
+    let mut deadline = None;
+    loop {
+        match read_head::parse(c, &mut parser, r, &limits) {
+            Step::Done { len } => {
+                stream(r).head_len = len;
+                deadline = None;
+                main.stats.sub(Field::Reading, 1);
+                main.stats.add(Field::Writing, 1);
+                let after = one::<A>(c, r).await;
+                main.stats.sub(Field::Writing, 1);
+                main.stats.add(Field::Reading, 1);
+                if let Some(after) = after {
+                    return after;
+                }
+                parser = HeadParser::new();
+                r.reset();
+                // A head that cannot be read is for no location, least of all the one before it.
+                r.server.clone_from(&c.listen.default);
+                r.loc = r.server.root.clone();
+                stream(r).pipelined = true;
+            }
+            Step::More => {
+                if output::flush(r).await.is_err() {
+                    return After::Close;
+                }
+                if stream(r).input.is_empty() {
+                    return After::Keep(r.loc.core.keepalive_timeout);
+                }
+                let taken = parser.taken();
+                if !rarely(refused::receive::<A>(c, r, taken, &mut deadline)).await {
+                    return After::Close;
+                }
+            }
+            Step::Bad(e) => return rarely(refused::refuse::<A>(c, r, e)).await,
+        }
+    }
+}
+
+/// Answers one request, its head parsed. `None`: the next may follow.
+async fn one<A: Answer>(c: &Conn, r: &mut Request) -> Option<After> {
+    let keepalive = r.head.wants_keep_alive() && !r.main.gate.is_closed();
+    let lingering = r.head.has_body();
+    let body = body::Incoming::new(&r.head);
+    let s = stream(r);
+    (s.keepalive, s.lingering, s.body) = (keepalive, lingering, body);
+    let sent = A::answer(r).await;
+    after(c, r, sent).await
+}
+
+/// Decides what becomes of the connection behind a response. `None`: the next request may follow.
+pub(super) async fn after(
+    c: &Conn,
+    r: &mut Request,
+    sent: Result<(), SendFailed>,
+) -> Option<After> {
+    if sent.is_err() {
+        return Some(After::Close);
+    }
+    let s = stream(r);
+    if s.keepalive && !s.body.is_finished() && rarely(drain::discard_rest(c, r)).await.is_err() {
+        return Some(After::Close);
+    }
+    let s = stream(r);
+    if !s.keepalive {
+        return Some(close_or_linger(c, r));
+    }
+    let used = s.used();
+    s.input.consume(used);
+    if s.input.is_empty() {
+        if output::flush(r).await.is_err() {
+            return Some(After::Close);
+        }
+        return Some(After::Keep(r.loc.core.keepalive_timeout));
+    }
+    r.start_now();
+    None
+}

@@ -1,0 +1,14 @@
+//! Texts of ours in response heads: of statuses, and of `Server`.
+
+pub use proto::h1::reason;
+
+use crate::core_conf::ServerTokens;
+
+/// The name and version that responses tell.
+pub fn server_token(tokens: ServerTokens) -> &'static str {
+    match tokens {
+        ServerTokens::Off => "weir",
+        ServerTokens::On => concat!("weir/", env!("CARGO_PKG_VERSION")),
+        ServerTokens::Build => concat!("weir/", env!("CARGO_PKG_VERSION"), " (release)"),
+    }
+}
