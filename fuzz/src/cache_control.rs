@@ -2,8 +2,8 @@
 
 use proto::cache_control::{CacheControl, Listed, SECONDS_MAX, delta_seconds};
 
-/// Several lines say what one does that joins them; what forbids is never lost by adding to it; a
-/// targeted field that is accepted means the same as the plain one.
+/// Several lines mean the same as one that joins them; adding a directive never lifts a
+/// prohibition; an accepted targeted field means the same as the plain one.
 pub fn run(data: &[u8]) {
     let whole = read(&[data]);
     let of_numbers = |c: &CacheControl| {

@@ -1,5 +1,5 @@
-//! The index of a cache and its journal: whatever is in the file, reading comes to its end, and
-//! what is read can be written and is the same then.
+//! The index of a cache and its journal: reading ends for any file, and records that were read can
+//! be written and are the same then.
 
 use cache::index_format::{FileHeader, ReadStep, read};
 

@@ -2,11 +2,11 @@
 
 use proto::chunked::{ChunkedError, Decoder, Event, Trailers};
 
-/// How a body ended, its data, the bytes it took, its trailers.
+/// The end of a body, its data, the bytes it took, its trailers.
 type Outcome = (Result<bool, ChunkedError>, Vec<u8>, usize, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// The first byte chooses what becomes of trailers and how large the pieces are: they give the same
-/// result as the whole. Never are more bytes wanted than a body turns out to have.
+/// The first byte chooses the treatment of trailers and the size of the pieces: they give the same
+/// result as the whole. The decoder never asks for more bytes than a body has.
 pub fn run(data: &[u8]) {
     let Some((&kind, body)) = data.split_first() else { return };
     let keep = if kind & 1 == 0 { Trailers::Discard } else { Trailers::Keep };

@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(matched, !hidden && slow(pattern, name));
 }
 
-/// Which ends of the name each head of the pattern can match, all at once.
+/// The ends of the name that each head of the pattern can match, all at once.
 fn slow(pattern: &[u8], name: &[u8]) -> bool {
     let mut ends = vec![false; name.len() + 1];
     ends[0] = true;

@@ -11,7 +11,7 @@ pub fn run(data: &[u8]) {
     let (Some(text), Some(subject)) = (halves.next(), halves.next()) else {
         return;
     };
-    // What takes long to compile does so once, at load; here it only costs time.
+    // A long compilation happens once, at load; here it only costs time.
     if text.len() > 64 || subject.len() > 256 {
         return;
     }

@@ -2,7 +2,7 @@
 
 use conf::value::{parse_msec, parse_offset, parse_sec, parse_size};
 
-/// What two readers both accept means the same to them, and nothing exceeds what nginx can hold.
+/// A text that two readers accept means the same to both, and no value exceeds nginx's range.
 pub fn run(data: &[u8]) {
     const MAX: u64 = i64::MAX as u64;
     let size = parse_size(data).map(|size| size as u64);

@@ -1,4 +1,4 @@
-//! What is asked for in parts: `Content-Range`, the start of a slice, and the parts of a body.
+//! Partial content: `Content-Range`, the start of a slice, and the parts of a body.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use http_modules::range::{copy_range, pieces};
 use mem::{Buf, Chain};
 use proto::range::{ContentRange, RangeSelection, parse, start_of_one};
 
-/// A field that was understood, written and read again, is the same; where one range begins, the
-/// whole reader agrees; parts that are cut from a body in pieces are those of the body.
+/// An accepted field, written and read again, is the same; both readers of a single range agree on
+/// its start; parts that are cut from a body in pieces are those of the body.
 pub fn run(data: &[u8]) {
     if let Some(range) = ContentRange::parse(data) {
         assert!(range.end > 0);

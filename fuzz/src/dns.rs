@@ -1,4 +1,4 @@
-//! Messages of name servers: what is read holds what a resolver may rely on.
+//! Messages of name servers: a response that was read has the properties that a resolver relies on.
 
 use proto::dns::{Data, Response, read, write_query};
 

@@ -1,4 +1,4 @@
-//! What FastCGI responders and memcached send.
+//! The streams of FastCGI responders and memcached.
 
 use proto::fastcgi::{Event, Reader, Stream};
 use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
@@ -58,7 +58,7 @@ fn head(buf: &[u8], piece: usize, parser: fn() -> ResponseParser) -> String {
     }
 }
 
-/// The first line says how much follows; no byte of the data is lost or made up.
+/// The first line has the length of the data; no byte of it is lost or made up.
 fn answer(buf: &[u8], piece: usize) {
     let Reply::Value { line, len, .. } = memcached::reply(buf, b"key") else { return };
     let rest = &buf[line..];

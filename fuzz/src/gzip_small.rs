@@ -4,8 +4,8 @@ use std::io::Read;
 
 use http_modules::gzip::small::{Effort, Encoder, LEN_MAX};
 
-/// The first byte says how hard to try; the rest, once and again, comes out of another decoder as
-/// it was, and takes hardly more room than it did.
+/// The first byte is the level; another decoder restores the rest, once and again, and the output
+/// is hardly longer than the input.
 pub fn run(data: &[u8]) {
     let Some((&how, text)) = data.split_first() else { return };
     let text = &text[..text.len().min(LEN_MAX)];

@@ -2,8 +2,8 @@
 
 use proto::h1::{Field, FieldId, Head, HeadParser, Limits, Span, Step};
 
-/// The first bytes choose limits and where the rest is cut. Pieces give the same result as the
-/// whole, and what was accepted holds together.
+/// The first bytes choose limits and the size of the pieces. Pieces give the same result as the
+/// whole, and an accepted head is consistent.
 pub fn run(data: &[u8]) {
     let Some((&[kind, cut], buf)) = data.split_first_chunk::<2>() else { return };
     let limits = if kind & 1 == 0 {
@@ -69,7 +69,7 @@ fn lookup(name: &[u8]) -> FieldId {
     id
 }
 
-/// A plain path is what normalising the target gives.
+/// A plain path is the result of normalising the target.
 fn path(head: &Head, buf: &[u8]) {
     if !head.plain_path {
         return;

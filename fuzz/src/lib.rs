@@ -1,5 +1,5 @@
-//! What is fuzzed: a module a target, each with `run`, which takes any bytes and panics when
-//! something that must always hold does not.
+//! The fuzz targets: a module each, with `run`, which takes any bytes and panics when a property
+//! that must always hold does not.
 //!
 //! A target is plain code: it runs under libFuzzer (`src/bin`), and on given files by itself.
 #![forbid(unsafe_code)]

@@ -3,8 +3,8 @@
 use proto::mp4::atom::atoms;
 use proto::mp4::{Layout, Window, cut};
 
-/// The first four bytes are the window, the rest is what is in `moov`. A cut lies in the file, its
-/// index is hardly larger than what it was made from, and is itself an index that can be read.
+/// The first four bytes are the window, the rest is the content of `moov`. A cut lies in the file,
+/// its index is hardly larger than the film's, and is itself a readable index.
 pub fn run(data: &[u8]) {
     let Some((&[start, length, key, at], moov)) = data.split_first_chunk() else { return };
     let window = Window {
@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     let len = layout.ftyp_len + made.head.len() as u64;
     let end = len + (made.data.end - made.data.start);
     let again = Layout { ftyp_len: 24, mdat: len..end, file_len: end };
-    // All of it: whatever comes of that, it does not lie outside either.
+    // The whole film does not lie outside the file either.
     let whole = Window { start_ms: 0, length_ms: 0, key_frame: false };
     if let Ok(again_made) = cut(top[0].data, &again, &whole) {
         assert!(again_made.data.end <= end);

@@ -3,8 +3,8 @@
 use proto::proxy_protocol::{HEADER_MAX, Parsed, TlvName, find_tlv, parse, write_v1, write_v2};
 use std::net::SocketAddr;
 
-/// Every beginning of a header says `More` or what the whole says; what was understood is written
-/// and understood again.
+/// Every beginning of a header gives `More` or the result of the whole; an accepted header is
+/// written and accepted again.
 pub fn run(data: &[u8]) {
     let whole = parse(data);
     for len in 0..data.len().min(300) {

@@ -1,11 +1,11 @@
-//! Texts to be replaced: what is found where a response comes in pieces.
+//! Replaced texts: the matches where a response comes in pieces.
 
 use bytes::Bytes;
 use http_modules::sub_filter::patterns::{Found, Patterns};
 
-/// The first byte says whether each pattern counts once, the second how long pieces are; up to an
-/// empty line each line is a pattern, and the rest is the text. A plain search finds the same,
-/// however the text is cut, and no more of it is held back than a match could need.
+/// The first byte decides whether each pattern counts once, the second is the length of pieces; up
+/// to an empty line each line is a pattern, and the rest is the text. A plain search finds the
+/// same, however the text is cut, and no more of it is held back than a match could need.
 pub fn run(data: &[u8]) {
     let Some((&[once, step], rest)) = data.split_first_chunk() else { return };
     let (once, step) = (once & 1 == 1, usize::from(step).max(1));

@@ -227,7 +227,7 @@ fn alike(answer: &mut Answer, names: &[(String, &str)]) {
             "set-cookie" if value.starts_with("who=") && value.len() > 28 => {
                 value.replace_range(4..26, "UID");
             }
-            // That of a body which names the server differs by the length of the name.
+            // A body with the server's name differs by the length of the name.
             "content-length" => {
                 let error = answer.body.windows(8).any(|w| w == b"<center>");
                 if error || answer.line.split(' ').nth(1).is_some_and(|s| s >= "300") {

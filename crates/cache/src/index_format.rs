@@ -191,6 +191,21 @@ pub enum Record<'a> {
     End(u64),
 }
 
+impl IndexEntry<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.hash);
+        for n in [self.blocks, self.expire, self.date, self.version, self.file] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+        out.extend_from_slice(&self.uses.to_le_bytes());
+        out.extend_from_slice(&[u8::from(self.is_variant), 0]);
+        out.extend_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(self.key.len() as u32).to_le_bytes());
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.tags);
+    }
+}
+
 impl Record<'_> {
     /// Appends the record to `out`. Of a key or a text that is too long nothing is appended.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -199,16 +214,7 @@ impl Record<'_> {
         out.extend_from_slice(&[0; RECORD_HEADER - SYNC.len()]);
         let kind = match self {
             Put(e) => {
-                out.extend_from_slice(&e.hash);
-                for n in [e.blocks, e.expire, e.date, e.version, e.file] {
-                    out.extend_from_slice(&n.to_le_bytes());
-                }
-                out.extend_from_slice(&e.uses.to_le_bytes());
-                out.extend_from_slice(&[u8::from(e.is_variant), 0]);
-                out.extend_from_slice(&(e.tags.len() as u16).to_le_bytes());
-                out.extend_from_slice(&(e.key.len() as u32).to_le_bytes());
-                out.extend_from_slice(e.key);
-                out.extend_from_slice(e.tags);
+                e.encode(out);
                 1
             }
             Gone(hash) => {

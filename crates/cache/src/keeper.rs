@@ -330,7 +330,7 @@ impl Keeper {
 
     /// Searches for the entries of new marks, and takes them out of the zone.
     async fn look_for_marks(&self) {
-        let (cache, keys) = (&self.cache, &self.cache.keys);
+        let keys = &self.cache.keys;
         if !keys.is_read() {
             return;
         }
@@ -362,40 +362,46 @@ impl Keeper {
             Err(_) => return self.again.set(true),
         };
         for (mark, found) in marks.iter().zip(found) {
-            let redo = mark.state != MarkState::New;
-            let (mut out, mut files, mut left) = (0, Vec::new(), Vec::new());
-            let before = keys.blocks();
-            for some in found.chunks(PURGED_AT_ONCE) {
-                for (hash, date) in some {
-                    match keys.purge_for(hash, mark, *date) {
-                        Purged::Out => {
-                            out += 1;
-                            files.push(*hash);
-                        }
-                        Purged::Nothing => left.push(*hash),
-                        Purged::Younger => {}
-                    }
-                }
-                event::task::yield_now().await;
-            }
-            let count = (!redo).then_some(out);
-            keys.marks.set(mark.seq, MarkState::Done, count);
-            // The journals may tell of one several times.
-            files.sort_unstable();
-            left.sort_unstable();
-            left.dedup();
-            left.retain(|hash| files.binary_search(hash).is_err());
-            // The metadata of files lies together by folder.
-            for list in [&mut files, &mut left] {
-                list.sort_by_key(|hash| cache.settings.layout.folder_of(hash));
-            }
-            let room = before.midpoint(keys.blocks());
-            let deletion = Deletion { mark: mark.seq, id: mark.id, files, left, room };
-            self.deletions.borrow_mut().push_back(deletion);
+            self.take_out(mark, &found).await;
         }
         keys.ring();
-        cache.stirred.notify_all();
+        self.cache.stirred.notify_all();
         self.deleting.notify_all();
+    }
+
+    /// Takes the entries that were found for a mark out of the zone; their files are deleted later.
+    async fn take_out(&self, mark: &PurgeMark, found: &[(Hash, u32)]) {
+        let keys = &self.cache.keys;
+        let redo = mark.state != MarkState::New;
+        let (mut out, mut files, mut left) = (0, Vec::new(), Vec::new());
+        let before = keys.blocks();
+        for some in found.chunks(PURGED_AT_ONCE) {
+            for (hash, date) in some {
+                match keys.purge_for(hash, mark, *date) {
+                    Purged::Out => {
+                        out += 1;
+                        files.push(*hash);
+                    }
+                    Purged::Nothing => left.push(*hash),
+                    Purged::Younger => {}
+                }
+            }
+            event::task::yield_now().await;
+        }
+        let count = (!redo).then_some(out);
+        keys.marks.set(mark.seq, MarkState::Done, count);
+        // The journals may have several records of one.
+        files.sort_unstable();
+        left.sort_unstable();
+        left.dedup();
+        left.retain(|hash| files.binary_search(hash).is_err());
+        // The metadata of files lies together by folder.
+        for list in [&mut files, &mut left] {
+            list.sort_by_key(|hash| self.cache.settings.layout.folder_of(hash));
+        }
+        let room = before.midpoint(keys.blocks());
+        let deletion = Deletion { mark: mark.seq, id: mark.id, files, left, room };
+        self.deletions.borrow_mut().push_back(deletion);
     }
 
     /// The index has lost entries: their files are read again.

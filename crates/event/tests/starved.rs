@@ -35,7 +35,7 @@ fn accepting_goes_on_when_a_descriptor_is_closed() {
             let starved = event::timeout(100, listener.accept()).await;
             assert!(starved.is_err());
             assert!(event::stats().turns - turns < 20, "the listener is left alone meanwhile");
-            // How soon it goes on is a matter of the simulated clock: starved_sim.rs.
+            // The delay of the resumption is tested on the simulated clock: starved_sim.rs.
             event::spawn(async move {
                 event::sleep(20).await;
                 drop(first);

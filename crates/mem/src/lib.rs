@@ -1,4 +1,4 @@
-//! Memory of connections: recycled pages, chains of buffers, a generational slab.
+//! Memory of connections: recycled pages, chains of buffers, shared file handles, an LRU table.
 //!
 //! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
 //! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
@@ -18,4 +18,3 @@ pub use chain::{Chain, IOV_MAX};
 pub use file::FileHandle;
 pub use lru::Lru;
 pub use page::{PAGE_SIZE, Page, kept as pages_kept, recycle as recycle_pages, trim as trim_pages};
-pub use slab::{Key, Slab};

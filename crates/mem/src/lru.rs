@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{Key, Slab};
+use crate::slab::{Key, Slab};
 
 #[derive(Debug)]
 struct Node<V> {

@@ -2,11 +2,11 @@
 
 /// Names an entry of a [`Slab`]: an index and the generation of the entry there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     /// The index in the table.
-    pub index: u32,
+    pub(crate) index: u32,
     /// The number of entries that this index had before.
-    pub generation: u32,
+    pub(crate) generation: u32,
 }
 
 const END: u32 = u32::MAX;
@@ -26,7 +26,7 @@ struct Entry<T> {
 /// A table of values named by [`Key`]s. The key of a removed value finds nothing, even when its
 /// index is in use again. Grows on demand; indices are reused last in, first out.
 #[derive(Debug)]
-pub struct Slab<T> {
+pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     len: usize,
@@ -34,17 +34,17 @@ pub struct Slab<T> {
 
 impl<T> Slab<T> {
     /// An empty table; allocates nothing.
-    pub const fn new() -> Slab<T> {
+    pub(crate) const fn new() -> Slab<T> {
         Slab { entries: Vec::new(), free: END, len: 0 }
     }
 
     /// Values in the table.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether the table has no value.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -52,7 +52,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When there are 2³² - 1 values already.
-    pub fn insert(&mut self, value: T) -> Key {
+    pub(crate) fn insert(&mut self, value: T) -> Key {
         self.len += 1;
         if let Some(entry) = self.entries.get_mut(self.free as usize) {
             let index = self.free;
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of `key`, if it was not removed.
-    pub fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         match self.entries.get(key.index as usize) {
             Some(Entry { generation, state: State::Full(value) })
                 if *generation == key.generation =>
@@ -81,7 +81,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of `key` to be changed, if it was not removed.
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         match self.entries.get_mut(key.index as usize) {
             Some(Entry { generation, state: State::Full(value) })
                 if *generation == key.generation =>
@@ -93,7 +93,7 @@ impl<T> Slab<T> {
     }
 
     /// Removes the value of `key`; from then on the key finds nothing.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let entry = &mut self.entries[key.index as usize];
         entry.generation = entry.generation.wrapping_add(1);
@@ -104,14 +104,6 @@ impl<T> Slab<T> {
             State::Full(value) => Some(value),
             State::Vacant { .. } => None,
         }
-    }
-
-    /// All values with their keys, by index.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries.iter().zip(0u32..).filter_map(|(entry, index)| match &entry.state {
-            State::Full(value) => Some((Key { index, generation: entry.generation }, value)),
-            State::Vacant { .. } => None,
-        })
     }
 }
 
@@ -135,8 +127,7 @@ mod tests {
         let c = slab.insert("c");
         assert_eq!((c.index, slab.get(a), slab.get(c)), (a.index, None, Some(&"c")));
         *slab.get_mut(b).expect("b is there") = "B";
-        assert_eq!(slab.iter().map(|(_, v)| *v).collect::<Vec<_>>(), ["c", "B"]);
-        assert_eq!(slab.len(), 2);
+        assert_eq!((slab.get(b), slab.len()), (Some(&"B"), 2));
     }
 
     #[test]

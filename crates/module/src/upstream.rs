@@ -3,7 +3,7 @@
 //! A method's directive stands in `upstream` blocks and calls [`Block::set_method`] with how to
 //! make its [`Balancer`] for the [`Servers`] of the block. The balancer makes a [`Picker`] for each
 //! session of a [`Client`] (a request's, of any engine), which chooses: each server at most once,
-//! and each that it gave comes back to it with an [`ServerOutcome`] and [`ExchangeTimes`] in
+//! and each that it gave comes back to it with a [`ServerOutcome`] and [`ExchangeTimes`] in
 //! milliseconds. Pickers begin with a [`Round`], which knows what was tried, and has weighted round
 //! robin for when the method itself has no answer. What is known of servers is shared by workers
 //! where the block has a `zone`: a picker looks and takes under `servers.lock()`.

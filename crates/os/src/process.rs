@@ -92,7 +92,7 @@ pub fn set_environment(strings: &[Vec<u8>]) -> io::Result<()> {
     Ok(())
 }
 
-/// How a process ended.
+/// The manner of a process's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// By itself, with this status.

@@ -46,7 +46,7 @@ struct @TYPE@Conf {
 }
 
 impl Conf for @TYPE@Conf {
-    /// What a location leaves open it takes from the level around it.
+    /// A location inherits the settings that it lacks from the level around it.
     fn merge(&mut self, outer: &Self) -> Result<(), ConfError> {
         if self.name.is_none() {
             self.name.clone_from(&outer.name);

@@ -55,6 +55,25 @@ enum CommitOutcome {
     NoRoom,
 }
 
+/// Writes the last pieces of a body, which begin at `at`, and the header. For threads.
+fn write_rest(
+    unfinished: &UnfinishedFile,
+    header: &Header,
+    pieces: Vec<Bytes>,
+    start: u64,
+    at: u64,
+) -> Result<(), FileError> {
+    let header = Bytes::from(header.encode());
+    if at == 0 {
+        // One write, of the header and all of a small body.
+        let mut all = vec![header];
+        all.extend(pieces);
+        return unfinished.write(&all, 0);
+    }
+    unfinished.write(&pieces, start + at)?;
+    unfinished.write(&[header], 0)
+}
+
 impl FillTask {
     /// Aligns the body before the file is made; `total` bytes of it are here, and its length may be
     /// unknown.
@@ -196,18 +215,7 @@ impl FillTask {
                 Some(unfinished) => unfinished,
                 None => UnfinishedFile::create(&temp, &path)?,
             };
-            match at {
-                0 => {
-                    // One write, of the header and all of a small body.
-                    let mut all = vec![Bytes::from(header.encode())];
-                    all.extend(pieces);
-                    unfinished.write(&all, 0)?;
-                }
-                _ => {
-                    unfinished.write(&pieces, start + at)?;
-                    unfinished.write(&[Bytes::from(header.encode())], 0)?;
-                }
-            }
+            write_rest(&unfinished, &header, pieces, start, at)?;
             if !is_to_be_kept {
                 return Ok(CommitOutcome::NotKept);
             }

@@ -7,7 +7,7 @@
 //! - `X-Accel-Expires` and `*_cache_valid` are the operator's word (section 3, "cache extension"):
 //!   the first sets the lifetime above all, the second where the response does not say, but neither
 //!   lifts a prohibition.
-//! - Where nobody says, a tenth of the time since `Last-Modified` is the lifetime, a day at most
+//! - Without either, a tenth of the time since `Last-Modified` is the lifetime, a day at most
 //!   (section 4.2.2).
 //! - What is stale when it comes is kept if it can be validated.
 //! - A response that sets a cookie is not kept unless `Set-Cookie` is ignored, or is named by

@@ -7,7 +7,7 @@ use base::log::Level;
 use bytes::Bytes;
 use engine::Client;
 use event::Pool;
-use files::OpenFile;
+use files::{OpenError, OpenFile};
 use mem::{Chain, FileHandle};
 use os::errno::{ENOENT, ENOTDIR};
 use os::file::FileMeta;
@@ -142,19 +142,7 @@ pub async fn open_file(
     for last in [false, true] {
         let file = match access.open(&path).await {
             Ok(file) => file,
-            Err(e) if matches!(e.errno(), Some(ENOENT | ENOTDIR)) => {
-                if cache.keys.gone(hash, version) {
-                    cache.tell_gone(hash);
-                }
-                return Opened::Missing;
-            }
-            Err(e) => {
-                if cache.fault(FaultCause::Open) {
-                    let path = base::log::lossy(&path);
-                    client.log_os(Level::Crit, format_args!("{} \"{path}\"", e.what), &e.error);
-                }
-                return Opened::Failed;
-            }
+            Err(e) => return not_opened(client, cache, hash, version, &path, &e),
         };
         if let Some(stored) = cache.memory.borrow_mut().same(hash, version, key, file.meta()) {
             return Opened::Found(stored);
@@ -193,6 +181,28 @@ pub async fn open_file(
         }
     }
     Opened::Missing
+}
+
+/// The file of a hash cannot be opened: it is gone, or the disk failed.
+fn not_opened(
+    client: &dyn Client,
+    cache: &Cache,
+    hash: &Hash,
+    version: u32,
+    path: &[u8],
+    e: &OpenError,
+) -> Opened {
+    if matches!(e.errno(), Some(ENOENT | ENOTDIR)) {
+        if cache.keys.gone(hash, version) {
+            cache.tell_gone(hash);
+        }
+        return Opened::Missing;
+    }
+    if cache.fault(FaultCause::Open) {
+        let path = base::log::lossy(path);
+        client.log_os(Level::Crit, format_args!("{} \"{path}\"", e.what), &e.error);
+    }
+    Opened::Failed
 }
 
 /// The version of a file that was opened, which had `version` in the zone; 0 where it is unknown.

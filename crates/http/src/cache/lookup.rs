@@ -103,20 +103,25 @@ pub(crate) async fn begin(
         }
         Lookup::Ask if t.asked.only_if_cached() => Verdict::Status(504),
         Lookup::Ask => {
-            let range = r.header(FieldId::Range);
-            if let (Some(range), Some(max)) = (range, conf.max_range_offset)
-                && range_begins_beyond(range, max)
-            {
-                t.cacheable = false;
-            }
-            if r.upstream_mut().cache_status == CacheStatus::Miss {
-                t.cache.keys.count(CacheStatus::Miss as usize);
-            }
-            r.upstream_mut().cache = Some(t);
+            ask(r, t);
             return Begin::Upstream;
         }
     };
     Begin::Verdict(verdict)
+}
+
+/// The upstream is asked, with the request's ticket.
+fn ask(r: &mut Request, mut t: Box<Ticket>) {
+    let range = r.header(FieldId::Range);
+    if let (Some(range), Some(max)) = (range, t.conf.max_range_offset)
+        && range_begins_beyond(range, max)
+    {
+        t.cacheable = false;
+    }
+    if r.upstream_mut().cache_status == CacheStatus::Miss {
+        t.cache.keys.count(CacheStatus::Miss as usize);
+    }
+    r.upstream_mut().cache = Some(t);
 }
 
 /// The request's ticket, for its key.
@@ -214,11 +219,7 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
         again = true;
         let (seen, scarce) = match visit {
             Visit::Full => {
-                if cache.fault(FaultCause::ZoneFull) {
-                    let name = base::log::lossy(&cache.name);
-                    let m = format_args!("could not allocate node in cache keys zone \"{name}\"");
-                    r.log(Level::Alert, m);
-                }
+                zone_is_full(r, &cache);
                 return pass_by(t);
             }
             Visit::Error(status) => return Lookup::Error(status),
@@ -253,13 +254,9 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
         if !conf.lock || t.hold.is_some() || t.asked.only_if_cached() {
             return Lookup::Ask;
         }
-        match lock(r, t, up, &mut waited).await {
-            Locked::Ours => return Lookup::Ask,
-            Locked::PassBy => return pass_by(t),
-            Locked::Gone => return Lookup::Gone,
-            Locked::Join(fill) => return Lookup::Join(fill),
-            Locked::Follow(growing, len) => return Lookup::Follow(growing, len),
-            Locked::Again => {}
+        let locked = lock(r, t, up, &mut waited).await;
+        if let Some(found) = locked.lookup(t) {
+            return found;
         }
     }
 }
@@ -305,6 +302,15 @@ fn is_orphan(t: &mut Ticket, stored: &Stored) -> bool {
             t.family = Some(family);
             false
         }
+    }
+}
+
+#[cold]
+fn zone_is_full(r: &Request, cache: &cache::Cache) {
+    if cache.fault(FaultCause::ZoneFull) {
+        let name = base::log::lossy(&cache.name);
+        let m = format_args!("could not allocate node in cache keys zone \"{name}\"");
+        r.log(Level::Alert, m);
     }
 }
 
@@ -418,6 +424,20 @@ enum Locked {
     /// The same where another worker fetches.
     Follow(Box<GrowingFile>, u64),
     Gone,
+}
+
+impl Locked {
+    /// The outcome of the lookup; `None`: it begins again.
+    fn lookup(self, t: &mut Ticket) -> Option<Lookup> {
+        Some(match self {
+            Locked::Ours => Lookup::Ask,
+            Locked::PassBy => pass_by(t),
+            Locked::Gone => Lookup::Gone,
+            Locked::Join(fill) => Lookup::Join(fill),
+            Locked::Follow(growing, len) => Lookup::Follow(growing, len),
+            Locked::Again => return None,
+        })
+    }
 }
 
 async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -> Locked {
