@@ -21,6 +21,7 @@ pub(crate) mod head;
 
 use std::rc::Rc;
 
+use base::future::rarely;
 use mem::{Chain, Page};
 
 pub(crate) use client_end::{ClientEnd, client_end};
@@ -82,6 +83,14 @@ impl Channel {
         match self {
             Channel::Http1(stream) => Some(stream),
             _ => None,
+        }
+    }
+
+    /// Ends the use of the channel; the memory of an HTTP/1 stream serves the next request.
+    pub(crate) fn release(&mut self) {
+        match self {
+            Channel::Http1(stream) => stream.release(),
+            Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
 
@@ -221,7 +230,7 @@ pub(crate) fn interim<'a>(
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
-        Channel::Subrequest(_) => subrequest::put(r, piece).await,
+        Channel::Subrequest(_) => rarely(subrequest::put(r, piece)).await,
     }
 }
 
@@ -238,7 +247,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
-        Channel::Subrequest(_) => subrequest::finish(r).await,
+        Channel::Subrequest(_) => rarely(subrequest::finish(r)).await,
     }
 }
 

@@ -27,9 +27,9 @@ use event::{Deadline, Gate, Wake};
 use mem::Page;
 
 use super::close::linger;
-use super::{Stream, requests, stream};
+use super::{requests, stream};
+use crate::channel::Answer;
 use crate::channel::conn::Conn;
-use crate::channel::{Answer, Channel};
 use crate::request::Request;
 use crate::server::HttpMain;
 use engine::stats::Field;
@@ -118,7 +118,7 @@ async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<
 
 /// Serves requests until the buffer is empty or the connection is to end.
 async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> After {
-    let mut r = Request::take(c.clone(), main, Channel::Http1(Stream::default()));
+    let mut r = Request::take(c.clone(), main);
     let after = match begin(c, &mut r, first) {
         Some(after) => after,
         None => {

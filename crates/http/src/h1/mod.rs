@@ -62,8 +62,23 @@ pub(crate) struct Stream {
 impl Stream {
     /// Clears the state of one exchange; the buffers stay.
     pub(crate) fn reset(&mut self) {
-        let (input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output));
-        *self = Stream { input, output, ..Stream::default() };
+        // One by one: putting a new value in the place of the old one would move the buffers.
+        self.head_len = 0;
+        self.body = body::Incoming::default();
+        self.keepalive = false;
+        self.lingering = false;
+        self.expect_tested = false;
+        self.chunked = false;
+        self.last_bytes = false;
+        self.pipelined = false;
+        self.timed_out = false;
+    }
+
+    /// Gives the buffers back.
+    pub(crate) fn release(&mut self) {
+        self.reset();
+        self.input.release();
+        self.output.clear();
     }
 
     /// The bytes that the head's spans point into.

@@ -152,14 +152,13 @@ thread_local! {
 const FREE_MAX: usize = 64;
 
 impl Request {
-    /// A request for `c`, recycled if there is one.
-    pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>, channel: Channel) -> Box<Request> {
+    /// A request for `c`, recycled if there is one. Its channel is an HTTP/1 stream.
+    pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
         let server = c.listen.default.clone();
         let loc = server.root.clone();
         match FREE.with(|f| f.borrow_mut().pop()) {
             Some(mut r) => {
                 r.c = Some(c);
-                r.channel = channel;
                 r.main.clone_from(main);
                 r.server = server;
                 r.loc = loc;
@@ -167,7 +166,7 @@ impl Request {
             }
             None => Box::new(Request {
                 c: Some(c),
-                channel,
+                channel: Channel::default(),
                 main: main.clone(),
                 server,
                 loc,
@@ -205,7 +204,7 @@ impl Request {
     /// Gives the box back for reuse.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.reset();
-        self.channel = Channel::default();
+        self.channel.release();
         self.c = None;
         FREE.with(|f| {
             let mut f = f.borrow_mut();

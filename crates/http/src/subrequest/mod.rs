@@ -258,7 +258,8 @@ impl Request {
             background: false,
             hold: crate::channel::conn::Hold::new(&self.main),
         }));
-        let mut r = Request::take(self.c().clone(), &self.main, channel);
+        let mut r = Request::take(self.c().clone(), &self.main);
+        r.channel = channel;
         r.server.clone_from(&self.server);
         r.loc.clone_from(&self.server.root);
         r.head.clone_from(&self.head);
