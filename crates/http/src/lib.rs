@@ -19,6 +19,7 @@ mod core_vars;
 pub mod cx;
 pub mod early_hints;
 pub mod engine;
+mod exchanges;
 pub mod files;
 mod filter;
 mod h1;

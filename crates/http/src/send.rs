@@ -44,7 +44,9 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
                 _ => Chain::new(),
             };
             if r.body_filters.is_empty() {
-                channel::put(r, chain, true).await?;
+                if let Some(body) = channel::put_now(r, chain) {
+                    rarely(channel::put(r, body, true)).await?;
+                }
             } else {
                 rarely(filtered(r, &mut chain, true)).await?;
             }

@@ -7,6 +7,8 @@ use conf::template::Template;
 use conf::{ConfError, Word};
 
 use super::directives::{Caches, Caching};
+pub use crate::exchanges::CacheConf;
+use crate::exchanges::Chosen;
 use crate::module::LocView;
 use crate::request::Request;
 use crate::upstream::conf::{draft, next};
@@ -73,42 +75,11 @@ draft! {
     rfc9111: bool,
 }
 
-/// The cache of a location.
-enum Chosen {
-    Fixed(Rc<Cache>),
-    Template { name: Template, all: Vec<Rc<Cache>> },
-}
-
 impl Draft {
     /// Whether this level names a cache.
     pub fn is_on(&self) -> bool {
         matches!(self.which, Some(Which::Named(_) | Which::Template(..)))
     }
-}
-
-/// The settings that hold in a location whose responses are kept.
-pub struct CacheConf {
-    chosen: Chosen,
-    /// `None`: the protocol's own.
-    pub(crate) key: Option<Template>,
-    pub(crate) methods: u64,
-    pub(crate) min_uses: u16,
-    valid: Vec<(u16, u64)>,
-    pub(crate) bypass: Vec<Template>,
-    pub(crate) no_cache: Vec<Template>,
-    pub(crate) purge: Vec<Template>,
-    pub(crate) lock: bool,
-    pub(crate) lock_timeout: u64,
-    pub(crate) lock_age: u64,
-    /// Bits of [`next`].
-    pub(crate) use_stale: u64,
-    pub(crate) background_update: bool,
-    /// Stale responses are asked for with their validators.
-    pub revalidate: bool,
-    pub(crate) convert_head: bool,
-    pub(crate) max_range_offset: Option<u64>,
-    /// The rules are those of RFC 9111.
-    pub(crate) rfc9111: bool,
 }
 
 /// There is no cache of the name that variables gave; it was logged.

@@ -225,6 +225,15 @@ pub(crate) fn interim<'a>(
     }
 }
 
+/// Puts a whole body into the output, if nothing is to be waited for; else gives it back.
+#[inline]
+pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
+    match r.channel {
+        Channel::Http1(_) => h1::put_now(r, body),
+        Channel::Subrequest(_) => Some(body),
+    }
+}
+
 /// Puts a piece of the response's body into the output; the body may end with it. Waits while too
 /// much is queued.
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {

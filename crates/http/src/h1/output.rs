@@ -18,6 +18,18 @@ const GATHER_MAX: u64 = 64 << 10;
 /// Bodies up to this size are copied behind their head.
 const COPY_MAX: usize = 4096;
 
+/// Puts a whole body into the output that has no chunks and need not be read first.
+#[inline]
+pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
+    if stream(r).chunked || needs_memory(r, &body) {
+        return Some(body);
+    }
+    if !body.is_empty() {
+        append(r, body);
+    }
+    None
+}
+
 /// Puts a piece of the body into the output, in its chunk where the body has chunks.
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     if stream(r).chunked {
@@ -38,6 +50,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
     rarely(flush(r)).await
 }
 
+#[inline]
 fn append(r: &mut Request, mut piece: Chain) {
     r.bytes_sent += piece.len();
     let output = &mut stream(r).output;

@@ -21,6 +21,7 @@ use proto::h1::{FieldId, Head, Method, Version};
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
+use crate::exchanges::Exchanges;
 use crate::location::Location;
 use crate::output::{BodyFilter, Response};
 use crate::server::{HttpMain, Server};
@@ -129,17 +130,7 @@ pub struct Request {
     /// State shared with its subrequests, or with the request that it is one of.
     pub(crate) family: Option<Rc<Family>>,
     /// The state of being passed on to an upstream; the box is kept for reuse.
-    pub(crate) passed: Option<Box<dyn Passed>>,
-}
-
-/// The state of a request that is passed on to an upstream, of which the request knows nothing
-/// more.
-pub(crate) trait Passed: Any {
-    /// Forgets all of one request.
-    fn clear(&mut self);
-
-    /// Names the server that is being asked, for messages.
-    fn tell(&self, fields: &mut Fields<'_>);
+    pub(crate) exchanges: Option<Box<Exchanges>>,
 }
 
 thread_local! {
@@ -194,7 +185,7 @@ impl Request {
                 err_status: 0,
                 queue: Queue::new(),
                 family: None,
-                passed: None,
+                exchanges: None,
                 asked: files::Questions::default(),
                 settling: Vec::new(),
             }),
@@ -237,8 +228,8 @@ impl Request {
         self.err_status = 0;
         self.queue.clear();
         self.family = None;
-        if let Some(passed) = &mut self.passed {
-            passed.clear();
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.clear();
         }
         self.asked.reset();
         self.settling.clear();
@@ -250,8 +241,8 @@ impl Request {
         foresee(self);
         foresee(self.head_bytes());
         foresee(&**self.c());
-        if let Some(passed) = &self.passed {
-            foresee(&**passed);
+        if let Some(exchanges) = &self.exchanges {
+            foresee(&**exchanges);
         }
     }
 
@@ -447,8 +438,8 @@ impl Context for Request {
         if self.is_subrequest() {
             fields.quoted("subrequest", format_args!("{}", text(&self.uri)));
         }
-        if let Some(passed) = &self.passed {
-            passed.tell(fields);
+        if let Some(exchanges) = &self.exchanges {
+            exchanges.tell(fields);
         }
         if let Some(h) = self.header(FieldId::Host) {
             fields.quoted("host", format_args!("{}", text(h)));
