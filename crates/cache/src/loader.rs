@@ -118,7 +118,7 @@ pub async fn load(cache: Rc<Cache>) {
     );
     if gone > 0 {
         let level = Level::Notice;
-        base::log!(log, level, None, "{gone} files in {folder} that the index tells of are gone");
+        base::log!(log, level, None, "{gone} files in {folder} are in the index but missing");
     }
     if walk.foreign.get() > 0 {
         let n = walk.foreign.get();

@@ -168,7 +168,7 @@ fn fact_of<S: Session>(cx: &mut Cx<S>, line: &Node) -> Result<Fact, ConfError> {
 }
 
 fn read(path: &Path) -> Result<(MaxMind, Option<SystemTime>), OpenError> {
-    // Before it is read: what is written meanwhile is read at the next look.
+    // Taken before the file is read: a write during the read is seen at the next check.
     let written = std::fs::metadata(path).and_then(|m| m.modified()).map_err(OpenError::Io)?;
     let database = MaxMind::parse(std::fs::read(path).map_err(OpenError::Io)?)?;
     Ok((database, Some(written)))

@@ -172,7 +172,7 @@ impl HeadersConf {
             |name: &&&str| outer.iter().any(|l| is(l, name)) && !own.iter().any(|l| is(l, name));
         let lost: Vec<&str> = PROTECTIVE.iter().filter(lost).copied().collect();
         if !lost.is_empty() {
-            let m = "\"add_header\" here drops those of the level around";
+            let m = "\"add_header\" here drops the fields of the enclosing level";
             let help = "repeat them, or set \"add_header_inherit merge\"";
             conf::warn(at, format_args!("{m}, {} among them: {help}", lost.join(", ")));
         }

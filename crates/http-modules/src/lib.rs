@@ -149,12 +149,12 @@ pub fn with(
     for (place, module) in (first..).zip(added) {
         for other in &list {
             if other.name == module.name {
-                return Err(format!("module \"{}\" is there already", module.name));
+                return Err(format!("module \"{}\" is built in already", module.name));
             }
             let taken = |name| other.directives.iter().any(|d| d.name == name);
             if let Some(d) = module.directives.iter().find(|d| taken(d.name)) {
                 return Err(format!(
-                    "directive \"{}\" of module \"{}\" is one of module \"{}\" already",
+                    "directive \"{}\" of module \"{}\" belongs to module \"{}\" already",
                     d.name, module.name, other.name
                 ));
             }
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn names_that_are_taken_are_refused() {
         let said = |m| with(MODULES, [m].into_iter()).err().unwrap();
-        assert_eq!(said(&NAMED), "module \"index\" is there already");
+        assert_eq!(said(&NAMED), "module \"index\" is built in already");
         assert_eq!(
             said(&THIEF),
-            "directive \"autoindex\" of module \"thief\" is one of module \"autoindex\" already"
+            "directive \"autoindex\" of module \"thief\" belongs to module \"autoindex\" already"
         );
         assert!(with(MODULES, [&HELLO, &HELLO].into_iter()).is_err());
     }

@@ -1,4 +1,4 @@
-//! Who may: by address, by name and password, by either.
+//! Access control: by address, by name and password, by either.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! `aio` and what belongs to it: the same bytes whoever waits for the disk.
+//! `aio` and related directives: the bytes are the same whether the loop, a thread or the ring
+//! reads them.
 
 mod disk;
 
@@ -195,7 +196,7 @@ fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
             eprintln!("SKIPPED: no hole can be made in this file system's pages");
             return;
         }
-        // What was seen in memory counts as being there for a quarter of a second.
+        // A part seen in memory counts as being there for a quarter of a second.
         std::thread::sleep(std::time::Duration::from_millis(300));
         let trace = Turns::watch(weir.workers()[0]);
         assert!(weir.get("/threads/holed").body == pattern(LEN, 0));

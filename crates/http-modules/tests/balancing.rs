@@ -1,4 +1,4 @@
-//! Upstreams whose state workers share.
+//! Upstreams with state shared by workers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn limits_hold_over_all_workers() {
     assert_eq!(statuses(&weir, 12), [502; 12]);
     held.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert_eq!(client.response().status, 200);
-    // What a worker held when it died is free again.
+    // The connections of a dead worker are given back.
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     drop(held);
     let held = taken(&listener);

@@ -76,7 +76,7 @@ fn limits_and_lengths() {
         let r = ask("Content-Length: 6\r\n", "");
         assert_eq!((r.status, r.header("connection")), (413, Some("close")));
         weir.wait_for_log("error.log", "client intended to send too large body: 6 bytes");
-        // Limits are for those who read it: a chunked body that nobody wants is just dropped.
+        // Limits hold for handlers that read the body: an unwanted chunked body is just dropped.
         assert_eq!(ask("Transfer-Encoding: chunked\r\n", "6\r\n012345\r\n0\r\n\r\n").status, 200);
         let r = ask("Transfer-Encoding: chunked\r\n", "4\r\nSEE-THIS\r\n0\r\n\r\n");
         assert_eq!((r.status, r.header("connection")), (400, Some("close")));

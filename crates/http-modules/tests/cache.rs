@@ -32,7 +32,7 @@ fn start(driver: Driver, origin: &Origin, path: &str, locations: &str) -> Weir {
     site(driver, origin, "", path, &locations).start()
 }
 
-/// Asks, and gives what the cache said and the body.
+/// Sends a request and returns the cache status and the body.
 fn ask(weir: &Weir, path: &str) -> (String, String) {
     let response = weir.get(path);
     (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
@@ -150,7 +150,7 @@ fn large_bodies_slow_clients_and_clients_that_go() {
             let response = weir.get("/gone");
             (response.body == body && response.header("X-Cache") == Some("HIT")).then_some(())
         });
-        // What breaks off is not kept.
+        // A response that breaks off is not kept.
         let short = weir.raw("GET /short HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert!(short.len() < body.len());
         weir.raw("GET /short HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

@@ -61,14 +61,14 @@ fn site(site: Site, origin: &Origin, path: &str) -> Weir {
     .start()
 }
 
-/// Asks, sees that the answer is whole and right, and gives what the cache said.
+/// Sends a request, checks that the answer is whole and right, and returns the cache status.
 fn ask(weir: &Weir, path: &str) -> String {
     let response = weir.get(path);
     assert!(response.status == 200 && response.body == body(path), "{path}: {}", response.status);
     response.header("X-Cache").unwrap().to_owned()
 }
 
-/// How often something was wrong with a cache, by its cause.
+/// The faults of all caches with one cause.
 fn faults(weir: &Weir, cause: &str) -> u64 {
     let status = weir.get("/status").text();
     let name = format!("\"{cause}\":");
@@ -105,7 +105,7 @@ fn a_full_disk_and_one_that_cannot_be_written() {
     let served = (0..30).filter(|i| ask(&weir, &format!("/{i}")) == "HIT").count();
     assert!(served >= kept, "{served} of {kept}");
     assert_eq!(lines(&weir, full), told);
-    // There is room again, and what is asked for next is kept.
+    // There is room again, and the next response is kept.
     disk.set("size=8m");
     assert_eq!(ask(&weir, "/room"), "MISS");
     wait_for("the file", || (ask(&weir, "/room") == "HIT").then_some(()));
@@ -119,7 +119,7 @@ fn a_full_disk_and_one_that_cannot_be_written() {
         assert_eq!(ask(&weir, "/room"), "HIT");
         assert_eq!(ask(&weir, "/new"), "MISS");
     }
-    // They are counted, and not told: something was told of writing in this minute.
+    // They are counted and not logged: a failed write was logged within this minute.
     wait_for("the faults", || (faults(&weir, "faults") >= before + 3).then_some(()));
     assert_eq!(lines(&weir, full) + lines(&weir, "Read-only file system"), told);
     disk.set("rw");
@@ -204,7 +204,7 @@ fn limits_that_leave_no_room() {
             assert!(response.status == 200 && response.body == body("/a").repeat(15));
             wait_for("it to be counted", || (faults(&weir, "no_room") == n).then_some(()));
         }
-        let told = format!("\"{limit}\" leaves no room for a response, not kept, cache \"one\"");
+        let told = format!("\"{limit}\" leaves no room for a response, not cached, cache \"one\"");
         weir.wait_for_log("error.log", &told);
         assert_eq!((lines(&weir, "leaves no room"), faults(&weir, "faults")), (1, 0));
         assert_eq!((origin.count("/a"), weir.cached_files("cache").len()), (3, 0));

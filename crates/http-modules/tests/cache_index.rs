@@ -58,12 +58,12 @@ fn pair(status: &str, body: &str) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-/// How many responses all caches have kept so far.
+/// Responses that all caches have kept so far.
 fn fills(weir: &Weir) -> usize {
     counted(weir, "fills")
 }
 
-/// What all caches have counted so far.
+/// The sum of one counter over all caches.
 fn counted(weir: &Weir, name: &str) -> usize {
     let status = weir.get("/status").text();
     let before = format!("\"{name}\":");
@@ -71,7 +71,7 @@ fn counted(weir: &Weir, name: &str) -> usize {
     counts.map(|rest| rest.split(',').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// Asks for what is not there, and waits until it is kept: that is done behind the answer.
+/// Requests a missing entry, and waits until it is kept, which happens behind the answer.
 fn fetch(weir: &Weir, path: &str, fields: &str, body: &str) {
     let before = fills(weir);
     let response = weir.request("GET", path, fields);
@@ -125,7 +125,7 @@ fn kill(weir: &Weir) {
     all.into_iter().for_each(|pid| weir.signal_to(pid, "KILL"));
 }
 
-/// What that leaves, started again.
+/// Kills all processes and starts the server again.
 fn kill_and_start(weir: &mut Weir) {
     kill(weir);
     weir.restart();
@@ -149,7 +149,7 @@ fn warm_after_a_restart() {
         all_hit(&weir, 30);
         let status = weir.get("/status").text();
         assert!(status.contains("\"indexed\":30,\"unindexed\":0"), "{status}");
-        // What went behind the server's back is noticed, and what is there stays.
+        // A file removed behind the server's back is noticed, and the others stay.
         std::fs::remove_file(&kept(&weir, "cache")[0]).unwrap();
         weir.restart();
         weir.wait_for_log("error.log", "1 files in");
@@ -189,7 +189,7 @@ fn killed_in_the_midst() {
             wait_for("the file", || (status == "HIT" || fills(&weir) > before).then_some(()));
             assert_eq!(ask(&weir, path).0, "HIT", "{path}");
         }
-        // What the index says is what there is.
+        // The index and the files agree.
         let all = 40 * (round as usize + 1);
         wait_for("the files", || (kept(&weir, "cache").len() == all).then_some(()));
         wait_for("the index", || {
@@ -223,7 +223,7 @@ fn indexed(weir: &Weir) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// What the index tells of is what is there.
+/// Waits until the index and the files agree.
 fn wait_for_index(weir: &Weir) {
     wait_for("the index", || {
         let names = kept(weir, "cache").into_iter();
@@ -247,7 +247,7 @@ fn what_is_gone_is_gone_from_the_index() {
         for n in 0..60 {
             assert_eq!(weir.get(&format!("/{n}")).body.len(), 100_000);
         }
-        // Where threads are slow there is no room for some.
+        // If threads are slow there is no room for some responses.
         let done = || fills(&weir) + counted(&weir, "no_room");
         wait_for("the files", || (done() == 60).then_some(()));
         assert!(kept(&weir, "cache").len() < 40);
@@ -293,7 +293,7 @@ fn a_damaged_index_is_not_believed() {
         weir.write("logs/error.log", "");
         weir.restart();
         all_hit(&weir, 30);
-        weir.wait_for_log("error.log", if round == 2 { "is of version 9" } else { "damaged" });
+        weir.wait_for_log("error.log", if round == 2 { "has version 9" } else { "damaged" });
         wait_for_loader(&weir);
         wait_for("the keys", || {
             weir.get("/status").text().contains("\"unindexed\":0").then_some(())
@@ -316,7 +316,7 @@ fn warm_after_a_reload_with_another_size() {
         wait_for_loader(&weir);
         all_hit(&weir, 30);
     }
-    // The processes of the first configuration are gone, and what is kept now is known.
+    // The processes of the first configuration are gone, and the entries kept now are known.
     wait_for("the old processes", || {
         (weir.log("error.log").matches(": exiting\n").count() >= 9).then_some(())
     });
@@ -385,7 +385,7 @@ fn variants_go_with_their_key() {
     [("de", 1), ("fr", 2), ("it", 3)].iter().for_each(|(language, n)| fetch_and_hit(language, *n));
     assert_eq!(kept(&weir, "cache").len(), 3);
     assert_eq!(purge(&weir, "/v", ""), purged(3));
-    // A purge that is not finished at a restart is of what was fetched in its second, too.
+    // A purge that is not finished at a restart also covers entries fetched in its second.
     std::thread::sleep(Duration::from_millis(1100));
     [("it", 4), ("de", 5), ("fr", 6)].iter().for_each(|(language, n)| fetch_and_hit(language, *n));
     weir.restart();
@@ -414,7 +414,7 @@ fn what_is_being_fetched_is_not_kept() {
             wait_for("the fetch", || (origin.count(path) == 1).then_some(()));
             std::thread::sleep(Duration::from_millis(150));
             assert_eq!(purge(&weir, by, fields), purged(0), "{path}");
-            // Nobody gets it who asks now, and it does not take the new one's place.
+            // New requests do not get it, and it does not replace the new one.
             assert_eq!(ask(&weir, path).1, format!("{path} 2"));
             assert_eq!(first.join().unwrap().body.len(), 200_000);
         });
@@ -490,7 +490,7 @@ fn purges_are_of_files_that_nobody_knew_of() {
         assert_eq!(kept(&weir, "cache").len(), 0);
     }
     let leave = |n: usize| std::fs::write(&files[n].0, &files[n].1).unwrap();
-    // The index told of it once: a purge finds it.
+    // The index listed it once: a purge finds it.
     (0..2).for_each(leave);
     assert_eq!(purge(&weir, "/a/*", ""), purged(0));
     assert_eq!(purge(&weir, "/", "Cache-Tag: y\r\n"), purged(0));
@@ -500,7 +500,7 @@ fn purges_are_of_files_that_nobody_knew_of() {
         let (begun, done) = purges_told(&weir);
         (begun >= 3 && begun == done && indexed(&weir).len() == 1).then_some(())
     });
-    // What comes even later is not believed at the next start.
+    // Files that appear even later are not trusted at the next start.
     (0..3).for_each(leave);
     kill_and_start(&mut weir);
     assert_eq!(ask(&weir, "/a/x"), pair("MISS", "/a/x 2"));
@@ -541,8 +541,8 @@ fn purged_before_anybody_knows_the_keys() {
     assert_eq!(ask(&weir, "/29"), pair("HIT", "/29 1"));
 }
 
-/// What a machine that stops brings back, or a process that is killed while it gives a file its
-/// place: the very files that were purged a moment before.
+/// A machine that stops, or a process that is killed while it renames a file, can bring back the
+/// very files that were purged a moment before.
 #[test]
 fn a_purge_by_key_is_told_before_it_is_answered() {
     let origin = Origin::start(answer);
@@ -602,7 +602,7 @@ fn files_that_the_index_tells_of_no_more() {
     assert_eq!(ask(&weir, "/c").1, "/c 3");
     wait_for_loader(&weir);
     wait_for("the keys", || weir.get("/status").text().contains("\"unindexed\":0").then_some(()));
-    // And the old ones say nothing about what is there now.
+    // And the old ones say nothing about the present entries.
     assert_eq!(purge(&weir, "/", "Cache-Tag: b1\r\n"), purged(0));
     assert_eq!(ask(&weir, "/b"), pair("HIT", "/b 2"));
     assert_eq!(purge(&weir, "/", "Cache-Tag: a2\r\n"), purged(1));

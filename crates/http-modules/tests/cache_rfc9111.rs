@@ -32,7 +32,7 @@ fn ask(weir: &Weir, path: &str, fields: &str) -> Response {
     weir.request("GET", path, fields)
 }
 
-/// Asks until what is kept is answered: the file has its place a moment after the response.
+/// Repeats a request until it is a hit: the file is in place a moment after the response.
 fn hit(weir: &Weir, path: &str) -> Response {
     wait_for(path, || Some(ask(weir, path, "")).filter(|r| r.header("X-Cache") == Some("HIT")))
 }
@@ -46,7 +46,7 @@ fn age(response: &Response) -> Option<u64> {
     response.header("Age").map(|age| age.parse().unwrap())
 }
 
-/// What each target is answered with.
+/// The fields of each target's response.
 fn fields_of(target: &str) -> &'static str {
     match target {
         "/aged" => "Cache-Control: max-age=60|Age: 7|Connection: X-Hop|X-Hop: 1|X-Own: 2",
@@ -125,7 +125,7 @@ fn what_is_kept_and_with_which_fields() {
             let response = ask(&weir, "/unkept", "Cache-Control: no-store\r\n");
             assert_eq!(seen(&response), ("MISS", format!("GET {n}")));
         }
-        // Variants: what means the same is the same.
+        // Variants: fields of equal meaning select the same one.
         let vary = |accept: &str, a: &str| {
             ask(&weir, "/vary", &format!("Accept: {accept}\r\nX-A: {a}\r\n")).text()
         };
@@ -268,7 +268,7 @@ fn unsafe_methods_invalidate() {
         assert_eq!(seen(&other()), ("MISS", format!("GET {}", asked + 1)));
         assert_eq!(weir.request("DELETE", "/named/a", "").status, 200);
         assert_eq!(seen(&ask(&weir, "/named/a", "")).0, "MISS");
-        // What is not there is no reason to fail.
+        // A missing entry is no reason to fail.
         assert_eq!(weir.request("PUT", "/nothing", "").status, 200);
     });
 }
@@ -344,7 +344,7 @@ fn a_head_updates_or_ends_what_is_kept() {
             assert_eq!(seen(&ask(&weir, path, "")).1, "GET 1");
         }
         wait_for("the files", || (weir.cached_files("cache").len() == 2).then_some(()));
-        // A HEAD is answered by what is kept of a GET.
+        // A HEAD is answered from the entry of a GET.
         assert_eq!(weir.request("HEAD", "/none", "").header("X-Cache"), Some("MISS"));
         assert_eq!(weir.request("HEAD", "/none", "").header("X-Cache"), Some("MISS"));
         std::thread::sleep(Duration::from_millis(2100));

@@ -18,7 +18,7 @@ use testkit::{Driver, Site, StallingFolder, Weir, built_binary, each_driver, wai
 
 const LEN: usize = 100 << 10;
 
-/// A body that tells in each of its lines what it is of, and which fetch of it.
+/// A body that names its target and the number of its fetch in each line.
 fn body(target: &str, count: usize) -> Vec<u8> {
     format!("{target} {count}\n").into_bytes().into_iter().cycle().take(LEN).collect()
 }
@@ -215,7 +215,7 @@ fn exchange(weir: &Weir, path: &str) -> Option<(String, Vec<u8>)> {
     Some((String::from_utf8(all).ok()?, body))
 }
 
-/// Whether an answer that is as long as it says is what it says. `None`: it broke off.
+/// Says whether an answer of full length has the right content. `None`: it broke off.
 fn is_right(path: &str, head: &str, got: &[u8]) -> Option<bool> {
     let field = |name: &str| head.lines().find_map(|l| l.strip_prefix(name)?.parse::<usize>().ok());
     (field("Content-Length: ")? == got.len())

@@ -93,7 +93,7 @@ impl Daemon {
         count
     }
 
-    /// Journals of the index, and who keeps them.
+    /// Journals of the index, and the processes that keep them.
     fn keepers(&self) -> BTreeMap<PathBuf, u32> {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         let mut found = BTreeMap::new();
@@ -135,14 +135,14 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-/// The process whose child that one is.
+/// The parent of a process.
 fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = stat.rsplit(") ").next().unwrap_or_default();
     rest.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// How many records a journal has.
+/// The number of records in a journal.
 fn records(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap_or_default();
     let mut rest = bytes.get(FILE_HEADER..).unwrap_or_default();
@@ -181,7 +181,8 @@ fn a_new_binary_is_warm_at_once() {
                 wait_for("two journals", || (daemon.keepers().len() == 2).then_some(()));
                 assert_eq!(daemon.keepers().get(&journal.0), Some(&journal.1));
             }
-            // Whoever answers does so from the cache; what is new is kept by whoever fetched it.
+            // Either server answers from the cache; a new response is kept by the one that fetched
+            // it.
             all_hit(1);
             let fresh = |n: usize| format!("/new-{round}-{n}");
             for n in 0..10 {

@@ -17,7 +17,7 @@ fn body(fetch: usize) -> Vec<u8> {
     (0..LEN).map(|i| ((i / 7 + fetch * 31) % 251) as u8).collect()
 }
 
-/// How far an origin may go, and how far it is.
+/// The progress that an origin may make, and the progress it has made.
 #[derive(Default)]
 struct Gate {
     state: Mutex<(usize, usize)>,
@@ -266,7 +266,7 @@ fn what_is_changed_meanwhile_is_not_kept() {
         let post = b"POST /rfc HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
         there[0].send(post);
         assert_eq!(there[0].response().status, 200);
-        // Who asks now does not get what was begun before, and who asked before has all of it.
+        // A new request does not get the response begun before; the requests before get all of it.
         get(&mut there[1]);
         origin.gate.open(2);
         for conn in here.iter_mut().take(2) {

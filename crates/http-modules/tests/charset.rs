@@ -100,7 +100,7 @@ fn ranges_and_heads_of_recoded_bodies() {
         };
         let part = ask("/win/large.html", "Range: bytes=99999-100000\r\n");
         assert!(part.starts_with("HTTP/1.1 206 "), "{part}");
-        // What changes length has no ranges.
+        // A response that changes its length has no ranges.
         let whole = ask("/up/a.html", "Range: bytes=0-0\r\n");
         assert!(whole.starts_with("HTTP/1.1 200 ") && !whole.contains("Accept-Ranges"), "{whole}");
     });

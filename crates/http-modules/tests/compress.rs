@@ -84,7 +84,7 @@ fn decoded(r: &Response) -> Vec<u8> {
     out
 }
 
-/// Frames without the length of what is in them.
+/// Frames without the length of their content.
 fn streamed(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, usize> {
     let mut cx = zstd_safe::DCtx::create();
     let mut from = zstd_safe::InBuffer::around(bytes);

@@ -1,4 +1,4 @@
-//! The dav module: what is on disk afterwards, and what the client is told.
+//! The dav module: its responses, and the files on disk afterwards.
 
 #![allow(clippy::unwrap_used)]
 

@@ -51,7 +51,7 @@ fn with_cache(driver: testkit::Driver, pools: &str, cache: &str) -> Option<(Stal
     Some((folder, weir))
 }
 
-/// What `/page` is.
+/// The body of `/page`.
 fn page() -> Vec<u8> {
     let parts = [b"small 1".to_vec(), pattern(LARGE, 1), pattern(BIG, 1), pattern(LARGE, 2)];
     parts.join(&b'|')
@@ -115,7 +115,7 @@ fn a_part_of_a_page_that_cannot_be_read_ends_the_page() {
     });
 }
 
-/// Ways on which files go out. Of those with `off` the worker itself waits.
+/// Ways of sending files. With `off` the worker itself waits.
 const WAYS: &str = "
     error_page 500 /sorry; location = /sorry { return 200 sorry; }
     location /plain/ { alias html/disk/; }
@@ -258,7 +258,7 @@ fn clients_that_go_leave_nothing_behind() {
         others_are_served(&weir);
         disk.go_on();
         nothing_is_left(&weir, before);
-        // What had begun in a thread was done to its end, or not at all.
+        // Work begun in a thread was finished, or not done at all.
         if let Some(put) = disk.content("put") {
             assert_eq!(put, body);
         }

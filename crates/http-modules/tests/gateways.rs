@@ -227,7 +227,7 @@ fn uri(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// What a responder that errs sends for a path.
+/// The records that a faulty responder sends for a path.
 fn lies(path: &str) -> Vec<Vec<u8>> {
     let head = b"Content-Type: text/plain\r\nContent-Length: 4\r\n\r\n";
     let end = record(3, &[0; 8]);

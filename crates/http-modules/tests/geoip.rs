@@ -113,7 +113,7 @@ fn a_database_that_was_replaced_is_read_again() {
             .start();
         let org = || weir.get("/?ip=89.160.20.112").text();
         assert_eq!(org(), "Example");
-        // A file that is no database leaves what was known.
+        // A file that is not a database leaves the old data in use.
         weir.write("asn.mmdb", b"nonsense");
         wait_for("a complaint", || {
             assert_eq!(org(), "Example");

@@ -1,5 +1,5 @@
-//! `gunzip` and `gzip_static`: packed files to those who take them, unpacked to all others, and
-//! what is broken or a bomb is cut off.
+//! `gunzip` and `gzip_static`: compressed files for clients that accept them, decompressed for all
+//! others; broken streams and bombs are cut off.
 
 use std::io::Write;
 

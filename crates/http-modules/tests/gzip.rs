@@ -1,4 +1,4 @@
-//! `gzip`: who gets it, and that what arrives is what was sent.
+//! `gzip`: the choice of responses, and the integrity of their bodies.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -156,7 +156,7 @@ fn who_gets_it() {
                 assert!(!unzip(&r.body).is_empty());
             }
         }
-        // Others than those who get gzip are told that there is a choice.
+        // Clients that do not get gzip still get `Vary`.
         let plain = weir.get("/types/a.txt");
         assert_eq!((coding(&plain), plain.header("Vary")), (None, Some("Accept-Encoding")));
         assert!(weir.get("/a.html").header("ETag").is_some_and(|tag| !tag.starts_with("W/")));
@@ -181,10 +181,10 @@ fn the_ratio_is_known_at_the_end() {
     });
 }
 
-/// What an unfinished stream gives so far.
+/// Decompresses as much of an unfinished stream as possible.
 fn unzip_so_far(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    // The end that is missing is an error, which comes after what is there.
+    // The missing end is an error, which follows the data.
     let _ = flate2::read::GzDecoder::new(bytes).read_to_end(&mut out);
     out
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_until};
 
-/// How many ask at the same time.
+/// The number of concurrent clients.
 const CLIENTS: usize = 12;
 const WORKERS: usize = 3;
 
@@ -179,7 +179,7 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
             b.hold.release();
             let mut answered = 0;
             for c in &mut busy {
-                // Those of the dead worker end; the others have their own answers.
+                // The dead worker's connections end; the others have their own answers.
                 let got = String::from_utf8_lossy(&c.read_to_end()).into_owned();
                 assert!(got.is_empty() || got.ends_with("answer to /slow"), "{got}");
                 answered += usize::from(!got.is_empty());
@@ -218,7 +218,8 @@ fn reloads_and_ends_leave_no_descriptors() {
         }
         assert_eq!(weir.open_descriptors(weir.pid()), master, "queues pile up in the master");
         wait_until("the old connections", || b.open() <= CLIENTS + WORKERS);
-        // What the servers end is noticed in the queue as well, without any request.
+        // The end of a connection by its server is noticed in the queue as well, without any
+        // request.
         let empty = site(driver, &b, " shared; keepalive_timeout 1s");
         let workers = empty.workers();
         let idle = |w: &Weir| workers.iter().map(|pid| w.open_descriptors(*pid)).sum::<usize>();

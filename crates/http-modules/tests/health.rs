@@ -15,7 +15,7 @@ use std::time::Duration;
 use backend::Backend;
 use testkit::{Driver, Port, Site, Weir, built_binary, each_driver, wait_until};
 
-/// A server whose status can be changed; it counts the checks, and closes after each answer.
+/// A server with a status that can be changed; it counts the checks, and closes after each answer.
 struct Patient {
     port: u16,
     status: Arc<AtomicU16>,
@@ -59,7 +59,7 @@ fn servers_that_are_not_well_are_not_asked() {
         let weir = Site::new(built_binary(), driver).config(&config).start();
         let status = || weir.get("/").status;
         assert_eq!(status(), 502, "nobody is asked before the first check");
-        weir.wait_for_log("error.log", "in upstream \"u\" is unhealthy: the status is another");
+        weir.wait_for_log("error.log", "in upstream \"u\" is unhealthy: the status does not match");
         assert_eq!(status(), 502);
         p.status.store(201, Ordering::Relaxed);
         weir.wait_for_log("error.log", "in upstream \"u\" is healthy");
@@ -125,7 +125,7 @@ fn servers_are_changed_by_the_api() {
     assert!((0..8).all(|_| weir.get("/").status == 200));
     let shown = api("GET", "/u", "").1;
     assert!(shown.contains("\"state\":\"up\"") && shown.contains("\"requests\":"), "{shown}");
-    // What was changed outlives a reload.
+    // Changes outlive a reload.
     weir.reload();
     assert!((0..4).all(|_| weir.get("/").status == 200));
     let list = api("GET", "/u/servers", "").1;

@@ -1,5 +1,5 @@
-//! What an idle keep-alive connection costs in user memory, counted by the allocator. Alone in its
-//! process, whose allocations it counts.
+//! The user memory of an idle keep-alive connection, counted by the allocator. The test is alone in
+//! its process, since it counts all allocations.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -101,7 +101,7 @@ fn delays_in_order() {
     });
 }
 
-/// A request whose client does not read the answer, and so is under way.
+/// A request that stays under way because its client does not read the answer.
 fn hold(weir: &Weir, n: usize) -> Conn {
     let mut conn = weir.connect();
     conn.send(format!("GET /held/big.bin?c={n} HTTP/1.0\r\n\r\n"));

@@ -164,7 +164,7 @@ fn a_log_disk_that_stands_still_holds_up_nobody() {
             (text.matches("open() ").count() == 5).then_some(())
         });
         assert!(!weir.error_log().contains("dropped"));
-        // What waits when the worker leaves is waited for.
+        // A worker that leaves waits for the lines not yet written.
         disk.stall();
         ask_all(&mut conn, 300..310);
         drop(conn);

@@ -1,5 +1,4 @@
-//! What else can become of requests that are passed on: files, tunnels, hints; and peers that go
-//! away half-way.
+//! Other ways of proxied requests: files, tunnels, hints; and peers that go away half-way.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -217,7 +216,7 @@ fn silent_tunnels() {
         let head = "HTTP/1.1 101 Go on\r\nConnection: upgrade\r\nUpgrade: own\r\n\r\n";
         let _ = s.write_all(head.as_bytes());
         let mut page = [0; 1000];
-        // Gives back what comes, and says nothing of its own.
+        // Echoes the bytes it gets, and sends nothing of its own.
         while let Ok(n @ 1..) = s.read(&mut page) {
             if s.write_all(&page[..n]).is_err() {
                 return;
@@ -248,14 +247,14 @@ fn silent_tunnels() {
             "upstream timed out (110: Connection timed out) while proxying upgraded connection",
         );
         let line = weir.wait_for_log("moved.log", "101 ");
-        // What was sent has the request's head before the messages.
+        // The bytes sent include the request's head before the messages.
         let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         let [101, sent, received] = numbers[..] else { panic!("{line}") };
         assert!(sent > 54 && received >= 54, "{line}");
     });
 }
 
-/// What a server that breaks off does: where, and how.
+/// The place at which a server breaks off, and the way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     Close,
@@ -263,11 +262,11 @@ enum Fault {
     Stall,
 }
 
-/// Ends a connection as told.
+/// Ends a connection in the given way.
 fn break_off(s: &TcpStream, fault: Fault) {
     match fault {
         Fault::Close => {}
-        // What is unread when a socket closes makes the kernel reset it.
+        // Unread bytes at a socket's close make the kernel reset it.
         Fault::Reset => {
             let _ = os::socket::set_reset_on_close(s);
         }

@@ -30,7 +30,7 @@ fn text() -> String {
     (0..20_000).map(|n| format!("line {n}\n")).collect()
 }
 
-/// What has to be the same whether it was asked for directly or through us.
+/// The facts of a response that have to be the same directly and through weir.
 fn facts(r: &Response) -> (u16, Vec<(String, String)>, usize) {
     let ours = ["date", "server", "connection", "x-connection", "transfer-encoding", "keep-alive"];
     let own = |n: &str| ours.iter().any(|o| n.eq_ignore_ascii_case(o));
@@ -191,10 +191,10 @@ fn node() {
                     "PUT {place}/echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{framing}\r\n\r\n"
                 ));
                 let sending = std::thread::scope(|scope| {
-                    // It gives back what it has before it has all of it.
+                    // It echoes the first part before it has all of it.
                     let (first, rest) = body.split_at(body.len() / 3);
                     for part in [first, rest] {
-                        // What it has of it comes back meanwhile.
+                        // It echoes the part that it has meanwhile.
                         std::thread::sleep(std::time::Duration::from_millis(50));
                         match chunked {
                             true => c.send(format!("{:x}\r\n{part}\r\n", part.len())),
@@ -238,7 +238,7 @@ fn node() {
         assert_eq!(c.read_exact(5), b"HELLO");
         c.finish_sending();
         assert!(c.is_closed());
-        // It closes idle connections by and by: what is asked then is answered all the same.
+        // It closes idle connections by and by: requests at that time are answered all the same.
         for pause in [0, 450, 499, 500, 501, 520] {
             std::thread::sleep(std::time::Duration::from_millis(pause));
             assert_eq!(weir.get("/x").status, 200, "after {pause} ms");

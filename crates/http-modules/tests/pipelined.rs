@@ -1,4 +1,4 @@
-//! What one of several requests that came together has from the others: nothing.
+//! Pipelined requests do not leak state into one another.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -227,7 +227,7 @@ fn what_goes_wrong() {
             logged("upstream sent too big header while reading response header from upstream");
             assert_eq!(status("/silent"), 504);
             logged("upstream timed out (110: Connection timed out) while reading response header");
-            // What was promised and not sent: the client is told by the end of the connection.
+            // Promised bytes are missing: the end of the connection tells the client.
             let got = weir.raw("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
             assert!(got.ends_with(b"\r\n\r\nshort"));
             logged("upstream prematurely closed connection while reading upstream");
@@ -430,7 +430,7 @@ fn responses_are_never_mixed() {
     );
 }
 
-/// Asks for what nobody else asks for, and goes away half-way now and then.
+/// Sends requests for targets of its own, and goes away half-way now and then.
 fn one_client(weir: &Weir, t: u64) {
     let mut dice = Dice(t + 1);
     let mut c = weir.connect();

@@ -1,4 +1,4 @@
-//! `listen … proxy_protocol`: versions 1 and 2, broken headers, and what follows a header.
+//! `listen … proxy_protocol`: versions 1 and 2, broken headers, and requests behind a header.
 
 #![allow(clippy::unwrap_used)]
 
@@ -130,7 +130,7 @@ fn what_is_no_header_is_logged_and_closed_on() {
         refused(b"PROXY TCP4 x\r\n", &said("broken header: \"PROXY TCP4 x\""));
         refused(b"\r\n\r\n\0\r\nQUIT\n\x11\x11\0\0", &said("unknown PROXY protocol version: 1"));
         refused(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff", &said("header is too large"));
-        // Silent ones, and those that stop half-way, are not waited for longer than for a request.
+        // Silent and unfinished headers have the timeout of a request's header.
         refused(b"PROXY TCP4 ", &said("client timed out (110: Connection timed out)"));
         let mut c = weir.connect();
         c.finish_sending();

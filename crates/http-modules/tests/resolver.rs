@@ -48,7 +48,7 @@ fn what_name_servers_do() {
             assert_eq!(get(host), 200, "{host}");
         }
         assert_eq!(dns.asked("good.x"), 1);
-        // Two who ask for the same name wait together.
+        // Two requests for the same name share a lookup.
         let mut clients = [weir.connect(), weir.connect()];
         for c in &mut clients {
             c.send("GET /to/?h=late.x HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -77,7 +77,7 @@ fn what_name_servers_do() {
         }
         let (ports, ids) = dns.ports_and_ids();
         assert!(ports >= 30 && ids >= 40, "{ports} ports, {ids} ids for 40 names and more");
-        // Who goes away does not wait, and nobody asks for them.
+        // A client that goes away does not wait, and its lookup is given up.
         let mut gone = weir.connect();
         gone.send("GET /to/?h=never.x HTTP/1.1\r\nHost: a\r\n\r\n");
         wait_until("the change", || dns.asked("never.x") == 2);

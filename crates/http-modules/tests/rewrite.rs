@@ -10,7 +10,7 @@ fn site(driver: Driver, servers: &str) -> Weir {
         .start()
 }
 
-/// Requests with what each is answered: status, then `Location` or the body's text.
+/// Requests with their answers: status, then `Location` or the body's text.
 fn check(weir: &Weir, expected: &[(&str, u16, &str)]) {
     for &(uri, status, text) in expected {
         let response = weir.get(uri);

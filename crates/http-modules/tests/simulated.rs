@@ -186,7 +186,7 @@ async fn send_pieces(sock: &Sock, bytes: &[u8], mut chance: Chance) -> Option<()
     Some(())
 }
 
-/// What a scenario leaves as it is.
+/// The parts of the world that a scenario leaves intact.
 #[derive(Clone, Copy)]
 struct World {
     connections_hold: bool,
@@ -207,7 +207,7 @@ impl World {
 /// Runs some clients to their end, then checks that the server is left without connections.
 async fn serve_clients(dir: PathBuf, extra: &'static str, seed: u64, world: World) {
     let (engine, addr) = start(&dir, extra);
-    // A panic ends its task alone: what counts is who got to the end.
+    // A panic ends its task alone: count the clients that got to the end.
     let (under_way, passed) = (Rc::new(()), Rc::new(Cell::new(0)));
     const CLIENTS: usize = 8;
     for i in 0..CLIENTS {

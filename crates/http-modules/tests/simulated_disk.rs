@@ -20,7 +20,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
-/// What the test's own reports may take, in bytes: less than one request.
+/// The memory that the test's own reports may take, in bytes: less than one request.
 const SLACK: usize = 2_000;
 
 fn live() -> usize {
@@ -28,7 +28,7 @@ fn live() -> usize {
     s.bytes_allocated - s.bytes_deallocated
 }
 
-/// What is left when the thread that writes the last lines of the log has gone, too.
+/// Waits until nothing is left, for the thread that writes the last lines of the log ends late.
 fn soon(mut left: impl FnMut() -> usize) -> usize {
     for _ in 0..500 {
         if left() == 0 {
@@ -59,7 +59,7 @@ fn run(name: &'static str, first: u64, faults: Faults, world: World) {
         one(name, plan, world);
         one(name, plan.completing(), world);
     }
-    // What the process keeps for good is there by now.
+    // The process has made its permanent objects by now.
     let plan = Plan::new(first, faults);
     let before = live();
     for _ in 0..3 {

@@ -125,7 +125,7 @@ fn with_other_filters() {
     });
 }
 
-/// What an upstream answers to the first request for a slice, and to those behind.
+/// Starts an upstream with an answer to the first request for a slice, and one to later requests.
 fn answers(first: &'static str, then: &'static str, port: u16) -> Arc<Mutex<Vec<String>>> {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("listen");
     let asked = Arc::new(Mutex::new(Vec::new()));

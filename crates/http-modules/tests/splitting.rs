@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, read_until};
 
-/// What a client writes into the path, and what must not become a field.
+/// A path with an encoded line break, which must not become a field.
 const EVIL: &str = "a%0d%0aEvil:%20yes%0d%0a%0d%0ab";
 
 const HTTP: &str = r#"
@@ -35,7 +35,7 @@ const HTTP: &str = r#"
                           scgi_pass 127.0.0.1:%BACK%; }
     }"#;
 
-/// The server behind: it tells what it was sent.
+/// The upstream server: it reports the request it got.
 fn site(driver: Driver) -> (Weir, Receiver<String>) {
     let (tell, told) = channel();
     let tell = Arc::new(Mutex::new(tell));
@@ -86,7 +86,7 @@ fn no_variable_makes_a_field_of_a_response() {
         // A name and password of Basic are decoded, too.
         let text = raw(&weir, "/user/", "Authorization: Basic YQ0KRXZpbDogeWVzCg==\r\n");
         assert!(!text.contains("\nEvil:"), "{text}");
-        // What is legal stays: a tab, and bytes of UTF-8.
+        // Legal bytes stay: a tab, and UTF-8.
         let text = raw(&weir, "/field/a%09b%c3%a9", "");
         assert!(text.contains("\r\nX-A: a\tb\u{e9}\r\n"), "{text}");
     });

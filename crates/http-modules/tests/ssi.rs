@@ -11,7 +11,7 @@ fn site(driver: Driver, pages: &[(&str, &str)], server: &str) -> Weir {
     site.http(&format!("server {{ listen 127.0.0.1:%PORT0%; ssi on; {server} }}")).start()
 }
 
-/// Asks for pages, and says what each is to be.
+/// Requests pages and checks each against its expected body.
 fn check(weir: &Weir, expected: &[(&str, &str)]) {
     for &(uri, text) in expected {
         let r = weir.get(uri);

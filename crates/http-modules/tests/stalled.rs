@@ -1,4 +1,4 @@
-//! Files on a disk that stands still: nobody waits but those who asked for them.
+//! Files on a stalled disk: only the requests for them wait.
 //!
 //! The disk is a file system of the test's own (FUSE). Mounting it needs root and `/dev/fuse`;
 //! where that is not to be had, the tests say so and pass.

@@ -1,4 +1,4 @@
-//! What looks right and is not: warned of when a configuration is read, and nothing else is.
+//! Warnings about settings that look right and are not; other settings give no warning.
 
 use testkit::{Driver, Site, built_binary};
 
@@ -26,7 +26,7 @@ fn silent(server: &str) {
 
 #[test]
 fn an_expression_takes_files_without_their_root() {
-    let message = "takes files from location \"/static/\" but has not its root";
+    let message = "takes files from location \"/static/\" but does not have its root";
     let prefix = "location /static/ { alias /srv/static/; }";
     warned(&format!(r"{prefix} location ~* \.(css|js)$ {{ expires 30d; }}"), message);
     warned(
@@ -49,7 +49,7 @@ fn an_expression_takes_files_without_their_root() {
 
 #[test]
 fn conditions_lose_settings() {
-    let rivals = "where this \"if\" and an earlier one both hold";
+    let rivals = "if this \"if\" and an earlier one both match";
     let a = "if ($arg_a) { add_header A a; }";
     warned(&format!("location / {{ {a} if ($arg_b) {{ add_header B b; }} }}"), rivals);
     warned(
@@ -83,7 +83,7 @@ fn inner_fields_drop_outer_ones() {
     let outer = "add_header X-Frame-Options DENY; add_header X-Other x;";
     warned(
         &format!("{outer} location / {{ add_header Cache-Control no-store; }}"),
-        "\"add_header\" here drops those of the level around, X-Frame-Options among them",
+        "\"add_header\" here drops the fields of the enclosing level, X-Frame-Options among them",
     );
     for fine in [
         "location / { expires 1d; }",

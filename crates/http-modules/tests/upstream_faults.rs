@@ -18,7 +18,7 @@ fn head_ends(bytes: &[u8]) -> bool {
     bytes.windows(4).any(|w| w == b"\r\n\r\n")
 }
 
-/// What the server behind saw.
+/// An event that the upstream server saw.
 #[derive(Debug, PartialEq)]
 enum Seen {
     /// A request's head, and maybe more.
@@ -31,7 +31,7 @@ enum Seen {
     GoneLate,
 }
 
-/// A server that tells what becomes of its connections. `/wait`: answers when the client should be
+/// A server that reports the fate of its connections. `/wait`: answers when the client should be
 /// gone; `/endless`: its answer has no end; else it answers at once.
 fn telling(tell: Sender<Seen>) -> Scripted {
     let tell = Mutex::new(tell);
@@ -75,12 +75,12 @@ fn telling(tell: Sender<Seen>) -> Scripted {
     })
 }
 
-/// How a client goes.
+/// The way in which a client leaves.
 #[derive(Clone, Copy, Debug)]
 enum Leave {
     Close,
     Reset,
-    /// Only what it sends ends, which counts the same, as in nginx.
+    /// Only the sending side ends, which counts the same, as in nginx.
     Half,
 }
 
@@ -273,7 +273,7 @@ fn servers_that_say_too_much() {
                 if path == "/late" {
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                // What was too much is nobody's answer, and its connection nobody's either.
+                // Surplus bytes answer no request, and their connection is not used again.
                 let after = weir.get(&format!("{place}/x")).text();
                 assert!(after.starts_with("connection ") && after != before, "{path}: {after}");
             }
@@ -336,7 +336,7 @@ fn a_full_disk_under_temporary_files() {
     let (mounted, cut) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for ext4 in [false, true] {
         each_driver(|driver| {
-            // One each: what another gives back would be room again.
+            // One each: room that another gives back would be usable again.
             let (id, name) = (std::process::id(), driver.name());
             let own = std::env::temp_dir().join(format!("weir-full-{id}-{ext4}-{name}"));
             let small = match Small::mount(own.clone(), ext4) {
@@ -381,7 +381,8 @@ fn a_full_disk_under_temporary_files() {
                 weir.wait_for_log("error.log", &format!("{full} while reading upstream"));
                 cut.fetch_add(1, Ordering::Relaxed);
             }
-            // What fits no buffer and no file goes no further; what is taken at once needs none.
+            // A response that fits no buffer and no file breaks off; one that is taken at once
+            // needs neither.
             assert_eq!(weir.get("/small").text(), "small");
             let left = weir.files_below(&own.to_string_lossy());
             assert!(left.iter().all(|name| !name.contains("/body/") && !name.contains("/proxy/")));

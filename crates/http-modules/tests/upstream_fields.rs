@@ -1,4 +1,4 @@
-//! What becomes of the fields of an upstream's response, in each protocol.
+//! The treatment of the fields of an upstream's response, in each protocol.
 
 use std::io::Write;
 

@@ -28,7 +28,7 @@ fn site(driver: Driver, variables: &str) -> Weir {
         .start()
 }
 
-/// What the variables are for a request, head as given.
+/// The values of the variables for a request with the given head.
 fn seen(weir: &Weir, head: &str) -> String {
     let mut c = weir.connect();
     c.send(format!("{head}\r\n\r\n"));

@@ -22,7 +22,7 @@ impl Request {
         }
     }
 
-    /// Runs what may wait for a disk where this request's disks are waited for: in a thread of its
+    /// Runs work that may block on a disk where this request's disk work runs: in a thread of its
     /// pool, or here where `aio` is off. The task runs to its end even if this future is dropped,
     /// and owns all that it works on.
     ///
@@ -76,8 +76,8 @@ pub(crate) fn aio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         b"off" => Aio::Off,
         b"auto" => Aio::Auto,
         b"io_uring" => Aio::Ring,
-        // nginx's way of `on` is the kernel's queue of direct reads; the pool does for all reads
-        // what that does for some.
+        // In nginx `on` is the kernel's queue of direct reads, which serves some reads; the pool
+        // serves all.
         b"on" | b"threads" => pool(cx, event::pool::DEFAULT_NAME.as_bytes())?,
         text => {
             let Some(name) = text.strip_prefix(b"threads=") else {
@@ -113,7 +113,7 @@ pub(crate) fn directio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 /// The most that one buffer of `output_buffers` may have, and the coarsest `directio_alignment`:
-/// what a request may take is limited.
+/// a request's memory is limited.
 const BUFFER_MAX: usize = 16 << 20;
 
 pub(crate) fn directio_alignment(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -135,7 +135,7 @@ pub(crate) fn output_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     }
     let conf::value::Bufs { num: count, size } = conf::value::bufs(n)?;
     if size > BUFFER_MAX || count > BUFFER_MAX / size {
-        let m = "\"output_buffers\" can have 16m at most in all";
+        let m = "\"output_buffers\" can be 16m in total at most";
         return Err(ConfError::at(n.arg(1)?, m));
     }
     *buffers = Some((count, size));

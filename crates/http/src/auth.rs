@@ -38,7 +38,7 @@ fn parse(value: &[u8]) -> Option<Credentials> {
 }
 
 impl Request {
-    /// What the client sent in `Authorization` (`Proxy-Authorization` for CONNECT), if it is of the
+    /// The credentials in `Authorization` (`Proxy-Authorization` for CONNECT), if they are of the
     /// Basic scheme and well-formed.
     pub fn basic_credentials(&self) -> Option<Credentials> {
         let id = match self.method {

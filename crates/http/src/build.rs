@@ -1,4 +1,5 @@
-//! From the text of an `http` block to what workers run: apply, merge, compile.
+//! Compiles the text of an `http` block into the structures that workers run: apply, merge,
+//! compile.
 
 use std::any::TypeId;
 use std::cell::{Cell, OnceCell, RefCell};

@@ -1,4 +1,4 @@
-//! The core's directives that are blocks, and those that need more than one value read.
+//! The core's block directives, and those that read more than one value.
 
 use std::rc::Rc;
 
@@ -217,8 +217,8 @@ fn warn_alias(cx: &mut Cx, word: &Word, _: &Node) {
     if name.last() != Some(&b'/') && word.bytes().last() == Some(&b'/') {
         let name = String::from_utf8_lossy(&name).into_owned();
         let m = format!(
-            "location \"{name}\" has no slash at its end and its alias has one: \"{name}../\" \
-             reaches out of the folder"
+            "location \"{name}\" does not end in a slash but its alias does: \"{name}../\" \
+             escapes from the folder"
         );
         conf::warn(word, m);
     }

@@ -1,5 +1,5 @@
-//! The core's settings at location and server level: what was written (drafts with options) and
-//! what holds (plain values, made once at load).
+//! The core's settings at location and server level: as written (drafts with options) and in effect
+//! (plain values, made once at load).
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -90,7 +90,7 @@ pub enum IfModifiedSince {
 pub enum Lingering {
     /// Close at once.
     Off,
-    /// When data may still be coming.
+    /// If data may still be coming.
     On,
     /// Always.
     Always,
@@ -134,12 +134,12 @@ pub struct ErrorPage {
 pub struct KeepaliveDisable {
     /// Old versions of MSIE, once a POST request was received.
     pub msie6: bool,
-    /// Safari and what resembles it on macOS.
+    /// Safari and browsers like it on macOS.
     pub safari: bool,
 }
 
 settings! {
-    /// What was written in a location (or inherited) for the core.
+    /// The core's settings as written in a location, or inherited.
     CoreLocDraft,
     /// The core's settings in a location.
     CoreLoc {
@@ -268,7 +268,7 @@ settings! {
 }
 
 settings! {
-    /// What was written in a server (or inherited) for the core.
+    /// The core's settings as written in a server, or inherited.
     CoreSrvDraft,
     /// The core's settings of a server.
     CoreSrv {

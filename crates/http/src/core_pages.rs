@@ -86,7 +86,7 @@ pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     r.out.clear_entity();
     r.body_filters.clear();
     r.err_status = status;
-    // After these the framing of what follows is in doubt, or the client was told to go away.
+    // After these the framing of the next bytes is in doubt, or the client was told to go away.
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
         r.close_connection();
     }

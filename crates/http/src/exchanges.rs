@@ -159,21 +159,21 @@ pub(crate) struct Ticket {
     pub conf: Rc<CacheConf>,
     /// The key.
     pub key: Bytes,
-    /// Its hash.
+    /// The key's hash.
     pub main: Hash,
     /// The hash that was looked up last: the key's, or that of a variant of it.
     pub hash: Hash,
-    /// The state of purges when it was looked up.
+    /// The state of purges at the lookup.
     pub since: Since,
     /// The response may be kept, as far as is known.
     pub cacheable: bool,
-    /// The right to fetch it.
+    /// The right to fetch the key.
     pub hold: Option<Hold>,
     /// The kept response that is not fresh.
     pub stale: Option<Rc<Stored>>,
-    /// That may be served if asking fails, whatever the configuration says.
+    /// The stale response may be served if the upstream fails, whatever the configuration says.
     pub stale_error: bool,
-    /// It may not be, whatever the configuration says.
+    /// The stale response must not be served, whatever the configuration says.
     pub strict: bool,
     /// The client's wishes, where RFC 9111 holds.
     pub asked: Asked,
@@ -183,7 +183,7 @@ pub(crate) struct Ticket {
     pub ignored: u64,
 }
 
-/// The settings that hold in a location whose responses are kept.
+/// The settings of a location with a cache.
 pub struct CacheConf {
     pub(crate) chosen: Chosen,
     /// `None`: the protocol's own.
@@ -204,7 +204,7 @@ pub struct CacheConf {
     pub revalidate: bool,
     pub(crate) convert_head: bool,
     pub(crate) max_range_offset: Option<u64>,
-    /// The rules are those of RFC 9111.
+    /// RFC 9111 decides.
     pub(crate) rfc9111: bool,
 }
 

@@ -82,8 +82,8 @@ fn log_direct_refused(r: &mut Request, path: &[u8]) {
     }
 }
 
-/// The attributes of what `path` leads to, as the location's settings say; without
-/// `open_file_cache` nothing is opened. `Pending`: the answer has to be waited for, see [`step`].
+/// The attributes of the file at `path`, as the location's settings say; without `open_file_cache`
+/// nothing is opened. `Pending`: the answer has to be waited for, see [`step`].
 pub fn try_stat(r: &mut Request, path: &[u8]) -> Poll<Result<FileMeta, OpenError>> {
     if let Err(NoPool) = pool_is_there(r) {
         return Poll::Ready(Err(OpenError::new("stat()", NoPool.into())));
@@ -149,7 +149,7 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<FileMeta, OpenError> {
     asking(r, |r| try_stat(r, path)).await
 }
 
-/// Asks with `try_*` until all answers are there, waiting for those that are not; see [`step`].
+/// Asks with `try_*` until all answers are there, and waits for the missing ones; see [`step`].
 pub async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -> T {
     loop {
         if let Poll::Ready(answer) = ask(r) {

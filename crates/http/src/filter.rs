@@ -99,8 +99,7 @@ async fn run(
     end.pump(r, if last { Goal::Empty } else { Goal::Room }).await
 }
 
-/// Gives a piece to a filter: what comes of it, and what the filter did not take yet, are left to
-/// do.
+/// Gives a piece to a filter: its output, and the input it did not take yet, are left to do.
 async fn one(
     r: &mut Request,
     filter: &mut dyn BodyFilter,
@@ -207,7 +206,7 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Puts out the queue. Where that has to end early, what came before goes out all the same.
+    /// Writes out the queue. If that has to end early, the parts before go out all the same.
     async fn pump(&mut self, r: &mut Request, mut goal: Goal) -> Result<(), SendFailed> {
         loop {
             let reached = match &mut goal {
@@ -221,7 +220,7 @@ impl End<'_> {
             };
             let busy = match (front, &goal) {
                 (Err(e), _) => {
-                    // Of a page that a part does not fit into, what was not sent is not sent.
+                    // A part does not fit into the page: the rest of the page is not sent.
                     if !r.family().has_overflowed() {
                         let _ = channel::flush(r).await;
                     }
@@ -270,8 +269,8 @@ fn now<T>(polled: Poll<T>) -> Option<T> {
     }
 }
 
-/// Waits for a subrequest, or for what the goal is, but not longer than the client does. What was
-/// waited for is looked at again by the caller.
+/// Waits for a subrequest, or for the goal, but not longer than the client stays. The caller checks
+/// both again.
 async fn news(r: &mut Request, busy: Option<Rc<Pipe>>, goal: &mut Goal) -> Result<(), SendFailed> {
     let gone = {
         let mut gone = pin!(r.client_gone());

@@ -1,4 +1,5 @@
-//! Locations: what configuration holds for a URI, and how the one for a request is found.
+//! Locations: the configuration of a part of the URI space, and the search for a request's
+//! location.
 //!
 //! Order, as in nginx: exact match, then the longest prefix (descending into nested locations),
 //! which wins at once if it is `^~`; else regular expressions in order of appearance, innermost
@@ -15,7 +16,7 @@ use crate::module::{ConfSet, Pipeline};
 use crate::request::Request;
 use engine::regex::Regex;
 
-/// What a location's modifier makes of its name.
+/// The kind of a location, which its modifier selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocKind {
     /// The server's own level, for requests that no location takes.
@@ -36,7 +37,7 @@ pub enum LocKind {
     LimitExcept,
 }
 
-/// What modules may know of the location they install into.
+/// A module's view of the location it installs into.
 #[derive(Clone)]
 pub struct LocationInfo {
     /// Its kind.
@@ -91,8 +92,8 @@ pub(crate) struct Tree {
     /// Prefixes, sorted by name; the longest match is found by walking down shared prefixes.
     prefixes: Vec<Prefix>,
     regexes: Vec<Rc<Location>>,
-    /// Those that a request may be redirected to by adding the slash at the end of their name,
-    /// sorted.
+    /// The locations that a request may be redirected to by adding the slash at the end of their
+    /// name, sorted.
     slashed: Vec<Rc<Location>>,
 }
 
@@ -102,7 +103,7 @@ struct Prefix {
     parent: Option<u32>,
 }
 
-/// What the search found.
+/// The result of the search.
 pub(crate) enum Found {
     None,
     Location(Rc<Location>),
@@ -112,7 +113,7 @@ pub(crate) enum Found {
     Failed,
 }
 
-/// What the search found at one level.
+/// The result of the search at one level.
 enum Hit {
     None,
     /// A prefix: regular expressions of the levels around go before it.
@@ -212,7 +213,7 @@ fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
         return Hit::Final(l.clone());
     }
     let prefix = tree.longest_prefix(uri);
-    // A prefix whose name is the URI itself goes before adding a slash to it.
+    // A prefix equal to the URI wins over adding a slash.
     if prefix.is_none_or(|l| l.info.name.len() < uri.len())
         && let Some(l) = tree.with_slash(uri)
     {

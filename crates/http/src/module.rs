@@ -23,7 +23,7 @@ pub type Install = engine::module::Install<Request>;
 /// See [`engine::Module::start`].
 pub type Start = engine::module::Start<Request>;
 
-/// What a handler decides.
+/// A handler's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Not mine: the next handler of the phase goes on.
@@ -75,8 +75,8 @@ pub trait HeaderFilter {
     /// Edits `r.out`. A `Status` verdict replaces the response by a special one.
     fn run(&self, r: &mut Request) -> Verdict;
 
-    /// Whether it is for the responses of subrequests too: those have no head, so only what works
-    /// on bodies is.
+    /// Says whether it is for the responses of subrequests too: they have no head, so only a filter
+    /// that works on bodies is.
     fn in_subrequests(&self) -> bool {
         false
     }
@@ -88,7 +88,7 @@ impl<F: Fn(&mut Request) -> Verdict> HeaderFilter for F {
     }
 }
 
-/// What runs for requests in one location, compiled at load.
+/// The handlers and filters of one location, compiled at load.
 #[derive(Default)]
 pub struct Pipeline {
     /// Before anything else; taken from the server's own level.
@@ -99,7 +99,7 @@ pub struct Pipeline {
     pub rewrite: Vec<Box<dyn PhaseHandler>>,
     /// Limits on rates and connections.
     pub preaccess: Vec<Box<dyn PhaseHandler>>,
-    /// Who may; combined by `satisfy`.
+    /// Access control; combined by `satisfy`.
     pub access: Vec<Box<dyn PhaseHandler>>,
     /// Before the content: `try_files`, `mirror`.
     pub precontent: Vec<Box<dyn PhaseHandler>>,
@@ -113,7 +113,7 @@ pub struct Pipeline {
     /// A request that lacks only the slash at the end of this location's name is redirected to it
     /// (for modules that pass requests on).
     pub auto_redirect: bool,
-    /// The directive here whose handler `if` blocks of this location do without, which surprises:
+    /// The directive here whose handler `if` blocks of this location do not have, which surprises:
     /// where one enters such a block, it is warned of.
     pub not_in_if: Option<&'static str>,
     /// Header filters in the order in which they run.

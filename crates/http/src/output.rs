@@ -45,7 +45,7 @@ impl Body {
 /// A piece of a streamed body, in the future.
 pub type NextPiece<'a> = Pin<Box<dyn Future<Output = Result<Option<Chain>, Broken>> + 'a>>;
 
-/// The body cannot be finished: what was sent stays short, and the connection is closed.
+/// The body cannot be finished: the response stays short, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
@@ -86,26 +86,27 @@ pub trait Tunnel {
 /// See [`FilterStep::Wait`].
 pub type Until = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;
 
-/// A body filter's answer: done, or what it needs before it can go on.
+/// A body filter's answer: done, or the thing it waits for.
 pub enum FilterStep {
-    /// Took all of the input; `out` has what came of it.
+    /// Took all of the input; `out` has the output.
     Go,
-    /// `out` has enough for now: call again, with what is left of the input, when that has gone
-    /// down the row (a filter that makes much of little).
+    /// `out` has enough for now: call again with the rest of the input when it has gone down the
+    /// row (a filter that makes much output of little input).
     More,
-    /// Behind what is in `out` comes the body of this subrequest; call again with what is left of
-    /// the input, which may go on at once.
+    /// The body of this subrequest follows `out`; call again with the rest of the input, at once if
+    /// need be.
     Include(Handle),
-    /// Wait for this, then call again with what is left of the input (work in a thread pool, the
-    /// end of a subrequest). What is in `out` goes down the row meanwhile.
+    /// Wait for this, then call again with the rest of the input (work in a thread pool, the end of
+    /// a subrequest). Meanwhile `out` goes down the row.
     Wait(Until),
     /// The body cannot be finished.
     Fail,
 }
 
-/// A filter over the pieces of one response's body. It never waits itself: it says what for.
+/// A filter over the pieces of one response's body. It never waits itself: it returns the future to
+/// wait for.
 pub trait BodyFilter {
-    /// Takes `input`, appends what comes of it to `out`. `last`: no more input will come.
+    /// Takes `input`, appends the output to `out`. `last`: no more input will come.
     fn filter(
         &mut self,
         r: &mut Request,
@@ -120,8 +121,8 @@ pub trait BodyFilter {
         false
     }
 
-    /// Whether it works on the whole body, with those of subrequests in their places (`gzip`). Such
-    /// filters stand behind all others.
+    /// Says whether it works on the whole body, with the bodies of subrequests in their places
+    /// (`gzip`). Such filters stand behind all others.
     fn is_coding(&self) -> bool {
         false
     }
@@ -134,17 +135,17 @@ pub trait WholeBody {
     /// Longer bodies are not taken.
     fn bytes_max(&self) -> usize;
 
-    /// Puts what comes of the body into `r.out`, or refuses it by a `Status`.
+    /// Puts the result into `r.out`, or refuses it by a `Status`.
     fn run<'a>(self: Box<Self>, r: &'a mut Request, body: Result<Vec<u8>, NotWhole>) -> Work<'a>;
 }
 
 /// See [`WholeBody::run`].
 pub type Work<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
-/// Why there is no whole body.
+/// The reason why there is no whole body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotWhole {
-    /// It is longer than what is taken.
+    /// It is longer than the limit.
     TooLong,
     /// It broke off, or cannot be had as a whole.
     Broken,
@@ -172,7 +173,7 @@ pub struct Response {
     pub last_modified: Option<i64>,
     /// An upstream or `add_header` says it, and not a file: it is sent whatever the status.
     pub last_modified_given: bool,
-    /// That, as it was written, where it is a date in another form than ours.
+    /// `Last-Modified` as it was written, where the date has another form than ours.
     pub last_modified_written: Option<Bytes>,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
@@ -194,10 +195,10 @@ pub struct Response {
     pub flush: bool,
     /// Ranges may be taken from the body.
     pub allow_ranges: bool,
-    /// The body is but a part of what [`Response::content_length`] is the length of: it begins
-    /// here, and a filter will add the rest. One range at most may be taken.
+    /// The body is only a part of the [`Response::content_length`] bytes: it begins here, and a
+    /// filter will add the rest. One range at most may be taken.
     pub part_from: Option<u64>,
-    /// That range.
+    /// The range that was taken.
     pub part: Option<std::ops::Range<u64>>,
     /// The range filter did its work already.
     pub ranged: bool,
@@ -212,7 +213,7 @@ pub struct Response {
     pub whole: Option<Box<dyn WholeBody>>,
     /// The number of fields, in front, that were there before the header filters.
     pub(crate) prepared: usize,
-    /// The same of the header filter that runs.
+    /// The number of fields that were there before the current header filter.
     pub(crate) filtered: usize,
 }
 
@@ -299,7 +300,7 @@ impl Response {
         self.headers.drain(self.prepared.min(end)..end);
     }
 
-    /// Drops the fields that are wrong for a body whose length or bytes change on its way.
+    /// Drops the fields that are wrong if the body's length or bytes change on its way.
     pub fn body_changes(&mut self) {
         self.content_length = None;
         self.allow_ranges = false;

@@ -19,7 +19,7 @@ use crate::location::{self, Found, Location};
 use crate::module::{PhaseHandler, Pipeline, Step, Verdict};
 use crate::request::Request;
 
-/// Where the phases begin or go on.
+/// The phase at which processing begins or goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     PostRead,
@@ -235,7 +235,7 @@ async fn content(r: &mut Request) -> Verdict {
     let loc = r.loc.clone();
     if let Some(h) = &loc.pipeline.content_handler {
         match step(h.as_ref(), r).await {
-            // It does not want this one: who answers elsewhere does here too.
+            // It declines: the general content handlers are asked.
             Verdict::Next => {}
             Verdict::Ok => return Verdict::Status(404),
             v => return v,

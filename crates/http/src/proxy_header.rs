@@ -11,7 +11,7 @@ use proto::proxy_protocol::{Header, Parsed, parse};
 
 use crate::channel::conn::Conn;
 
-/// Why there is no header.
+/// The reason why there is no header.
 enum Fail {
     /// The connection ended, or the worker wants it back: as it may, before its first request.
     Gone,
@@ -63,7 +63,7 @@ async fn receive(
             Ok(Parsed::More) => {
                 let n = c.sock.recv_into(&mut page, until).await.map_err(|e| failed(&e))?;
                 if n == 0 {
-                    // The end in the middle of a header: what came of it is no header.
+                    // The end in the middle of a header: the bytes so far are not a header.
                     let m = proto::proxy_protocol::ProxyError::Broken.message(&page);
                     return Err(Fail::Say(Level::Error, m));
                 }

@@ -77,11 +77,11 @@ async fn stream(r: &mut Request, source: &mut dyn BodySource) -> Result<(), Send
     }
 }
 
-/// Sends what there is of a response that broke off, and the answers before it. Where nothing but
-/// the head was made, that is not sent: it might pass for an answer with an empty body. That of an
-/// upstream whose body ended too early is sent all the same, as nginx does; that of one whose body
-/// is malformed from the start is not. A page one of whose parts was too long to be kept in memory
-/// ends without what was not sent of it, as in nginx.
+/// Sends the finished part of a response that broke off, and the answers before it. A head alone is
+/// not sent: it might pass for an answer with an empty body. The head of an upstream's response is
+/// sent all the same if the body ended too early, as nginx does, and is not if the body is
+/// malformed from the start. A page with a part that was too long for memory ends behind the bytes
+/// already sent, as in nginx.
 pub(crate) async fn what_is_left(r: &mut Request) {
     let cut_short = r.upstream().is_some_and(|u| u.cut_short);
     if r.family().has_overflowed() {
@@ -94,17 +94,17 @@ pub(crate) async fn what_is_left(r: &mut Request) {
         r.bytes_sent = 0;
         r.header_bytes = 0;
     }
-    // The queue is empty where it was the client that the sending failed for.
+    // The queue is empty if the client is gone.
     let _ = channel::flush(r).await;
 }
 
-/// The number of answers tried in place of one whose file cannot be read: that of the upstream
-/// where it was cached, that of `error_page`, and a page of our own.
+/// The number of answers tried in place of one with an unreadable file: the upstream's if it was
+/// cached, the answer of `error_page`, and a page of our own.
 const INSTEAD_MAX: u8 = 3;
 
-/// Answers in place of a response whose file cannot be read, as long as nothing of it is on its
-/// way (`None` otherwise): what was cached is asked for as if it had not been, and for the rest
-/// there is a status.
+/// Answers in place of a response with an unreadable file, as long as nothing of it is on its way
+/// (`None` otherwise): a cached response is fetched as if it had not been cached, others become a
+/// status.
 #[cold]
 pub(crate) async fn instead(r: &mut Request) -> Option<Result<(), SendFailed>> {
     let mut answered = None;
@@ -225,8 +225,8 @@ pub(crate) struct Waiting {
     next: usize,
 }
 
-/// Runs the location's header filters, which seldom is all but a call of each: what is left where
-/// it is not, [`settle_filtered`] does.
+/// Runs the location's header filters: usually a call of each is all. [`settle_filtered`] does the
+/// rest where it is not.
 #[inline]
 pub(crate) fn filters(r: &mut Request) -> Filtered {
     if r.loc.pipeline.header_filters.is_empty() {
@@ -236,8 +236,8 @@ pub(crate) fn filters(r: &mut Request) -> Filtered {
     filters_from(r, 0)
 }
 
-/// Waits for the work that filters asked for, and answers what one refuses as if a handler had:
-/// with a response that goes through the filters, too. An end to it all the same.
+/// Waits for the work that filters asked for. A filter's refusal is answered as a handler's: with a
+/// response that goes through the filters, too. The number of rounds is limited.
 #[cold]
 pub(crate) async fn settle_filtered(r: &mut Request, mut now: Filtered) -> Outcome {
     let mut left = MAX_URI_CHANGES;

@@ -1,4 +1,4 @@
-//! The compiled `http` block: virtual servers, addresses, and what all requests share.
+//! The compiled `http` block: virtual servers, addresses, and the state that all requests share.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub struct Server {
     pub name: Bytes,
     /// The core's settings, plain values.
     pub core: Rc<CoreSrv>,
-    /// Its own level: what holds for requests that no location takes.
+    /// Its own level: the settings for requests that no location takes.
     pub root: Rc<Location>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,
     /// Its names, as written; at least one.
@@ -57,9 +57,9 @@ pub struct HttpMain {
     pub(crate) asks_real_root: bool,
     /// Modules' configuration of scope `Main`.
     pub confs: ConfSet,
-    /// What modules do when a worker begins to serve.
+    /// Functions of modules that run when a worker begins to serve.
     pub(crate) starts: Vec<crate::module::Start>,
-    /// What modules show of themselves, by their names.
+    /// The sections of modules in the status, by their names.
     pub(crate) sections: Vec<(&'static str, engine::status::Section<Request>)>,
     /// The sockets to answer on, with their servers.
     pub listens: Vec<Listen>,
@@ -86,7 +86,7 @@ pub struct HttpMain {
     pub(crate) temp_paths: Vec<TempPath>,
     /// Bells that wake other processes.
     pub(crate) bells: Rc<shm::Bells>,
-    /// What this worker knows about files.
+    /// This worker's caches of files.
     pub(crate) files: files::FileCaches,
 }
 

@@ -1,4 +1,4 @@
-//! From a parsed head to what the phases work on: host, virtual server, normalized URI.
+//! Prepares a parsed head for the phases: host, virtual server, normalized URI.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     prepared
 }
 
-/// The same as far as it is known of a request whose fields were refused, or did not all come. What
-/// has no host after all its fields (`whole`) is for the server of that.
+/// The same for a request with refused or incomplete fields, as far as they are known. A request
+/// without a host after all its fields (`whole`) is for the server of requests without one.
 ///
 /// # Errors
 /// The status to answer with whatever else is wrong.
@@ -124,7 +124,7 @@ fn uri(r: &mut Request) -> Result<(), u16> {
     }
 }
 
-/// Logs the fields that `ignore_invalid_headers` drops, of those that begin in a range of the head.
+/// Logs the fields that `ignore_invalid_headers` drops, if they begin in a range of the head.
 #[cold]
 fn dropped_fields(r: &Request, of: Range<usize>) {
     if !r.logs(Level::Info) {

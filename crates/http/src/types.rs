@@ -82,7 +82,7 @@ pub(crate) fn static_type(mime: Bytes) -> Bytes {
     }
 }
 
-/// The extension of a URI or path: what follows the last dot of its last segment, unless the
+/// The extension of a URI or path: the text behind the last dot of its last segment, unless the
 /// segment begins with that dot.
 pub fn extension(path: &[u8]) -> &[u8] {
     proto::uri::extension(path).unwrap_or_default()
@@ -103,8 +103,8 @@ impl TypeList {
         TypeList::These(types.iter().map(|t| Bytes::from_static(t.as_bytes())).collect())
     }
 
-    /// A directive's setter: its arguments join the list, which begins with `always` (what the
-    /// filter works on whatever the directive says).
+    /// A directive's setter: its arguments join the list, which begins with `always` (the types
+    /// that the filter works on in any case).
     ///
     /// # Errors
     /// None so far; a type that stands there twice is warned of.

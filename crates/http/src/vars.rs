@@ -31,7 +31,7 @@ impl Request {
         vars::write(self, id, out)
     }
 
-    /// The value of a variable whose name is known at run time only, in lower case; `None` where it
+    /// The value of a variable with a name known at run time only, in lower case; `None` where it
     /// has none, or there is no such variable.
     pub fn var_named(&mut self, name: &[u8]) -> Option<Bytes> {
         vars::value_of_name(self, name)

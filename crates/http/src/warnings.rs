@@ -1,6 +1,6 @@
 //! Warnings of settings that do not do what they look like, found while compiling.
 //!
-//! Only what is certain is told. A warning that is wrong once is not read again.
+//! Only certain faults are reported: a warning that is wrong once is not read again.
 
 use std::rc::Rc;
 
@@ -10,8 +10,8 @@ use crate::core_conf::{CoreLoc, Root};
 use crate::location::{LocKind, Location};
 use crate::module::Pipeline;
 
-/// A location whose files a regular expression beside it takes away: it tests for extensions alone,
-/// so it wins over the prefix, but has not the prefix's `root` or `alias`.
+/// A location that loses files to a regular expression beside it: it tests for extensions alone, so
+/// it wins over the prefix, but has not the prefix's `root` or `alias`.
 pub(crate) fn shadowed(around: &CoreLoc, locations: &[(Rc<Location>, Word)]) {
     for (regex, at) in locations {
         if !serves_files(regex)
@@ -31,15 +31,15 @@ pub(crate) fn shadowed(around: &CoreLoc, locations: &[(Rc<Location>, Word)]) {
             warn(
                 at,
                 format_args!(
-                    "location \"{regex}\" takes files from location \"{loser}\" but has not its \
-                     root: set that for the server, or write \"location ^~ {loser}\""
+                    "location \"{regex}\" takes files from location \"{loser}\" but does not \
+                     have its root: set the root for the server, or write \"location ^~ {loser}\""
                 ),
             );
         }
     }
 }
 
-/// Blocks of `if` that lose what their location does before its content.
+/// Blocks of `if` that lose the handler that their location runs before its content.
 pub(crate) fn lost_in_ifs(pipeline: &Pipeline, ifs: &[(Rc<Location>, Word)]) {
     let Some(name) = pipeline.not_in_if else { return };
     for (block, at) in ifs {

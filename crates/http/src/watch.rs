@@ -11,7 +11,7 @@ use crate::module::{HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step
 use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece};
 use crate::request::Request;
 
-/// Installs a module, and puts what it installed under watch.
+/// Installs a module, and watches its handlers and filters.
 pub(crate) fn install(
     module: &'static str,
     install: Install,

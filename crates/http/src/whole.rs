@@ -1,4 +1,4 @@
-//! A response's whole body in memory, before its head is written: for work whose result the head
+//! A response's whole body in memory before its head is written, for work whose result the head
 //! tells of (see [`WholeBody`]).
 
 use mem::Chain;

@@ -20,7 +20,7 @@ use http::output::Body;
 use http::request::Request;
 use mem::Chain;
 
-/// Answers with what it got of the body.
+/// Answers with the part of the body it got.
 static ECHO: Module = Module {
     name: "echo",
     directives: DIRECTIVES,

@@ -269,7 +269,7 @@ fn subrequests_run_side_by_side_but_not_without_limit() {
         assert!(answer.ends_with(&format!("\r\n\r\n{}", "x".repeat(200))), "{answer}");
         assert!((16..=64).contains(&MOST.get()), "{} at the same time", MOST.get());
         assert_eq!(RUNNING.get(), 0);
-        // What is waited for runs by itself.
+        // Subrequests that the page waits for run one at a time.
         MOST.set(0);
         let answer = exchange(&served, &[request("/?[/5?x][/5?y][/5?z]").as_bytes()]).await;
         assert!(answer.ends_with("xyz") && MOST.get() == 1, "{answer}");

@@ -1,4 +1,4 @@
-//! Handlers: what looks at requests, and what makes their responses.
+//! Handlers, which inspect requests or make their responses.
 //!
 //! [`Module::install`](crate::Module) is called once a location when a configuration is loaded; it
 //! pushes handlers into the [`Pipeline`] of that location where they are on, so that a location

@@ -7,14 +7,9 @@
 //! ```
 //! use weir_module::prelude::*;
 //!
-//! /// The crate's one public item: what `weir build` looks for.
-//! pub static MODULE: Module = Module {
-//!     name: "hello",
-//!     directives: DIRECTIVES,
-//!     confs: &[ConfType::of::<HelloConf>(Scope::Location)],
-//!     install: Some(install),
-//!     ..Module::EMPTY
-//! };
+//! /// The crate's one public item, which `weir build` expects. pub static MODULE: Module = Module
+//! { name: "hello", directives: DIRECTIVES, confs: &[ConfType::of::<HelloConf>(Scope::Location)],
+//! install: Some(install), ..Module::EMPTY };
 //!
 //! static DIRECTIVES: &[Directive<Cx>] = &[directive(
 //!     "hello",
@@ -66,7 +61,7 @@
 //! assert_eq!((run.answers[0].status, run.answers[0].text()), (200, "hello, Ada\n".into()));
 //! ```
 //!
-//! # What is where
+//! # Contents
 //!
 //! | for | see |
 //! | --- | --- |
@@ -82,11 +77,11 @@
 //! | messages in the error log | [`log`] |
 //! | running a module in a test | [`testing`] |
 //!
-//! # What a module must keep to
+//! # Rules for modules
 //!
 //! - **It never blocks the event loop.** A worker is one thread that serves thousands of
-//!   connections; what waits goes through [`blocking`] or is a future. A stretch of 100 ms on the
-//!   loop is logged: `event loop was held for N ms by module NAME`.
+//!   connections; blocking work goes through [`blocking`], and a wait is a future. A stretch of 100
+//!   ms on the loop is logged: `event loop was held for N ms by module NAME`.
 //! - **It needs no `unsafe`.** Nothing here asks for it; crates begin with
 //!   `#![forbid(unsafe_code)]`.
 //! - **A panic costs one connection**, or one task of a pool, and is logged at level alert; the

@@ -2,9 +2,9 @@
 //!
 //! `r.log(Level::Error, format_args!("…"))` writes to the log of the request's location, with
 //! client, server and request behind the message as nginx does; nothing is formatted unless the
-//! level is on. `r.log_os` adds the text of a system call's error, `r.debug` is for who looks for a
+//! level is on. `r.log_os` adds the text of a system call's error, `r.debug` is for tracking down a
 //! fault. Outside of requests, [`default`] is the worker's log and [`write`](fn@write) writes to
-//! it. What a client can cause is `Info` or `Error`, never more.
+//! it. A message that a client can cause is `Info` or `Error`, never more.
 //!
 //! ```
 //! use weir_module::prelude::*;

@@ -1,4 +1,4 @@
-//! What nearly every module uses, in one line: `use weir_module::prelude::*;`.
+//! The items that nearly every module uses: `use weir_module::prelude::*;`.
 
 pub use crate::Bytes;
 pub use crate::Module;

@@ -1,7 +1,7 @@
 //! Subrequests: requests that the server makes to itself while it answers one.
 //!
-//! [`Subrequest::new`] names a path (unescaped) and arguments; `take` says what becomes of the
-//! body: a part of this response (a body filter answers `FilterStep::Include(handle)`), kept in
+//! [`Subrequest::new`] names a path (unescaped) and arguments; `take` selects the destination of
+//! the body: a part of this response (a body filter answers `FilterStep::Include(handle)`), kept in
 //! memory (up to `subrequest_output_buffer_size`), or dropped, where only the status matters.
 //! `r.subrequest(…)` starts it; it runs by itself, goes through the phases of its own location, and
 //! ends with the handle. They nest 50 deep at most; a refusal was logged.

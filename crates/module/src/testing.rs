@@ -25,11 +25,11 @@ use http::server::HttpMain;
 
 use crate::Module;
 
-/// What came of a run.
+/// The result of a run.
 pub struct Ran {
     /// The answers, in the order of the requests.
     pub answers: Vec<Answer>,
-    /// What was written to the error log, from level info on.
+    /// The error log, from level info on.
     pub log: String,
 }
 
@@ -72,7 +72,7 @@ fn field<'a>(mut lines: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a
 /// Reads the contents of a `server` block with the module in the list.
 ///
 /// # Errors
-/// What is wrong with it, as the server would log it.
+/// The error, as the server would log it.
 pub fn load(module: &'static Module, server: &str) -> Result<(), String> {
     let folder = Folder::new();
     let (log, _) = base::log::capture(Level::Info);
@@ -84,7 +84,7 @@ pub fn load(module: &'static Module, server: &str) -> Result<(), String> {
 /// `Connection: close`. In `server`, `%FOLDER%` stands for a folder of the run.
 ///
 /// # Panics
-/// Where the configuration is wrong, or an answer does not come within ten seconds.
+/// If the configuration is wrong, or an answer does not come within ten seconds.
 pub fn serve(module: &'static Module, server: &str, requests: &[&str]) -> Ran {
     serve_http(module, &format!("server {{ {server} }}"), requests)
 }
@@ -162,7 +162,7 @@ fn answer(all: &[u8]) -> Answer {
     answer
 }
 
-/// What follows the last chunk.
+/// Appends the chunks' data to `body` and returns the bytes behind the last chunk.
 fn unchunked<'a>(mut rest: &'a [u8], body: &mut Vec<u8>) -> &'a [u8] {
     while let Some(line) = rest.windows(2).position(|w| w == b"\r\n") {
         let size = std::str::from_utf8(&rest[..line]).unwrap_or_default();

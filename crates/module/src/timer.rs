@@ -2,9 +2,9 @@
 //!
 //! Times are milliseconds. [`sleep`] waits; [`timeout`] gives a future so long and no longer
 //! (`Err(Elapsed)`); [`spawn`] starts a task of its own, which nothing but its end or
-//! [`cancel`] stops: use it for what must go on when the client has left. [`Notify`] wakes a task
-//! that waits for another one. [`now_ms`] is the loop's clock, which does not jump; [`unix_secs`]
-//! is the time of day.
+//! [`cancel`] stops: use it for work that must go on when the client has left. [`Notify`] wakes a
+//! task that waits for another one. [`now_ms`] is the loop's clock, which does not jump;
+//! [`unix_secs`] is the time of day.
 //!
 //! ```
 //! use weir_module::prelude::*;

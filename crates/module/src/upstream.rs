@@ -5,8 +5,8 @@
 //! session of a [`Client`] (a request's, of any engine), which chooses: each server at most once,
 //! and each that it gave comes back to it with a [`ServerOutcome`] and [`ExchangeTimes`] in
 //! milliseconds. Pickers begin with a [`Round`], which knows what was tried, and has weighted round
-//! robin for when the method itself has no answer. What is known of servers is shared by workers
-//! where the block has a `zone`: a picker looks and takes under `servers.lock()`.
+//! robin for when the method itself has no answer. The state of servers is shared by workers where
+//! the block has a `zone`: a picker looks and takes under `servers.lock()`.
 //!
 //! ```
 //! use std::rc::Rc;

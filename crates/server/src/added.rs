@@ -60,7 +60,7 @@ pub fn load_module(node: &Node, too_late: bool) -> Result<(), ConfError> {
     if is_here(&name, modules(), added()) {
         return Ok(());
     }
-    let m = format!("module \"{name}\" is not in this program, which loads none at run time");
+    let m = format!("module \"{name}\" is not built in, and none is loaded at run time");
     let help = "weir -V lists what was added; weir build --with CRATE adds more";
     Err(ConfError::at(file, m).with_help(help))
 }

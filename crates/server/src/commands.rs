@@ -36,7 +36,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "build",
         usage: "--with MODULE...",
-        doc: "compile a server that has modules from outside (weir build --help)",
+        doc: "compile a server with modules from outside (weir build --help)",
         value: Some(Value::File),
         options: &["--with", "--output", "--weir", "--folder", "--debug", "--offline", "--help"],
         run: build::run,

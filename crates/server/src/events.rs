@@ -127,7 +127,9 @@ fn driver(node: &Node) -> Result<DriverKind, ConfError> {
     let names: Vec<_> = DRIVERS.iter().map(|kind| kind.name()).collect();
     let names = names.join(", ");
     let help = if OTHER_METHODS.contains(&&*name) {
-        format!("\"{name}\" is a method of nginx's that weir does not have; it has: {names}")
+        format!(
+            "\"{name}\" is a method of nginx that weir does not have; available: {names}"
+        )
     } else {
         format!("it is one of: {names}")
     };

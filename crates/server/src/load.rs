@@ -215,7 +215,7 @@ impl Loader {
         let specs: Vec<_> = engines.iter().flat_map(|e| e.listeners()).collect();
         let previous = running.map(|cycle| cycle.listeners.borrow().clone()).unwrap_or_default();
         if specs.is_empty() && !previous.is_empty() {
-            let message = "the configuration listens on no address any more, which would cut off \
+            let message = "the configuration no longer listens on any address, which would cut off \
                            every client: reload refused";
             return Err(report(&log, &ConfError::new(message), &[]));
         }

@@ -513,7 +513,7 @@ pub(crate) mod tests {
             ),
             (
                 "load_module modules/ngx_http_perl_module.so;",
-                "module \"http_perl\" is not in this program, which loads none at run time in f:1",
+                "module \"http_perl\" is not built in, and none is loaded at run time in f:1",
             ),
             ("error_log f x;", "invalid log level \"x\" in f:1"),
             ("error_log f format=xml;", "unknown log format \"xml\" in f:1"),

@@ -95,7 +95,7 @@ pub fn page() -> String {
     text.push_str(&format!("{}\n.br\n.B weir\n", roff(&usage().join(" "))));
     text.push_str("COMMAND [ARGUMENT...]\n.SH DESCRIPTION\n");
     text.push_str(
-        "Weir reads nginx's configuration files and does what they say. Without switches it reads ",
+        "Weir reads nginx's configuration files and serves as they say. Without switches it reads ",
     );
     text.push_str("the configuration file and starts to serve.\n.SH OPTIONS\n");
     for flag in FLAGS {
@@ -113,7 +113,7 @@ pub fn page() -> String {
     for (name, doc) in SIGNALS {
         text.push_str(&format!(".TP\n.B {}\n{}\n", roff(name), roff(doc)));
     }
-    text.push_str(".SH EXIT STATUS\n0 when all went well, 1 when it did not. ");
+    text.push_str(".SH EXIT STATUS\n0 on success, 1 on failure. ");
     text.push_str("A worker that ends with 2 is not started again.\n.SH SEE ALSO\n");
     text.push_str("The reference of directives: docs/directives.md\n");
     text

@@ -112,7 +112,7 @@ fn check_address(text: &str) -> Result<String, String> {
     };
     match full.to_socket_addrs().map(|mut all| all.next()) {
         Ok(Some(addr)) => Ok(addr.to_string()),
-        _ => Err(format!("\"{text}\" is no address to listen on")),
+        _ => Err(format!("\"{text}\" is not an address to listen on")),
     }
 }
 

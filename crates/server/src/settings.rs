@@ -109,7 +109,7 @@ impl Settings {
                 log,
                 Level::Warn,
                 None,
-                "\"pcre_jit\" is without effect: regular expressions are not PCRE's"
+                "\"pcre_jit\" has no effect: regular expressions do not use PCRE"
             );
         }
         let user = match draft.user {

@@ -36,7 +36,7 @@ fn half_sent_heads_make_room() {
             })
             .collect();
         weir.wait_for_log("error.log", "64 open files are not enough, reusing connections");
-        weir.wait_for_log("error.log", "without a whole request to make room");
+        weir.wait_for_log("error.log", "with an incomplete request to make room");
         for _ in 0..20 {
             assert_eq!(weir.get("/a.txt").body, b"hello");
         }

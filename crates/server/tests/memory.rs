@@ -1,4 +1,4 @@
-//! Memory: behaviour without any left, and returning what is unused.
+//! Memory: behaviour without any left, and the return of unused memory.
 
 #![allow(clippy::unwrap_used)]
 

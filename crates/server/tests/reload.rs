@@ -36,7 +36,7 @@ fn a_wrong_configuration_changes_nothing() {
     weir.set_config(&with("", "server { listen 192.0.2.77:80; }"));
     refused(&weir, "bind() to 192.0.2.77:80 failed (99: Cannot assign requested address)");
     weir.set_config(&with("", ""));
-    refused(&weir, "listens on no address any more");
+    refused(&weir, "no longer listens on any address");
     weir.set_config(&with("pid no/such/folder.pid;", SERVER));
     refused(&weir, "folder.pid\" failed (2: No such file or directory)");
     assert!(weir.prefix().join("logs/weir.pid").exists());

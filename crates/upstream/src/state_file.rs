@@ -93,7 +93,7 @@ fn resolve_line(out: &mut String, t: &ResolveLine) {
 
 /// The servers as a state file has them.
 fn text(servers: &Servers, lines: &[ResolveLine]) -> String {
-    let mut out = "# Written by weir's API; read at a start and a reload.\n".to_owned();
+    let mut out = "# Written by weir's API; read at start and reload.\n".to_owned();
     lines.iter().for_each(|t| resolve_line(&mut out, t));
     for peer in servers.lists().all().filter(|p| p.spec.template == 0) {
         let _ = write!(out, "server {}", lossy(&peer.spec.server));

@@ -54,7 +54,7 @@ impl Picker for Choosing {
     }
 
     fn next(&mut self, _: Option<&[u8]>) -> Option<Rc<Peer>> {
-        // What is known of the servers is shared by the workers: choosing is done under its lock.
+        // The workers share the state of the servers: the choice is made under its lock.
         let servers = self.0.servers();
         let _lock = servers.lock();
         self.first().or_else(|| if self.0.to_backup() { self.first() } else { None })

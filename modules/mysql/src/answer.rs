@@ -190,7 +190,7 @@ fn is_json_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// A string with its quotes. What is not UTF-8 becomes U+FFFD.
+/// A string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 fn json(out: &mut Vec<u8>, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     let mut rest = text.as_bytes();
@@ -223,7 +223,8 @@ fn tsv_value(out: &mut Vec<u8>, value: Value) {
     }
 }
 
-/// With backslashes before what would end a field or a line, as the database's own tools have it.
+/// With backslashes before bytes that would end a field or a line, as the database's own tools
+/// write it.
 fn tsv(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {

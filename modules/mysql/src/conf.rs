@@ -101,7 +101,7 @@ pub static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What the directives say about a query and its database.
+/// The settings of a query and its database.
 #[derive(Default)]
 pub struct MysqlConf {
     host: Option<Bytes>,
@@ -187,7 +187,7 @@ impl Conf for Servers {
     }
 }
 
-/// Who answers in a location; not inherited.
+/// The query that answers in a location; not inherited.
 #[derive(Default)]
 pub struct HandlerConf(pub Option<Asked>);
 

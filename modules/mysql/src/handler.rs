@@ -54,7 +54,7 @@ impl PhaseHandler for Handler {
     }
 }
 
-/// How asking ended.
+/// The outcome of a query.
 enum Outcome {
     Answer(Vec<u8>),
     /// No connection came free in time, or too many wait for one.

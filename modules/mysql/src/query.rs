@@ -1,4 +1,4 @@
-//! A query with variables: a text with `?` in their places, and what is bound to these.
+//! A query with variables: a text with `?` in their places, and the variables bound to these.
 
 use weir_module::config::VarId;
 use weir_module::prelude::*;
@@ -12,7 +12,7 @@ pub struct Query {
     vars: Vec<VarId>,
 }
 
-/// Where in a text of SQL a byte stands.
+/// The lexical context of a byte of SQL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
     Code,
@@ -57,7 +57,7 @@ impl Query {
         !self.vars.is_empty()
     }
 
-    /// What is bound for a request; a variable without a value is NULL.
+    /// The bound parameters for a request; a variable without a value is NULL.
     pub fn parameters(&self, r: &mut Request) -> Vec<mysql::Value> {
         let value = |id: &VarId| match r.var(*id) {
             Some(bytes) => mysql::Value::Bytes(bytes.to_vec()),

@@ -20,7 +20,7 @@ const TRUSTED: Duration = Duration::from_secs(5);
 /// A kept connection that fails sooner was closed before it was used.
 const WAS_CLOSED: Duration = Duration::from_millis(100);
 
-/// Where a database is, and who asks it.
+/// The address of a database, and the user that queries it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Where {
     pub host: String,
@@ -92,7 +92,7 @@ impl Server {
     /// # Errors
     /// Too many wait.
     pub async fn permit(self: &Rc<Self>) -> Result<Permit, Crowded> {
-        // Those that wait go first.
+        // Waiting requests go first.
         if self.waiting.get() == 0
             && let Some(permit) = self.try_permit()
         {
@@ -146,7 +146,7 @@ fn opts(at: &Where) -> Opts {
     opts.into()
 }
 
-/// What is asked.
+/// A query with its parameters.
 pub struct Question {
     pub text: String,
     /// `None`: asked as text, without preparation.
@@ -165,7 +165,7 @@ impl Question {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub enum Failure {
     /// Not in time.
     Late,
@@ -266,7 +266,7 @@ fn read<T: mysql::prelude::Protocol>(
 ) -> Result<Vec<u8>, Failure> {
     let read = read_rows(&mut result, question);
     if read.is_err() {
-        // Dropped, it would read what is left, however much that is. The connection is closed.
+        // Dropping it would read the rest of the result, however long. The connection is closed.
         std::mem::forget(result);
     }
     read

@@ -128,5 +128,5 @@ fn the_plain_server_says_what_it_lacks() {
     let out = site.run(&["-t"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success());
-    assert!(said.contains("module \"http_mysql\" is not in this program"), "{said}");
+    assert!(said.contains("module \"http_mysql\" is not built in"), "{said}");
 }

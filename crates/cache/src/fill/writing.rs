@@ -173,7 +173,7 @@ impl FillTask {
     fn no_room(&mut self, limit: FaultCause) {
         let what = if limit == FaultCause::MaxSize { "max_size" } else { "min_free" };
         self.unfinished = None;
-        self.failed(limit, format_args!("\"{what}\" leaves no room for a response, not kept"));
+        self.failed(limit, format_args!("\"{what}\" leaves no room for a response, not cached"));
     }
 
     /// The response goes on without a file.

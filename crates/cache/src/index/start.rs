@@ -73,7 +73,7 @@ impl IndexAtStart {
                 // Begun, and nothing more.
                 Err(BadFile::Damaged) if file.is_kept() => continue,
                 Err(BadFile::Version(version)) => {
-                    l.complaints.push(format!("\"{shown}\" is of version {version}, not read"));
+                    l.complaints.push(format!("\"{shown}\" has version {version}, ignored"));
                     continue;
                 }
                 Err(BadFile::Foreign | BadFile::Damaged) => {
@@ -113,7 +113,7 @@ impl IndexAtStart {
             source.rest(each)?;
             if source.bad > 0 {
                 let bad = source.bad;
-                l.complaints.push(format!("{bad} bytes of \"{shown}\" are damaged, passed over"));
+                l.complaints.push(format!("{bad} bytes of \"{shown}\" are damaged, skipped"));
             }
         }
         l.marks.retain(|mark| !cleared.contains(&mark.id));

@@ -276,7 +276,7 @@ async fn read(
     };
     let body_start = header.body_start() as u64;
     if body_start.checked_add(header.body_len) != Some(size) {
-        return Err(Unreadable::Bad("has another length than it says"));
+        return Err(Unreadable::Bad("does not have the length in its header"));
     }
     let mut head = ResponseHead::new();
     if let Some(text) = &header.head {

@@ -1,6 +1,6 @@
-//! Where values change, in order of the addresses.
+//! A map from addresses to values, as the sorted list of the addresses at which the value changes.
 
-/// Numbers that addresses are.
+/// An address as a number.
 pub(super) trait Number: Copy + Ord {
     const ZERO: Self;
 
@@ -39,11 +39,12 @@ const INDEX_FROM: usize = 1024;
 
 /// A list of changes.
 pub(super) struct Flat<T> {
-    /// From which address on; the first is 0.
+    /// The address at which each value begins; the first is 0.
     starts: Vec<T>,
-    /// Which value.
+    /// The value that begins there.
     values: Vec<u32>,
-    /// For long lists: where in them the addresses of each first 16 bits begin, and the end.
+    /// For long lists: the position at which the addresses with each first 16 bits begin, and the
+    /// end.
     index: Vec<u32>,
 }
 

@@ -24,7 +24,7 @@ pub struct Geo {
     v4: Flat<u32>,
     v6: Flat<u128>,
     values: Vec<Bytes>,
-    /// The proxies whose `X-Forwarded-For` is believed.
+    /// Trusted proxies: their `X-Forwarded-For` is believed.
     pub proxies: Vec<Cidr>,
     /// `proxy_recursive`
     pub recursive: bool,
@@ -53,7 +53,7 @@ impl Geo {
     ///
     /// # Errors
     ///
-    /// The first line that is wrong, in nginx's words. What nginx warns of is logged.
+    /// The first wrong line, in nginx's words. nginx's warnings are logged.
     pub fn parse(node: &Node) -> Result<Geo, ConfError> {
         // The empty value is the first, for addresses that no line names.
         let mut draft = Draft { values: vec![Bytes::new()], ..Draft::default() };
@@ -172,7 +172,8 @@ impl Draft {
         }
         let default = default.unwrap_or(0);
         let (v4, v6) = match ranges {
-            // Ranges are of IPv4 alone; other addresses have what there is for none.
+            // Ranges are IPv4 only; all other addresses have the value of a client without an
+            // address.
             Some(ranges) => {
                 let v4 = ranges.flat(default);
                 let other = v4.find(NO_ADDRESS);

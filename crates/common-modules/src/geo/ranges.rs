@@ -70,8 +70,8 @@ impl Ranges {
         Ok(old)
     }
 
-    /// Deletes a range that was added as it is, or what other ranges made of one; false where some
-    /// block had no such range.
+    /// Deletes a range that was added as it is, or the parts that other ranges left of one; false
+    /// where some block had no such range.
     pub fn delete(&mut self, start: u32, end: u32) -> bool {
         let mut all = true;
         for (block, start, end) in parts(start, end) {

@@ -30,7 +30,7 @@ const CITY_REV0_V6: u8 = 31;
 /// country's number.
 const COUNTRY_BEGIN: usize = 0x00ff_ff00;
 
-/// How far from a file's end its type is looked for.
+/// The distance from the end of a file within which its type is searched, bytes.
 const END_MAX: usize = 20;
 
 /// A database in the older format.
@@ -56,10 +56,10 @@ fn number(bytes: &[u8]) -> usize {
 }
 
 impl Legacy {
-    /// Takes a file's bytes; the error says what is wrong.
+    /// Takes a file's bytes; the error is the reason for the log.
     pub fn parse(bytes: Vec<u8>) -> Result<Legacy, &'static str> {
         let end = bytes.len().saturating_sub(END_MAX);
-        // Those of the first years had no mark; what has none today is something else.
+        // Databases of the first years had no mark; a file without one today is something else.
         let broken = "it is no GeoIP database, or cut off";
         let at = bytes[end..].windows(3).rposition(|w| w == [0xff; 3]).ok_or(broken)?;
         let about = &bytes[end + at + 3..];
@@ -106,7 +106,7 @@ impl Legacy {
         v6.contains(&self.edition)
     }
 
-    /// Where the trie leads to.
+    /// The value of the trie's leaf for an address.
     fn seek(&self, ip: Option<IpAddr>) -> Option<usize> {
         let (bits, count) = if self.is_v6() {
             let bits = match ip {
@@ -118,7 +118,7 @@ impl Legacy {
         } else {
             let bits = match ip {
                 Some(IpAddr::V4(ip)) => ip.to_bits(),
-                // What has no such address is looked up as the last one.
+                // A client without such an address is looked up as the last address.
                 _ => u32::MAX,
             };
             (u128::from(bits), 32)

@@ -27,11 +27,11 @@ impl PathPart {
     }
 }
 
-/// What stands before a file's description of itself.
+/// The marker before a file's metadata.
 const MARK: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
 impl MaxMind {
-    /// Whether bytes are a file of this format.
+    /// Says whether bytes are a file of this format.
     pub fn is_one(bytes: &[u8]) -> bool {
         let end = bytes.len().saturating_sub(128 << 10);
         memchr::memmem::find(&bytes[end..], MARK).is_some()
@@ -54,12 +54,12 @@ impl MaxMind {
         &self.0.metadata().database_type
     }
 
-    /// When it was made, in seconds since 1970.
+    /// The time when it was built, seconds since 1970.
     pub fn built_secs(&self) -> u64 {
         self.0.metadata().build_epoch
     }
 
-    /// What it is about, by the words of its type.
+    /// Its subject, by the words of its type.
     pub fn about(&self) -> About {
         let kind = self.kind().to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));

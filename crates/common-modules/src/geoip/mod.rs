@@ -59,7 +59,7 @@ pub enum Database {
 pub enum OpenError {
     /// It cannot be read.
     Io(io::Error),
-    /// It is no such database; the text says what is wrong.
+    /// The file is not such a database; the text is the reason.
     Format(String),
 }
 
@@ -95,7 +95,7 @@ impl Database {
         Ok(Database::Legacy(legacy))
     }
 
-    /// What it is about, and its type as the file says it.
+    /// Its subject, and its type as the file names it.
     pub fn about(&self) -> (About, String) {
         match self {
             Database::Legacy(d) => (d.about(), d.edition().to_string()),
@@ -111,7 +111,7 @@ impl Database {
         }
     }
 
-    /// What it tells of an address; `None` is that of a client without one.
+    /// The field of an address; `None` is a client without one.
     pub fn find(&self, ip: Option<IpAddr>, field: Field) -> Option<Vec<u8>> {
         let ip = ip.map(|ip| ip.to_canonical());
         match self {

@@ -91,7 +91,7 @@ impl Hold {
     }
 }
 
-/// The outcome for a session; with those that it made (subrequests) it is held to limits once.
+/// The outcome for a session: it and the sessions that it made (subrequests) count once.
 #[derive(Default)]
 struct ConnOutcome {
     status: Cell<Option<&'static str>>,
@@ -274,7 +274,7 @@ mod tests {
         let shared = shared(1 << 16);
         let mine = Hold::take(&shared, b"a", 9, 0).ok().unwrap();
         for key in [b"a", b"a", b"b"] {
-            // What a process holds that is killed is never dropped.
+            // The holds of a killed process are never dropped.
             std::mem::forget(Hold::take(&shared, key, 9, 1).ok().unwrap());
         }
         assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(3), Some(1)));

@@ -67,7 +67,7 @@ impl<R: Counted> ZoneState for Shared<R> {
 /// A zone: named by limits, defined by one directive somewhere in the block.
 pub struct Zone<R> {
     name: Bytes,
-    /// Where it is first named.
+    /// The word that names it first.
     at: Word,
     bytes: Cell<usize>,
     key: OnceCell<Template>,

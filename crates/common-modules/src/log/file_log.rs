@@ -91,8 +91,8 @@ impl FileLog {
         wake.notify_one();
     }
 
-    /// Starts the task that writes what is held back: after the tasks that are ready now, which may
-    /// have lines too, or after `flush=`.
+    /// Starts the task that writes the lines held back: after the tasks that are ready now, which
+    /// may have lines too, or after `flush=`.
     fn start(self: &Rc<Self>) -> Rc<Notify> {
         let wake = Rc::new(Notify::new());
         event::spawn(writer(Rc::downgrade(self), wake.clone()));
@@ -104,7 +104,7 @@ impl FileLog {
         self.buffer.get().is_some()
     }
 
-    /// Hands over what is held back.
+    /// Hands over the lines held back.
     pub fn write_out(&self, haste: Haste) {
         let mut held = self.held.take();
         self.hand_over(&mut held, haste);

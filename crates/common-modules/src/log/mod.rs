@@ -294,7 +294,7 @@ pub fn init<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
 }
 
 impl AccessLogs {
-    /// The logs of a place: those of its directives, or else the `default` one, if there is any.
+    /// The logs of a location: its directives', or else the `default` one, if there is one.
     pub fn all(&self, main: &AccessLogFiles, default: Option<&[u8]>) -> Vec<Rc<AccessLog>> {
         if self.off {
             return Vec::new();

@@ -20,10 +20,10 @@ pub use self::write::{Call, Coding, Report, Trouble};
 
 use crate::syslog::{Syslog, SyslogSink};
 
-/// What new log files are made with, less the umask.
+/// The permissions of new log files, before the umask.
 const MODE: u32 = 0o644;
 
-/// Hands over what is held back for a file, before it is reopened or the process ends.
+/// Hands over the lines held back for a file, before it is reopened or the process ends.
 pub type Flush = Rc<dyn Fn()>;
 
 /// A log file, or standard error.
@@ -69,13 +69,13 @@ impl LogFile {
         self.queue.complain();
     }
 
-    /// Makes standard error another name of this file, so that what libraries and the runtime have
-    /// to say is not lost.
+    /// Makes standard error another name of this file, so that messages of libraries and of the
+    /// runtime are not lost.
     pub fn redirect_stderr(&self) {
         self.queue.redirect_stderr();
     }
 
-    /// Registers what is called before the file is reopened and by [`LogFiles::end`].
+    /// Registers a function called before the file is reopened and by [`LogFiles::end`].
     pub fn on_flush(&self, flush: Flush) {
         self.flush.borrow_mut().push(flush);
     }
@@ -116,7 +116,7 @@ impl std::fmt::Debug for LogFile {
 pub struct LogFiles {
     prefix: PathBuf,
     files: RefCell<Vec<Rc<LogFile>>>,
-    /// Those of lines that go to files of many names.
+    /// The queues of logs whose path holds variables.
     queues: RefCell<Vec<Rc<LogQueue>>>,
     queue_max: Rc<Cell<usize>>,
 }
@@ -132,12 +132,12 @@ impl LogFiles {
         }
     }
 
-    /// How many bytes may wait for a disk, for each file (`log_queue_size`).
+    /// Sets the bytes that may wait for a disk, for each file (`log_queue_size`).
     pub fn set_queue_max(&self, bytes: usize) {
         self.queue_max.set(bytes);
     }
 
-    /// A queue for lines that go to files of many names, told of as `name`.
+    /// A queue for a log whose path holds variables; the error log names it `name`.
     pub fn queue(&self, name: &[u8]) -> Rc<LogQueue> {
         let name = log::lossy(name).into_owned();
         let queue = LogQueue::new(PathBuf::new(), name, self.queue_max.clone());
@@ -179,14 +179,14 @@ impl LogFiles {
         files.iter().for_each(|file| file.reopen(owner, log));
     }
 
-    /// Hands over what is held back.
+    /// Hands over all lines held back.
     pub fn flush(&self) {
         let files = self.files.borrow().clone();
         files.iter().for_each(|file| file.flush());
     }
 
-    /// Writes all there is, before the process ends: the loop does not turn any more. What is
-    /// logged from now on is written at once. A disk that stands still is waited for a few seconds.
+    /// Writes all lines before the process ends, when the loop has stopped. Lines logged later are
+    /// written at once. A stalled disk is given a few seconds.
     pub fn end(&self) {
         self.flush();
         let files = self.files.borrow();
@@ -224,13 +224,13 @@ impl LogFiles {
         Rc::new(FileSink { file: self.open(path), chosen })
     }
 
-    /// Whether some log goes to standard error, which then has to stay what it is.
+    /// Says whether some log goes to standard error, which then must not be redirected.
     pub fn uses_stderr(&self) -> bool {
         self.files.borrow().iter().any(|f| f.is_stderr())
     }
 }
 
-/// What an `error_log` takes, and how it wants it.
+/// The levels that an `error_log` takes, and the format of its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) level: Level,
@@ -416,7 +416,7 @@ mod tests {
                 }
             })
             .unwrap();
-        // The loop turns no more: the end is written all the same, and what comes then, at once.
+        // The loop has stopped: the last lines are written all the same, later ones at once.
         file.append(&mut b"100\n".to_vec(), None, Haste::Later);
         logs.end();
         file.append(&mut b"101\n".to_vec(), None, Haste::Later);

@@ -11,7 +11,7 @@
 //! part, which would tear a line where several workers share a file. So all of it goes to a thread,
 //! and is handed over once in some milliseconds, which costs less than a write in every turn.
 //!
-//! Where there is no loop (in the master, at the start and at the very end) the caller writes.
+//! The caller writes where there is no loop: in the master, at the start and at the very end.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -27,20 +27,20 @@ use super::write::{Call, Coding, Report, Shared, Trouble};
 /// Bytes that may wait for a disk, a file, where the configuration does not say.
 pub const QUEUE_MAX: usize = 16 << 20;
 
-/// How long lines wait for company, if others were written a moment ago. To hand over costs more
-/// than a write, so that it pays where lines are many.
+/// The time for which lines gather, if others were written a moment ago. A handover costs more than
+/// a write, so it has to carry many lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Haste {
-    /// Not at all: somebody looks for them.
+    /// None: a line that somebody may be waiting for.
     Now,
-    /// Soon.
+    /// Short: lines for debugging.
     Soon,
-    /// There will be more.
+    /// The longest: the buffer of a log, which fills again.
     Later,
 }
 
 impl Haste {
-    /// How long at most, in milliseconds, since others were written.
+    /// The longest time since the last write, milliseconds.
     const fn ms(self) -> u64 {
         match self {
             Haste::Now => 0,
@@ -50,17 +50,17 @@ impl Haste {
     }
 }
 
-/// How long a request that ends its connection waits for its line at most, in milliseconds: who
-/// sees the end finds the line in the log, as with nginx, unless the disk is slow.
+/// The longest wait, in milliseconds, of a request that ends its connection for its log line: a
+/// client that sees the end finds the line in the log, as with nginx, unless the disk is slow.
 const SETTLE_MS: u64 = 50;
 
-/// How often, in seconds, a failing file is told of in the error log.
+/// The interval of messages about a failing file in the error log, seconds.
 const COMPLAIN_SECS: u64 = 60;
 
-/// How long the end of a process is held up by disks that do not take the last lines.
+/// The longest delay of a process's exit by disks that do not take the last lines.
 const LAST_WAIT: Duration = Duration::from_secs(3);
 
-/// The stack of the thread that does, bytes.
+/// The stack of the thread that writes them, bytes.
 const END_STACK: usize = 128 << 10;
 
 thread_local! {
@@ -76,13 +76,13 @@ pub fn dropped() -> u64 {
 enum Stage {
     /// Waits for lines.
     Idle,
-    /// Has written a moment ago; what comes waits for company.
+    /// Wrote a moment ago; new lines gather.
     Pacing,
     /// A thread writes.
     Writing,
 }
 
-/// Who writes.
+/// The writer of a queue's lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// A thread, as long as there is a loop.
@@ -93,13 +93,13 @@ enum Way {
     Lost,
 }
 
-/// How the task of a queue is spoken to.
+/// The signals to the task of a queue.
 struct Signals {
     wake: Notify,
     stage: Cell<Stage>,
-    /// That of the most hasty line that waits.
+    /// The haste of the most urgent line that waits.
     haste: Cell<Haste>,
-    /// Rounds of writing so far, and who waits for the next one.
+    /// Rounds of writing so far, and the tasks that wait for the next one.
     rounds: Cell<u64>,
     round: Notify,
     /// A round took too long: nobody waits for it any more.
@@ -109,7 +109,7 @@ struct Signals {
 /// Lines on their way to one place, in order.
 pub struct LogQueue {
     shared: Arc<Shared>,
-    /// What is told of: a path.
+    /// The name in messages: a path.
     name: String,
     me: Weak<LogQueue>,
     limit: Rc<Cell<usize>>,
@@ -158,7 +158,7 @@ impl LogQueue {
         &self.shared
     }
 
-    /// Failures to write are logged from now on: those of an error log would be logged in itself.
+    /// Failures to write are logged from now on: an error log's own would be logged in itself.
     pub(super) fn complain(&self) {
         self.complains.set(true);
     }
@@ -241,7 +241,7 @@ impl LogQueue {
         match (self.way.get(), event::presence()) {
             (Way::Lost, _) => {}
             (Way::Here, _) | (Way::Thread, Presence::Absent) => self.write_here(),
-            // Whatever comes next takes it along.
+            // The next line takes it along.
             (Way::Thread, Presence::InUse) => {}
             (Way::Thread, Presence::Free) => self.wake(haste),
         }
@@ -285,7 +285,8 @@ impl LogQueue {
         }
     }
 
-    /// Logs what went wrong. Logging may come back here, so nothing is borrowed meanwhile.
+    /// Logs the failures of the last round. Logging may call back here, so nothing is borrowed
+    /// meanwhile.
     #[cold]
     fn tell(&self) {
         let log = base::log::default();
@@ -315,8 +316,8 @@ impl LogQueue {
         true
     }
 
-    /// Begins to write the last lines, in a thread of its own: the loop has ended. `None` where
-    /// nothing waits.
+    /// Starts writing the last lines in a thread of its own: the loop has ended. `None` if nothing
+    /// waits.
     fn begin_end(&self) -> Option<mpsc::Receiver<Report>> {
         if self.shared.bytes() == 0 && self.shared.is_empty() {
             self.way.set(Way::Here);
@@ -325,7 +326,7 @@ impl LogQueue {
         let (sender, receiver) = mpsc::channel();
         let shared = self.shared.clone();
         let spawned = os::thread::start("logs", END_STACK, move || {
-            // Whoever waits for it may have lost patience.
+            // The receiver may have given up waiting.
             let _ = sender.send(shared.write_all());
         });
         if spawned.is_err() {
@@ -337,8 +338,8 @@ impl LogQueue {
     }
 }
 
-/// Writes what waits in these queues; the loop has ended, and whatever else is logged is written by
-/// the caller. A disk that does not take it within some seconds is left.
+/// Writes the lines that wait in these queues. The loop has ended: later lines are written by the
+/// caller. A disk that does not take them within some seconds is left.
 pub(super) fn end(queues: &[Rc<LogQueue>]) {
     let until = Instant::now() + LAST_WAIT;
     let begun: Vec<_> = queues.iter().map(|q| (q, q.begin_end())).collect();
@@ -370,14 +371,14 @@ pub(super) fn end(queues: &[Rc<LogQueue>]) {
 impl Drop for LogQueue {
     fn drop(&mut self) {
         if self.started.get() {
-            // The task finds nobody and ends.
+            // The task finds the queue gone and ends.
             self.signals.wake.notify_one();
         }
         if self.way.get() == Way::Lost || self.shared.is_empty() {
             return;
         }
         let shared = self.shared.clone();
-        // What goes wrong now has nobody to tell it.
+        // A failure now can no longer be logged.
         match event::presence() {
             Presence::Free => {
                 let _ = event::pool::for_logs().detach(move || drop(shared.write_all()));
@@ -387,7 +388,7 @@ impl Drop for LogQueue {
     }
 }
 
-/// The task of a queue: hands over what waits, again and again.
+/// The task of a queue: hands over the waiting lines, again and again.
 async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>) {
     let mut last_ms: Option<u64> = None;
     loop {
@@ -421,7 +422,7 @@ async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>
         let Some(queue) = queue.upgrade() else { return };
         match written {
             Ok(report) => queue.written(report),
-            // Where no thread can be had, lines are worth a wait.
+            // No thread can be started: blocking the loop is better than losing lines.
             Err(_) => queue.write_here(),
         }
     }

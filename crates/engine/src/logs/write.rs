@@ -1,4 +1,4 @@
-//! The thread's side of a log: what waits to be written, and how it is.
+//! The thread's side of a log: the lines that wait, and writing them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,19 +14,19 @@ use super::MODE;
 /// Lines of several turns of the loop that wait are put together up to this size: one write each.
 const GATHER_MAX: usize = 64 << 10;
 
-/// A full disk is left alone for so long: each try could take long.
+/// The pause after a write to a full disk: each attempt may take long.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Troubles that one round of writing tells of at most.
+/// The most failures that one round of writing reports.
 const TROUBLES_MAX: usize = 16;
 
-/// How lines are encoded before they are written, with its setting (a level).
+/// An encoder of lines before they are written, with its setting (a level).
 pub type Coding = (fn(&[u8], u32) -> io::Result<Vec<u8>>, u32);
 
-/// Work of its own kind in the place of a write, such as to a file that is opened for it.
+/// Other work in the place of a write, such as a write to a file that is opened for it.
 pub type Call = Box<dyn FnOnce(&mut Report) + Send>;
 
-/// What waits.
+/// An entry of the queue.
 enum Entry {
     /// Whole lines, for one write.
     Lines(Vec<u8>, Option<Coding>),
@@ -44,18 +44,18 @@ pub struct Trouble {
     pub level: Level,
     /// The connection that it belongs to.
     pub connection: Option<u64>,
-    /// What failed: `open() "/path"`.
+    /// The call that failed: `open() "/path"`.
     pub message: String,
-    /// Why.
+    /// The system's reason.
     pub error: Option<io::Error>,
-    /// It is one of writing lines, of which there may be many alike.
+    /// A failed write of lines, of which there may be many alike.
     pub of_writing: bool,
 }
 
-/// What came of a round of writing.
+/// The result of a round of writing.
 #[derive(Default, Debug)]
 pub struct Report {
-    /// What went wrong; the first of it, if there was much.
+    /// The failures; the first ones, if there were many.
     pub troubles: Vec<Trouble>,
 }
 
@@ -76,18 +76,18 @@ impl Report {
 #[derive(Default)]
 struct Waiting {
     entries: VecDeque<Entry>,
-    /// Bytes of lines, those included that are being written.
+    /// Bytes of lines, including those that are being written.
     bytes: usize,
-    /// A buffer that was written, for whoever wants an empty one.
+    /// A written buffer, to be used again.
     spare: Vec<u8>,
 }
 
-/// What the loop and the thread that writes have in common.
+/// The state that the loop and the writing thread share.
 pub(super) struct Shared {
     /// Absolute; empty for standard error, and where entries know their files themselves.
     path: PathBuf,
     waiting: Mutex<Waiting>,
-    /// Held by whoever writes: one at a time, who takes what waits in its order.
+    /// Held by the writer: one at a time, which takes the entries in order.
     output: Mutex<Output>,
 }
 
@@ -99,7 +99,7 @@ struct Output {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Only moves and counts are done under the locks: nothing is left half changed.
+    // The locks guard moves and counts only: nothing is left half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,7 +112,7 @@ impl Shared {
         &self.path
     }
 
-    /// Bytes that wait, those included that are being written.
+    /// Bytes that wait, including those that are being written.
     pub fn bytes(&self) -> usize {
         lock(&self.waiting).bytes
     }
@@ -183,7 +183,7 @@ impl Shared {
         lock(&self.waiting).entries.push_back(Entry::Stderr);
     }
 
-    /// Writes all that waits, and what comes meanwhile. May wait for a disk.
+    /// Writes all waiting entries, and those added meanwhile. May wait for a disk.
     pub fn write_all(&self) -> Report {
         let output = &mut *lock(&self.output);
         let mut report = Report::default();
@@ -246,7 +246,7 @@ impl Shared {
         report.trouble(Trouble { level, connection: None, message, error, of_writing: true });
     }
 
-    /// One write; how much of how many bytes was written, if not all.
+    /// One write; the bytes written and the bytes given, if not all were written.
     fn write_once(
         &self,
         output: &Output,
@@ -266,7 +266,7 @@ impl Shared {
         Ok((n < bytes.len()).then_some((n, bytes.len())))
     }
 
-    /// Opens the file for the first time. At the start: there is nobody yet whom it could hold up.
+    /// Opens the file for the first time, at the start, when blocking holds up nobody.
     pub fn open(&self) -> io::Result<()> {
         let file = os::file::open_append(&self.path, MODE)?;
         lock(&self.output).file = Some(file);

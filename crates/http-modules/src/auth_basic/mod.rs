@@ -266,7 +266,7 @@ fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
             ask(r, realm)
         }
         None => {
-            let m = "crypt() failed (22: Invalid argument): the hash is of no known form or too \
+            let m = "crypt() failed (22: Invalid argument): the hash has an unknown form or is too \
                      costly";
             r.log(Level::Crit, format_args!("{m}, user \"{user}\""));
             Verdict::Status(500)

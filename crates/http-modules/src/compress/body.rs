@@ -39,7 +39,7 @@ struct Worked {
     result: Result<bool, Broken>,
 }
 
-/// See the module's documentation.
+/// The compression of one response: the coder, its input and what the location asks for.
 pub struct Body {
     coding: Coding,
     plan: Plan,

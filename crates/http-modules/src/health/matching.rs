@@ -112,18 +112,18 @@ impl Matching {
             }
         };
         if !well {
-            return Err("the status is another");
+            return Err("the status does not match");
         }
         for h in &self.headers {
             let mut values =
                 head.fields.iter().filter(|f| f.name.of(text).eq_ignore_ascii_case(&h.name));
             if values.any(|f| h.is.holds(f.value.of(text))) == h.not {
-                return Err("a header is another");
+                return Err("a header does not match");
             }
         }
         match &self.body {
             Some((not, p)) if p.is_match(body).unwrap_or(*not) == *not => {
-                Err("the body is another")
+                Err("the body does not match")
             }
             _ => Ok(()),
         }

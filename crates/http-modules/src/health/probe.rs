@@ -83,7 +83,7 @@ impl HttpProbe {
                         continue;
                     }
                     ResponseStep::Done { len } => Some(len),
-                    ResponseStep::Bad(_) => return Err("the answer is none".to_owned()),
+                    ResponseStep::Bad(_) => return Err("the answer is not HTTP".to_owned()),
                 };
             }
             if let Some(len) = len {

@@ -68,7 +68,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
             value::set_flag(&mut cx.loc::<ImageConf>().interlace, n)?;
             if cx.loc::<ImageConf>().interlace == Some(true) {
                 let m =
-                    "images are written without interlacing: they look the same, and show later";
+                    "images are written without interlacing: they look the same, but appear later";
                 conf::warn(&n.name, m);
             }
             Ok(())

@@ -221,8 +221,7 @@ fn warn_of_lost(n: &Node, new: &If, inner: &[Op], outer: &[Op]) {
         _ => false,
     };
     if !new.ends && outer.iter().any(rivals) {
-        let m =
-            "where this \"if\" and an earlier one both hold, only the settings of this one apply";
+        let m = "if this \"if\" and an earlier one both match, only the settings of this one apply";
         conf::warn(&n.name, m);
     }
 }

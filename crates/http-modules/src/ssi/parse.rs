@@ -62,7 +62,7 @@ enum State {
     SkipDash2,
 }
 
-/// See the module's documentation.
+/// The parser's state between two pieces of a page.
 pub(super) struct Parser {
     state: State,
     command: Command,

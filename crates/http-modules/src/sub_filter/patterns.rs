@@ -59,7 +59,7 @@ impl Patterns {
             None => {
                 let mut builder = AhoCorasick::builder();
                 let built = builder.match_kind(MatchKind::LeftmostFirst).build(&list);
-                let fail = |e| ConfError::new(format!("cannot look for the patterns: {e}"));
+                let fail = |e| ConfError::new(format!("cannot search for the patterns: {e}"));
                 Engine::Automaton(built.map_err(fail)?)
             }
         };

@@ -1,6 +1,6 @@
-//! What tests of slow and broken disks share: a file system of the test's own (FUSE), a server on
-//! it, and an upstream. Mounting needs root and `/dev/fuse`; where that is not to be had, the tests
-//! say so and pass.
+//! Scaffolding for tests of slow and broken disks: a file system of the test's own (FUSE), a server
+//! on it, and an upstream. Mounting needs root and `/dev/fuse`; without these, the tests say so and
+//! pass.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -10,7 +10,7 @@ use testkit::{Conn, Seen, Site, StallingFolder, Turns, Weir, built_binary, patte
 
 pub const LARGE: usize = 1_500_000;
 
-/// What the upstream answers with.
+/// The length of the upstream's answer, bytes.
 pub const BIG: usize = 3_000_000;
 
 /// A server with a stalling folder below its files, if the machine allows it. The server is last:

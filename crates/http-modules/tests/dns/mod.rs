@@ -1,4 +1,4 @@
-//! A name server for tests: says what it is told to, over UDP and TCP.
+//! A name server for tests, with scripted answers over UDP and TCP.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub const A: u16 = 1;
 pub const SRV: u16 = 33;
 
-/// What is said of a name and type.
+/// The answer for a name and type.
 #[derive(Clone)]
 pub enum Say {
     /// Addresses, with their time to live.
@@ -102,7 +102,7 @@ impl Dns {
         self.names.lock().unwrap().insert((name.to_owned(), kind), say);
     }
 
-    /// How many ports questions came from so far, and how many ids they had.
+    /// The number of source ports of queries so far, and of their ids.
     pub fn ports_and_ids(&self) -> (usize, usize) {
         let from = self.from.lock().unwrap();
         let ports: HashSet<u16> = from.iter().map(|(port, _)| *port).collect();
@@ -110,7 +110,7 @@ impl Dns {
         (ports.len(), ids.len())
     }
 
-    /// How often a name was asked for over UDP.
+    /// The number of queries for a name over UDP.
     pub fn asked(&self, name: &str) -> usize {
         self.asked.lock().unwrap().iter().filter(|n| *n == name).count()
     }

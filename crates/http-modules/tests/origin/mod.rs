@@ -75,7 +75,7 @@ impl Origin {
         Origin { port, counts }
     }
 
-    /// How often a target was asked for.
+    /// The number of requests for a target.
     pub fn count(&self, target: &str) -> usize {
         self.counts.lock().unwrap().get(target).copied().unwrap_or(0)
     }

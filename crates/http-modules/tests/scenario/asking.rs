@@ -1,4 +1,4 @@
-//! How clients ask and an upstream answers, on sockets of the loop.
+//! Clients' requests and an upstream's answers, on sockets of the loop.
 
 use std::rc::Rc;
 
@@ -38,7 +38,7 @@ impl Drop for Ending {
     }
 }
 
-/// What came of a request.
+/// The result of a request.
 pub enum Answer {
     /// All of it: status and body.
     Whole(u16, Vec<u8>),
@@ -165,7 +165,7 @@ pub fn upstream() -> (SockAddr, TaskId) {
     (addr, task)
 }
 
-/// What the upstream says of a body.
+/// The upstream's summary of a body.
 pub fn told_of(body: &[u8]) -> Vec<u8> {
     let sum = body.iter().fold(7u64, |sum, b| sum.wrapping_mul(31) + u64::from(*b));
     format!("{} {sum}", body.len()).into_bytes()

@@ -1,4 +1,4 @@
-//! A client: some requests, one after the other, and what they must have come to.
+//! A client: some requests, one after the other, and their permitted results.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ struct Plan {
     held_back: usize,
     status: u16,
     answer: Option<Vec<u8>>,
-    /// Files that it changes, and what they are then.
+    /// Files that it changes, and their content afterwards.
     changes: BTreeMap<String, Option<Vec<u8>>>,
 }
 
@@ -80,7 +80,7 @@ impl Files<'_> {
         may.get(&self.path(name)).and_then(|may| may[0].clone())
     }
 
-    /// Whether it is known what all of them are.
+    /// Says whether the content of all of them is known.
     fn are_certain(&self) -> bool {
         let own = self.path("");
         let may = self.scenario.may.borrow();
@@ -140,7 +140,7 @@ impl Files<'_> {
                 plan.changes.insert("tree/deep/y".to_owned(), None);
             }
             What::MakeFolder => {
-                // What is made is told apart by a number: nobody has to know whether it is there.
+                // A number makes each new folder unique: it need not be tracked.
                 let name = format!("made{}/", chance.below(u64::MAX));
                 (plan.method, plan.path, plan.status) = ("MKCOL", own(&name), 201);
             }
@@ -210,7 +210,7 @@ pub async fn work(scenario: &Scenario, number: u64, server: impl Fn() -> SockAdd
     let files = Files { scenario, number };
     let mut conn = None;
     for request in 0..3 + chance.below(6) {
-        // What is not known cannot be checked: such clients only read from now on.
+        // Files of unknown content cannot be checked: such clients only read from now on.
         let certain = files.are_certain();
         let first = if certain { 0 } else { 7 };
         let what = ALL[first + chance.below((ALL.len() - first) as u64) as usize];
@@ -274,7 +274,7 @@ fn check(scenario: &Scenario, files: &Files<'_>, id: u64, plan: Plan, answer: An
         scenario.asked.borrow_mut().insert(id, told);
     }
     let goes = scenario.world.ending == Ending::Replace || scenario.leaving.get();
-    // A disk that fails may not have told that there was a file before.
+    // A failing disk may have hidden that there was a file before.
     let same = |got| got == status || scenario.fails() && (got, status) == (201, 204);
     match answer {
         Answer::Whole(got, body) if same(got) => {

@@ -23,10 +23,10 @@ use testkit::StallingFolder;
 
 const CLIENTS: u64 = 8;
 
-/// What the upstream answers with, and what is too large for its socket.
+/// The length of the upstream's answer, which is too large for its socket's buffer.
 const BIG: usize = 60_000;
 
-/// How the server's life goes.
+/// The course of the server's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// All clients are done before it leaves.
@@ -39,7 +39,7 @@ pub enum Ending {
     Stop,
 }
 
-/// What goes wrong.
+/// The faults of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct World {
     /// Connections hold, and clients stay to the end.
@@ -61,7 +61,7 @@ impl World {
 /// Contents that a file may have at the end; `None`: it is not there.
 type May = Vec<Option<Vec<u8>>>;
 
-/// Where a scenario plays. It goes when no thread has a file of it open any more.
+/// The folder of a scenario. It is removed when no thread has a file in it open any more.
 pub struct Place {
     dir: PathBuf,
     disk: Option<StallingFolder>,
@@ -123,7 +123,7 @@ impl Place {
         Some(Place { dir, disk, files })
     }
 
-    /// What a file is now; does not go through a disk that fails.
+    /// The content of a file; bypasses the failing disk.
     fn content(&self, path: &str) -> Option<Vec<u8>> {
         match &self.disk {
             Some(disk) => disk.content(path),
@@ -183,7 +183,7 @@ impl Scenario {
                 return Err(format!("{path} has {is:?} bytes, which is none of {may:?}"));
             }
         }
-        // Those of a worker that is stopped stay, and those that a disk did not let go.
+        // Files of a stopped worker stay, and files that a disk failed to delete.
         if !self.world.is_sound() || self.world.ending == Ending::Stop {
             return Ok(());
         }
@@ -251,7 +251,7 @@ fn start(scenario: &Scenario, upstream: &SockAddr, logs: &Rc<LogFiles>) -> Serve
     Server { engine, addr }
 }
 
-/// Plays a scenario to its end, and looks at what is left on the loop.
+/// Plays a scenario to its end, and checks that nothing is left on the loop.
 pub async fn play(scenario: Rc<Scenario>) {
     let mut chance = Chance::new(scenario.seed);
     if let Some(disk) = &scenario.place.disk {
@@ -298,15 +298,15 @@ pub async fn play(scenario: Rc<Scenario>) {
     }
     logs.end();
     check_log(&scenario);
-    // What is kept for a while goes. The writer of the log stays as long as there is one, and what
-    // looks after kept connections as long as there is their configuration.
+    // Objects kept for a while go. The log's writer stays as long as there is a log, and the
+    // watchers of idle connections as long as their configuration.
     event::sleep(600_000).await;
     let tasks = event::stats().tasks - tasks_before;
     assert!(tasks <= 1 + servers, "{tasks} tasks are left of {servers} servers");
     assert_eq!((event::connections_in_use(), event::posted()), (0, 0), "connections, sends");
 }
 
-/// Until nothing is left of what a server had to do.
+/// Waits until a server has finished all its work.
 async fn until(idle: impl Fn() -> bool) {
     let mut waited = 0;
     while !idle() {
@@ -316,8 +316,8 @@ async fn until(idle: impl Fn() -> bool) {
     }
 }
 
-/// What happens meanwhile: logs are rotated, and the server leaves or is replaced. Gives those that
-/// were.
+/// The events meanwhile: logs are rotated, and the server leaves or is replaced. Returns the
+/// servers replaced.
 async fn disturb(
     scenario: &Scenario,
     chance: &mut Chance,
@@ -329,7 +329,7 @@ async fn disturb(
     for round in 0..3 {
         event::sleep(chance.below(20_000)).await;
         let log = scenario.place.dir.join("logs/access.log");
-        // Where it is not there, it has not been made again since the last time.
+        // If it is missing, it has not been made again since the last time.
         let _ = std::fs::rename(&log, scenario.place.dir.join(format!("logs/access.{round}")));
         logs.reopen(None, &base::log::default());
         match scenario.world.ending {

@@ -136,8 +136,8 @@ async fn respond_and_drain(r: &mut Request, more: bool) -> Result<(), SendFailed
     sent
 }
 
-/// `post_action`: the request, which is answered, goes through the phases once more, for what the
-/// handlers do; nothing of that is sent. It is logged by the location where it ends.
+/// `post_action`: the answered request goes through the phases once more, for its handlers' side
+/// effects; nothing is sent. The location where it ends logs it.
 async fn post_action(r: &mut Request) {
     let target = r.loc.core.post_action.clone();
     let (keepalive, err_status) = (r.keeps_connection(), r.err_status);

@@ -162,7 +162,7 @@ impl CacheConf {
         }
     }
 
-    /// The lifetime of a response of that status whose fields do not say, seconds; 0 is none.
+    /// The lifetime of a response of that status without one in its fields, seconds; 0 is none.
     pub(crate) fn valid_for(&self, status: u16) -> u64 {
         let found = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
         found.map_or(0, |(_, secs)| *secs)

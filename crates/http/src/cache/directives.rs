@@ -1,5 +1,5 @@
-//! The directives of caches: those that every module has which passes requests on, under its own
-//! prefix ([`Group::CACHING`](crate::upstream::directives::Group::CACHING)), and `*_cache_path`.
+//! The directives of caches, which every module that passes requests on has under its own prefix
+//! ([`Group::CACHING`](crate::upstream::directives::Group::CACHING)), and `*_cache_path`.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::upstream::directives::Shared;
 use cache::{Cache, Keys, Layout, Pace, Settings};
 use engine::TempPath;
 
-/// The table of what all caches have in common.
+/// The table of the directives that all caches have.
 pub static MODULE: Module = Module {
     name: "cache",
     confs: &[ConfType::of::<Caches>(Scope::Main)],
@@ -70,7 +70,7 @@ pub trait Caching: Shared {
     /// requests have a URI do so, and keep responses by that where no key is set.
     const CONVERTS_HEAD: bool = false;
 
-    /// Where the settings are.
+    /// The draft that holds the cache's settings.
     fn caching(&mut self) -> &mut Draft;
 }
 

@@ -46,7 +46,7 @@ impl Feed for Source {
 /// The body for one client.
 pub(crate) struct FillBody {
     reader: FillReader,
-    /// This is the client whose request went to the upstream.
+    /// The reader is the client whose request went to the upstream.
     first: Option<Rc<Conf>>,
     over: Cell<bool>,
 }

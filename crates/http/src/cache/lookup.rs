@@ -27,7 +27,7 @@ use files::FilePath;
 pub(crate) enum Begin {
     /// It is answered, or ends so.
     Verdict(Verdict),
-    /// The upstream is asked. The request's ticket, if it has one, says what for.
+    /// The upstream is asked. The request's ticket, if it has one, holds the reason.
     Upstream,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Begin {
 enum Lookup {
     /// A response, to be served with that status.
     Serve(Rc<Stored>, CacheStatus),
-    /// A response on its way, whose head is known.
+    /// A response being fetched whose head is known.
     Join(Rc<Fill>),
     /// One that another worker fetches, and how long its body is.
     Follow(Box<GrowingFile>, u64),
@@ -392,7 +392,8 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
         && !background
         && let Some(hold) = t.hold.take()
     {
-        // Where it cannot be made the client is served all the same; the next one tries again.
+        // If the subrequest cannot be made, the client is served all the same; the next request
+        // tries again.
         r.background_update(Box::new(hold));
         return Lookup::Serve(stored, CacheStatus::Stale);
     }
@@ -404,9 +405,9 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
 /// The state of a request that waits for the lock.
 #[derive(Default)]
 struct Waited {
-    /// When it has waited long enough, on the monotonic clock.
+    /// The end of the wait, on the monotonic clock.
     until_ms: Option<u64>,
-    /// It did.
+    /// The wait is over.
     over: bool,
     /// The stream of another worker that is not for this request.
     declined: Option<StreamId>,
@@ -494,8 +495,8 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
     Locked::Again
 }
 
-/// A response that another worker receives and that is what the request asks for. Where it is not
-/// shown yet, that is asked for.
+/// A response that another worker is receiving and that matches the request. Where it is not shown
+/// yet, that is asked for.
 async fn follow(
     r: &mut Request,
     t: &Ticket,
@@ -528,7 +529,7 @@ fn ended(t: &Ticket) -> Option<Rc<Fill>> {
     fills.get(&t.hash).filter(|fill| fill.can_be_joined(true)).cloned()
 }
 
-/// A response that this worker receives and that is what the request asks for.
+/// A response that this worker is receiving and that matches the request.
 fn joinable(r: &Request, t: &Ticket) -> Option<Rc<Fill>> {
     let fills = t.cache.fills.borrow();
     fills.get(&t.hash).filter(|fill| suits(r, t, fill)).cloned()

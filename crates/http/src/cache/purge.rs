@@ -24,7 +24,7 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
             answer(r, result);
             return Verdict::Done;
         }
-        Err(PurgeError::NoIndex) => (503, "the index of the cache takes no purges"),
+        Err(PurgeError::NoIndex) => (503, "the index of the cache accepts no purges"),
         Err(PurgeError::TooLong) => (400, "too long to be purged by"),
         Err(PurgeError::TooMany) => (503, "too many purges are under way"),
     };

@@ -1,4 +1,4 @@
-//! A response made of what is kept.
+//! Responses made of cached ones.
 
 use std::rc::Rc;
 
@@ -56,7 +56,7 @@ fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &Respo
     }
     r.out.unconditional = false;
     r.out.tags_first = true;
-    // The date is the origin's: `Age` says what has passed since then.
+    // The date is the origin's: `Age` gives the time since then.
     if let Some(date) = head.value(FieldId::Date, text) {
         r.out.date = Some(Bytes::copy_from_slice(date));
     }

@@ -63,7 +63,7 @@ impl StreamBody {
         StreamBody { growing, len, pos: 0, whole: false, over: Cell::new(len == 0) }
     }
 
-    /// How much there is to be sent; `None`: nothing more will come.
+    /// The bytes available to send; `None`: nothing more will come.
     fn there(&self) -> Option<u64> {
         match self.whole {
             true => Some(self.len),

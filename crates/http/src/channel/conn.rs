@@ -1,5 +1,5 @@
-//! A client's connection as requests see it: who is at the other end, and since when. Requests and
-//! their subrequests share it, whatever the protocol.
+//! A client's connection as requests see it: its peer, its age, its counters. Requests and their
+//! subrequests share it, whatever the protocol.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -16,13 +16,13 @@ pub struct Conn {
     pub(crate) sock: Transport,
     /// Its number in logs, unique among all workers.
     pub number: u64,
-    /// The other end.
+    /// The client's address.
     pub peer: SockAddr,
-    /// The address that it was made to.
+    /// The listening address.
     pub listen: Rc<Address>,
     /// Requests so far.
     pub requests: Cell<u64>,
-    /// When it was accepted, on the monotonic clock.
+    /// The time of its acceptance, on the monotonic clock.
     pub start_ms: u64,
     pub(crate) debug: bool,
     /// Whether TCP_NODELAY is on; inherited from the listening socket.
@@ -58,12 +58,12 @@ impl Conn {
         }
     }
 
-    /// Our own end; asked of the kernel once.
+    /// The local address; the kernel is asked once.
     pub fn local(&self) -> Option<&SockAddr> {
         self.local.get_or_init(|| self.sock.local_addr().ok()).as_ref()
     }
 
-    /// The port of our own end; 0 for unix sockets.
+    /// The local port; 0 for unix sockets.
     pub fn local_port(&self) -> u16 {
         match self.listen.addr.port() {
             0 => self.local().map_or(0, SockAddr::port),
@@ -79,7 +79,7 @@ impl Conn {
         self.sock.tcp_info()
     }
 
-    /// Sets `tcp_nodelay` as the location that answers now has it.
+    /// Sets TCP_NODELAY as the current location has it.
     pub(crate) fn set_nodelay(&self, on: bool) {
         if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
             let _ = self.sock.set_nodelay(on);

@@ -79,6 +79,7 @@ pub(crate) struct Expected {
 }
 
 impl Channel {
+    #[inline]
     pub(crate) fn http1(&mut self) -> Option<&mut h1::Stream> {
         match self {
             Channel::Http1(stream) => Some(stream),
@@ -298,8 +299,8 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     }
 }
 
-/// Before the response to a request whose body is not wanted: drops what of it is here. False: it
-/// is no body, and the response must say so.
+/// Before the response to a request whose body is not wanted: drops the part of it that arrived.
+/// False: it is no body, and the response must say so.
 pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::drop_buffered(r),

@@ -1,5 +1,5 @@
-//! The core's variables: what the client asked, what it was answered, over which connection, and
-//! when. Each is written straight into the text that is being made.
+//! The core's variables: the request, the response, the connection, the process. Each is written
+//! straight into the text that is being made.
 
 mod connection;
 mod process;
@@ -87,7 +87,7 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     VarDef::new("time_local", process::time_local),
 ];
 
-/// Writes what is there; false for nothing.
+/// Writes the value if there is one; false for none.
 fn write_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
     if let Some(v) = value {
         out.extend_from_slice(v);

@@ -1,4 +1,4 @@
-//! Variables of what the client asked.
+//! Variables of the request.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -51,8 +51,8 @@ pub(super) fn is_args(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    // A request that was refused before it had a path is answered as if for "/"; but that is not
-    // what it asked for.
+    // A request that was refused before it had a path is answered as if for "/", but its own path
+    // is unknown.
     if r.flags.without_uri && r.uri == b"/" {
         return !r.head.method_name.is_empty();
     }

@@ -1,4 +1,4 @@
-//! Variables of the response: what is prepared so far, then what was sent.
+//! Variables of the response: first as prepared so far, then as sent.
 
 use base::ascii::write_u64;
 use base::log::Level;

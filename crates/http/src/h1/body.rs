@@ -276,7 +276,7 @@ fn broke_off(r: &mut Request, status: u16) -> Verdict {
     Verdict::Close
 }
 
-/// Refuses what is no body, or too large a one.
+/// Refuses a malformed body, and one that is too large.
 #[cold]
 pub(super) fn refuse(r: &mut Request, bad: &Bad) -> Verdict {
     r.close_connection();
@@ -309,8 +309,8 @@ mod tests {
         Incoming { framing: Framing::Chunked, decoder, ..Incoming::default() }
     }
 
-    /// Takes `pieces` one after the other: the data, what was left of the last piece, and the bytes
-    /// used up.
+    /// Takes `pieces` one after the other: the data, the rest of the last piece, and the bytes used
+    /// up.
     fn taken(
         body: &mut Incoming,
         pieces: &[&str],

@@ -25,7 +25,7 @@ fn has_unread(c: &Conn) -> bool {
     matches!(c.sock.try_recv(), Ok(Some(page)) if !page.filled().is_empty())
 }
 
-/// Reads and drops what still comes, for `lingering_time` at most.
+/// Reads and drops the client's remaining bytes, for `lingering_time` at most.
 pub(super) async fn linger(c: &Conn) {
     let core = c.listen.default.root.core.clone();
     if c.sock.shutdown_write().is_err() {

@@ -48,7 +48,7 @@ pub(super) enum After {
     /// There was nothing to read after all: park as before.
     Park,
     Close,
-    /// Read and drop what still comes, then close.
+    /// Read and drop the client's remaining bytes, then close.
     Linger,
     /// Close with a reset.
     Reset,

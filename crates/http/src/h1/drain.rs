@@ -41,7 +41,7 @@ impl Drain {
         .await
     }
 
-    /// Gives the request what is left of its body, and the bytes behind it.
+    /// Gives the request the rest of its body, and the bytes behind it.
     pub(crate) fn end(self, r: &mut Request) {
         let s = stream(r);
         s.body = self.body;
@@ -51,7 +51,7 @@ impl Drain {
         }
     }
 
-    /// Drops what comes until the body ends, or is none. May be given up at any time: it waits with
+    /// Drops all bytes until the body ends, or is none. May be given up at any time: it waits with
     /// no bytes in hand.
     async fn run(&mut self) {
         while !self.body.is_finished() {
@@ -74,7 +74,7 @@ impl Drain {
     }
 }
 
-/// Before the response to a request whose body is not wanted: drops what of it is in the page.
+/// Before the response to a request whose body is not wanted: drops the part of it in the page.
 /// False: it is no body, and the response must say so.
 pub(crate) fn drop_buffered(r: &mut Request) -> bool {
     let expects = r.head.expect_continue;
@@ -99,7 +99,7 @@ pub(crate) fn drop_buffered(r: &mut Request) -> bool {
     }
 }
 
-/// After the response: reads and drops what is left of the body, for `lingering_time` in all and
+/// After the response: reads and drops the rest of the body, for `lingering_time` in all and
 /// `lingering_timeout` a read at most.
 pub(super) async fn discard_rest(c: &Conn, r: &mut Request) -> Result<(), ()> {
     let (total, pause) = (r.loc.core.lingering_time, r.loc.core.lingering_timeout);

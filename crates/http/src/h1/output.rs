@@ -140,9 +140,10 @@ async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFai
 
 /// Whether files in a chain have to be read before they are sent.
 fn needs_memory(r: &Request, chain: &Chain) -> bool {
-    let sendfile = r.loc.core.sendfile && r.c().sock.sends_files();
     chain.iter().any(|b| match b {
-        Buf::File { file, .. } => !sendfile || file.is_direct(),
+        Buf::File { file, .. } => {
+            file.is_direct() || !r.loc.core.sendfile || !r.c().sock.sends_files()
+        }
         _ => false,
     })
 }
@@ -171,7 +172,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         }
     } else {
         let until = Deadline::in_ms(timeout);
-        // A reset at the deadline needs somebody who waits for the deadline.
+        // A reset at the deadline needs a task that waits for the deadline.
         let may_post = !r.loc.core.reset_timedout_connection;
         let s = stream(r);
         if may_post && c.sock.post(&mut s.output, until) {
@@ -207,8 +208,9 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
             .await;
     }
     loop {
-        // While the client does not read, what was in memory may go from there, and what is read
-        // takes memory: it is looked for when there is room for it, and before each send.
+        // While the client does not read, pages of the file may be evicted from the page cache, and
+        // reading them takes memory: they are looked up once there is room to send, before each
+        // send.
         c.sock.writable(Deadline::in_ms(timeout)).await?;
         let ready = rarely(channel::ready(r, limit)).await?;
         let n = c.sock.try_send(&mut stream(r).output, Some(ready.bytes))?;
@@ -306,7 +308,7 @@ fn failed(r: &mut Request, e: &io::Error) {
             ),
         );
     } else if e.kind() == io::ErrorKind::OutOfMemory {
-        let m = "memory is short: closing a connection whose client is slow to take the response";
+        let m = "memory is short: closing a connection with a client that reads slowly";
         r.log(Level::Info, format_args!("{m}"));
     } else {
         r.log(

@@ -50,7 +50,7 @@ fn parse_and_match(
     let (input, mut head) = (std::mem::take(&mut stream(r).input), std::mem::take(&mut r.head));
     let step = parser.parse_with(input.filled(), limits, &mut head, |host, buf| {
         let name = host.name.of(buf).to_ascii_lowercase();
-        // Where a match is given up, the request is refused when its server is looked for again.
+        // If a match is given up here, the request is refused when its server is looked up again.
         let found = names.find(&name, r).ok().flatten();
         found.map(|s| self::limits(&s.core))
     });

@@ -1,4 +1,4 @@
-//! Heads that are refused, or that never come whole.
+//! Heads that are refused or stay incomplete.
 //!
 //! Such a request is answered and logged by the virtual server that its host chose, as far as a
 //! host was read: `error_page`, `add_header … always` and logs are those of its site.
@@ -71,7 +71,7 @@ async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<
         Wake::Reclaim => {
             r.log(
                 Level::Info,
-                format_args!("closing a connection without a whole request to make room"),
+                format_args!("closing a connection with an incomplete request to make room"),
             );
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -93,8 +93,8 @@ pub(super) async fn refuse<A: Answer>(c: &Conn, r: &mut Request, e: H1Error) -> 
     requests::after(c, r, sent).await.unwrap_or(After::Linger)
 }
 
-/// Settles what is known of a head when reading it ended in `stage`, behind `taken` bytes of whole
-/// lines. Gives the status where that alone is a reason to refuse it.
+/// Fills in the known part of a head when reading it ended in `stage`, behind `taken` bytes of
+/// whole lines. Gives the status where that alone is a reason to refuse it.
 fn prepare<A: Answer>(r: &mut Request, stage: Stage, taken: usize, whole: bool) -> Option<u16> {
     stream(r).head_len = taken;
     if stage == Stage::RequestLine {
@@ -107,8 +107,8 @@ fn prepare<A: Answer>(r: &mut Request, stage: Stage, taken: usize, whole: bool) 
     A::prepare_refused(r, whole).err()
 }
 
-/// Clears what is not known of a request line that was refused: its target, and where it was not
-/// understood all but its text, and that an answer to HEAD has no body.
+/// Clears the unknown parts of a refused request line: its target, and where it was not understood
+/// all but its text, and that an answer to HEAD has no body.
 fn line_failed(head: &mut Head, taken: usize) {
     head.target = Span::default();
     head.host = None;

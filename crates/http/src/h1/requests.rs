@@ -67,7 +67,7 @@ async fn one<A: Answer>(c: &Conn, r: &mut Request) -> Option<After> {
     after(c, r, sent).await
 }
 
-/// Decides what becomes of the connection behind a response. `None`: the next request may follow.
+/// Decides the fate of the connection behind a response. `None`: the next request may follow.
 pub(super) async fn after(
     c: &Conn,
     r: &mut Request,

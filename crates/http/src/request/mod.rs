@@ -1,4 +1,4 @@
-//! A request: what was asked, where it stands in the phases, and the response in the making.
+//! A request: its head and body, its position in the phases, and its response in the making.
 //!
 //! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it
 //! back when it goes idle, so that a parked connection owns none.
@@ -57,7 +57,7 @@ pub struct Flags {
     pub(crate) unreadable: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
-    /// It was answered, and goes through the phases once more for what the handlers do.
+    /// It was answered, and goes through the phases once more for the handlers' side effects.
     pub post_action: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.
     pub without_uri: bool,
@@ -109,7 +109,7 @@ pub struct Request {
     pub real_peer: Option<SockAddr>,
     /// `limit_rate` as changed by `set $limit_rate`.
     pub limit_rate: Option<u64>,
-    /// When the request's first byte was read: milliseconds since 1970.
+    /// The time when the request's first byte was read: milliseconds since 1970.
     pub start_ms: u64,
     /// The same on the monotonic clock.
     pub(crate) start_mono_ms: u64,
@@ -134,7 +134,7 @@ pub struct Request {
 }
 
 thread_local! {
-    /// The boxes are what is kept: a request is large, and is never moved.
+    /// The list keeps boxes: a request is large, and is never moved.
     #[allow(clippy::vec_box)]
     static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
 }
@@ -205,7 +205,7 @@ impl Request {
         });
     }
 
-    /// Clears what belongs to one request; the channel keeps its buffers.
+    /// Clears the state of one request; the channel keeps its buffers.
     pub(crate) fn reset(&mut self) {
         self.channel.reset();
         self.uri.clear();
@@ -235,7 +235,7 @@ impl Request {
         self.settling.clear();
     }
 
-    /// Before a long wait: has what the request is made of brought nearer when it goes on.
+    /// Before a long wait: has the request's memory prefetched when it goes on.
     pub(crate) fn foresee(&self) {
         use event::task::foresee;
         foresee(self);
@@ -309,12 +309,12 @@ impl Request {
         self.head.version
     }
 
-    /// Whether the method is one of those.
+    /// Says whether the method is one of these.
     pub fn method_is(&self, methods: &[Method]) -> bool {
         methods.contains(&self.method)
     }
 
-    /// The client's address: what `realip` found, else the connection's.
+    /// The client's address: the one `realip` found, else the connection's.
     pub fn peer(&self) -> &SockAddr {
         match &self.real_peer {
             Some(a) => a,
@@ -388,8 +388,8 @@ impl Request {
         self.log(level, format_args!("{what} failed {}", base::log::os_error(e)));
     }
 
-    /// Writes a line for who looks for a fault (`error_log … debug`, `debug_connection`), without
-    /// the request's context, as nginx does.
+    /// Writes a line for debugging (`error_log … debug`, `debug_connection`), without the request's
+    /// context, as nginx does.
     #[inline]
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         let (c, log) = (self.c(), self.error_log());

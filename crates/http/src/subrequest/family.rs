@@ -38,7 +38,7 @@ impl Family {
         true
     }
 
-    /// Notes that a part does not fit into memory: what there is of the page is not sent.
+    /// Notes that a part does not fit into memory: the page is not sent any further.
     pub fn overflow(&self) {
         self.overflowed.set(true);
     }
@@ -72,7 +72,7 @@ impl Request {
 
     /// A module's state that a client's request and all its subrequests have in common, made now if
     /// there is none. It outlives redirects inside the server, and is dropped when the last of
-    /// those requests is over, in whatever way it ends.
+    /// these requests ends, however it ends.
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
         let mut all = self.family().state.borrow_mut();
         if let Some(found) = all.iter().find_map(|s| s.clone().downcast::<T>().ok()) {

@@ -2,8 +2,9 @@
 //!
 //! A subrequest is a [`Request`] of its own on a task of its own, so that several run at the same
 //! time. It has the client's head and connection, and shares the variables that are kept; URI,
-//! arguments, location and response are its own. Where its body goes is a [`Pipe`] to the request
-//! that made it, which holds little: a subrequest whose turn has not come waits when that is full.
+//! arguments, location and response are its own. Its body goes through a [`Pipe`] to the request
+//! that made it, which holds little: a subrequest whose turn has not come waits when the pipe is
+//! full.
 //!
 //! ```text
 //!  filters ─▶ queue of the parent:  bytes │ subrequest │ bytes │ subrequest
@@ -53,7 +54,7 @@ pub enum Use {
     Body,
     /// It is kept in memory, up to `subrequest_output_buffer_size`; see [`Handle::body`].
     Memory,
-    /// It is dropped: the status and the fields of the response are what matters.
+    /// It is dropped: only the status and the fields of the response matter.
     Head,
 }
 
@@ -110,14 +111,14 @@ pub(crate) struct Sub {
     pub depth_left: u8,
     pub take: Use,
     pub instead: Option<Bytes>,
-    /// The type of what stands for the body.
+    /// The type of the substitute for the body.
     pub parent_type: Option<Bytes>,
     /// Bytes of body so far.
     pub given: u64,
     pub at_end: Option<AtEnd>,
     /// The right to fetch something for a cache, while it is not taken.
     pub fetches: Option<Box<dyn Any>>,
-    /// It fetches something for a cache while the client is served what was there before.
+    /// It fetches a response for a cache while the client is served the stale one.
     pub background: bool,
     /// Keeps the worker from leaving before a subrequest ends that nobody waits for.
     #[expect(dead_code, reason = "kept for its drop")]
@@ -287,8 +288,8 @@ impl Request {
         r
     }
 
-    /// Fetches anew what this request is answered with although it is not fresh, in a subrequest
-    /// that nobody waits for. False where that cannot be.
+    /// Fetches the stale response that answers this request anew, in a subrequest that nobody waits
+    /// for. False where that cannot be.
     pub(crate) fn background_update(&mut self, hold: Box<dyn Any>) -> bool {
         let (uri, args) = (Bytes::copy_from_slice(&self.uri), Bytes::copy_from_slice(&self.args));
         let ask = Subrequest {
@@ -315,12 +316,12 @@ impl Request {
         self.sub().is_some_and(|s| s.background)
     }
 
-    /// The right to fetch what has that key in a cache, where this request was given it.
+    /// The right to fetch a cache's key, where this request was given it.
     pub(crate) fn adopted_hold<T: 'static>(&mut self) -> Option<T> {
         self.sub_mut()?.fetches.take()?.downcast().ok().map(|hold| *hold)
     }
 
-    /// Prepares what stands for a subrequest's body as its response, if there is something.
+    /// Prepares the substitute for a subrequest's body as its response, if there is one.
     pub(crate) fn stands_in(&mut self) -> bool {
         let Some(sub) = self.sub_mut() else { return false };
         let Some(instead) = sub.instead.take() else { return false };

@@ -18,7 +18,7 @@ pub(crate) fn start(r: &mut Request) -> bool {
     has_body(r)
 }
 
-/// Ends the response: with what stands for its body where that was empty.
+/// Ends the response, with the substitute for its body where that was empty.
 pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
     if !has_body(r) {
         return Ok(());

@@ -28,7 +28,7 @@ pub(super) struct Cacheability {
 }
 
 impl Cacheability {
-    /// Takes the ticket of a request whose response has that head; `None` without a cache.
+    /// Takes the ticket of a request, given its response's head; `None` without a cache.
     pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Cacheability> {
         let u = r.upstream_mut();
         let ticket = u.cache.take()?;

@@ -62,7 +62,7 @@ pub mod next {
         ("off", OFF),
     ];
 
-    /// The words of gateways' directives: these ask what may be asked again of any server.
+    /// The words of gateways' directives: their requests may be repeated to any server.
     pub const GATEWAY_WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
@@ -102,7 +102,7 @@ macro_rules! draft {
         pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
 
         impl Draft {
-            /// Fills what is unset from the enclosing level.
+            /// Fills unset settings from the enclosing level.
             pub fn merge(&mut self, prev: &Draft) {
                 $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
             }
@@ -245,7 +245,7 @@ pub struct Conf {
     pub read_ahead: usize,
     /// The most that is given to the client at once, bytes.
     pub busy: usize,
-    /// The folder for what is read ahead beyond the buffers.
+    /// The folder for data read ahead beyond the buffers.
     pub temp_path: TempPath,
     /// The most of a response that may be in a file, bytes; 0 uses no files.
     pub max_temp_file: u64,
@@ -265,7 +265,7 @@ pub struct Conf {
     pub hidden: Hidden,
     /// The files of `*_store`.
     pub store: Store,
-    /// The permissions of those.
+    /// The permissions of these files.
     pub store_access: u32,
     /// The cache.
     pub cache: Option<Rc<CacheConf>>,
@@ -336,7 +336,8 @@ impl Draft {
     }
 
     /// The settings that hold, once all levels are merged. `prefix` is the directives' (`proxy`),
-    /// `hide` what the module hides by itself, `folder` where responses go that fit no buffer.
+    /// `hide` the fields that the module hides by itself, `folder` the place of responses that fit
+    /// no buffer.
     ///
     /// # Errors
     /// Sizes that do not fit together.

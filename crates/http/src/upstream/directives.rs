@@ -74,7 +74,7 @@ macro_rules! join_directives {
     };
 }
 
-/// The directives that modules share, by groups. Their names here are what follows a module's
+/// The directives that modules share, by groups. Their names here are the part behind a module's
 /// prefix; the module gives the full names to [`named`].
 pub struct Group<T>(PhantomData<T>);
 
@@ -558,7 +558,7 @@ fn local(cx: &mut Cx, word: &conf::Word) -> Result<LocalAddress, ConfError> {
 /// `*_store on | off | PATH`
 ///
 /// # Errors
-/// `is duplicate`, `is incompatible with`, and what is wrong with the path.
+/// `is duplicate`, `is incompatible with`, and errors in the path.
 pub fn set_store<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft::<T>(cx).store.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));

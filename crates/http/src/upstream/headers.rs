@@ -48,9 +48,9 @@ fn slice(text: &Bytes, span: Span) -> Bytes {
     text.slice(span.start as usize..span.end as usize)
 }
 
-/// Copies the head to `r.out`, without hidden fields and without those that are ours to say; fields
-/// with the upstream's own addresses are rewritten. `kept`: the response comes from a cache or goes
-/// to one, and ranges are taken from it here if the upstream would take some.
+/// Copies the head to `r.out`, without hidden fields and without fields that weir itself writes;
+/// fields with the upstream's own addresses are rewritten. `kept`: the response comes from a cache
+/// or goes to one, and ranges are taken from it here if the upstream would take some.
 pub(crate) fn copy(
     r: &mut Request,
     conf: &Conf,
@@ -121,7 +121,7 @@ fn survives_redirect(id: FieldId) -> bool {
     )
 }
 
-/// Fields that tell us what to do.
+/// Fields that are instructions to the proxy.
 fn control(
     r: &mut Request,
     conf: &Conf,

@@ -1,10 +1,10 @@
 //! Passing requests to other servers.
 //!
-//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: what the request looks like on
-//! the wire and how the response is read, without any input or output of its own. An exchange
-//! leases a server and takes or makes a connection (crate `upstream`), carries one request, tries
-//! the next server where that is safe, and gives the response's body as a source that reads ahead
-//! of the client.
+//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: the form of the request on the
+//! wire and how the response is read, without any input or output of its own. An exchange leases a
+//! server and takes or makes a connection (crate `upstream`), carries one request, tries the next
+//! server where that is safe, and gives the response's body as a source that reads ahead of the
+//! client.
 //!
 //! ```text
 //!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done
@@ -56,7 +56,7 @@ pub enum HeadStep {
 pub enum Progress {
     /// More must come.
     More,
-    /// That was all of it.
+    /// The body is complete.
     Done,
 }
 
@@ -72,9 +72,9 @@ pub struct Sink {
 /// A defect of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not what the protocol allows.
+    /// It violates the protocol.
     Malformed(Cow<'static, str>),
-    /// It ends too early; what came of it is good.
+    /// It ends too early; the bytes received are good.
     CutShort(&'static str),
 }
 
@@ -101,14 +101,14 @@ pub trait Protocol {
     /// Whether a body of unknown length can be sent in the chunked coding.
     fn chunked_requests(&self) -> bool;
 
-    /// A head without Server or Date is passed on without them where it may have them: the upstream
-    /// is an HTTP server, whose they are to say. Else ours are added.
+    /// Says whether the upstream is an HTTP server, which decides about Server and Date itself: a
+    /// head without them is passed on without them. Else ours are added.
     fn is_http(&self) -> bool {
         false
     }
 
-    /// Nothing is sent and no head comes: a connection is all that is wanted, and the client is
-    /// answered when it stands.
+    /// Says whether a connection is all that is needed: nothing is sent, no head comes, and the
+    /// client is answered when the connection is made.
     fn only_connects(&self) -> bool {
         false
     }
@@ -122,17 +122,17 @@ pub trait Protocol {
         }
     }
 
-    /// Reads the response's head at the start of `buf`, which grows from call to call; what a step
-    /// of [`HeadStep::Interim`] took is not in it any more.
+    /// Reads the response's head at the start of `buf`, which grows from call to call, without the
+    /// bytes that a step of [`HeadStep::Interim`] took.
     fn head(&mut self, buf: &[u8], head: &mut ResponseHead) -> HeadStep;
 
-    /// The bytes that the spans of the head point into, where these are not those at the start of
-    /// the buffer: a head that came in an envelope.
+    /// The bytes that the spans of the head point into, where they are not the start of the buffer:
+    /// a head that came in an envelope.
     fn text(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// The head is accepted: how the body is framed. `Done` says that there is none.
+    /// Begins the body of an accepted head. `Done`: there is none.
     fn begin_body(&mut self, head: &ResponseHead) -> Progress;
 
     /// Takes bytes that followed the head.
@@ -152,13 +152,13 @@ pub trait Protocol {
     /// Whether the connection can carry another exchange, once the body is read.
     fn reusable(&self) -> bool;
 
-    /// Something to log of what the upstream sent. Asked for until there is nothing, after each
-    /// look at that.
+    /// A message for the log about the upstream's bytes. Called after each of the functions above,
+    /// until there is none.
     fn complaint(&mut self) -> Option<(Level, String)> {
         None
     }
 
-    /// Appends what a response is kept by in a cache whose configuration does not say.
+    /// Appends the default key of a response in a cache.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 
     /// Trailers that followed the body.

@@ -12,13 +12,13 @@ use super::exchange::Stop;
 use crate::module::Verdict;
 use crate::request::Request;
 
-/// See the module's documentation.
+/// The client's body as an upstream gets it.
 pub(super) enum RequestBody {
-    /// Nothing of it is passed on.
+    /// It is not passed on.
     None,
-    /// It was read, and can be sent again.
+    /// It was read whole, and can be sent again.
     Whole,
-    /// It is passed on as it comes; no second attempt can have it.
+    /// It is passed on as it arrives, to one server only.
     Streamed {
         /// In the chunked coding.
         chunked: bool,
@@ -30,8 +30,8 @@ pub(super) enum RequestBody {
 }
 
 impl RequestBody {
-    /// Reads the body as far as that is to be done before a server is chosen, and notes its length
-    /// for the request's head.
+    /// Reads the part of the body that has to be read before a server is chosen, and notes its
+    /// length for the request's head.
     pub async fn read(
         r: &mut Request,
         conf: &Conf,
@@ -61,7 +61,7 @@ impl RequestBody {
         Ok(RequestBody::None)
     }
 
-    /// Takes what is there already. A body that came whole is like one that was read before.
+    /// Takes the pieces that have arrived. A body that arrived whole counts as one read before.
     async fn stream(r: &mut Request) -> Result<RequestBody, Verdict> {
         let mut pending = Chain::new();
         let most = r.loc.core.client_body_buffer_size as u64;
@@ -88,7 +88,7 @@ impl RequestBody {
         Ok(RequestBody::Streamed { chunked, pending, over: false })
     }
 
-    /// Appends what can be sent at once.
+    /// Appends all pieces that can be sent at once.
     pub fn append_to(&mut self, r: &mut Request, protocol: &mut dyn Protocol, out: &mut Chain) {
         match self {
             RequestBody::None => protocol.frame(&mut Chain::new(), true, false, out),
@@ -101,7 +101,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether all of it was given out.
+    /// Says whether all of it was given out.
     pub fn is_sent(&self) -> bool {
         !matches!(self, RequestBody::Streamed { over: false, .. })
     }
@@ -113,7 +113,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether it can be sent once only.
+    /// Says whether it can be sent only once.
     pub fn is_streamed(&self) -> bool {
         matches!(self, RequestBody::Streamed { .. })
     }

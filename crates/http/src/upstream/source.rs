@@ -52,7 +52,7 @@ impl Remainder {
         self.out.is_empty() && self.body.is_sent()
     }
 
-    /// Sends what the server takes at once.
+    /// Sends as much as the server takes at once.
     fn send(&mut self, r: &mut Request, sock: &Transport) {
         match sock.try_send(&mut self.out, None) {
             Ok(n) => r.upstream_mut().now().sent += n as u64,
@@ -304,7 +304,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reads while the client takes what it was given; never ready.
+    /// Reads while the client takes the last piece; never ready.
     async fn read_ahead(&mut self) {
         loop {
             if self.writing.is_some() {
@@ -366,7 +366,7 @@ impl Source {
                 }
             }
             Err(e) => {
-                // Later bytes must not take the place of those that are lost.
+                // Later bytes must not take the place of the lost ones.
                 self.sink.out.clear();
                 self.failed = Some(Fail::File(e));
             }

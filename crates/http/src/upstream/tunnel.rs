@@ -183,7 +183,7 @@ impl Drop for Reporting {
     }
 }
 
-/// The request's hold on the task: they end together, and the request knows what was moved.
+/// The request's hold on the task: they end together, and the request learns the bytes moved.
 struct Watch<'a> {
     task: TaskId,
     report: Rc<Report>,

@@ -73,7 +73,7 @@ fn sources(options: &Options) -> Result<PathBuf, String> {
     if let Some(named) = &options.sources {
         return match is_there(named) {
             true => absolute(named),
-            false => Err(format!("{}: no sources of weir there", named.display())),
+            false => Err(format!("{}: no weir sources found", named.display())),
         };
     }
     let here = std::env::current_dir().unwrap_or_default();
@@ -82,8 +82,8 @@ fn sources(options: &Options) -> Result<PathBuf, String> {
     match around.chain(built_in).find(|folder| is_there(folder)) {
         Some(folder) => absolute(&folder),
         None => Err(format!(
-            "the sources of weir {} are not here, nor where this program was built: get them, and \
-             name their folder with --weir",
+            "the sources of weir {} are neither here nor where this program was built: get them, \
+             and name their folder with --weir",
             features::VERSION
         )),
     }
@@ -106,7 +106,7 @@ fn cargo() -> OsString {
 fn cache() -> Result<PathBuf, String> {
     let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
-    let base = base.ok_or("no HOME: name a folder to build in with --folder")?;
+    let base = base.ok_or("HOME is not set: name a folder to build in with --folder")?;
     Ok(base.join("weir-build"))
 }
 
@@ -134,7 +134,7 @@ impl Cargo<'_> {
         let out = out.map_err(|e| format!("cargo cannot be run: {e}"))?;
         if !out.status.success() {
             return Err(format!(
-                "cargo found no set of versions (see above); these sources have weir-module {}",
+                "cargo found no compatible versions (see above); these sources have weir-module {}",
                 self.interface
             ));
         }

@@ -121,18 +121,21 @@ fn with(spec: &OsString) -> Result<With, String> {
     let name = String::from_utf8_lossy(name).into_owned();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(fits) {
-        return Err(format!("\"{name}\" is no name of a crate"));
+        return Err(format!("\"{name}\" is not the name of a crate"));
     }
     let from = match rest.split_first() {
         None => From::Registry,
         Some((_, [])) => {
-            return Err(format!("nothing follows in \"{}\"", spec.to_string_lossy()));
+            return Err(format!(
+                "the version or path is missing in \"{}\"",
+                spec.to_string_lossy()
+            ));
         }
         Some((b'@', version)) => match std::str::from_utf8(version) {
             Ok(v) if v.chars().all(|c| c.is_ascii_alphanumeric() || ".=^~<>-+*, ".contains(c)) => {
                 From::Version(v.to_owned())
             }
-            _ => return Err(format!("\"{}\" names no version", spec.to_string_lossy())),
+            _ => return Err(format!("\"{}\" has no valid version", spec.to_string_lossy())),
         },
         Some((_, path)) => From::Path(OsString::from_vec(path.to_vec()).into()),
     };
@@ -170,9 +173,9 @@ mod tests {
         for (args, said) in [
             (&[][..], "nothing to build with: name a module (see weir build --help)"),
             (&["--with"], "option \"--with\" requires CRATE[@VERSION|=PATH]"),
-            (&["--with", "../x"], "\"../x\" is no name of a crate"),
-            (&["--with", "a@"], "nothing follows in \"a@\""),
-            (&["--with", "a@\"1"], "\"a@\"1\" names no version"),
+            (&["--with", "../x"], "\"../x\" is not the name of a crate"),
+            (&["--with", "a@"], "the version or path is missing in \"a@\""),
+            (&["--with", "a@\"1"], "\"a@\"1\" has no valid version"),
             (&["--with", "a", "--with", "a=b"], "a is named twice"),
             (&["--fast"], "invalid option: \"--fast\" (see weir build --help)"),
         ] {

@@ -49,7 +49,7 @@ impl Module {
                     Some(found) => {
                         return Err(format!("{shown} is the crate {found}, not {name}"));
                     }
-                    None => return Err(format!("{}: no package there", manifest.display())),
+                    None => return Err(format!("{}: no package found", manifest.display())),
                 }
                 let folder = path.to_str().ok_or_else(|| format!("{shown}: not UTF-8"))?;
                 (format!("{{ path = {} }}", quoted(folder)), Some(path))

@@ -140,7 +140,7 @@ fn count(v: Value) -> Option<u64> {
 
 /// Reads a body. `known` is the server that is changed; without one, an address is needed.
 fn read_settings(body: &[u8], known: Option<&Peer>) -> Result<Settings, Refusal> {
-    let members = object(body).ok_or_else(|| bad("the body is no object of plain values"))?;
+    let members = object(body).ok_or_else(|| bad("the body is not an object of plain values"))?;
     let mut spec = match known {
         Some(peer) => peer.spec.clone(),
         None => ServerSpec::new(address(&members)?),
@@ -194,7 +194,7 @@ fn address(members: &[(String, Value)]) -> Result<SockAddr, Refusal> {
     let url = crate::url::parse(&Bytes::from(text.clone()), 80, false);
     let addr = url.ok().filter(|_| plain).and_then(|u| u.addr);
     // A name would have to be looked up, by every worker.
-    addr.ok_or_else(|| bad("\"server\" is no address"))
+    addr.ok_or_else(|| bad("\"server\" is not an address"))
 }
 
 /// Makes a change; gives the row that is answered with.
@@ -263,10 +263,10 @@ mod tests {
         assert_eq!(read(r#"{"server":"10.0.0.1"}"#).unwrap().spec.addr.port(), 80);
         assert!(read(r#"{"server":"unix:/tmp/a.sock"}"#).unwrap().spec.addr.is_unix());
         for (body, why) in [
-            ("x", "the body is no object of plain values"),
+            ("x", "the body is not an object of plain values"),
             ("{}", "\"server\" is missing"),
-            (r#"{"server":"name.example"}"#, "\"server\" is no address"),
-            (r#"{"server":"unix:/tmp/a;b"}"#, "\"server\" is no address"),
+            (r#"{"server":"name.example"}"#, "\"server\" is not an address"),
+            (r#"{"server":"unix:/tmp/a;b"}"#, "\"server\" is not an address"),
             (r#"{"server":"1.1.1.1","weight":0}"#, "invalid value of \"weight\""),
             (r#"{"server":"1.1.1.1","down":1}"#, "invalid value of \"down\""),
             (r#"{"server":"1.1.1.1","route":"a b"}"#, "invalid value of \"route\""),

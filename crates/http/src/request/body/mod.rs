@@ -24,27 +24,27 @@ use files::{Keep, TempFile};
 /// The stage that a body is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
-    /// Nobody asked for it.
+    /// No handler asked for it.
     #[default]
     Unread,
     /// A handler takes it piece by piece, or waits for all of it.
     Begun,
     /// All of it was read and is kept.
     Read,
-    /// It is not wanted: what comes is dropped.
+    /// It is not wanted: its bytes are dropped as they arrive.
     Unwanted,
-    /// It was refused: where it ends cannot be told, or is not to be waited for.
+    /// It was refused: its end cannot be found, or is not worth waiting for.
     Refused,
 }
 
-/// A body that must be in a file, and what that file is like.
+/// The properties of the file that a body must be in.
 #[derive(Clone, Copy, Debug)]
 pub struct InFile {
     /// The file's fate.
     pub keep: Keep,
     /// Its permissions.
     pub mode: u32,
-    /// At which level the log tells of it; `None` is not at all.
+    /// The level at which it is logged; `None` is not at all.
     pub log: Option<Level>,
 }
 
@@ -88,7 +88,7 @@ impl ReqBody {
         self.stage == Stage::Read
     }
 
-    /// Nobody will want it: the request was answered already, or is answered by an error page.
+    /// No handler will take it: the request was answered already, or is answered by an error page.
     pub(crate) fn give_up(&mut self) {
         self.stage = Stage::Unwanted;
     }
@@ -98,12 +98,12 @@ impl ReqBody {
         matches!(self.stage, Stage::Unwanted | Stage::Refused)
     }
 
-    /// Where it ends cannot be told, or is not to be waited for.
+    /// Marks it as refused: its end cannot be found, or is not worth waiting for.
     pub(crate) fn refuse(&mut self) {
         self.stage = Stage::Refused;
     }
 
-    /// Takes what was got piece by piece as the whole body, read: it came whole without waiting.
+    /// Keeps the pieces as the whole body that was read: it arrived without waiting.
     pub(crate) fn keep(&mut self, pieces: Chain) {
         self.mem = pieces;
         self.stage = Stage::Read;
@@ -126,8 +126,8 @@ impl ReqBody {
         self.len == 0
     }
 
-    /// Bytes of it that were taken off the wire so far, framing included. What is only dropped does
-    /// not count.
+    /// Bytes of it that were taken off the wire so far, framing included. Dropped bytes do not
+    /// count.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -137,7 +137,7 @@ impl ReqBody {
         self.file.as_ref()
     }
 
-    /// That file's name.
+    /// The temporary file's name.
     pub fn file_path(&self) -> Option<&Path> {
         self.file.as_ref().map(TempFile::path)
     }
@@ -198,8 +198,8 @@ impl Request {
     }
 }
 
-/// Pages up to this size are copied rather than shared: sharing costs an allocation, and keeps a
-/// whole page in use for what is on its way.
+/// Pieces up to this size are copied rather than shared: sharing costs an allocation, and keeps a
+/// whole page in use until the piece is sent.
 const COPY_MAX: usize = 4096;
 
 /// Makes a piece one that can be shared, if that pays.

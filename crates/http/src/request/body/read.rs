@@ -21,7 +21,7 @@ const CRUMB_MAX: usize = 4096;
 struct Memory {
     /// All of it fits, whatever comes.
     whole: bool,
-    /// Otherwise what is held before it goes to a file.
+    /// Otherwise the bytes held before they go to a file.
     max: u64,
 }
 
@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// Moves what is in memory to the temporary file.
+    /// Moves the bytes in memory to the temporary file.
     async fn spill(&mut self, in_file: Option<InFile>) -> Result<(), Verdict> {
         let usual = InFile { keep: Keep::Nameless, mode: 0o600, log: Some(Level::Warn) };
         let how = in_file.unwrap_or(usual);

@@ -45,7 +45,7 @@ pub struct Job {
     pub protocol: Box<dyn Protocol>,
 }
 
-/// Why an attempt ended without a response to pass on.
+/// The reason why an attempt ended without a response to pass on.
 pub(super) enum Stop {
     /// Another server may be asked: a bit of [`next`].
     Next(u64),
@@ -106,7 +106,7 @@ struct Answer {
     rest: Bytes,
     conn: UpConn,
     addr: SockAddr,
-    /// The server took what was sent so far.
+    /// The server took all that was sent so far.
     takes: bool,
     /// More of the request, to be sent at once.
     out: Chain,
@@ -114,8 +114,8 @@ struct Answer {
 
 /// Passes a request on and prepares the response in `r.out`.
 ///
-/// There is one such future for each request that waits for a server: what few of them need
-/// (caches, names, queues, new connections) is boxed apart, so that the rest stays in the
+/// There is one such future for each request that waits for a server: parts that few of them need
+/// (caches, names, queues, new connections) are boxed apart, so that the rest stays in the
 /// processor's caches.
 pub async fn run(r: &mut Request, job: Job) -> Verdict {
     let mut x = match prepare(r, job).await {

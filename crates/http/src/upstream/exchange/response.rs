@@ -62,7 +62,7 @@ impl Exchange {
         }
     }
 
-    /// Serves a stored response instead of this one, whose head says why.
+    /// Serves a stored response instead of this one, for the reason in its head.
     pub(super) async fn answer_from_cache(
         mut self,
         r: &mut Request,

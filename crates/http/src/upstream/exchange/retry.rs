@@ -94,7 +94,7 @@ impl Exchange {
         None
     }
 
-    /// Serves what a cache keeps although it is not fresh.
+    /// Serves the cached response although it is stale.
     pub(super) fn serve_stored(&mut self, r: &mut Request, status: Status) -> Option<Verdict> {
         self.lease = None;
         let served = caching::serve(r, status, &self.conf, self.protocol.as_ref());
