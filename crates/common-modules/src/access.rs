@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use conf::{ConfError, Node};
-use engine::settings::Conf;
+use engine::settings::Inherit;
 use net::Cidr;
 use os::SockAddr;
 
@@ -26,12 +26,11 @@ struct Rule {
 #[derive(Clone, Default, Debug)]
 pub struct AccessRules(Rc<Vec<Rule>>);
 
-impl Conf for AccessRules {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+impl Inherit for AccessRules {
+    fn inherit(&mut self, prev: &Self) {
         if self.0.is_empty() {
             self.0.clone_from(&prev.0);
         }
-        Ok(())
     }
 }
 

@@ -55,11 +55,7 @@ pub struct GeoIp2Conf {
     proxies: Proxies,
 }
 
-impl Conf for GeoIp2Conf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for GeoIp2Conf {}
 
 /// A database file, looked at again from time to time where `auto_reload` says so.
 struct Source {

@@ -3,12 +3,21 @@
 use std::rc::Rc;
 
 use conf::{ConfError, Node};
+use engine::settings::Inherit;
 use net::{Cidr, Origin};
 use os::SockAddr;
 
 /// Trusted proxies: addresses, ranges, and unix sockets.
 #[derive(Clone, Default)]
 pub struct TrustedProxies(Rc<Vec<Origin>>);
+
+impl Inherit for TrustedProxies {
+    fn inherit(&mut self, prev: &Self) {
+        if self.is_empty() {
+            self.clone_from(prev);
+        }
+    }
+}
 
 impl TrustedProxies {
     /// Reads `set_real_ip_from`.

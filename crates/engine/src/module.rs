@@ -14,7 +14,7 @@ use conf::table::{Directive, Table};
 use crate::cx::Cx;
 use crate::lifecycle::Seat;
 use crate::session::Session;
-use crate::settings::{ConfSet, ConfType};
+use crate::settings::{Conf, ConfSet, ConfType, Scope};
 use crate::status::Section;
 use crate::vars::VarDef;
 
@@ -75,6 +75,17 @@ impl<S: Session> Module<S> {
         secrets: &[],
         added: false,
     };
+
+    /// The table of a module of the usual kind: its settings `C` live in locations, and `install`
+    /// makes handlers and filters of them.
+    pub const fn of<C: Conf>(
+        name: &'static str,
+        directives: &'static [Directive<Cx<S>>],
+        install: Install<S>,
+    ) -> Module<S> {
+        let confs = const { &[ConfType::of::<C>(Scope::Location)] };
+        Module { name, directives, confs, install: Some(install), ..Module::EMPTY }
+    }
 
     /// The same table for a module from outside the project.
     pub const fn added(&self) -> Module<S> {

@@ -22,15 +22,73 @@ pub enum Scope {
 /// parent's, so `merge` runs only where something was set (and once at the `http` level, against
 /// the default).
 pub trait Conf: Default + 'static {
-    /// Fills what this level left unset from the enclosing level.
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError>;
+    /// Fills what this level left unset from the enclosing level. Without it nothing is inherited.
+    ///
+    /// # Errors
+    /// The settings of the levels do not go together.
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        let _ = prev;
+        Ok(())
+    }
 }
 
-/// Takes the fields that `$own` leaves open from the enclosing level, for the merge of a [`Conf`].
+/// A setting, or a group of settings, that is taken from the enclosing level where it is unset.
+pub trait Inherit {
+    /// Fills what is unset from the enclosing level.
+    fn inherit(&mut self, prev: &Self);
+}
+
+impl<T: Clone> Inherit for Option<T> {
+    fn inherit(&mut self, prev: &Self) {
+        if self.is_none() {
+            self.clone_from(prev);
+        }
+    }
+}
+
+impl<T: Inherit + Default + 'static> Conf for T {
+    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
+        self.inherit(prev);
+        Ok(())
+    }
+}
+
+/// Declares the settings of a level, each of which is inherited by itself: the struct with its
+/// `Default`, and its [`Inherit`], which makes it a [`Conf`].
+#[macro_export]
+macro_rules! settings {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[$m:meta])* $field_vis:vis $field:ident : $type:ty,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        $vis struct $name { $($(#[$m])* $field_vis $field: $type,)* }
+
+        impl $crate::settings::Inherit for $name {
+            fn inherit(&mut self, prev: &Self) {
+                $crate::inherit!(self, prev: $($field)*);
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident($field_vis:vis $type:ty);) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        $vis struct $name($field_vis $type);
+
+        impl $crate::settings::Inherit for $name {
+            fn inherit(&mut self, prev: &Self) {
+                $crate::inherit!(self, prev: 0);
+            }
+        }
+    };
+}
+
+/// Takes these fields, where they are unset, from the enclosing level: for the merge of a [`Conf`]
+/// that has others as well.
 #[macro_export]
 macro_rules! inherit {
-    ($own:ident, $prev:ident: $($field:ident)+) => {
-        $(if $own.$field.is_none() { $own.$field.clone_from(&$prev.$field); })+
+    ($own:ident, $prev:ident: $($field:tt)*) => {
+        $($crate::settings::Inherit::inherit(&mut $own.$field, &$prev.$field);)*
     };
 }
 

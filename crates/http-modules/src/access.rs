@@ -7,17 +7,11 @@ use conf::table::{Args, Contexts as C, Directive};
 use http::core_conf::Satisfy;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "access",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AccessRules>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<AccessRules>("access", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(

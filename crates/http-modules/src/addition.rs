@@ -5,21 +5,14 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep};
+use http::module::{HeaderFilter, LocView, Module, Pipeline, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use http::subrequest::Subrequest;
 use http::types::TypeList;
-use mem::Chain;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "addition",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AdditionConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<AdditionConf>("addition", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -48,25 +41,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-#[derive(Default)]
-struct AdditionConf {
-    before: Option<Bytes>,
-    after: Option<Bytes>,
-    types: Option<TypeList>,
-}
-
-impl Conf for AdditionConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.before.is_none() {
-            self.before.clone_from(&prev.before);
-        }
-        if self.after.is_none() {
-            self.after.clone_from(&prev.after);
-        }
-        if self.types.is_none() {
-            self.types.clone_from(&prev.types);
-        }
-        Ok(())
+engine::settings! {
+    struct AdditionConf {
+        before: Option<Bytes>,
+        after: Option<Bytes>,
+        types: Option<TypeList>,
     }
 }
 
@@ -110,13 +89,7 @@ impl BodyFilter for Add {
         true
     }
 
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let add = match self.before.take() {
             Some(uri) => Some(uri),
             None => {

@@ -10,19 +10,13 @@ use conf::template::{Template, VarId};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 use http::vars::SetFn;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "auth_request",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AuthRequestConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<AuthRequestConf>("auth_request", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -59,22 +53,11 @@ struct SetVar {
     value: Template,
 }
 
-#[derive(Default)]
-struct AuthRequestConf {
-    /// Empty is `off`.
-    uri: Option<Bytes>,
-    vars: Option<Rc<Vec<SetVar>>>,
-}
-
-impl Conf for AuthRequestConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.uri.is_none() {
-            self.uri.clone_from(&prev.uri);
-        }
-        if self.vars.is_none() {
-            self.vars.clone_from(&prev.vars);
-        }
-        Ok(())
+engine::settings! {
+    struct AuthRequestConf {
+        /// Empty is `off`.
+        uri: Option<Bytes>,
+        vars: Option<Rc<Vec<SetVar>>>,
     }
 }
 

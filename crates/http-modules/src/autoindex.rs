@@ -12,7 +12,7 @@ use conf::{ConfError, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, DirEntry, Listing, OpenError};
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodySource, NextPiece};
 use http::request::Request;
 use mem::Chain;
@@ -24,13 +24,7 @@ use crate::static_file::{EACCES, ENAMETOOLONG, ENOENT, ENOTDIR};
 use base::json::escape as json;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "autoindex",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AutoindexConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<AutoindexConf>("autoindex", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive("autoindex", HSL, Args::FLAG, "off", "Lists folders that have no index.", |cx, n| {
@@ -71,21 +65,12 @@ enum Format {
     Xml,
 }
 
-#[derive(Default)]
-struct AutoindexConf {
-    on: Option<bool>,
-    format: Option<Format>,
-    localtime: Option<bool>,
-    exact_size: Option<bool>,
-}
-
-impl Conf for AutoindexConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.on = self.on.or(prev.on);
-        self.format = self.format.or(prev.format);
-        self.localtime = self.localtime.or(prev.localtime);
-        self.exact_size = self.exact_size.or(prev.exact_size);
-        Ok(())
+engine::settings! {
+    struct AutoindexConf {
+        on: Option<bool>,
+        format: Option<Format>,
+        localtime: Option<bool>,
+        exact_size: Option<bool>,
     }
 }
 

@@ -8,17 +8,11 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "early_read",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<EarlyRead>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<EarlyRead>("early_read", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "client_body_early_read",
@@ -34,17 +28,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     },
 )];
 
-/// The directive's texts.
-#[derive(Default)]
-struct EarlyRead(Option<Rc<Vec<Template>>>);
-
-impl Conf for EarlyRead {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.0.is_none() {
-            self.0.clone_from(&prev.0);
-        }
-        Ok(())
-    }
+engine::settings! {
+    /// The directive's texts.
+    struct EarlyRead(Option<Rc<Vec<Template>>>);
 }
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {

@@ -5,18 +5,12 @@ use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "empty_gif",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<EmptyGif>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<EmptyGif>("empty_gif", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "empty_gif",
@@ -33,11 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
 #[derive(Default)]
 struct EmptyGif;
 
-impl Conf for EmptyGif {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for EmptyGif {}
 
 /// GIF 89a: a screen of 1×1 with two colours, of which the second is transparent, and one pixel of
 /// it.

@@ -9,7 +9,7 @@ use conf::table::{Args, Contexts, Directive};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::files;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
 use mem::Chain;
@@ -18,13 +18,7 @@ use proto::h1::Method;
 use crate::static_file::{not_opened, send_file};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "flv",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<FlvConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<FlvConf>("flv", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "flv",
@@ -46,11 +40,7 @@ struct FlvConf {
     on: bool,
 }
 
-impl Conf for FlvConf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for FlvConf {}
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<FlvConf>() {

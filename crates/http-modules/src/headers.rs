@@ -8,19 +8,12 @@ use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
 use http::core_directives::{HSLI, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep};
+use http::module::{Conf, HeaderFilter, LocView, Module, Pipeline, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
-use mem::Chain;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "headers",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<HeadersConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<HeadersConf>("headers", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -133,11 +126,7 @@ struct HeadersConf {
 
 impl Conf for HeadersConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.expires.is_none() {
-            self.expires.clone_from(&prev.expires);
-        }
-        self.headers_inherit = self.headers_inherit.or(prev.headers_inherit);
-        self.trailers_inherit = self.trailers_inherit.or(prev.trailers_inherit);
+        engine::inherit!(self, prev: expires headers_inherit trailers_inherit);
         self.warn_of_lost(prev);
         inherit(&mut self.headers, &prev.headers, self.headers_inherit);
         inherit(&mut self.trailers, &prev.trailers, self.trailers_inherit);
@@ -403,13 +392,7 @@ struct Trailers {
 }
 
 impl BodyFilter for Trailers {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         out.append(input);
         if last {
             for line in self.lines.iter().filter(|l| self.good || l.always) {

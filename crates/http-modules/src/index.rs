@@ -10,20 +10,14 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, FilePath};
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
 use crate::static_file::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, not_opened};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "index",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<IndexConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<IndexConf>("index", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "index",
@@ -34,17 +28,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     index,
 )];
 
-#[derive(Default)]
-struct IndexConf {
-    names: Option<Vec<Template>>,
-}
-
-impl Conf for IndexConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.names.is_none() {
-            self.names.clone_from(&prev.names);
-        }
-        Ok(())
+engine::settings! {
+    struct IndexConf {
+        names: Option<Vec<Template>>,
     }
 }
 

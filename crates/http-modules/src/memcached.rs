@@ -13,7 +13,7 @@ use conf::{ConfError, Node, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -76,32 +76,17 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// The directives of one level.
-#[derive(Default)]
-pub(crate) struct MemcachedConf {
-    up: Draft,
-    gzip_flag: Option<u64>,
-}
-
-/// `$memcached_key`, where a server is asked.
-#[derive(Default)]
-pub(crate) struct Key(Option<Template>);
-
-impl Conf for Key {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.0.is_none() {
-            self.0.clone_from(&prev.0);
-        }
-        Ok(())
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct MemcachedConf {
+        up: Draft,
+        gzip_flag: Option<u64>,
     }
 }
 
-impl Conf for MemcachedConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.up.merge(&prev.up);
-        self.gzip_flag = self.gzip_flag.or(prev.gzip_flag);
-        Ok(())
-    }
+engine::settings! {
+    /// `$memcached_key`, where a server is asked.
+    pub(crate) struct Key(Option<Template>);
 }
 
 impl Shared for MemcachedConf {

@@ -5,18 +5,12 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, Node, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "mirror",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<MirrorConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<MirrorConf>("mirror", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -37,20 +31,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-#[derive(Default)]
-struct MirrorConf {
-    /// Empty is `off`.
-    uris: Option<Vec<Bytes>>,
-    body: Option<bool>,
-}
-
-impl Conf for MirrorConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.uris.is_none() {
-            self.uris.clone_from(&prev.uris);
-        }
-        self.body = self.body.or(prev.body);
-        Ok(())
+engine::settings! {
+    struct MirrorConf {
+        /// Empty is `off`.
+        uris: Option<Vec<Bytes>>,
+        body: Option<bool>,
     }
 }
 

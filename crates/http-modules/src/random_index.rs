@@ -10,7 +10,7 @@ use conf::{ConfError, value};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::files::{self, FilePath};
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use os::file::FileKind;
 use proto::h1::Method;
@@ -18,13 +18,7 @@ use proto::h1::Method;
 use crate::autoindex::not_listed;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "random_index",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<RandomConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<RandomConf>("random_index", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "random_index",
@@ -35,14 +29,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     |cx, n| value::set_flag(&mut cx.loc::<RandomConf>().0, n),
 )];
 
-#[derive(Default)]
-struct RandomConf(Option<bool>);
-
-impl Conf for RandomConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.0 = self.0.or(prev.0);
-        Ok(())
-    }
+engine::settings! {
+    struct RandomConf(Option<bool>);
 }
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {

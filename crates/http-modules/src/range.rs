@@ -8,7 +8,7 @@ use base::ascii::write_u64;
 use bytes::Bytes;
 use http::core_conf::CoreLocDraft;
 use http::module::{LocView, Module, Pipeline, Verdict};
-use http::output::{Body, BodyFilter, FilterStep};
+use http::output::{Body, BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::{Buf, Chain};
 use proto::h1::{FieldId, Version};
@@ -186,13 +186,7 @@ pub(crate) struct Cut {
 }
 
 impl BodyFilter for Cut {
-    fn filter(
-        &mut self,
-        _: &mut Request,
-        input: &mut Chain,
-        _: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, _: &mut Request, Piece { input, out, .. }: Piece<'_>) -> FilterStep {
         let skipped = self.skip.min(input.len());
         input.advance(skipped);
         self.skip -= skipped;

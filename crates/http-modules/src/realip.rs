@@ -11,21 +11,15 @@ use conf::{ConfError, Node, value};
 use engine::Session;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
 use os::SockAddr;
 use proto::h1::FieldId;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "realip",
-    directives: DIRECTIVES,
-    variables: VARIABLES,
-    confs: &[ConfType::of::<RealipConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module =
+    Module { variables: VARIABLES, ..Module::of::<RealipConf>("realip", DIRECTIVES, install) };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -79,23 +73,11 @@ enum Source {
     ProxyProtocol,
 }
 
-#[derive(Default)]
-struct RealipConf {
-    from: TrustedProxies,
-    source: Option<Source>,
-    recursive: Option<bool>,
-}
-
-impl Conf for RealipConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.from.is_empty() {
-            self.from.clone_from(&prev.from);
-        }
-        if self.source.is_none() {
-            self.source.clone_from(&prev.source);
-        }
-        self.recursive = self.recursive.or(prev.recursive);
-        Ok(())
+engine::settings! {
+    struct RealipConf {
+        from: TrustedProxies,
+        source: Option<Source>,
+        recursive: Option<bool>,
     }
 }
 

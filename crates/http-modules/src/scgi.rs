@@ -4,7 +4,7 @@ use conf::ConfError;
 use conf::table::Directive;
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{ConfType, LocView, Module, Pipeline, Scope};
 use http::upstream::directives::{Group, named};
 
 use crate::gateway;
@@ -89,16 +89,10 @@ const SHARED: &[Directive<Cx>] = &named(
     ],
 );
 
-/// What was written at one level; see the directives.
-#[derive(Default)]
-pub(crate) struct ScgiConf {
-    common: Common,
-}
-
-impl Conf for ScgiConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.common.merge(&prev.common);
-        Ok(())
+engine::settings! {
+    /// What was written at one level; see the directives.
+    pub(crate) struct ScgiConf {
+        common: Common,
     }
 }
 

@@ -20,12 +20,11 @@ use conf::table::{Args, Directive};
 use conf::value::set_size;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep, Until};
+use http::module::{HeaderFilter, LocView, Module, Pipeline, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece, Until};
 use http::request::Request;
 use http::subrequest::Subrequest;
 use http::vars::VarDef;
-use mem::Chain;
 use proto::h1::FieldId;
 use proto::range::ContentRange;
 
@@ -33,12 +32,8 @@ use crate::range::Cut;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "slice",
-    directives: DIRECTIVES,
     variables: &[VarDef::new("slice_range", slice_range)],
-    confs: &[ConfType::of::<SliceConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
+    ..Module::of::<SliceConf>("slice", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
@@ -50,15 +45,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     |cx, n| set_size(&mut cx.loc::<SliceConf>().size, n),
 )];
 
-#[derive(Default)]
-struct SliceConf {
-    size: Option<usize>,
-}
-
-impl Conf for SliceConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.size = self.size.or(prev.size);
-        Ok(())
+engine::settings! {
+    struct SliceConf {
+        size: Option<usize>,
     }
 }
 
@@ -220,7 +209,7 @@ impl Filter {
 struct Wrong;
 
 impl BodyFilter for Wrong {
-    fn filter(&mut self, _: &mut Request, _: &mut Chain, _: bool, _: &mut Chain) -> FilterStep {
+    fn filter(&mut self, _: &mut Request, _: Piece<'_>) -> FilterStep {
         FilterStep::Fail
     }
 }
@@ -252,13 +241,7 @@ impl BodyFilter for Body {
         true
     }
 
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         out.append(input);
         if !last {
             return FilterStep::Go;

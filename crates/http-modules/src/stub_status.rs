@@ -7,20 +7,14 @@ use conf::{ConfError, Node};
 use engine::stats::{Field, Stats};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
 use proto::h1::Method;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "stub_status",
-    directives: DIRECTIVES,
-    variables: VARIABLES,
-    confs: &[ConfType::of::<StubStatus>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module =
+    Module { variables: VARIABLES, ..Module::of::<StubStatus>("stub_status", DIRECTIVES, install) };
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "stub_status",
@@ -48,11 +42,7 @@ struct StubStatus {
     json: bool,
 }
 
-impl Conf for StubStatus {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for StubStatus {}
 
 /// Other arguments mean nothing, and are taken for the sake of files from before there were none.
 fn stub_status(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {

@@ -9,19 +9,13 @@ use conf::{ConfError, Node, Word};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::files::{self, FilePath};
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 
 use crate::static_file::{ENAMETOOLONG, ENOENT, ENOTDIR};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "try_files",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<TryConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<TryConf>("try_files", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "try_files",
@@ -50,12 +44,7 @@ enum Last {
 #[derive(Default)]
 struct TryConf(Option<(Vec<Candidate>, Last)>);
 
-impl Conf for TryConf {
-    /// Holds for its own block alone.
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for TryConf {}
 
 fn try_files(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if cx.loc::<TryConf>().0.is_some() {

@@ -10,7 +10,7 @@ use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -67,16 +67,10 @@ const OWN: &[Directive<Cx>] = &[directive(
     set_pass,
 )];
 
-/// The directives of one level.
-#[derive(Default)]
-pub(crate) struct TunnelConf {
-    up: Draft,
-}
-
-impl Conf for TunnelConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.up.merge(&prev.up);
-        Ok(())
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct TunnelConf {
+        up: Draft,
     }
 }
 

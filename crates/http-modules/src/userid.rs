@@ -13,22 +13,18 @@ use conf::value;
 use conf::{ConfError, Node};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "userid",
-    directives: DIRECTIVES,
     variables: &[
         VarDef::kept("uid_got", got_variable),
         VarDef::kept("uid_set", set_variable),
         VarDef::kept("uid_reset", |_, _| true).changeable(),
     ],
-    confs: &[ConfType::of::<UserIdConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
+    ..Module::of::<UserIdConf>("userid", DIRECTIVES, install)
 };
 
 const HSL: Contexts = http::core_directives::HSL;
@@ -131,40 +127,20 @@ enum Expires {
     In(u64),
 }
 
-#[derive(Default)]
-struct UserIdConf {
-    mode: Option<Mode>,
-    service: Option<u64>,
-    name: Option<Bytes>,
-    domain: Option<Bytes>,
-    path: Option<Bytes>,
-    expires: Option<Expires>,
-    flags: Option<u64>,
-    p3p: Option<Bytes>,
-    /// 0 is `off`.
-    mark: Option<u8>,
-    /// `$uid_reset`, where `userid` stands anywhere around.
-    reset: Option<VarId>,
-}
-
-impl Conf for UserIdConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        fn or<T: Clone>(own: &mut Option<T>, prev: &Option<T>) {
-            if own.is_none() {
-                own.clone_from(prev);
-            }
-        }
-        or(&mut self.mode, &prev.mode);
-        or(&mut self.service, &prev.service);
-        or(&mut self.name, &prev.name);
-        or(&mut self.domain, &prev.domain);
-        or(&mut self.path, &prev.path);
-        or(&mut self.expires, &prev.expires);
-        or(&mut self.flags, &prev.flags);
-        or(&mut self.p3p, &prev.p3p);
-        or(&mut self.mark, &prev.mark);
-        or(&mut self.reset, &prev.reset);
-        Ok(())
+engine::settings! {
+    struct UserIdConf {
+        mode: Option<Mode>,
+        service: Option<u64>,
+        name: Option<Bytes>,
+        domain: Option<Bytes>,
+        path: Option<Bytes>,
+        expires: Option<Expires>,
+        flags: Option<u64>,
+        p3p: Option<Bytes>,
+        /// 0 is `off`.
+        mark: Option<u8>,
+        /// `$uid_reset`, where `userid` stands anywhere around.
+        reset: Option<VarId>,
     }
 }
 

@@ -7,7 +7,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{ConfType, LocView, Module, Pipeline, Scope};
 use http::upstream::directives::{Group, named};
 
 use crate::gateway;
@@ -118,13 +118,14 @@ const OWN: &[Directive<Cx>] = &[
     params::param::<UwsgiConf>("uwsgi_param"),
 ];
 
-/// The directives of one level.
-#[derive(Default)]
-pub(crate) struct UwsgiConf {
-    common: Common,
-    modifier1: Option<u8>,
-    modifier2: Option<u8>,
-    string: Option<Bytes>,
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct UwsgiConf {
+        common: Common,
+        modifier1: Option<u8>,
+        modifier2: Option<u8>,
+        string: Option<Bytes>,
+    }
 }
 
 /// A number of one byte.
@@ -134,14 +135,6 @@ fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
         u8::try_from(number)
             .map_err(|_| ConfError::at(&n.name, "value must be between 0 and 255".to_owned()))
     })
-}
-
-impl Conf for UwsgiConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.common.merge(&prev.common);
-        engine::inherit!(self, prev: modifier1 modifier2 string);
-        Ok(())
-    }
 }
 
 gateway!(UwsgiConf, "uwsgi", "uwsgi://", Some("suwsgi://"));

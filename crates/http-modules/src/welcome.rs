@@ -6,18 +6,12 @@ use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "welcome",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<WelcomeConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<WelcomeConf>("welcome", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "welcome_page",
@@ -36,11 +30,7 @@ struct WelcomeConf {
     on: bool,
 }
 
-impl Conf for WelcomeConf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for WelcomeConf {}
 
 const PAGE: &str = include_str!("welcome.html");
 

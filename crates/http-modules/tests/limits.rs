@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, refused, wait_for};
 
 const LIMITS: &str = "
     limit_req_zone $arg_k zone=slow:1m rate=1r/m;
@@ -194,48 +194,48 @@ fn all_workers_count_together_and_reloads_keep_the_count() {
 
 #[test]
 fn what_is_refused_at_load() {
-    let driver = Driver::ALL[0];
-    for (http, message) in [
-        (
-            "limit_req_zone $uri zone=a:1m;",
-            "invalid number of arguments in \"limit_req_zone\" directive",
-        ),
-        ("limit_req_zone $uri zone=a:1k rate=1r/s;", "zone \"zone=a:1k\" is too small"),
-        ("limit_req_zone $uri zone=a rate=1r/s;", "invalid zone size \"zone=a\""),
-        ("limit_req_zone $uri zone=a:1m rate=0r/s;", "invalid rate \"rate=0r/s\""),
-        ("limit_req_zone $uri zone=a:1m burst=1;", "invalid parameter \"burst=1\""),
-        (
-            "limit_req_zone $uri rate=1r/s rate=1r/s;",
-            "\"limit_req_zone\" must have \"zone\" parameter",
-        ),
-        ("limit_req zone=a;", "zero size shared memory zone \"a\""),
-        ("limit_req burst=1;", "\"limit_req\" must have \"zone\" parameter"),
-        ("limit_req zone=a burst=0;", "invalid burst value \"burst=0\""),
-        ("limit_req zone=a delay=x;", "invalid delay value \"delay=x\""),
-        ("limit_req zone=a; limit_req zone=a;", "\"limit_req\" directive is duplicate"),
-        ("limit_req_status 200;", "value must be between 400 and 599"),
-        ("limit_req_log_level debug;", "invalid value \"debug\""),
-        (
-            "limit_conn_zone $uri zone=a:1m; limit_conn_zone $host zone=a:1m;",
-            "limit_conn_zone \"a\" is already bound to key \"$uri\"",
-        ),
-        ("limit_conn_zone $uri zone=a:1m; limit_conn a 0;", "invalid number of connections \"0\""),
-        (
-            "limit_conn_zone $uri zone=a:1m; limit_conn a 65536;",
-            "connection limit must be less 65536",
-        ),
-        (
-            "limit_conn_zone $uri zone=a:1m; limit_req zone=a;",
-            "the shared memory zone \"a\" is already declared for a different use",
-        ),
-        (
-            "limit_conn_zone $uri zone=a:1m; limit_conn_zone $uri zone=a:2m;",
-            "the size 2097152 of shared memory zone \"a\" conflicts with already declared size 1048576",
-        ),
-    ] {
-        let site = Site::new(built_binary(), driver).http(http);
-        let out = site.run(&["-t"]);
-        let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(!out.status.success() && text.contains(message), "{http}\n{text}");
-    }
+    refused(
+        "*",
+        &[
+            (
+                "limit_req_zone $uri zone=a:1m;",
+                "invalid number of arguments in \"limit_req_zone\" directive",
+            ),
+            ("limit_req_zone $uri zone=a:1k rate=1r/s;", "zone \"zone=a:1k\" is too small"),
+            ("limit_req_zone $uri zone=a rate=1r/s;", "invalid zone size \"zone=a\""),
+            ("limit_req_zone $uri zone=a:1m rate=0r/s;", "invalid rate \"rate=0r/s\""),
+            ("limit_req_zone $uri zone=a:1m burst=1;", "invalid parameter \"burst=1\""),
+            (
+                "limit_req_zone $uri rate=1r/s rate=1r/s;",
+                "\"limit_req_zone\" must have \"zone\" parameter",
+            ),
+            ("limit_req zone=a;", "zero size shared memory zone \"a\""),
+            ("limit_req burst=1;", "\"limit_req\" must have \"zone\" parameter"),
+            ("limit_req zone=a burst=0;", "invalid burst value \"burst=0\""),
+            ("limit_req zone=a delay=x;", "invalid delay value \"delay=x\""),
+            ("limit_req zone=a; limit_req zone=a;", "\"limit_req\" directive is duplicate"),
+            ("limit_req_status 200;", "value must be between 400 and 599"),
+            ("limit_req_log_level debug;", "invalid value \"debug\""),
+            (
+                "limit_conn_zone $uri zone=a:1m; limit_conn_zone $host zone=a:1m;",
+                "limit_conn_zone \"a\" is already bound to key \"$uri\"",
+            ),
+            (
+                "limit_conn_zone $uri zone=a:1m; limit_conn a 0;",
+                "invalid number of connections \"0\"",
+            ),
+            (
+                "limit_conn_zone $uri zone=a:1m; limit_conn a 65536;",
+                "connection limit must be less 65536",
+            ),
+            (
+                "limit_conn_zone $uri zone=a:1m; limit_req zone=a;",
+                "the shared memory zone \"a\" is already declared for a different use",
+            ),
+            (
+                "limit_conn_zone $uri zone=a:1m; limit_conn_zone $uri zone=a:2m;",
+                "the size 2097152 of shared memory zone \"a\" conflicts with already declared size 1048576",
+            ),
+        ],
+    );
 }

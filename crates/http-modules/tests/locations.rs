@@ -1,7 +1,7 @@
 //! Locations, server names, URIs, error pages, and the small content modules, over real
 //! connections.
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Site, Weir, built_binary, each_driver, refused};
 
 fn check(weir: &Weir, expected: &[(&str, &str)]) {
     for &(uri, want) in expected {
@@ -237,25 +237,22 @@ const NO_XSLT: &str = "of nginx's ngx_http_xslt_filter_module is not supported";
 
 #[test]
 fn what_is_wrong_is_told() {
-    for (directives, message) in [
-        ("location /a {} location /a {}", "duplicate location \"/a\""),
-        ("location = /a { location /a/b {} }", "cannot be inside the exact location \"/a\""),
-        ("location @a { location /b {} }", "cannot be inside the named location \"@a\""),
-        ("location /a { location @b {} }", "can be on the server level only"),
-        ("location /a { location /b {} }", "location \"/b\" is outside location \"/a\""),
-        ("location !~ /a {}", "invalid location modifier \"!~\""),
-        ("location ~ ( {}", "does not compile"),
-        ("server_name *;", "server name \"*\" is invalid"),
-        ("server_name a..b;", "invalid server name or wildcard \"a..b\""),
-        ("server_name ~;", "empty regex in server name \"~\""),
-        ("location / { xslt_stylesheet a.xslt; }", NO_XSLT),
-        ("location / { location /a { xml_entities a.dtd; } }", NO_XSLT),
-        ("xslt_param x 1;", NO_XSLT),
-    ] {
-        let text = format!("events {{}} http {{ server {{ {directives} }} }}");
-        let site = Site::new(built_binary(), Driver::Epoll).config(&text);
-        let output = site.run(&["-t"]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains(message), "{directives}: {told}");
-    }
+    refused(
+        "server { * }",
+        &[
+            ("location /a {} location /a {}", "duplicate location \"/a\""),
+            ("location = /a { location /a/b {} }", "cannot be inside the exact location \"/a\""),
+            ("location @a { location /b {} }", "cannot be inside the named location \"@a\""),
+            ("location /a { location @b {} }", "can be on the server level only"),
+            ("location /a { location /b {} }", "location \"/b\" is outside location \"/a\""),
+            ("location !~ /a {}", "invalid location modifier \"!~\""),
+            ("location ~ ( {}", "does not compile"),
+            ("server_name *;", "server name \"*\" is invalid"),
+            ("server_name a..b;", "invalid server name or wildcard \"a..b\""),
+            ("server_name ~;", "empty regex in server name \"~\""),
+            ("location / { xslt_stylesheet a.xslt; }", NO_XSLT),
+            ("location / { location /a { xml_entities a.dtd; } }", NO_XSLT),
+            ("xslt_param x 1;", NO_XSLT),
+        ],
+    );
 }

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use testkit::{Conn, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Conn, Site, Weir, built_binary, each_driver, refused, wait_for};
 
 const CONF: &str = r#"
     log_format short "$uri:$status";
@@ -174,8 +174,9 @@ fn files_are_reopened() {
 
 #[test]
 fn what_is_wrong_is_told() {
-    each_driver(|driver| {
-        for (directives, message) in [
+    refused(
+        "* server { listen 127.0.0.1:%PORT0%; }",
+        &[
             ("log_format a $uri; log_format a $uri;", "duplicate \"log_format\" name \"a\""),
             ("log_format combined $uri;", "duplicate \"log_format\" name \"combined\""),
             ("log_format a escape=xml $uri;", "unknown log format escaping \"xml\""),
@@ -205,13 +206,8 @@ fn what_is_wrong_is_told() {
                 "\"open_log_file_cache\" must have \"max\" parameter",
             ),
             ("open_log_file_cache max=x;", "invalid \"open_log_file_cache\" parameter \"max=x\""),
-        ] {
-            let conf = format!("{directives} server {{ listen 127.0.0.1:%PORT0%; }}");
-            let out = Site::new(built_binary(), driver).http(&conf).run(&["-t"]);
-            let text = String::from_utf8_lossy(&out.stderr);
-            assert!(!out.status.success() && text.contains(message), "{directives}: {text}");
-        }
-    });
+        ],
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `map`, `split_clients` and `$invalid_referer` over real connections.
 
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use testkit::{Site, Weir, built_binary, each_driver, refused};
 
 fn body(weir: &Weir, uri: &str) -> String {
     let response = weir.get(uri);
@@ -161,22 +161,19 @@ fn referers() {
 
 #[test]
 fn what_is_wrong_is_told() {
-    for (directives, message) in [
-        ("map $uri x {}", "invalid variable name \"x\""),
-        ("map $uri $uri {}", "the duplicate \"uri\" variable"),
-        ("map $nope $x {} server { return 200 $x; }", "unknown \"nope\" variable"),
-        ("map $uri $x { a $nope; }", "unknown \"nope\" variable"),
-        ("map $uri $x { a b; a c; }", "conflicting parameter \"a\""),
-        ("split_clients $uri $x { 60% a; 60% b; }", "percent total is greater than 100%"),
-        ("server { valid_referers none; }", "without any valid referer"),
-        ("server { valid_referers a..b; }", "invalid hostname or wildcard \"a..b\""),
-        ("server { valid_referers a.b a.b/x; }", "conflicting parameter \"a.b\""),
-        ("server { valid_referers ~; }", "empty regex in \"~\""),
-    ] {
-        let text = format!("events {{}} http {{ {directives} }}");
-        let site = Site::new(built_binary(), Driver::Epoll).config(&text);
-        let output = site.run(&["-t"]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains(message), "{directives}: {told}");
-    }
+    refused(
+        "*",
+        &[
+            ("map $uri x {}", "invalid variable name \"x\""),
+            ("map $uri $uri {}", "the duplicate \"uri\" variable"),
+            ("map $nope $x {} server { return 200 $x; }", "unknown \"nope\" variable"),
+            ("map $uri $x { a $nope; }", "unknown \"nope\" variable"),
+            ("map $uri $x { a b; a c; }", "conflicting parameter \"a\""),
+            ("split_clients $uri $x { 60% a; 60% b; }", "percent total is greater than 100%"),
+            ("server { valid_referers none; }", "without any valid referer"),
+            ("server { valid_referers a..b; }", "invalid hostname or wildcard \"a..b\""),
+            ("server { valid_referers a.b a.b/x; }", "conflicting parameter \"a.b\""),
+            ("server { valid_referers ~; }", "empty regex in \"~\""),
+        ],
+    );
 }

@@ -1,6 +1,6 @@
 //! `try_files` in all kinds of locations.
 
-use testkit::{Site, built_binary, each_driver};
+use testkit::{Site, built_binary, each_driver, refused};
 
 #[test]
 fn the_first_that_is_there() {
@@ -65,18 +65,13 @@ fn the_first_that_is_there() {
 
 #[test]
 fn what_is_wrong_is_told() {
-    each_driver(|driver| {
-        for (directive, message) in [
+    refused(
+        "server { listen 127.0.0.1:%PORT0%; * }",
+        &[
             ("try_files $uri;", "invalid number of arguments in \"try_files\" directive"),
             ("try_files $uri =1000;", "invalid code \"=1000\""),
             ("try_files $uri =x;", "invalid code \"=x\""),
             ("try_files $uri =404; try_files $uri =404;", "\"try_files\" directive is duplicate"),
-        ] {
-            let conf = format!("server {{ listen 127.0.0.1:%PORT0%; {directive} }}");
-            let site = Site::new(built_binary(), driver).http(&conf);
-            let out = site.run(&["-t"]);
-            let text = String::from_utf8_lossy(&out.stderr);
-            assert!(!out.status.success() && text.contains(message), "{directive}: {text}");
-        }
-    });
+        ],
+    );
 }

@@ -6,12 +6,11 @@ use std::rc::Rc;
 
 use base::log::{Log, Sink};
 use bytes::Bytes;
-use conf::ConfError;
 use conf::template::Template;
 
 use crate::types::Types;
 use engine::TempPath;
-use engine::settings::Conf;
+use engine::settings::Inherit;
 use files::{Aio, OpenFileCache};
 
 /// Declares a draft of optional values with its inheritance, and the plain values made from it.
@@ -23,10 +22,9 @@ macro_rules! settings {
         #[derive(Default, Clone)]
         pub struct $draft { $($(#[$m])* pub $name: Option<$type>,)* }
 
-        impl Conf for $draft {
-            fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
-                Ok(())
+        impl Inherit for $draft {
+            fn inherit(&mut self, prev: &Self) {
+                engine::inherit!(self, prev: $($name)*);
             }
         }
 

@@ -9,7 +9,7 @@ use proto::h1::Version;
 
 use crate::core_directives::{HSL, directive};
 use crate::cx::Cx;
-use crate::module::{Conf, ConfType, Module, Scope};
+use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
 
 /// The module's table.
@@ -34,17 +34,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     },
 )];
 
-/// The directive's texts.
-#[derive(Default)]
-pub struct EarlyHints(Option<Rc<Vec<Template>>>);
-
-impl Conf for EarlyHints {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.0.is_none() {
-            self.0.clone_from(&prev.0);
-        }
-        Ok(())
-    }
+engine::settings! {
+    /// The directive's texts.
+    pub struct EarlyHints(Option<Rc<Vec<Template>>>);
 }
 
 /// Whether hints go to the client of this request.

@@ -24,7 +24,7 @@ use base::log::Level;
 use mem::{Buf, Chain};
 
 use crate::channel::{self, SendFailed, in_memory};
-use crate::output::{BodyFilter, FilterStep, Until};
+use crate::output::{BodyFilter, FilterStep, Piece, Until};
 use crate::request::Request;
 use crate::subrequest::{Handle, Pipe, Queue, Queued};
 
@@ -113,7 +113,7 @@ async fn one(
     }
     let ends = last && rest.is_empty();
     let mut out = Chain::new();
-    let step = filter.filter(r, &mut piece, ends, &mut out);
+    let step = filter.filter(r, Piece { input: &mut piece, last: ends, out: &mut out });
     let more = !matches!(step, FilterStep::Go);
     let left = more || !rest.is_empty();
     if left {

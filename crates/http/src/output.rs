@@ -103,17 +103,21 @@ pub enum FilterStep {
     Fail,
 }
 
-/// A filter over the pieces of one response's body. It never waits itself: it returns the future to
-/// wait for.
+/// A piece of the body on its way through a filter.
+pub struct Piece<'a> {
+    /// The input that the filter has not taken yet.
+    pub input: &'a mut Chain,
+    /// No more input will come behind this.
+    pub last: bool,
+    /// The output for the next filter.
+    pub out: &'a mut Chain,
+}
+
+/// A filter over the pieces of one response's body. It never waits itself: it returns the
+/// future to wait for.
 pub trait BodyFilter {
-    /// Takes `input`, appends the output to `out`. `last`: no more input will come.
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep;
+    /// Takes the input of `piece` and appends to its output.
+    fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep;
 
     /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece
     /// of a file at a time.

@@ -5,10 +5,9 @@ use std::pin::Pin;
 
 use conf::ConfError;
 use engine::watch::{StretchLog, Watched, call, call_with, log_of};
-use mem::Chain;
 
 use crate::module::{HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
-use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece};
+use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece};
 use crate::request::Request;
 
 /// Installs a module, and watches its handlers and filters.
@@ -153,15 +152,9 @@ struct WatchedBodyFilter {
 }
 
 impl BodyFilter for WatchedBodyFilter {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep {
         let module = self.module;
-        match call(r, module, |r| self.filter.filter(r, input, last, out)) {
+        match call(r, module, |r| self.filter.filter(r, piece)) {
             FilterStep::Wait(future) => {
                 FilterStep::Wait(Box::pin(Watched { module, log: log_of(r), future }))
             }

@@ -5,7 +5,7 @@ use mem::Chain;
 
 use crate::channel::in_memory;
 use crate::module::Verdict;
-use crate::output::{Body, FilterStep, NotWhole, WholeBody};
+use crate::output::{Body, FilterStep, NotWhole, Piece, WholeBody};
 use crate::request::Request;
 
 /// Gathers the body and has it worked on.
@@ -98,7 +98,7 @@ async fn through(
             continue;
         };
         let mut out = Chain::new();
-        let step = filter.filter(r, &mut piece, last, &mut out);
+        let step = filter.filter(r, Piece { input: &mut piece, last, out: &mut out });
         let more = !matches!(step, FilterStep::Go);
         match step {
             FilterStep::Go | FilterStep::More => {}

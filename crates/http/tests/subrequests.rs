@@ -18,7 +18,7 @@ use conf::ConfError;
 use engine::{Client, Folder, exchange, serve};
 use event::testing::each_driver;
 use http::module::{HeaderFilter, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
-use http::output::{Body, BodyFilter, BodySource, FilterStep, NextPiece, Until};
+use http::output::{Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece, Until};
 use http::request::Request;
 use http::subrequest::{Handle, Subrequest, Use};
 use mem::Chain;
@@ -132,13 +132,7 @@ struct Page {
 }
 
 impl BodyFilter for Page {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        _: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, out, .. }: Piece<'_>) -> FilterStep {
         if let Some(until) = self.wait.take() {
             return FilterStep::Wait(until);
         }
@@ -215,13 +209,7 @@ impl BodyFilter for Upper {
         true
     }
 
-    fn filter(
-        &mut self,
-        _: &mut Request,
-        input: &mut Chain,
-        _: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, _: &mut Request, Piece { input, out, .. }: Piece<'_>) -> FilterStep {
         while let Some(piece) = input.pop_front() {
             out.write(&piece.memory().unwrap().to_ascii_uppercase());
         }

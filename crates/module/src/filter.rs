@@ -5,10 +5,10 @@
 //! need it have it. It says what that does to the head: `r.out.body_changes()` where length and
 //! bytes change, `r.out.weaken_etag()` where the entity is no longer the same byte by byte.
 //!
-//! A [`BodyFilter`] gets the body as a [`Chain`] of pieces, takes from it, and appends its output
-//! to `out`. `last` says that no more will come. It never waits itself: it answers with a
-//! [`FilterStep`] (`Go`, `More`, `Wait(future)`, `Include(subrequest)`, `Fail`) and is called
-//! again. Files come as memory, unless it `takes_files`.
+//! A [`BodyFilter`] gets the body by the [`Piece`]: a [`Chain`] of input to take from, the
+//! output to append to, and whether this is the last. It never waits itself: it
+//! answers with a [`FilterStep`] (`Go`, `More`, `Wait(future)`, `Include(subrequest)`, `Fail`) and is
+//! called again. Files come as memory, unless it `takes_files`.
 //!
 //! ```
 //! use weir_module::prelude::*;
@@ -27,13 +27,7 @@
 //! struct Shout;
 //!
 //! impl BodyFilter for Shout {
-//!     fn filter(
-//!         &mut self,
-//!         _: &mut Request,
-//!         input: &mut Chain,
-//!         _last: bool,
-//!         out: &mut Chain,
-//!     ) -> FilterStep {
+//!     fn filter(&mut self, _: &mut Request, Piece { input, out, .. }: Piece<'_>) -> FilterStep {
 //!         while let Some(piece) = input.pop_front() {
 //!             if let Some(bytes) = piece.memory() {
 //!                 out.write(&bytes.to_ascii_uppercase());
@@ -50,6 +44,6 @@
 
 pub use http::module::HeaderFilter;
 pub use http::output::{
-    Body, BodyFilter, BodySource, Broken, FilterStep, NextPiece, Response, Until,
+    Body, BodyFilter, BodySource, Broken, FilterStep, NextPiece, Piece, Response, Until,
 };
 pub use mem::{Buf, Chain, Page};

@@ -7,7 +7,7 @@ pub use crate::config::{
     Args, Conf, ConfError, ConfType, Cx, Directive, EVERYWHERE, HTTP, LOCATION, Node, SERVERS,
     Scope, Template, Word, directive, value,
 };
-pub use crate::filter::{BodyFilter, Chain, FilterStep, HeaderFilter};
+pub use crate::filter::{BodyFilter, Chain, FilterStep, HeaderFilter, Piece};
 pub use crate::handler::{
     FieldId, LocView, Method, PhaseHandler, Pipeline, Request, Step, Verdict,
 };

@@ -38,13 +38,7 @@ fn hold() {
 struct Holds;
 
 impl BodyFilter for Holds {
-    fn filter(
-        &mut self,
-        _: &mut Request,
-        input: &mut Chain,
-        _: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, _: &mut Request, Piece { input, out, .. }: Piece<'_>) -> FilterStep {
         hold();
         out.append(input);
         FilterStep::Go

@@ -127,9 +127,7 @@ fn driver(node: &Node) -> Result<DriverKind, ConfError> {
     let names: Vec<_> = DRIVERS.iter().map(|kind| kind.name()).collect();
     let names = names.join(", ");
     let help = if OTHER_METHODS.contains(&&*name) {
-        format!(
-            "\"{name}\" is a method of nginx that weir does not have; available: {names}"
-        )
+        format!("\"{name}\" is a method of nginx that weir does not have; available: {names}")
     } else {
         format!("it is one of: {names}")
     };

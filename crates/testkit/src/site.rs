@@ -133,6 +133,13 @@ impl Site {
             .unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()))
     }
 
+    /// Checks that `-t` refuses the configuration with a message that has this text.
+    pub fn is_refused(&self, message: &str) {
+        let output = self.run(&["-t"]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(message), "no \"{message}\" in {told}");
+    }
+
     /// Starts the server in the foreground and waits until it listens.
     pub fn start(self) -> Weir {
         assert!(self.configured, "a site needs config() or http() before start()");

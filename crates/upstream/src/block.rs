@@ -58,11 +58,7 @@ pub struct Block {
     pub keepalive_timeout: Option<u64>,
 }
 
-impl Conf for Block {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Block {}
 
 /// An `upstream` block as it was read.
 pub(crate) struct NamedUpstream {

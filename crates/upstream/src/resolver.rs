@@ -11,21 +11,13 @@ use net::resolver::{Config, Resolver, Status};
 
 use crate::names::Lookup;
 
-/// The name servers that hold in a location.
-#[derive(Default, Clone)]
-pub struct Resolving {
-    /// `resolver`
-    pub resolver: Option<Rc<Resolver>>,
-    timeout_ms: Option<u64>,
-}
-
-impl Conf for Resolving {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.resolver.is_none() {
-            self.resolver.clone_from(&prev.resolver);
-        }
-        self.timeout_ms = self.timeout_ms.or(prev.timeout_ms);
-        Ok(())
+engine::settings! {
+    /// The name servers that hold in a location.
+    #[derive(Clone)]
+    pub struct Resolving {
+        /// `resolver`
+        pub resolver: Option<Rc<Resolver>>,
+        timeout_ms: Option<u64>,
     }
 }
 
@@ -44,11 +36,7 @@ impl Resolving {
 #[derive(Default)]
 pub struct Statuses(pub Vec<(Bytes, Rc<Status>)>);
 
-impl Conf for Statuses {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Statuses {}
 
 /// `resolver`
 ///

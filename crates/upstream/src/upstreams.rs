@@ -51,11 +51,7 @@ pub struct Upstreams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupRef(usize);
 
-impl Conf for Upstreams {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Upstreams {}
 
 /// While directives are read.
 impl Upstreams {

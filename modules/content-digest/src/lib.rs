@@ -57,13 +57,7 @@ fn begin(r: &mut Request) -> Verdict {
 struct Hash(Sha256);
 
 impl BodyFilter for Hash {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         for piece in input.iter() {
             if let Some(bytes) = piece.memory() {
                 self.0.update(bytes);

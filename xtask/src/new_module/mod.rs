@@ -15,17 +15,11 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, Node, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "@NAME@",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<@TYPE@Conf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<@TYPE@Conf>("@NAME@", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "@NAME@",
@@ -36,15 +30,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     set_on,
 )];
 
-#[derive(Default)]
-struct @TYPE@Conf {
-    on: Option<bool>,
-}
-
-impl Conf for @TYPE@Conf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.on = self.on.or(prev.on);
-        Ok(())
+engine::settings! {
+    struct @TYPE@Conf {
+        on: Option<bool>,
     }
 }
 
@@ -66,7 +54,9 @@ fn handle(_: &mut Request) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::{@TYPE@Conf, Conf};
+    use http::module::Conf;
+
+    use super::@TYPE@Conf;
 
     #[test]
     fn a_location_takes_what_it_leaves_open_from_its_server() {

@@ -96,11 +96,7 @@ pub struct GeoIpConf {
     proxies: Proxies,
 }
 
-impl Conf for GeoIpConf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for GeoIpConf {}
 
 fn open<S: Session>(
     cx: &mut Cx<S>,

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::{ConfError, Node};
-use engine::settings::Conf;
 use engine::{Cx, Session};
 use shm::{Entry, Locked, Place, Record};
 
@@ -112,21 +111,12 @@ pub struct ConnLimit {
     connections: u64,
 }
 
-/// The `limit_conn` directives of one block.
-#[derive(Default)]
-pub struct ConnLimits {
-    limits: Option<Vec<ConnLimit>>,
-    /// The treatment of refused sessions.
-    pub refusing: Refusing,
-}
-
-impl Conf for ConnLimits {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.limits.is_none() {
-            self.limits.clone_from(&prev.limits);
-        }
-        self.refusing.merge(&prev.refusing);
-        Ok(())
+engine::settings! {
+    /// The `limit_conn` directives of one block.
+    pub struct ConnLimits {
+        limits: Option<Vec<ConnLimit>>,
+        /// The treatment of refused sessions.
+        pub refusing: Refusing,
     }
 }
 

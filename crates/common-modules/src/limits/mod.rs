@@ -235,12 +235,14 @@ pub fn map_zones<S: Session, R: Counted>(cx: &mut Cx<S>) -> Result<(), ConfError
     zones.iter().try_for_each(|zone| zone.map(cx))
 }
 
-/// The treatment of sessions that a limit refuses: `limit_…_log_level`, `_status` and `_dry_run`.
-#[derive(Clone, Copy, Default)]
-pub struct Refusing {
-    log_level: Option<Level>,
-    status: Option<u64>,
-    dry_run: Option<bool>,
+engine::settings! {
+    /// The treatment of sessions that a limit refuses: `limit_…_log_level`, `_status` and `_dry_run`.
+    #[derive(Clone, Copy)]
+    pub struct Refusing {
+        log_level: Option<Level>,
+        status: Option<u64>,
+        dry_run: Option<bool>,
+    }
 }
 
 impl Refusing {
@@ -266,13 +268,6 @@ impl Refusing {
     /// The argument is neither `on` nor `off`, or the directive is duplicate.
     pub fn set_dry_run(&mut self, n: &Node) -> Result<(), ConfError> {
         set_flag(&mut self.dry_run, n)
-    }
-
-    /// Fills unset values from the block around.
-    pub fn merge(&mut self, prev: &Refusing) {
-        self.log_level = self.log_level.or(prev.log_level);
-        self.status = self.status.or(prev.status);
-        self.dry_run = self.dry_run.or(prev.dry_run);
     }
 
     /// The level at which refusals are logged.

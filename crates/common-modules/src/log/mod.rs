@@ -35,11 +35,7 @@ pub struct AccessLogFiles {
     logs: RefCell<Vec<Rc<FileLog>>>,
 }
 
-impl Conf for AccessLogFiles {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for AccessLogFiles {}
 
 impl AccessLogFiles {
     /// The log of a file, one for each path.

@@ -20,19 +20,13 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use net::resolver::STATUS_NAMES;
 use proto::h1::Method;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "api",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<ApiConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<ApiConf>("api", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "api",
@@ -59,11 +53,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
 #[derive(Default)]
 struct ApiConf(Option<bool>);
 
-impl Conf for ApiConf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for ApiConf {}
 
 fn set(cx: &mut Cx, n: &Node, write: bool) -> Result<(), ConfError> {
     if cx.loc::<ApiConf>().0.replace(write).is_some() {

@@ -14,7 +14,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, FilePath, OpenFile};
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use mem::FileHandle;
 use proto::h1::Method;
@@ -22,13 +22,7 @@ use proto::h1::Method;
 use crate::static_file::ENOENT;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "auth_basic",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AuthConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<AuthConf>("auth_basic", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -58,22 +52,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-#[derive(Default)]
-struct AuthConf {
-    realm: Option<Template>,
-    /// The file, and the folder that a relative name starts from.
-    file: Option<(Template, Bytes)>,
-}
-
-impl Conf for AuthConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.realm.is_none() {
-            self.realm.clone_from(&prev.realm);
-        }
-        if self.file.is_none() {
-            self.file.clone_from(&prev.file);
-        }
-        Ok(())
+engine::settings! {
+    struct AuthConf {
+        realm: Option<Template>,
+        /// The file, and the folder that a relative name starts from.
+        file: Option<(Template, Bytes)>,
     }
 }
 

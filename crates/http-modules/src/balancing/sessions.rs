@@ -80,11 +80,7 @@ pub(super) struct Sessions {
 #[derive(Default)]
 pub(super) struct Taken(RefCell<Vec<(Bytes, Bytes)>>);
 
-impl Conf for Taken {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Taken {}
 
 /// The number of entries that are checked for expiry when one is added.
 const SWEEP: usize = 2;

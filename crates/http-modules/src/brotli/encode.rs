@@ -7,7 +7,7 @@ use brotli::enc::BrotliEncoderParams;
 use bytes::Bytes;
 use mem::Chain;
 
-use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::coder::{Broken, Coder, Job, Until};
 
 /// The size of the library's output buffer.
 const BUFFER: usize = 4096;
@@ -60,13 +60,7 @@ impl Brotli {
 }
 
 impl Coder for Brotli {
-    fn run(
-        &mut self,
-        input: &mut Chain,
-        until: Until,
-        out: &mut Chain,
-        limit: usize,
-    ) -> Result<bool, Broken> {
+    fn run(&mut self, Job { input, until, out, limit }: Job<'_>) -> Result<bool, Broken> {
         let mut made = 0;
         while !input.is_empty() {
             if made >= limit {

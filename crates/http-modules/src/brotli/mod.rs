@@ -8,7 +8,7 @@ use conf::table::{Args, Directive};
 use conf::value::{set_once, size};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{ConfType, LocView, Module, Scope};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -69,10 +69,11 @@ const WINDOW: Directive<Cx> = directive(
 /// 512 KB, as a power of two.
 const WINDOW_BITS: i32 = 19;
 
-#[derive(Default)]
-struct BrotliConf {
-    settings: Settings,
-    window: Option<i32>,
+engine::settings! {
+    struct BrotliConf {
+        settings: Settings,
+        window: Option<i32>,
+    }
 }
 
 impl Coded for BrotliConf {
@@ -80,14 +81,6 @@ impl Coded for BrotliConf {
 
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
-    }
-}
-
-impl Conf for BrotliConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.settings.merge(&prev.settings);
-        self.window = self.window.or(prev.window);
-        Ok(())
     }
 }
 

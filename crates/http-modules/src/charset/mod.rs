@@ -12,10 +12,9 @@ use conf::{ConfError, Node, Word, value};
 use http::core_directives::{HSL, HSLI, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep};
+use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use http::types::TypeList;
-use mem::Chain;
 
 use self::table::{Pair, Partial, Tables, recode_piece};
 
@@ -96,11 +95,7 @@ struct Charsets {
     tables: Tables,
 }
 
-impl Conf for Charsets {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Charsets {}
 
 impl Charsets {
     /// The number of a charset; names are the same in any case.
@@ -124,27 +119,12 @@ enum Choice {
     Evaluated(Template),
 }
 
-#[derive(Default)]
-struct CharsetConf {
-    charset: Option<Choice>,
-    source: Option<Choice>,
-    override_charset: Option<bool>,
-    types: Option<TypeList>,
-}
-
-impl Conf for CharsetConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.charset.is_none() {
-            self.charset.clone_from(&prev.charset);
-        }
-        if self.source.is_none() {
-            self.source.clone_from(&prev.source);
-        }
-        self.override_charset = self.override_charset.or(prev.override_charset);
-        if self.types.is_none() {
-            self.types.clone_from(&prev.types);
-        }
-        Ok(())
+engine::settings! {
+    struct CharsetConf {
+        charset: Option<Choice>,
+        source: Option<Choice>,
+        override_charset: Option<bool>,
+        types: Option<TypeList>,
     }
 }
 
@@ -340,13 +320,7 @@ struct Recode {
 }
 
 impl BodyFilter for Recode {
-    fn filter(
-        &mut self,
-        _: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, _: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let Some(table) = self.all.tables.find(self.from, self.to) else {
             return FilterStep::Fail;
         };

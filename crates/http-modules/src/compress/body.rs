@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use event::Pool;
-use http::output::{self, BodyFilter, FilterStep};
+use http::output::{self, BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
 
-use super::coder::{Broken, Coder, Until};
+use super::coder::{Broken, Coder, Job, Until};
 use super::{Coding, Ratio};
 
 /// Less than this is compressed at once even where a thread could: it takes no longer than to ask
@@ -79,7 +79,7 @@ impl Body {
         let limit = self.plan.output_max;
         let work = pool.run(move || {
             let mut out = Chain::new();
-            let result = coder.run(&mut input, until, &mut out, limit);
+            let result = coder.run(Job { input: &mut input, until, out: &mut out, limit });
             Worked { coder, input, out, result }
         });
         let worked = self.worked.clone();
@@ -129,13 +129,7 @@ impl BodyFilter for Body {
         true
     }
 
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let worked = self.worked.borrow_mut().take();
         if let Some(mut worked) = worked {
             out.append(&mut worked.out);
@@ -171,7 +165,7 @@ impl BodyFilter for Body {
                 self.hand_over(coder, pool, input.take(), until)
             }
             _ => {
-                let result = coder.run(input, until, out, self.plan.output_max);
+                let result = coder.run(Job { input, until, out, limit: self.plan.output_max });
                 self.done(r, coder, result)
             }
         }

@@ -17,21 +17,27 @@ pub enum Until {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
+/// One call of a compressor.
+pub struct Job<'a> {
+    /// What is to be compressed, in memory.
+    pub input: &'a mut Chain,
+    /// The extent to which its output is demanded.
+    pub until: Until,
+    /// What the output is appended to.
+    pub out: &'a mut Chain,
+    /// The number of bytes of output that are enough for one call.
+    pub limit: usize,
+}
+
 /// A compressor at work on one response. It may work in a thread of a pool, and is in one place at
 /// a time.
 pub trait Coder: Send {
-    /// Compresses memory from `input` and appends to `out`, of which it makes `limit` bytes at most
-    /// or a little more. True when it is done with the input, and with what it was to flush.
+    /// Compresses the input and appends to the output, of which it makes `limit` bytes at most or a
+    /// little more. True when it is done with the input, and with what it was to flush.
     ///
     /// # Errors
     /// See [`Broken`].
-    fn run(
-        &mut self,
-        input: &mut Chain,
-        until: Until,
-        out: &mut Chain,
-        limit: usize,
-    ) -> Result<bool, Broken>;
+    fn run(&mut self, job: Job<'_>) -> Result<bool, Broken>;
 
     /// Whether the stream has ended.
     fn ended(&self) -> bool;
@@ -68,6 +74,15 @@ pub mod tests {
         std::iter::repeat_with(next).take(len).collect()
     }
 
+    pub fn run(
+        z: &mut dyn Coder,
+        input: &mut Chain,
+        (until, limit): (Until, usize),
+        out: &mut Chain,
+    ) -> Result<bool, Broken> {
+        z.run(Job { input, until, out, limit })
+    }
+
     /// Tests a compressor; `unzip` gives the readable part of a stream so far.
     pub fn streams_can_be_read(
         make: impl Fn(Option<u64>) -> Box<dyn Coder>,
@@ -80,7 +95,7 @@ pub mod tests {
             let mut all = Vec::new();
             loop {
                 let mut out = Chain::new();
-                let done = z.run(&mut input, Until::Ended, &mut out, limit).unwrap();
+                let done = run(&mut *z, &mut input, (Until::Ended, limit), &mut out).unwrap();
                 all.extend(bytes(&out));
                 if done {
                     break;
@@ -92,15 +107,18 @@ pub mod tests {
         }
         let (mut z, mut out) = (make(None), Chain::new());
         for piece in [&b"one "[..], b"", b"two "] {
-            let done = z.run(&mut chain(&[piece]), Until::Flushed, &mut out, usize::MAX);
+            let done = run(&mut *z, &mut chain(&[piece]), (Until::Flushed, usize::MAX), &mut out);
             assert_eq!(done, Ok(true));
         }
         assert_eq!(unzip(&bytes(&out)), b"one two ");
-        assert_eq!(z.run(&mut chain(&[b"three"]), Until::Free, &mut out, usize::MAX), Ok(true));
-        assert_eq!(z.run(&mut Chain::new(), Until::Ended, &mut out, usize::MAX), Ok(true));
+        assert_eq!(
+            run(&mut *z, &mut chain(&[b"three"]), (Until::Free, usize::MAX), &mut out),
+            Ok(true)
+        );
+        assert_eq!(run(&mut *z, &mut Chain::new(), (Until::Ended, usize::MAX), &mut out), Ok(true));
         assert!(z.ended() && unzip(&bytes(&out)) == b"one two three");
         let (mut z, mut out) = (make(Some(0)), Chain::new());
-        assert_eq!(z.run(&mut Chain::new(), Until::Ended, &mut out, usize::MAX), Ok(true));
+        assert_eq!(run(&mut *z, &mut Chain::new(), (Until::Ended, usize::MAX), &mut out), Ok(true));
         assert!(z.ended() && unzip(&bytes(&out)).is_empty() && !out.is_empty());
     }
 }

@@ -12,15 +12,16 @@ use super::level::{Level, set_level};
 use super::precompressed::{Mode, set_mode};
 use super::{Coding, DEFAULT_TYPE, Offer};
 
-/// The values of these directives.
-#[derive(Default)]
-pub struct Settings {
-    on: Option<bool>,
-    level: Option<Level>,
-    types: Option<TypeList>,
-    min_length: Option<usize>,
-    buffers: Option<Bufs>,
-    statics: Option<Mode>,
+engine::settings! {
+    /// The values of these directives.
+    pub struct Settings {
+        on: Option<bool>,
+        level: Option<Level>,
+        types: Option<TypeList>,
+        min_length: Option<usize>,
+        buffers: Option<Bufs>,
+        statics: Option<Mode>,
+    }
 }
 
 /// A module's configuration, with these settings in it.
@@ -91,16 +92,6 @@ pub const fn statics<C: Coded>(name: &'static str, doc: &'static str) -> Directi
 }
 
 impl Settings {
-    /// Takes what is not said here from the enclosing level.
-    pub fn merge(&mut self, prev: &Settings) {
-        self.on = self.on.or(prev.on);
-        self.level = self.level.take().or_else(|| prev.level.clone());
-        self.types = self.types.take().or_else(|| prev.types.clone());
-        self.min_length = self.min_length.or(prev.min_length);
-        self.buffers = self.buffers.or(prev.buffers);
-        self.statics = self.statics.or(prev.statics);
-    }
-
     /// The level, or a module's usual one.
     pub fn level(&self, usual: u64) -> u64 {
         self.level.as_ref().map_or(usual, |level| level.level)

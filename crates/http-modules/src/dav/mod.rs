@@ -20,20 +20,14 @@ use files::{Keep, TempFile};
 use http::body::InFile;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use proto::h1::{FieldId, Method};
 
 use self::work::Notes;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "dav",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<DavConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<DavConf>("dav", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -73,21 +67,12 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 const METHODS: &[(&str, u64)] =
     &[("off", 1), ("put", 2), ("delete", 4), ("mkcol", 8), ("copy", 16), ("move", 32)];
 
-#[derive(Default)]
-struct DavConf {
-    methods: Option<u64>,
-    create_full_put_path: Option<bool>,
-    min_delete_depth: Option<u64>,
-    access: Option<u32>,
-}
-
-impl Conf for DavConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.methods = self.methods.or(prev.methods);
-        self.create_full_put_path = self.create_full_put_path.or(prev.create_full_put_path);
-        self.min_delete_depth = self.min_delete_depth.or(prev.min_delete_depth);
-        self.access = self.access.or(prev.access);
-        Ok(())
+engine::settings! {
+    struct DavConf {
+        methods: Option<u64>,
+        create_full_put_path: Option<bool>,
+        min_delete_depth: Option<u64>,
+        access: Option<u32>,
     }
 }
 

@@ -13,7 +13,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::directives::{Group, named};
@@ -143,21 +143,14 @@ const OWN: &[Directive<Cx>] = &[
     params::param::<FastCgiConf>("fastcgi_param"),
 ];
 
-/// The directives of one level.
-#[derive(Default)]
-pub(crate) struct FastCgiConf {
-    common: Common,
-    index: Option<Bytes>,
-    split: Option<Rc<Pattern>>,
-    keep_conn: Option<bool>,
-    catch_stderr: Option<Vec<Bytes>>,
-}
-
-impl Conf for FastCgiConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.common.merge(&prev.common);
-        engine::inherit!(self, prev: index split keep_conn catch_stderr);
-        Ok(())
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct FastCgiConf {
+        common: Common,
+        index: Option<Bytes>,
+        split: Option<Rc<Pattern>>,
+        keep_conn: Option<bool>,
+        catch_stderr: Option<Vec<Bytes>>,
     }
 }
 

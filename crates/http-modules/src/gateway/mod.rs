@@ -26,27 +26,19 @@ pub trait Gateway: Shared {
     const USES_FILES: bool = true;
 }
 
-/// The settings of one level that all gateways with parameters have.
-#[derive(Default)]
-pub struct Common {
-    /// Times, buffers, other servers.
-    pub up: Draft,
-    /// The cache.
-    pub cache: http::cache::Draft,
-    /// The parameters.
-    pub params: params::List,
+engine::settings! {
+    /// The settings of one level that all gateways with parameters have.
+    pub struct Common {
+        /// Times, buffers, other servers.
+        pub up: Draft,
+        /// The cache.
+        pub cache: http::cache::Draft,
+        /// The parameters.
+        pub params: params::List,
+    }
 }
 
 impl Common {
-    /// Takes what is not written here from the level around it.
-    pub fn merge(&mut self, prev: &Common) {
-        self.up.merge(&prev.up);
-        self.cache.merge(&prev.cache);
-        if self.params.is_none() {
-            self.params.clone_from(&prev.params);
-        }
-    }
-
     /// The settings of a location, compiled. Fields of responses in `hidden` are not passed on.
     ///
     /// # Errors

@@ -9,22 +9,15 @@ use conf::table::{Args, Directive};
 use conf::value::{Bufs, set_bufs, set_flag, set_num, set_offset};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep};
+use http::module::{HeaderFilter, LocView, Module, Pipeline, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
-use mem::Chain;
 
 use self::inflate::{Failure, Inflater};
 use crate::gzip::negotiate::Accept;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "gunzip",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<GunzipConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<GunzipConf>("gunzip", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -66,21 +59,12 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 /// zeros and sparse images reach what deflate ends at, 1032, and are no bombs.
 const FREE_OF_RATIO: u64 = 10 << 20;
 
-#[derive(Default)]
-struct GunzipConf {
-    on: Option<bool>,
-    buffers: Option<Bufs>,
-    max_ratio: Option<u64>,
-    max_size: Option<u64>,
-}
-
-impl Conf for GunzipConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.on = self.on.or(prev.on);
-        self.buffers = self.buffers.or(prev.buffers);
-        self.max_ratio = self.max_ratio.or(prev.max_ratio);
-        self.max_size = self.max_size.or(prev.max_size);
-        Ok(())
+engine::settings! {
+    struct GunzipConf {
+        on: Option<bool>,
+        buffers: Option<Bufs>,
+        max_ratio: Option<u64>,
+        max_size: Option<u64>,
     }
 }
 
@@ -155,13 +139,7 @@ struct Body {
 }
 
 impl BodyFilter for Body {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let done = match self.inflater.run(input, out, self.limits.output_max) {
             Ok(done) => done,
             Err(Failure(what)) => {

@@ -1,10 +1,10 @@
 //! Deflate by the library, as gzip has it.
 
-use mem::{Buf, Chain};
+use mem::Buf;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
 use super::small::Effort;
-use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::coder::{Broken, Coder, Job, Until};
 use crate::compress::idle::{self, Idle};
 
 /// The settings of a compressor.
@@ -99,13 +99,7 @@ impl Compressor {
 }
 
 impl Coder for Compressor {
-    fn run(
-        &mut self,
-        input: &mut Chain,
-        until: Until,
-        out: &mut Chain,
-        limit: usize,
-    ) -> Result<bool, Broken> {
+    fn run(&mut self, Job { input, until, out, limit }: Job<'_>) -> Result<bool, Broken> {
         let Some(z) = &mut self.z else { return Err(Broken) };
         let from = z.total_out();
         while !self.ended {

@@ -12,7 +12,7 @@ use conf::value::{set_flag, set_once, set_size, size};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{ConfType, LocView, Module, Scope};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -99,13 +99,14 @@ const OWN: [Directive<Cx>; 4] = [
     ),
 ];
 
-#[derive(Default)]
-struct GzipConf {
-    settings: Settings,
-    window_bits: Option<i32>,
-    mem_level: Option<i32>,
-    postpone: Option<usize>,
-    no_buffer: Option<bool>,
+engine::settings! {
+    struct GzipConf {
+        settings: Settings,
+        window_bits: Option<i32>,
+        mem_level: Option<i32>,
+        postpone: Option<usize>,
+        no_buffer: Option<bool>,
+    }
 }
 
 impl Coded for GzipConf {
@@ -113,17 +114,6 @@ impl Coded for GzipConf {
 
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
-    }
-}
-
-impl Conf for GzipConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.settings.merge(&prev.settings);
-        self.window_bits = self.window_bits.or(prev.window_bits);
-        self.mem_level = self.mem_level.or(prev.mem_level);
-        self.postpone = self.postpone.or(prev.postpone);
-        self.no_buffer = self.no_buffer.or(prev.no_buffer);
-        Ok(())
     }
 }
 

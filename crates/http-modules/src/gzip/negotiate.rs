@@ -10,7 +10,7 @@ use conf::{ConfError, Node};
 use engine::regex::Regex;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{ConfType, LocView, Module, Scope};
 use http::request::Request;
 use proto::h1::{FieldId, Version};
 
@@ -84,25 +84,13 @@ static PROXIED: &[(&str, u64)] = &[
     ("any", ANY),
 ];
 
-#[derive(Default)]
-struct AcceptConf {
-    vary: Option<bool>,
-    http_version: Option<Version>,
-    proxied: Option<u64>,
-    disable: Option<Vec<Rc<Regex>>>,
-    disable_msie6: Option<bool>,
-}
-
-impl Conf for AcceptConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.vary = self.vary.or(prev.vary);
-        self.http_version = self.http_version.or(prev.http_version);
-        self.proxied = self.proxied.or(prev.proxied);
-        if self.disable.is_none() {
-            self.disable.clone_from(&prev.disable);
-        }
-        self.disable_msie6 = self.disable_msie6.or(prev.disable_msie6);
-        Ok(())
+engine::settings! {
+    struct AcceptConf {
+        vary: Option<bool>,
+        http_version: Option<Version>,
+        proxied: Option<u64>,
+        disable: Option<Vec<Rc<Regex>>>,
+        disable_msie6: Option<bool>,
     }
 }
 

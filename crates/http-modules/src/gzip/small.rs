@@ -11,7 +11,7 @@ use mem::{Buf, Chain};
 use super::code::{Codes, Plan};
 use super::deflate::{Compressor, Settings};
 use super::symbols::{self, Bits};
-use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::coder::{Broken, Coder, Job, Until};
 
 /// Bodies up to this size.
 pub const LEN_MAX: usize = 4096;
@@ -265,15 +265,9 @@ impl Small {
 }
 
 impl Coder for Small {
-    fn run(
-        &mut self,
-        input: &mut Chain,
-        until: Until,
-        out: &mut Chain,
-        limit: usize,
-    ) -> Result<bool, Broken> {
+    fn run(&mut self, Job { input, until, out, limit }: Job<'_>) -> Result<bool, Broken> {
         if let Some(general) = &mut self.general {
-            return general.run(input, until, out, limit);
+            return general.run(Job { input, until, out, limit });
         }
         self.held.append(input);
         let is_small = self.held.len() <= LEN_MAX as u64;
@@ -290,7 +284,7 @@ impl Coder for Small {
         }
         *input = self.held.take();
         let general = self.general.insert(Compressor::take(self.settings));
-        general.run(input, until, out, limit)
+        general.run(Job { input, until, out, limit })
     }
 
     fn ended(&self) -> bool {
@@ -364,10 +358,13 @@ mod tests {
         let settings = Settings { level: 5, window_bits: 15, mem_level: 8 };
         let (mut z, mut out) = (Small::new(settings), Chain::new());
         for piece in [&b"one "[..], b"two "] {
-            let done = z.run(&mut tests::chain(&[piece]), Until::Free, &mut out, 10);
+            let done = tests::run(&mut z, &mut tests::chain(&[piece]), (Until::Free, 10), &mut out);
             assert_eq!((done, out.len(), z.ended()), (Ok(true), 0, false));
         }
-        assert_eq!(z.run(&mut tests::chain(&[b"three"]), Until::Ended, &mut out, 10), Ok(true));
+        assert_eq!(
+            tests::run(&mut z, &mut tests::chain(&[b"three"]), (Until::Ended, 10), &mut out),
+            Ok(true)
+        );
         let out = tests::bytes(&out);
         assert_eq!((unzip(&out), z.totals()), (b"one two three".to_vec(), (13, out.len() as u64)));
     }

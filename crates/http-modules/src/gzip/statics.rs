@@ -1,10 +1,9 @@
 //! `gzip_static`: files that lie beside their originals with `.gz` behind the name.
 
-use conf::ConfError;
 use conf::table::{Args, Directive};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{ConfType, LocView, Module, Scope};
 
 use crate::compress::precompressed::{Mode, set_mode};
 
@@ -25,15 +24,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     |cx, n| set_mode(&mut cx.loc::<StaticConf>().mode, n),
 )];
 
-#[derive(Default)]
-struct StaticConf {
-    mode: Option<Mode>,
-}
-
-impl Conf for StaticConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.mode = self.mode.or(prev.mode);
-        Ok(())
+engine::settings! {
+    struct StaticConf {
+        mode: Option<Mode>,
     }
 }
 

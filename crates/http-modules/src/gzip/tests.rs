@@ -31,7 +31,10 @@ fn all_settings_make_streams_that_can_be_read() {
                 let mut z = Compressor::take(Settings { level, window_bits, mem_level });
                 let mut out = Chain::new();
                 let mut input = chain(&[&text]);
-                assert_eq!(z.run(&mut input, Until::Ended, &mut out, usize::MAX), Ok(true));
+                assert_eq!(
+                    tests::run(&mut z, &mut input, (Until::Ended, usize::MAX), &mut out),
+                    Ok(true)
+                );
                 assert!(z.ended() && input.is_empty());
                 assert_eq!(unzip(&bytes(&out)), text, "{level} {window_bits} {mem_level}");
                 assert_eq!(z.totals(), (text.len() as u64, out.len()));
@@ -45,13 +48,16 @@ fn pieces_and_empty_ones() {
     let mut z = Compressor::take(SETTINGS);
     let mut out = Chain::new();
     for pieces in [&[&b""[..]][..], &[], &[b"one ", b"", b"two "], &[b"three"]] {
-        assert_eq!(z.run(&mut chain(pieces), Until::Free, &mut out, 1 << 16), Ok(true));
+        assert_eq!(
+            tests::run(&mut z, &mut chain(pieces), (Until::Free, 1 << 16), &mut out),
+            Ok(true)
+        );
     }
-    assert_eq!(z.run(&mut Chain::new(), Until::Ended, &mut out, 1 << 16), Ok(true));
+    assert_eq!(tests::run(&mut z, &mut Chain::new(), (Until::Ended, 1 << 16), &mut out), Ok(true));
     assert_eq!(unzip(&bytes(&out)), b"one two three");
     let mut z = Compressor::take(SETTINGS);
     let mut out = Chain::new();
-    assert_eq!(z.run(&mut Chain::new(), Until::Ended, &mut out, 1 << 16), Ok(true));
+    assert_eq!(tests::run(&mut z, &mut Chain::new(), (Until::Ended, 1 << 16), &mut out), Ok(true));
     assert_eq!(unzip(&bytes(&out)), b"");
 }
 
@@ -60,14 +66,26 @@ fn what_is_flushed_can_be_read() {
     for text in [b"DA".to_vec(), noise(70_000)] {
         let mut z = Compressor::take(SETTINGS);
         let mut out = Chain::new();
-        assert_eq!(z.run(&mut chain(&[&text]), Until::Flushed, &mut out, usize::MAX), Ok(true));
+        assert_eq!(
+            tests::run(&mut z, &mut chain(&[&text]), (Until::Flushed, usize::MAX), &mut out),
+            Ok(true)
+        );
         assert_eq!(unzip_so_far(&bytes(&out)), text);
         // Nothing new: nothing comes out, and nothing goes wrong.
         let len = out.len();
-        assert_eq!(z.run(&mut Chain::new(), Until::Flushed, &mut out, 1 << 16), Ok(true));
-        assert_eq!(z.run(&mut chain(&[b""]), Until::Flushed, &mut out, 1 << 16), Ok(true));
+        assert_eq!(
+            tests::run(&mut z, &mut Chain::new(), (Until::Flushed, 1 << 16), &mut out),
+            Ok(true)
+        );
+        assert_eq!(
+            tests::run(&mut z, &mut chain(&[b""]), (Until::Flushed, 1 << 16), &mut out),
+            Ok(true)
+        );
         assert_eq!(out.len(), len);
-        assert_eq!(z.run(&mut chain(&[b"TA"]), Until::Ended, &mut out, 1 << 16), Ok(true));
+        assert_eq!(
+            tests::run(&mut z, &mut chain(&[b"TA"]), (Until::Ended, 1 << 16), &mut out),
+            Ok(true)
+        );
         assert_eq!(unzip(&bytes(&out)), [&text[..], b"TA"].concat());
     }
 }
@@ -82,7 +100,7 @@ fn output_is_bounded() {
         let mut rounds = 0;
         loop {
             let mut out = Chain::new();
-            let done = z.run(&mut input, until, &mut out, 4096).unwrap();
+            let done = tests::run(&mut z, &mut input, (until, 4096), &mut out).unwrap();
             assert!(out.len() <= 4096 + mem::PAGE_SIZE as u64, "{}", out.len());
             all.extend(bytes(&out));
             rounds += 1;
@@ -107,11 +125,17 @@ fn a_compressor_that_was_used_leaves_nothing_in_the_next_stream() {
             for text in [&b"hello"[..], &noise(30_000)] {
                 let mut z = Compressor::take(settings);
                 let mut out = Chain::new();
-                z.run(&mut chain(&[text]), before, &mut out, 1 << 20).unwrap();
+                tests::run(&mut z, &mut chain(&[text]), (before, 1 << 20), &mut out).unwrap();
                 drop(z);
                 let mut z = Compressor::take(settings);
                 let mut out = Chain::new();
-                z.run(&mut chain(&[b"hello, hello"]), Until::Ended, &mut out, 1 << 16).unwrap();
+                tests::run(
+                    &mut z,
+                    &mut chain(&[b"hello, hello"]),
+                    (Until::Ended, 1 << 16),
+                    &mut out,
+                )
+                .unwrap();
                 assert_eq!(unzip(&bytes(&out)), b"hello, hello", "{level} {before:?}");
             }
         }

@@ -75,11 +75,7 @@ struct HealthCheck {
 #[derive(Default)]
 struct HealthConf(Option<Rc<HealthCheck>>);
 
-impl Conf for HealthConf {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for HealthConf {}
 
 /// All checks of the configuration, and the `match` blocks.
 #[derive(Default)]
@@ -88,11 +84,7 @@ struct Checks {
     list: RefCell<Vec<Rc<Checker>>>,
 }
 
-impl Conf for Checks {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Checks {}
 
 fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if cx.loc::<HealthConf>().0.is_some() {

@@ -16,7 +16,7 @@ use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::output::{Body, NotWhole, WholeBody};
 use http::request::Request;
 use proto::h1::Method;
@@ -25,13 +25,7 @@ use header::Kind;
 use work::{Shape, Wanted};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "image_filter",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<ImageConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<ImageConf>("image_filter", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -166,20 +160,8 @@ impl Conf for ImageConf {
             self.what.clone_from(&prev.what);
             self.angle.clone_from(&prev.angle);
         }
-        self.buffer = self.buffer.or(prev.buffer);
-        self.pixels_max = self.pixels_max.or(prev.pixels_max);
-        self.interlace = self.interlace.or(prev.interlace);
-        self.transparency = self.transparency.or(prev.transparency);
-        let numbers = [
-            (&mut self.jpeg_quality, &prev.jpeg_quality),
-            (&mut self.webp_quality, &prev.webp_quality),
-            (&mut self.sharpen, &prev.sharpen),
-        ];
-        for (own, prev) in numbers {
-            if own.is_none() {
-                own.clone_from(prev);
-            }
-        }
+        engine::inherit!(self, prev: buffer pixels_max interlace transparency);
+        engine::inherit!(self, prev: jpeg_quality webp_quality sharpen);
         Ok(())
     }
 }

@@ -67,19 +67,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-#[derive(Default)]
-struct Mp4Conf {
-    buffer_size: Option<usize>,
-    max_buffer_size: Option<usize>,
-    start_key_frame: Option<bool>,
-}
-
-impl Conf for Mp4Conf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.buffer_size = self.buffer_size.or(prev.buffer_size);
-        self.max_buffer_size = self.max_buffer_size.or(prev.max_buffer_size);
-        self.start_key_frame = self.start_key_frame.or(prev.start_key_frame);
-        Ok(())
+engine::settings! {
+    struct Mp4Conf {
+        buffer_size: Option<usize>,
+        max_buffer_size: Option<usize>,
+        start_key_frame: Option<bool>,
     }
 }
 
@@ -89,11 +81,7 @@ struct Mp4Handler {
     on: bool,
 }
 
-impl Conf for Mp4Handler {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Mp4Handler {}
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<Mp4Handler>() {

@@ -18,7 +18,7 @@ use http::cache::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{Conf, ConfType, Module, Scope};
+use http::module::{ConfType, Module, Scope};
 use http::upstream::conf::{Draft, next};
 use http::upstream::directives::{Group, Shared, named};
 use http::vars::VarDef;
@@ -230,29 +230,19 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// The directives of one level.
-#[derive(Default)]
-pub(crate) struct ProxyConf {
-    pub up: Draft,
-    pub cache: http::cache::Draft,
-    pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
-    pub body: Option<Template>,
-    pub method: Option<Template>,
-    pub http_11: Option<bool>,
-    pub redirects: Option<Redirects>,
-    pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
-    pub cookie_paths: Option<Rc<Vec<Rewrite>>>,
-    pub cookie_flags: Option<Rc<Vec<CookieFlags>>>,
-}
-
-impl Conf for ProxyConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.up.merge(&prev.up);
-        self.cache.merge(&prev.cache);
-        engine::inherit!(self, prev: headers body method http_11);
-        engine::inherit!(self, prev: cookie_domains cookie_paths cookie_flags);
-        redirect::merge(&mut self.redirects, prev.redirects.as_ref());
-        Ok(())
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct ProxyConf {
+        pub up: Draft,
+        pub cache: http::cache::Draft,
+        pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
+        pub body: Option<Template>,
+        pub method: Option<Template>,
+        pub http_11: Option<bool>,
+        pub redirects: Option<Redirects>,
+        pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
+        pub cookie_paths: Option<Rc<Vec<Rewrite>>>,
+        pub cookie_flags: Option<Rc<Vec<CookieFlags>>>,
     }
 }
 

@@ -50,13 +50,6 @@ impl Redirects {
     }
 }
 
-/// Rules are inherited where a level has none.
-pub(super) fn merge(own: &mut Option<Redirects>, prev: Option<&Redirects>) {
-    if own.is_none() {
-        *own = prev.cloned();
-    }
-}
-
 impl Rewrite {
     /// `proxy_redirect default`: the address passed to becomes the location.
     pub(super) fn default_of(f: &Fixed) -> Rewrite {

@@ -19,7 +19,7 @@ use conf::{ConfError, Node, value as conf_value};
 use http::core_directives::{REWRITE, directive};
 use http::cx::{Cx, LocationCx};
 use http::location::LocKind;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{Conf, LocView, Module, Pipeline};
 use http::vars::SetFn;
 
 use condition::Test;
@@ -27,13 +27,7 @@ use replace::Rewrite;
 use value::Value;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "rewrite",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<RewriteConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<RewriteConf>("rewrite", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -127,7 +121,7 @@ struct RewriteConf {
 
 impl Conf for RewriteConf {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.log = self.log.or(prev.log);
+        engine::inherit!(self, prev: log);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, value};
 use http::core_directives::{HSL, HSLI, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{HeaderFilter, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::types::TypeList;
 use http::vars::VarDef;
@@ -18,15 +18,11 @@ use self::run::Body;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "ssi",
-    directives: DIRECTIVES,
     variables: &[
         VarDef::new("date_local", |r, out| date(r, true, out)),
         VarDef::new("date_gmt", |r, out| date(r, false, out)),
     ],
-    confs: &[ConfType::of::<SsiConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
+    ..Module::of::<SsiConf>("ssi", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
@@ -88,27 +84,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-#[derive(Default)]
-struct SsiConf {
-    on: Option<bool>,
-    silent: Option<bool>,
-    value_length: Option<usize>,
-    types: Option<TypeList>,
-    last_modified: Option<bool>,
-    min_file_chunk: Option<usize>,
-    ignore_recycled: Option<bool>,
-}
-
-impl Conf for SsiConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.on = self.on.or(prev.on);
-        self.silent = self.silent.or(prev.silent);
-        self.value_length = self.value_length.or(prev.value_length);
-        if self.types.is_none() {
-            self.types.clone_from(&prev.types);
-        }
-        self.last_modified = self.last_modified.or(prev.last_modified);
-        Ok(())
+engine::settings! {
+    struct SsiConf {
+        on: Option<bool>,
+        silent: Option<bool>,
+        value_length: Option<usize>,
+        types: Option<TypeList>,
+        last_modified: Option<bool>,
+        min_file_chunk: Option<usize>,
+        ignore_recycled: Option<bool>,
     }
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use http::output::{BodyFilter, FilterStep, Until};
+use http::output::{BodyFilter, FilterStep, Piece, Until};
 use http::request::Request;
 use http::subrequest::{Handle, Subrequest, Use};
 use mem::Chain;
@@ -424,13 +424,7 @@ fn params(r: &Request, known: &Known, c: &Command) -> Result<Vec<Option<Vec<u8>>
 }
 
 impl BodyFilter for Body {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         if let Some(until) = self.wait.take() {
             return FilterStep::Wait(until);
         }

@@ -12,8 +12,8 @@ use conf::value::set_flag;
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, HeaderFilter, LocView, Module, Pipeline, Scope, Verdict};
-use http::output::{BodyFilter, FilterStep};
+use http::module::{HeaderFilter, LocView, Module, Pipeline, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use http::types::TypeList;
 use mem::{Buf, Chain};
@@ -21,13 +21,7 @@ use mem::{Buf, Chain};
 use self::patterns::{Found, Patterns};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "sub",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<SubConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::of::<SubConf>("sub", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
@@ -69,12 +63,13 @@ const DEFAULT_TYPE: &str = "text/html";
 /// As many as nginx takes.
 const PATTERNS_MAX: usize = 255;
 
-#[derive(Default)]
-struct SubConf {
-    pairs: Option<Vec<Pair>>,
-    types: Option<TypeList>,
-    once: Option<bool>,
-    last_modified: Option<bool>,
+engine::settings! {
+    struct SubConf {
+        pairs: Option<Vec<Pair>>,
+        types: Option<TypeList>,
+        once: Option<bool>,
+        last_modified: Option<bool>,
+    }
 }
 
 /// A `sub_filter`.
@@ -82,18 +77,6 @@ struct SubConf {
 struct Pair {
     text: Template,
     by: Template,
-}
-
-impl Conf for SubConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.pairs.is_none() {
-            self.pairs.clone_from(&prev.pairs);
-        }
-        self.types = self.types.take().or_else(|| prev.types.clone());
-        self.once = self.once.or(prev.once);
-        self.last_modified = self.last_modified.or(prev.last_modified);
-        Ok(())
-    }
 }
 
 fn sub_filter(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -253,13 +236,7 @@ struct Body {
 }
 
 impl BodyFilter for Body {
-    fn filter(
-        &mut self,
-        r: &mut Request,
-        input: &mut Chain,
-        last: bool,
-        out: &mut Chain,
-    ) -> FilterStep {
+    fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let mut made = 0;
         loop {
             let piece = match next_piece(input) {

@@ -1,10 +1,10 @@
 //! Zstandard streams.
 
-use mem::{Buf, Chain};
+use mem::Buf;
 use zstd_safe::zstd_sys::ZSTD_EndDirective as End;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::compress::coder::{Broken, Coder, Until};
+use crate::compress::coder::{Broken, Coder, Job, Until};
 use crate::compress::idle::{self, Idle};
 
 /// The largest window that browsers have to have: 8 MB (RFC 9659).
@@ -60,13 +60,7 @@ impl Zstd {
 }
 
 impl Coder for Zstd {
-    fn run(
-        &mut self,
-        input: &mut Chain,
-        until: Until,
-        out: &mut Chain,
-        limit: usize,
-    ) -> Result<bool, Broken> {
+    fn run(&mut self, Job { input, until, out, limit }: Job<'_>) -> Result<bool, Broken> {
         let Some(cx) = &mut self.cx else { return Err(Broken) };
         let mut made = 0;
         while !self.ended {
@@ -129,6 +123,8 @@ impl Drop for Zstd {
 
 #[cfg(test)]
 mod tests {
+    use mem::Chain;
+
     use super::*;
     use crate::compress::coder::tests;
 
@@ -159,11 +155,13 @@ mod tests {
     fn one_that_was_left_in_the_middle_begins_anew() {
         let mut out = Chain::new();
         let mut z = Zstd::take(3, None).unwrap();
-        z.run(&mut tests::chain(&[b"half of it"]), Until::Free, &mut out, 1 << 16).unwrap();
+        tests::run(&mut z, &mut tests::chain(&[b"half of it"]), (Until::Free, 1 << 16), &mut out)
+            .unwrap();
         drop(z);
         let mut z = Zstd::take(3, Some(5)).unwrap();
         let mut out = Chain::new();
-        z.run(&mut tests::chain(&[b"whole"]), Until::Ended, &mut out, 1 << 16).unwrap();
+        tests::run(&mut z, &mut tests::chain(&[b"whole"]), (Until::Ended, 1 << 16), &mut out)
+            .unwrap();
         assert_eq!((unzip(&tests::bytes(&out)), z.totals().0), (b"whole".to_vec(), 5));
     }
 }

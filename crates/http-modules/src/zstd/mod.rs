@@ -3,10 +3,9 @@
 
 mod encode;
 
-use conf::ConfError;
 use conf::table::Directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Scope};
+use http::module::{ConfType, LocView, Module, Scope};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -47,9 +46,10 @@ const TABLE: [Directive<Cx>; 6] = {
     [on, level, types, min_length, buffers, statics]
 };
 
-#[derive(Default)]
-struct ZstdConf {
-    settings: Settings,
+engine::settings! {
+    struct ZstdConf {
+        settings: Settings,
+    }
 }
 
 impl Coded for ZstdConf {
@@ -57,13 +57,6 @@ impl Coded for ZstdConf {
 
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
-    }
-}
-
-impl Conf for ZstdConf {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        self.settings.merge(&prev.settings);
-        Ok(())
     }
 }
 

@@ -90,11 +90,7 @@ pub struct Caches {
     made: RefCell<Vec<(&'static str, Rc<Cache>)>>,
 }
 
-impl Conf for Caches {
-    fn merge(&mut self, _: &Self) -> Result<(), ConfError> {
-        Ok(())
-    }
-}
+impl Conf for Caches {}
 
 impl Caches {
     /// The cache of that name and prefix.

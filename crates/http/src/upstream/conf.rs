@@ -101,10 +101,9 @@ macro_rules! draft {
         #[derive(Default, Clone)]
         pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
 
-        impl Draft {
-            /// Fills unset settings from the enclosing level.
-            pub fn merge(&mut self, prev: &Draft) {
-                $(if self.$name.is_none() { self.$name.clone_from(&prev.$name); })*
+        impl ::engine::settings::Inherit for Draft {
+            fn inherit(&mut self, prev: &Draft) {
+                ::engine::inherit!(self, prev: $($name)*);
             }
         }
     };

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use conf::{ConfError, Node};
-use engine::settings::Conf;
 use engine::{Cx, Session};
 use shm::{Entry, Full, Key, Locked, Record, Table};
 
@@ -158,21 +157,12 @@ pub struct ReqLimit {
     delay: i64,
 }
 
-/// The `limit_req` directives of one block.
-#[derive(Default)]
-pub struct ReqLimits {
-    limits: Option<Vec<ReqLimit>>,
-    /// The treatment of refused requests.
-    pub refusing: Refusing,
-}
-
-impl Conf for ReqLimits {
-    fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
-        if self.limits.is_none() {
-            self.limits.clone_from(&prev.limits);
-        }
-        self.refusing.merge(&prev.refusing);
-        Ok(())
+engine::settings! {
+    /// The `limit_req` directives of one block.
+    pub struct ReqLimits {
+        limits: Option<Vec<ReqLimit>>,
+        /// The treatment of refused requests.
+        pub refusing: Refusing,
     }
 }
 
