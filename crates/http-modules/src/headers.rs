@@ -75,7 +75,7 @@ enum Inherit {
 
 /// The effect of adding a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+enum AddEffect {
     Add,
     LastModified,
     ETag,
@@ -85,7 +85,7 @@ enum How {
 struct Line {
     name: Bytes,
     value: Template,
-    how: How,
+    how: AddEffect,
     always: bool,
 }
 
@@ -184,9 +184,9 @@ fn line(cx: &mut Cx, n: &Node) -> Result<Rc<Line>, ConfError> {
     };
     let name = n.args[0].text.clone();
     let how = match name.to_ascii_lowercase().as_slice() {
-        b"last-modified" => How::LastModified,
-        b"etag" => How::ETag,
-        _ => How::Add,
+        b"last-modified" => AddEffect::LastModified,
+        b"etag" => AddEffect::ETag,
+        _ => AddEffect::Add,
     };
     Ok(Rc::new(Line { name, value: cx.template(&n.args[1])?, how, always }))
 }
@@ -292,16 +292,16 @@ impl HeaderFilter for Filter {
 
 fn add(r: &mut Request, line: &Line, value: Bytes) {
     match line.how {
-        How::Add => {
+        AddEffect::Add => {
             if !value.is_empty() {
                 r.out.headers.push((line.name.clone(), value));
             }
         }
-        How::ETag => {
+        AddEffect::ETag => {
             r.out.remove(b"ETag");
             r.out.etag = (!value.is_empty()).then_some(value);
         }
-        How::LastModified => {
+        AddEffect::LastModified => {
             r.out.remove(b"Last-Modified");
             // As it was written, if it is a date in another form or none at all.
             r.out.last_modified_given = true;
@@ -456,7 +456,7 @@ mod tests {
                 Rc::new(Line {
                     name: Bytes::from_static(name.as_bytes()),
                     value,
-                    how: How::Add,
+                    how: AddEffect::Add,
                     always: false,
                 })
             };

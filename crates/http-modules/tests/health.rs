@@ -76,6 +76,116 @@ fn servers_that_are_not_well_are_not_asked() {
     });
 }
 
+/// A server of checks that answers every request with the same bytes, two over each connection,
+/// which it closes then without a word. It counts connections and requests.
+struct Scripted {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+}
+
+/// With an empty answer the server stays silent.
+fn scripted(answer: &'static [u8], per_connection: usize) -> Scripted {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let counts = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let s = Scripted { port, connections: counts.0.clone(), requests: counts.1.clone() };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, counts, mut page) = (stream.unwrap(), counts.clone(), [0; 4096]);
+            counts.0.fetch_add(1, Ordering::Relaxed);
+            std::thread::spawn(move || {
+                for _ in 0..per_connection {
+                    match stream.read(&mut page) {
+                        Ok(0) | Err(_) => return,
+                        Ok(_) => counts.1.fetch_add(1, Ordering::Relaxed),
+                    };
+                    if answer.is_empty() {
+                        let _ = stream.read_to_end(&mut Vec::new());
+                    }
+                    let _ = stream.write_all(answer);
+                }
+            });
+        }
+    });
+    s
+}
+
+#[test]
+fn connections_of_checks_are_used_again() {
+    each_driver(|driver| {
+        let answer =
+            b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nwe\r\n2\r\nll\r\n0\r\n\r\n";
+        let (kept, single) = (scripted(answer, 2), scripted(answer, 2));
+        let config = format!(
+            "events {{}} http {{ match well {{ status 200; body ~ '^well$'; }}
+             upstream u {{ zone u 64k; server 127.0.0.1:{}; }}
+             upstream v {{ zone v 64k; server 127.0.0.1:1; }}
+             server {{ listen 127.0.0.1:%PORT0%;
+                 location / {{ proxy_pass http://u;
+                     health_check interval=20ms keepalive_time=1h match=well mandatory; }}
+                 location /v {{ proxy_pass http://v;
+                     health_check interval=20ms match=well mandatory port={}; }} }} }}",
+            kept.port, single.port
+        );
+        let weir = Site::new(built_binary(), driver).config(&config).start();
+        let counts = |s: &Scripted| {
+            // Requests first: a connection may be made in between.
+            let requests = s.requests.load(Ordering::Relaxed);
+            (s.connections.load(Ordering::Relaxed), requests)
+        };
+        wait_until("checks", || kept.requests.load(Ordering::Relaxed) >= 9);
+        wait_until("checks", || single.requests.load(Ordering::Relaxed) >= 9);
+        let (connections, requests) = counts(&kept);
+        assert!(connections <= requests / 2 + 2, "{connections} for {requests} requests");
+        let (connections, requests) = counts(&single);
+        assert!(connections >= requests, "{connections} for {requests} requests");
+        weir.wait_for_log("error.log", "in upstream \"u\" is healthy");
+        weir.wait_for_log("error.log", "in upstream \"v\" is healthy");
+        assert!(!weir.error_log().contains("is unhealthy"));
+    });
+}
+
+#[test]
+fn a_failed_check_says_why() {
+    each_driver(|driver| {
+        let dead = Port::reserve();
+        let long = Box::leak([&b"HTTP/1.1 200 X\r\nA: "[..], &[b'x'; 300_000]].concat().into());
+        let cases: &[(&'static [u8], &str)] = &[
+            (b"220 mail\r\n", "the answer is none"),
+            (b"HTTP/1.1 200 X\r\n", "the connection was closed"),
+            (long, "the connection was closed"),
+            (b"", "recv() failed (timed out)"),
+            (b"HTTP/1.1 404 X\r\n\r\nwell", "the status is another"),
+            (b"HTTP/1.1 200 X\r\n\r\nwell", "a header is another"),
+            (b"HTTP/1.1 200 X\r\nA: b\r\n\r\nill", "the body is another"),
+            (b"HTTP/1.1 200 X\r\nA: b\r\nContent-Length: 9\r\n\r\nwel", "the body is another"),
+        ];
+        let refused = (dead.number(), "connect() failed (111: Connection refused)");
+        let served = cases.iter().map(|(answer, why)| (scripted(answer, 1).port, *why));
+        let all: Vec<(u16, &str)> = served.chain([refused]).collect();
+        let (mut upstreams, mut locations) = (String::new(), String::new());
+        for (port, _) in &all {
+            upstreams +=
+                &format!("upstream u{port} {{ zone u{port} 64k; server 127.0.0.1:{port}; }}\n");
+            locations += &format!(
+                "location /{port} {{ proxy_pass http://u{port}; proxy_read_timeout 300ms;
+                 health_check match=well interval=100ms; }}\n"
+            );
+        }
+        let weir = Site::new(built_binary(), driver)
+            .http(&format!(
+                "match well {{ status 200; header A = b; body ~ well; }} {upstreams}
+                 server {{ listen 127.0.0.1:%PORT0%; {locations} }}"
+            ))
+            .start();
+        for (port, why) in all {
+            let line = format!("in upstream \"u{port}\" is unhealthy: {why}");
+            weir.wait_for_log("error.log", &line);
+        }
+    });
+}
+
 fn body(weir: &Weir, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut c = weir.connect();
     let len = body.len();

@@ -21,7 +21,7 @@ use crate::request::Request;
 
 /// The phase at which processing begins or goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum StartPhase {
     PostRead,
     ServerRewrite,
     /// A named location: its own rewriting comes first.
@@ -45,19 +45,19 @@ type Handlers = fn(&Pipeline) -> &[Box<dyn PhaseHandler>];
 
 /// Runs all phases until there is a response.
 pub(crate) async fn run(r: &mut Request) -> Outcome {
-    drive(r, From::PostRead).await
+    drive(r, StartPhase::PostRead).await
 }
 
 /// Runs the phases of a subrequest, which begins where an internal redirect does.
 pub(crate) async fn run_inside(r: &mut Request) -> Outcome {
     let root = r.server.root.clone();
     r.enter(root);
-    drive(r, From::ServerRewrite).await
+    drive(r, StartPhase::ServerRewrite).await
 }
 
 /// Has a subrequest that is in its location already make its content.
 pub(crate) async fn run_content(r: &mut Request) -> Outcome {
-    drive(r, From::Content).await
+    drive(r, StartPhase::Content).await
 }
 
 /// Answers `status` as a handler's verdict would (for errors found outside the phases).
@@ -73,10 +73,10 @@ pub(crate) async fn go_on(r: &mut Request, verdict: Verdict) -> Outcome {
     }
 }
 
-async fn drive(r: &mut Request, mut from: From) -> Outcome {
+async fn drive(r: &mut Request, mut from: StartPhase) -> Outcome {
     loop {
         let verdict = match from {
-            From::Response => return Outcome::Respond,
+            StartPhase::Response => return Outcome::Respond,
             f => stretch(r, f).await,
         };
         match settle(r, verdict) {
@@ -87,13 +87,13 @@ async fn drive(r: &mut Request, mut from: From) -> Outcome {
 }
 
 /// From a verdict that ended a stretch of phases to where to go on.
-fn settle(r: &mut Request, verdict: Verdict) -> Result<From, Outcome> {
+fn settle(r: &mut Request, verdict: Verdict) -> Result<StartPhase, Outcome> {
     match verdict {
-        Verdict::Done => Ok(From::Response),
+        Verdict::Done => Ok(StartPhase::Response),
         Verdict::Close | Verdict::Status(444) => Err(Outcome::Close),
-        Verdict::Redirected if std::mem::take(&mut r.flags.named) => Ok(From::Rewrite),
-        Verdict::Redirected => Ok(From::ServerRewrite),
-        Verdict::Status(_) if r.stands_in() => Ok(From::Response),
+        Verdict::Redirected if std::mem::take(&mut r.flags.named) => Ok(StartPhase::Rewrite),
+        Verdict::Redirected => Ok(StartPhase::ServerRewrite),
+        Verdict::Status(_) if r.stands_in() => Ok(StartPhase::Response),
         Verdict::Status(s) => {
             let next = special(r, s);
             match next {
@@ -109,9 +109,9 @@ fn settle(r: &mut Request, verdict: Verdict) -> Result<From, Outcome> {
     }
 }
 
-fn settle_plain(r: &mut Request, status: u16) -> Result<From, Outcome> {
+fn settle_plain(r: &mut Request, status: u16) -> Result<StartPhase, Outcome> {
     crate::core_pages::builtin(r, status);
-    Ok(From::Response)
+    Ok(StartPhase::Response)
 }
 
 /// Runs one phase's handlers, where there are any, and returns the verdict that ends the stretch.
@@ -127,17 +127,17 @@ macro_rules! phase {
 }
 
 /// Runs the phases from `from` until a verdict ends them.
-async fn stretch(r: &mut Request, from: From) -> Verdict {
-    if from == From::Content {
+async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
+    if from == StartPhase::Content {
         return content(r).await;
     }
-    if from == From::PostRead {
+    if from == StartPhase::PostRead {
         phase!(r, post_read);
     }
-    if matches!(from, From::PostRead | From::ServerRewrite) {
+    if matches!(from, StartPhase::PostRead | StartPhase::ServerRewrite) {
         phase!(r, server_rewrite);
     }
-    let mut find = from != From::Rewrite;
+    let mut find = from != StartPhase::Rewrite;
     loop {
         if find && let Err(v) = find_config(r) {
             return v;

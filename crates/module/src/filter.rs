@@ -5,10 +5,10 @@
 //! need it have it. It says what that does to the head: `r.out.body_changes()` where length and
 //! bytes change, `r.out.weaken_etag()` where the entity is no longer the same byte by byte.
 //!
-//! A [`BodyFilter`] gets the body by the [`Piece`]: a [`Chain`] of input to take from, the
-//! output to append to, and whether this is the last. It never waits itself: it
-//! answers with a [`FilterStep`] (`Go`, `More`, `Wait(future)`, `Include(subrequest)`, `Fail`) and is
-//! called again. Files come as memory, unless it `takes_files`.
+//! A [`BodyFilter`] gets the body by the [`Piece`]: a [`Chain`] of input to take from, the output
+//! to append to, and whether this is the last. It never waits itself: it answers with a
+//! [`FilterStep`] (`Go`, `More`, `Wait(future)`, `Include(subrequest)`, `Fail`) and is called
+//! again. Files come as memory, unless it `takes_files`.
 //!
 //! ```
 //! use weir_module::prelude::*;

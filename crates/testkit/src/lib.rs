@@ -114,8 +114,8 @@ pub fn each_site(start: impl Fn(Driver) -> Weir + Sync, test: impl Fn(Weir) + Sy
     each_driver(|driver| test(start(driver)));
 }
 
-/// Checks that an `http` block is refused with each of these texts in the place of its `*`, and with
-/// a message that has the text beside it.
+/// Checks that an `http` block is refused with each of these texts in the place of its `*`, and
+/// with a message that has the text beside it.
 pub fn refused(http: &str, cases: &[(&str, &str)]) {
     for (text, message) in cases {
         let site = Site::new(built_binary(), Driver::usual());

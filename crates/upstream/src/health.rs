@@ -12,11 +12,11 @@ use base::log::{Level, lossy};
 use base::time::now_ms;
 use conf::{ConfError, Word, value};
 use event::Gate;
-use net::Transport;
 use os::SockAddr;
 
 use crate::group::Group;
 use crate::peer::{Peer, down, word};
+use crate::pool::UpConn;
 
 /// The settings of `health_check` that concern rounds and verdicts, whatever is asked.
 #[derive(Clone, Debug)]
@@ -86,19 +86,11 @@ impl Settings {
     }
 }
 
-/// A connection of a check that can carry the next one.
-pub struct ProbeConn {
-    /// The byte stream from and to the server.
-    pub sock: Transport,
-    /// Time of connecting, on the monotonic clock.
-    pub start_ms: u64,
-}
-
 /// The failure of a check, for the log.
 pub type Failure = String;
 
 /// The result of a check: the connection, if it can carry the next one.
-pub type Checked = Result<Option<ProbeConn>, Failure>;
+pub type Checked = Result<Option<UpConn>, Failure>;
 
 /// The question of a check, in the engine's protocol.
 pub trait Probe {
@@ -106,7 +98,7 @@ pub trait Probe {
     fn ask<'a>(
         &'a self,
         addr: &'a SockAddr,
-        kept: Option<ProbeConn>,
+        kept: Option<UpConn>,
     ) -> Pin<Box<dyn Future<Output = Checked> + 'a>>;
 }
 
@@ -124,7 +116,7 @@ pub struct Checker {
     /// Numbers of servers that are being asked.
     busy: RefCell<Vec<u64>>,
     /// Connections for the next checks, by the servers' numbers.
-    kept: RefCell<HashMap<u64, ProbeConn>>,
+    kept: RefCell<HashMap<u64, UpConn>>,
 }
 
 /// Interval at which a worker tries to become the one that leads, milliseconds.

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An engine asks on behalf of an [`engine::Client`] and does the talking itself: nothing here
-//! knows what is said over a connection.
+//! knows what is said over a connection, but [`http_client`] for the server's own requests.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -20,6 +20,7 @@ pub mod directives;
 pub mod group;
 mod handover;
 pub mod health;
+pub mod http_client;
 pub mod lease;
 pub mod names;
 pub mod peer;

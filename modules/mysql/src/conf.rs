@@ -8,7 +8,7 @@ use weir_module::prelude::*;
 
 use crate::answer::Format;
 use crate::query::Query;
-use crate::server::{Server, Where};
+use crate::server::{Server, Database};
 
 /// `mysql_timeout` where it is not written.
 const TIMEOUT_MS: u64 = 60_000;
@@ -157,7 +157,7 @@ impl MysqlConf {
             None => default.to_owned(),
         };
         let (connections, queue) = self.connections.unwrap_or((32, 65_536));
-        let at = Where {
+        let at = Database {
             host: text(&self.host, "127.0.0.1"),
             port: self.port.unwrap_or(3306),
             user: text(&self.user, ""),

@@ -14,7 +14,7 @@ pub struct Query {
 
 /// The lexical context of a byte of SQL.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum In {
+enum SqlContext {
     Code,
     /// In quotes of that kind.
     Quotes(u8),
@@ -72,12 +72,12 @@ impl Query {
 fn split(sql: &str) -> Result<(String, Vec<&str>, bool), &str> {
     let bytes = sql.as_bytes();
     let (mut text, mut names, mut has_mark) = (String::new(), Vec::new(), false);
-    let (mut place, mut at, mut copied) = (In::Code, 0, 0);
+    let (mut place, mut at, mut copied) = (SqlContext::Code, 0, 0);
     while let Some(&byte) = bytes.get(at) {
         if byte == b'$'
             && let Some((name, end)) = variable(sql, at)
         {
-            if place != In::Code {
+            if place != SqlContext::Code {
                 return Err(name);
             }
             text.push_str(&sql[copied..at]);
@@ -86,17 +86,17 @@ fn split(sql: &str) -> Result<(String, Vec<&str>, bool), &str> {
             (at, copied) = (end, end);
             continue;
         }
-        has_mark |= byte == b'?' && place == In::Code;
+        has_mark |= byte == b'?' && place == SqlContext::Code;
         let two = bytes.get(at..at + 2).unwrap_or_default();
         let (next, step) = match (place, byte) {
-            (In::Code, b'\'' | b'"' | b'`') => (In::Quotes(byte), 1),
-            (In::Code, b'#') => (In::Line, 1),
-            (In::Code, _) if two == b"--" => (In::Line, 2),
-            (In::Code, _) if two == b"/*" => (In::Comment, 2),
-            (In::Quotes(quote), b'\\') if quote != b'`' => (place, 2),
-            (In::Quotes(quote), _) if quote == byte => (In::Code, 1),
-            (In::Line, b'\n') => (In::Code, 1),
-            (In::Comment, _) if two == b"*/" => (In::Code, 2),
+            (SqlContext::Code, b'\'' | b'"' | b'`') => (SqlContext::Quotes(byte), 1),
+            (SqlContext::Code, b'#') => (SqlContext::Line, 1),
+            (SqlContext::Code, _) if two == b"--" => (SqlContext::Line, 2),
+            (SqlContext::Code, _) if two == b"/*" => (SqlContext::Comment, 2),
+            (SqlContext::Quotes(quote), b'\\') if quote != b'`' => (place, 2),
+            (SqlContext::Quotes(quote), _) if quote == byte => (SqlContext::Code, 1),
+            (SqlContext::Line, b'\n') => (SqlContext::Code, 1),
+            (SqlContext::Comment, _) if two == b"*/" => (SqlContext::Code, 2),
             _ => (place, 1),
         };
         (place, at) = (next, at + step);

@@ -22,7 +22,7 @@ const WAS_CLOSED: Duration = Duration::from_millis(100);
 
 /// The address of a database, and the user that queries it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Where {
+pub struct Database {
     pub host: String,
     pub port: u16,
     pub user: String,
@@ -35,7 +35,7 @@ pub struct Where {
 
 /// A database with a worker's connections to it.
 pub struct Server {
-    at: Where,
+    at: Database,
     name: String,
     pool: Arc<Connections>,
     free: Cell<usize>,
@@ -57,7 +57,7 @@ impl Drop for Permit {
 pub struct Crowded;
 
 impl Server {
-    pub fn new(at: Where) -> Server {
+    pub fn new(at: Database) -> Server {
         let name = match at.host.starts_with("unix:") {
             true => at.host.clone(),
             false => format!("{}:{}", at.host, at.port),
@@ -67,7 +67,7 @@ impl Server {
         Server { at, name, pool, free, waiting: Cell::new(0), freed: Notify::new() }
     }
 
-    pub fn at(&self) -> &Where {
+    pub fn at(&self) -> &Database {
         &self.at
     }
 
@@ -126,7 +126,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-fn opts(at: &Where) -> Opts {
+fn opts(at: &Database) -> Opts {
     let limit = Some(Duration::from_millis(at.timeout_ms.max(1)));
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let mut opts = OptsBuilder::new()

@@ -31,7 +31,6 @@ const ORDINARY: &[(&str, &str)] = &[
     ("rewrite", "a phase"),
     ("slice", "a part of a buffer"),
     ("static", "a word of the language"),
-    ("sub", "a subrequest's part, and subtraction"),
     ("tunnel", "what an upgraded connection becomes"),
 ];
 

@@ -236,7 +236,7 @@ pub fn map_zones<S: Session, R: Counted>(cx: &mut Cx<S>) -> Result<(), ConfError
 }
 
 engine::settings! {
-    /// The treatment of sessions that a limit refuses: `limit_…_log_level`, `_status` and `_dry_run`.
+    /// The treatment of refused sessions: `limit_…_log_level`, `_status` and `_dry_run`.
     #[derive(Clone, Copy)]
     pub struct Refusing {
         log_level: Option<Level>,

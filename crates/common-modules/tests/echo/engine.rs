@@ -26,8 +26,9 @@ use engine::{merge::Merged, module::Modules, regex::Captures};
 use event::{Accepted, Deadline, Listener, Sock};
 use os::SockAddr;
 use upstream::balance::{AnyPicker, ServerOutcome, least_conn};
-use upstream::health::{Checked, Checker, Probe, ProbeConn, Settings};
+use upstream::health::{Checked, Checker, Probe, Settings};
 use upstream::lease::Lease;
+use upstream::pool::UpConn;
 use upstream::{Group, Upstreams, block::Block, directives as of_upstream};
 use weir_common_modules as common_modules;
 
@@ -178,7 +179,7 @@ impl Probe for Connects {
     fn ask<'a>(
         &'a self,
         addr: &'a SockAddr,
-        _: Option<ProbeConn>,
+        _: Option<UpConn>,
     ) -> Pin<Box<dyn Future<Output = Checked> + 'a>> {
         Box::pin(async {
             let connected = event::testing::connect(addr).await;

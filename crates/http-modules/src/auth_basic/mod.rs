@@ -101,20 +101,20 @@ impl PhaseHandler for Handler {
             return Step::Now(ask(r, &realm));
         }
         match self.look_up(r, &realm) {
-            Poll::Ready(Found::Decided(v)) => return Step::Now(v),
-            Poll::Ready(Found::Hash(hash)) => {
+            Poll::Ready(UserEntry::Decided(v)) => return Step::Now(v),
+            Poll::Ready(UserEntry::Hash(hash)) => {
                 if let Check::Done(right) = at_once(r, &hash) {
                     return Step::Now(decide(r, &realm, right));
                 }
             }
-            Poll::Ready(Found::Long(_)) | Poll::Pending => {}
+            Poll::Ready(UserEntry::Long(_)) | Poll::Pending => {}
         }
         Step::Wait(Box::pin(self.slowly(r, realm)))
     }
 }
 
 /// The user's entry in the file.
-enum Found {
+enum UserEntry {
     /// Nothing, which decides.
     Decided(Verdict),
     Hash(Vec<u8>),
@@ -138,13 +138,13 @@ impl Handler {
         path
     }
 
-    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<Found> {
+    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<UserEntry> {
         let path = self.path(r);
         let hash = match ready!(files::try_open_plain(r, &path)) {
             Ok(OpenFile { content: Some(text), .. }) => {
                 Ok(r.basic_credentials().and_then(|c| find_in(&text, c.user()).map(<[u8]>::to_vec)))
             }
-            Ok(OpenFile { fd: Some(fd), .. }) => return Poll::Ready(Found::Long(fd)),
+            Ok(OpenFile { fd: Some(fd), .. }) => return Poll::Ready(UserEntry::Long(fd)),
             Ok(_) => {
                 use os::errno::EISDIR;
                 Err(unread(r, &std::io::Error::from_raw_os_error(EISDIR), &path))
@@ -157,9 +157,9 @@ impl Handler {
             }
         };
         Poll::Ready(match hash {
-            Ok(Some(hash)) => Found::Hash(hash),
-            Ok(None) => Found::Decided(self.nobody(r, realm)),
-            Err(v) => Found::Decided(v),
+            Ok(Some(hash)) => UserEntry::Hash(hash),
+            Ok(None) => UserEntry::Decided(self.nobody(r, realm)),
+            Err(v) => UserEntry::Decided(v),
         })
     }
 
@@ -175,27 +175,27 @@ impl Handler {
     }
 
     /// Looks the user up in a file that is read for it.
-    async fn read(&self, r: &mut Request, realm: &Bytes, fd: FileHandle) -> Found {
+    async fn read(&self, r: &mut Request, realm: &Bytes, fd: FileHandle) -> UserEntry {
         let user = r.basic_credentials().map(|c| c.user().to_vec()).unwrap_or_default();
         let done = r.on_disk(move || find(&fd, &user)).await;
         let path = self.path(r);
         match done.and_then(|found| found) {
-            Ok(Some(hash)) => Found::Hash(hash),
-            Ok(None) => Found::Decided(self.nobody(r, realm)),
-            Err(e) => Found::Decided(unread(r, &e, &path)),
+            Ok(Some(hash)) => UserEntry::Hash(hash),
+            Ok(None) => UserEntry::Decided(self.nobody(r, realm)),
+            Err(e) => UserEntry::Decided(unread(r, &e, &path)),
         }
     }
 
     /// The same where the file is not at hand, or the hash takes longer than a worker may.
     async fn slowly(&self, r: &mut Request, realm: Bytes) -> Verdict {
         let mut found = files::asking(r, |r| self.look_up(r, &realm)).await;
-        if let Found::Long(fd) = found {
+        if let UserEntry::Long(fd) = found {
             found = self.read(r, &realm, fd).await;
         }
         let hash = match found {
-            Found::Hash(hash) => hash,
-            Found::Decided(v) => return v,
-            Found::Long(_) => return Verdict::Status(500),
+            UserEntry::Hash(hash) => hash,
+            UserEntry::Decided(v) => return v,
+            UserEntry::Long(_) => return Verdict::Status(500),
         };
         if let Check::Done(right) = at_once(r, &hash) {
             return decide(r, &realm, right);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use ::upstream::Group;
 use ::upstream::health::{Checker, NotShared, Settings};
+use ::upstream::http_client::{Message, Request};
 use base::log::lossy;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -206,32 +207,24 @@ pub fn install(
             .cloned()
             .ok_or_else(|| ConfError::at(w, format!("match \"{}\" not found", w.lossy())))?,
     };
-    let probe = HttpProbe {
-        request: (!check.tcp).then(|| request(&check, host)),
-        matching,
-        connect_ms: conf.connect_timeout,
-        read_ms: conf.read_timeout,
-    };
+    let message = (!check.tcp).then(|| message(&check, host));
+    let probe = HttpProbe::new(message, matching, conf.connect_timeout, conf.read_timeout);
     let checker = Checker::new(check.settings.clone(), group, Box::new(probe));
     checks.list.borrow_mut().push(checker.map_err(|NotShared| not_shared())?);
     Ok(())
 }
 
 /// The request of a check.
-fn request(check: &HealthCheck, host: &[u8]) -> Bytes {
-    let keeps = check.settings.keepalive_ms > 0;
-    let connection: &[u8] = if keeps { b"keep-alive" } else { b"close" };
-    let request = [
-        b"GET ",
-        &check.uri[..],
-        b" HTTP/1.1\r\nHost: ",
+fn message(check: &HealthCheck, host: &[u8]) -> Message {
+    let request = Request {
+        method: "GET",
+        target: &check.uri,
         host,
-        b"\r\nUser-Agent: weir (health check)\r\nConnection: ",
-        connection,
-        b"\r\n\r\n",
-    ]
-    .concat();
-    request.into()
+        fields: &[("User-Agent", b"weir (health check)")],
+        body: None,
+        keeps_connection: check.settings.keepalive_ms > 0,
+    };
+    request.to_message()
 }
 
 fn start(main: &Rc<HttpMain>, _: &engine::Seat) {

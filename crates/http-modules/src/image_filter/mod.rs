@@ -131,7 +131,7 @@ fn parse(text: &[u8]) -> u32 {
 
 /// The treatment of images.
 #[derive(Clone)]
-enum What {
+enum Treatment {
     Off,
     Test,
     Size,
@@ -142,7 +142,7 @@ enum What {
 
 #[derive(Default)]
 struct ImageConf {
-    what: Option<What>,
+    what: Option<Treatment>,
     /// `image_filter rotate`, by itself or beside `resize` and `crop`.
     angle: Option<Number>,
     buffer: Option<usize>,
@@ -195,24 +195,24 @@ fn number(
 fn image_filter(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let what = match (word.bytes(), &n.args[1..]) {
-        (b"off", []) => What::Off,
-        (b"test", []) => What::Test,
-        (b"size", []) => What::Size,
+        (b"off", []) => Treatment::Off,
+        (b"test", []) => Treatment::Test,
+        (b"size", []) => Treatment::Size,
         (b"rotate", [angle]) => {
             let angle = read(cx, angle, |a| matches!(a, 90 | 180 | 270), "parameter")?;
             let conf = cx.loc::<ImageConf>();
             conf.angle = Some(angle);
             match conf.what.take() {
-                Some(what @ (What::Resize(..) | What::Crop(..))) => what,
-                _ => What::Rotate,
+                Some(what @ (Treatment::Resize(..) | Treatment::Crop(..))) => what,
+                _ => Treatment::Rotate,
             }
         }
         (way @ (b"resize" | b"crop"), [width, height]) => {
             let width = read(cx, width, |n| n > 0, "parameter")?;
             let height = read(cx, height, |n| n > 0, "parameter")?;
             match way {
-                b"crop" => What::Crop(width, height),
-                _ => What::Resize(width, height),
+                b"crop" => Treatment::Crop(width, height),
+                _ => Treatment::Resize(width, height),
             }
         }
         _ => {
@@ -226,7 +226,7 @@ fn image_filter(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let conf = l.conf::<ImageConf>();
-    let Some(what) = conf.what.clone().filter(|what| !matches!(what, What::Off)) else {
+    let Some(what) = conf.what.clone().filter(|what| !matches!(what, Treatment::Off)) else {
         return Ok(());
     };
     let fixed = |number: &Option<Number>, default| number.clone().unwrap_or(Number::Fixed(default));
@@ -246,7 +246,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 #[derive(Clone)]
 struct Filter {
-    what: What,
+    what: Treatment,
     angle: Number,
     jpeg_quality: Number,
     webp_quality: Number,
@@ -278,7 +278,7 @@ impl Filter {
         if r.method == Method::Head && !at_hand {
             // An upstream sends none: what it would be, and its length, is not known.
             r.out.content_length = None;
-            if let What::Size = self.what {
+            if let Treatment::Size = self.what {
                 r.out.content_type = Some(Bytes::from_static(JSON));
                 r.out.charset = None;
             }
@@ -301,8 +301,8 @@ impl Filter {
             (size.0 > 0 && size.1 > 0).then_some(size)
         };
         let shape = match &self.what {
-            What::Resize(width, height) => Shape::Resize(size(width, height)?),
-            What::Crop(width, height) => Shape::Crop(size(width, height)?),
+            Treatment::Resize(width, height) => Shape::Resize(size(width, height)?),
+            Treatment::Crop(width, height) => Shape::Crop(size(width, height)?),
             _ if matches!(angle, 90 | 180 | 270) => Shape::Whole,
             _ => return None,
         };
@@ -327,13 +327,13 @@ impl Filter {
             Err(NotWhole::Broken) => return Verdict::Status(502),
         };
         let kind = Kind::of(&image);
-        if let What::Size = self.what {
+        if let Treatment::Size = self.what {
             let found = kind.and_then(|kind| Some((kind, header::measure(kind, &image)?)));
             return json(r, found.map(|(kind, size)| (kind, size.width, size.height)));
         }
         let Some(kind) = kind else { return self.refuse(r) };
         r.out.content_type = Some(Bytes::from_static(kind.content_type().as_bytes()));
-        if let What::Test = self.what {
+        if let Treatment::Test = self.what {
             return give(r, image);
         }
         let Some(wanted) = self.wanted(r) else { return self.refuse(r) };

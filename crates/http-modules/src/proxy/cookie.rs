@@ -15,14 +15,14 @@ use super::redirect::{self, Rewrite};
 use super::request::Head;
 
 /// The cookies of a rule.
-enum Which {
+enum CookieMatch {
     Name(Template),
     Regex(Regex),
 }
 
 /// One `proxy_cookie_flags`.
 pub(crate) struct CookieFlags {
-    which: Which,
+    which: CookieMatch,
     flags: Vec<Template>,
 }
 
@@ -153,8 +153,8 @@ pub(super) fn rewrite(r: &mut Request, head: &Head, value: &Bytes) -> Option<Byt
 fn edit(r: &mut Request, rules: &[CookieFlags], attrs: &mut Vec<Attr>) -> bool {
     let Some(cookie) = attrs.first().map(|a| a.name.clone()) else { return false };
     let found = rules.iter().find(|f| match &f.which {
-        Which::Regex(re) => re.exec(r, &cookie).unwrap_or(false),
-        Which::Name(t) => t.eval(r).eq_ignore_ascii_case(&cookie),
+        CookieMatch::Regex(re) => re.exec(r, &cookie).unwrap_or(false),
+        CookieMatch::Name(t) => t.eval(r).eq_ignore_ascii_case(&cookie),
     });
     let Some(rule) = found else { return false };
     let mut changes = Changes::default();
@@ -258,8 +258,8 @@ pub(super) fn set_flags(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     }
     let name = n.arg(0)?;
     let which = match name.bytes() {
-        [b'~', rest @ ..] => Which::Regex(Regex::compile(name, rest, true, &mut cx.vars)?),
-        _ => Which::Name(cx.template(name)?),
+        [b'~', rest @ ..] => CookieMatch::Regex(Regex::compile(name, rest, true, &mut cx.vars)?),
+        _ => CookieMatch::Name(cx.template(name)?),
     };
     let flags = n.args[1..].iter().map(|w| cx.template(w)).collect::<Result<Vec<_>, _>>()?;
     let list = cx.loc::<ProxyConf>().cookie_flags.get_or_insert_default();

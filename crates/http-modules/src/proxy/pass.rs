@@ -134,13 +134,13 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 /// The destination of a location's requests.
-enum To {
+enum Destination {
     Group { group: Rc<Group>, vars: Rc<Vars>, uri: Rc<Uri> },
     Template { url: Template, upstreams: Rc<Upstreams> },
 }
 
 struct Handler {
-    to: To,
+    to: Destination,
     conf: Rc<UpConf>,
     head: Rc<Head>,
 }
@@ -179,9 +179,9 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
             let language = Language::Http(&f.vars.host);
             health::install(l, &group, &conf, &language)?;
             let uri = Uri::Replace { with: f.vars.uri.clone(), location: f.location.len() };
-            To::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }
+            Destination::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }
         }
-        (None, Some(t)) => To::Template { url: t.clone(), upstreams },
+        (None, Some(t)) => Destination::Template { url: t.clone(), upstreams },
         (None, None) => return Ok(()),
     };
     let off = matches!(proxy.redirects, Some(Redirects::Off));
@@ -194,10 +194,10 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let (target, uri, vars) = match &self.to {
-            To::Group { group, vars, uri } => {
+            Destination::Group { group, vars, uri } => {
                 (Target::Group(group.clone()), uri.clone(), vars.clone())
             }
-            To::Template { url, upstreams } => match evaluate(r, url, upstreams) {
+            Destination::Template { url, upstreams } => match evaluate(r, url, upstreams) {
                 Ok((target, uri, vars)) => (target, Rc::new(uri), Rc::new(vars)),
                 Err(status) => return Verdict::Status(status).into(),
             },

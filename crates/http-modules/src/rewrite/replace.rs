@@ -24,11 +24,11 @@ pub(super) struct Rewrite {
     has_args: bool,
     /// The request's arguments are kept: the replacement does not end in `?`.
     keep_args: bool,
-    then: Then,
+    then: AfterMatch,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Then {
+enum AfterMatch {
     /// The program goes on; after it, the location is found anew.
     GoOn,
     /// `last`: the location is found anew at once.
@@ -57,19 +57,19 @@ impl Rewrite {
         let regex = Regex::compile(pattern, pattern.bytes(), false, &mut cx.vars)?;
         let then = match n.args.get(2) {
             Some(flag) => match flag.bytes() {
-                b"redirect" => Then::Redirect(302),
-                b"permanent" => Then::Redirect(301),
+                b"redirect" => AfterMatch::Redirect(302),
+                b"permanent" => AfterMatch::Redirect(301),
                 // An address is redirected to whatever the flag says.
-                b"last" | b"break" if is_address(to.bytes()) => Then::Redirect(302),
-                b"last" => Then::Last,
-                b"break" => Then::Break,
+                b"last" | b"break" if is_address(to.bytes()) => AfterMatch::Redirect(302),
+                b"last" => AfterMatch::Last,
+                b"break" => AfterMatch::Break,
                 _ => {
                     let m = format!("invalid parameter \"{}\"", flag.lossy());
                     return Err(ConfError::at(flag, m));
                 }
             },
-            None if is_address(to.bytes()) => Then::Redirect(302),
-            None => Then::GoOn,
+            None if is_address(to.bytes()) => AfterMatch::Redirect(302),
+            None => AfterMatch::GoOn,
         };
         let text = match to.bytes().strip_suffix(b"?") {
             Some(kept) => to.text.slice(..kept.len()),
@@ -78,7 +78,7 @@ impl Rewrite {
         let keep_args = text.len() == to.text.len();
         let question = memchr::memchr(b'?', &text);
         let (path, args) = match (question, then) {
-            (Some(at), Then::GoOn | Then::Last | Then::Break) => {
+            (Some(at), AfterMatch::GoOn | AfterMatch::Last | AfterMatch::Break) => {
                 let args = Value::parse_slice(cx, &text.slice(at + 1..), to, at + 1)?;
                 (text.slice(..at), Some(args))
             }
@@ -91,12 +91,13 @@ impl Rewrite {
     /// Whether the program, and what its location does, is over here for every request.
     pub fn always_ends(&self) -> bool {
         let any: [&[u8]; 7] = [b"^", b".*", b"^.*$", b"^(.*)$", b"(.*)", b"^/", b"^/(.*)$"];
-        matches!(self.then, Then::Last | Then::Redirect(_)) && any.contains(&&self.regex.text()[..])
+        matches!(self.then, AfterMatch::Last | AfterMatch::Redirect(_))
+            && any.contains(&&self.regex.text()[..])
     }
 
     /// The same, and the request goes on in another location.
     pub fn always_leaves(&self) -> bool {
-        self.then == Then::Last && self.always_ends()
+        self.then == AfterMatch::Last && self.always_ends()
     }
 
     /// Runs on the request. `escape`: whether groups are escaped in what follows a match, until the
@@ -116,17 +117,17 @@ impl Rewrite {
         *escape = false;
         r.flags.internal = true;
         r.flags.valid_unparsed_uri = false;
-        r.flags.uri_changed = self.then != Then::Break;
-        if self.then == Then::Break {
+        r.flags.uri_changed = self.then != AfterMatch::Break;
+        if self.then == AfterMatch::Break {
             r.flags.valid_location = false;
         }
         match self.then {
-            Then::Redirect(status) => {
+            AfterMatch::Redirect(status) => {
                 self.redirect(r, log);
                 Outcome::Verdict(Verdict::Status(status))
             }
             then => match self.replace(r, log) {
-                Ok(()) if then == Then::GoOn => Outcome::GoOn,
+                Ok(()) if then == AfterMatch::GoOn => Outcome::GoOn,
                 Ok(()) => Outcome::Over,
                 Err(verdict) => Outcome::Verdict(verdict),
             },

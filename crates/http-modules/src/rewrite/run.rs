@@ -32,7 +32,7 @@ pub(super) struct Program {
 }
 
 /// The state of a program.
-struct State {
+struct ProgramState {
     at: usize,
     /// Groups are escaped in values, if the request's path was: so it is until a `rewrite` matched.
     escape: bool,
@@ -42,7 +42,7 @@ struct State {
 }
 
 /// The reason that a program stopped.
-enum Stop {
+enum StopReason {
     End(Verdict),
     /// At an `if` that needs to know about the file of this path.
     Wait(Bytes),
@@ -51,17 +51,17 @@ enum Stop {
 impl PhaseHandler for Program {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let log = self.conf.log == Some(true) || r.logs(Level::Debug);
-        let mut state = State { at: 0, escape: r.was_escaped(), log, outer: None };
+        let mut state = ProgramState { at: 0, escape: r.was_escaped(), log, outer: None };
         match self.go(r, &mut state) {
-            Stop::End(verdict) => Step::Now(verdict),
-            Stop::Wait(path) => Step::Wait(Box::pin(self.wait(r, state, path))),
+            StopReason::End(verdict) => Step::Now(verdict),
+            StopReason::Wait(path) => Step::Wait(Box::pin(self.wait(r, state, path))),
         }
     }
 }
 
 impl Program {
     /// Runs until the program ends or has to wait.
-    fn go(&self, r: &mut Request, state: &mut State) -> Stop {
+    fn go(&self, r: &mut Request, state: &mut ProgramState) -> StopReason {
         while let Some(op) = self.conf.program.get(state.at) {
             state.at += 1;
             match op {
@@ -77,16 +77,16 @@ impl Program {
                     Ok(Answer::Known(holds)) => block.branch(r, state, holds),
                     Ok(Answer::Wait(path)) => {
                         state.at -= 1;
-                        return Stop::Wait(path);
+                        return StopReason::Wait(path);
                     }
-                    Err(_) => return Stop::End(Verdict::Status(500)),
+                    Err(_) => return StopReason::End(Verdict::Status(500)),
                 },
                 Op::Rewrite(rewrite) => match rewrite.run(r, &mut state.escape, state.log) {
                     Outcome::GoOn => {}
-                    Outcome::Over => return Stop::End(Verdict::Next),
-                    Outcome::Verdict(verdict) => return Stop::End(verdict),
+                    Outcome::Over => return StopReason::End(Verdict::Next),
+                    Outcome::Verdict(verdict) => return StopReason::End(verdict),
                 },
-                Op::Return(what) => return Stop::End(what.run(r)),
+                Op::Return(what) => return StopReason::End(what.run(r)),
                 Op::Break => {
                     if std::mem::take(&mut r.flags.uri_changed) {
                         r.flags.valid_location = false;
@@ -95,10 +95,10 @@ impl Program {
                 }
             }
         }
-        Stop::End(Verdict::Next)
+        StopReason::End(Verdict::Next)
     }
 
-    async fn wait(&self, r: &mut Request, mut state: State, path: Bytes) -> Verdict {
+    async fn wait(&self, r: &mut Request, mut state: ProgramState, path: Bytes) -> Verdict {
         let mut path = path;
         loop {
             let found = files::stat(r, &path).await;
@@ -108,8 +108,8 @@ impl Program {
                 block.branch(r, &mut state, holds);
             }
             match self.go(r, &mut state) {
-                Stop::End(verdict) => return verdict,
-                Stop::Wait(next) => path = next,
+                StopReason::End(verdict) => return verdict,
+                StopReason::Wait(next) => path = next,
             }
         }
     }
@@ -117,7 +117,7 @@ impl Program {
 
 impl If {
     /// Enters the block's settings, or skips its instructions.
-    fn branch(&self, r: &mut Request, state: &mut State, holds: bool) {
+    fn branch(&self, r: &mut Request, state: &mut ProgramState, holds: bool) {
         if !holds {
             state.at += self.len;
         } else if let Some(index) = self.settings {

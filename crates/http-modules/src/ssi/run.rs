@@ -34,7 +34,7 @@ enum Encoding {
 /// The values of a command's parameters, in the order of its table.
 type Params = [Option<Vec<u8>>];
 
-type Run = fn(&mut Body, &mut Request, &Params, &mut Chain) -> Result<Then, Failed>;
+type Run = fn(&mut Body, &mut Request, &Params, &mut Chain) -> Result<AfterCommand, Failed>;
 
 /// The commands: their names, parameters (the first so many must be there), and the last branch of
 /// an `if` that they may stand in, if only there.
@@ -103,7 +103,7 @@ static COMMANDS: &[Known] = &[
         run: |b, _, _, _| {
             b.output = !b.chosen;
             b.branch = Some(Branch::Else);
-            Ok(Then::Go)
+            Ok(AfterCommand::Go)
         },
     },
     Known {
@@ -113,7 +113,7 @@ static COMMANDS: &[Known] = &[
         within: Some(Branch::Else),
         run: |b, _, _, _| {
             (b.output, b.chosen, b.branch) = (true, false, None);
-            Ok(Then::Go)
+            Ok(AfterCommand::Go)
         },
     },
     Known {
@@ -125,7 +125,7 @@ static COMMANDS: &[Known] = &[
             let name = p[0].clone().unwrap_or_default();
             b.page.blocks.borrow_mut().push(Block { name, text: Vec::new() });
             (b.output, b.in_block) = (false, true);
-            Ok(Then::Go)
+            Ok(AfterCommand::Go)
         },
     },
     Known {
@@ -135,13 +135,13 @@ static COMMANDS: &[Known] = &[
         within: None,
         run: |b, _, _, _| {
             (b.output, b.in_block) = (true, false);
-            Ok(Then::Go)
+            Ok(AfterCommand::Go)
         },
     },
 ];
 
 /// The next step behind a command.
-enum Then {
+enum AfterCommand {
     Go,
     /// The subrequest's body stands here; with `true`, the page goes on behind its end only.
     Include(Handle, bool),
@@ -206,22 +206,27 @@ impl Body {
         }
     }
 
-    fn command(&mut self, r: &mut Request, c: &Command, out: &mut Chain) -> Result<Then, Failed> {
+    fn command(
+        &mut self,
+        r: &mut Request,
+        c: &Command,
+        out: &mut Chain,
+    ) -> Result<AfterCommand, Failed> {
         let name = || base::log::lossy(&c.name).into_owned();
         let Some(known) = COMMANDS.iter().find(|k| k.name == c.name) else {
             if self.output {
                 r.log(Level::Error, format_args!("invalid SSI command: \"{}\"", name()));
                 return Err(Failed);
             }
-            return Ok(Then::Go);
+            return Ok(AfterCommand::Go);
         };
         if !self.output && known.name != b"endblock" {
             if self.in_block {
                 self.block(|block| written(c, block));
-                return Ok(Then::Go);
+                return Ok(AfterCommand::Go);
             }
             if known.within.is_none() {
-                return Ok(Then::Go);
+                return Ok(AfterCommand::Go);
             }
         }
         if let Some(last) = known.within
@@ -235,37 +240,37 @@ impl Body {
         (known.run)(self, r, &params, out)
     }
 
-    fn condition(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+    fn condition(&mut self, r: &mut Request, p: &Params) -> Result<AfterCommand, Failed> {
         if self.chosen {
             self.output = false;
-            return Ok(Then::Go);
+            return Ok(AfterCommand::Go);
         }
         let page = self.page.clone();
         self.output = eval::condition(r, &page, p[0].as_deref().unwrap_or_default())?;
         self.chosen = self.output;
         self.branch = Some(Branch::If);
-        Ok(Then::Go)
+        Ok(AfterCommand::Go)
     }
 
-    fn set(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+    fn set(&mut self, r: &mut Request, p: &Params) -> Result<AfterCommand, Failed> {
         let (name, given) = (p[0].as_deref().unwrap_or_default(), p[1].as_deref());
         let page = self.page.clone();
         let value = eval::text(r, &page, given.unwrap_or_default())?;
         page.set(name, Bytes::from(value));
-        Ok(Then::Go)
+        Ok(AfterCommand::Go)
     }
 
-    fn config(&mut self, r: &mut Request, p: &Params) -> Then {
+    fn config(&mut self, r: &mut Request, p: &Params) -> AfterCommand {
         if let Some(message) = &p[0] {
             self.errmsg = Bytes::copy_from_slice(message);
         }
         if let Some(format) = &p[1] {
             r.ctx_mut::<TimeFormat>().0 = Some(Bytes::copy_from_slice(format));
         }
-        Then::Go
+        AfterCommand::Go
     }
 
-    fn echo(&mut self, r: &mut Request, p: &Params, out: &mut Chain) -> Then {
+    fn echo(&mut self, r: &mut Request, p: &Params, out: &mut Chain) -> AfterCommand {
         let page = self.page.clone();
         let found = eval::variable(r, &page, p[0].as_deref().unwrap_or_default());
         let value = match (found, &p[1]) {
@@ -274,7 +279,7 @@ impl Body {
             (None, None) => Bytes::from_static(b"(none)"),
         };
         if value.is_empty() {
-            return Then::Go;
+            return AfterCommand::Go;
         }
         match p[2].as_deref() {
             None => {}
@@ -296,10 +301,10 @@ impl Body {
         if !written.is_empty() {
             out.push_bytes(Bytes::from(written));
         }
-        Then::Go
+        AfterCommand::Go
     }
 
-    fn include(&mut self, r: &mut Request, p: &Params) -> Result<Then, Failed> {
+    fn include(&mut self, r: &mut Request, p: &Params) -> Result<AfterCommand, Failed> {
         let [virtual_, file, wait, set, stub] = p else { return Err(Failed) };
         let fail = |r: &Request, m: String| {
             r.log(Level::Error, format_args!("{m}"));
@@ -350,8 +355,8 @@ impl Body {
         }
         let handle = r.subrequest(ask).map_err(|_| Failed)?;
         Ok(match set {
-            Some(name) => Then::Set(Bytes::copy_from_slice(name), handle),
-            None => Then::Include(handle, wait),
+            Some(name) => AfterCommand::Set(Bytes::copy_from_slice(name), handle),
+            None => AfterCommand::Include(handle, wait),
         })
     }
 
@@ -448,14 +453,14 @@ impl BodyFilter for Body {
                 }
             };
             match then {
-                Ok(Then::Go) => {}
-                Ok(Then::Include(handle, wait)) => {
+                Ok(AfterCommand::Go) => {}
+                Ok(AfterCommand::Include(handle, wait)) => {
                     if wait {
                         self.wait = Some(Box::pin(handle.ended()));
                     }
                     return FilterStep::Include(handle);
                 }
-                Ok(Then::Set(name, handle)) => {
+                Ok(AfterCommand::Set(name, handle)) => {
                     let ended = Box::pin(handle.ended());
                     self.setting = Some((name, handle));
                     return FilterStep::Wait(ended);

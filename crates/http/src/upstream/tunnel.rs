@@ -120,9 +120,9 @@ impl Tunnel {
         report.over.notified().await;
         drop(watch);
         match report.end.take() {
-            None | Some(End::Closed) => {}
-            Some(End::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
-            Some(End::Late(who, level)) => {
+            None | Some(TunnelEnd::Closed) => {}
+            Some(TunnelEnd::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
+            Some(TunnelEnd::Late(who, level)) => {
                 let m = "timed out (110: Connection timed out) while";
                 r.log(level, format_args!("{who} {m} proxying upgraded connection"));
             }
@@ -146,7 +146,7 @@ struct Times {
 }
 
 /// The cause of a tunnel's end.
-enum End {
+enum TunnelEnd {
     /// One side ended it.
     Closed,
     Broken(io::Error),
@@ -167,7 +167,7 @@ struct Moved {
 struct Report {
     over: Notify,
     moved: Cell<Moved>,
-    end: Cell<Option<End>>,
+    end: Cell<Option<TunnelEnd>>,
 }
 
 /// Delivers the report, whether the task came to its end or was dropped.
@@ -243,7 +243,12 @@ impl Carrier {
 
 /// Moves bytes both ways until one direction ends. A wait stays in place while others end, so that
 /// a message costs one wait and not four, and no timer is set anew with each.
-async fn both(up: &mut Flow<'_>, down: &mut Flow<'_>, times: &Times, moved: &mut Moved) -> End {
+async fn both(
+    up: &mut Flow<'_>,
+    down: &mut Flow<'_>,
+    times: &Times,
+    moved: &mut Moved,
+) -> TunnelEnd {
     let (client, upstream) = (up.from, up.to);
     let mut from_client = pin!(None);
     let mut from_upstream = pin!(None);
@@ -253,12 +258,12 @@ async fn both(up: &mut Flow<'_>, down: &mut Flow<'_>, times: &Times, moved: &mut
     let mut last = None;
     loop {
         if let Err(e) = go(up, down, last, moved) {
-            return End::Broken(e);
+            return TunnelEnd::Broken(e);
         }
         // The upstream's time to send is counted from here.
         let moved_ms = now_ms();
         if up.is_done() || down.is_done() || up.ended && down.ended {
-            return End::Closed;
+            return TunnelEnd::Closed;
         }
         if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
             event::task::yield_now().await;
@@ -285,14 +290,14 @@ async fn both(up: &mut Flow<'_>, down: &mut Flow<'_>, times: &Times, moved: &mut
             .await;
             match now {
                 Event::Up | Event::Down => break Some(now),
-                Event::SendLate => return End::Late("upstream", Level::Error),
-                Event::ClientLate => return End::Late("client", Level::Info),
+                Event::SendLate => return TunnelEnd::Late("upstream", Level::Error),
+                Event::ClientLate => return TunnelEnd::Late("client", Level::Info),
                 Event::Look => {}
             }
             // While the client takes nothing, the upstream is not asked for more.
             let passed = now_ms().saturating_sub(moved_ms);
             let left = match times.read.saturating_sub(passed) {
-                0 if down.wants_read() => return End::Late("upstream", Level::Error),
+                0 if down.wants_read() => return TunnelEnd::Late("upstream", Level::Error),
                 0 => times.read,
                 left => left,
             };
