@@ -152,14 +152,14 @@ fn a_failed_check_says_why() {
         let dead = Port::reserve();
         let long = Box::leak([&b"HTTP/1.1 200 X\r\nA: "[..], &[b'x'; 300_000]].concat().into());
         let cases: &[(&'static [u8], &str)] = &[
-            (b"220 mail\r\n", "the answer is none"),
+            (b"220 mail\r\n", "the answer is not HTTP"),
             (b"HTTP/1.1 200 X\r\n", "the connection was closed"),
             (long, "the connection was closed"),
             (b"", "recv() failed (timed out)"),
-            (b"HTTP/1.1 404 X\r\n\r\nwell", "the status is another"),
-            (b"HTTP/1.1 200 X\r\n\r\nwell", "a header is another"),
-            (b"HTTP/1.1 200 X\r\nA: b\r\n\r\nill", "the body is another"),
-            (b"HTTP/1.1 200 X\r\nA: b\r\nContent-Length: 9\r\n\r\nwel", "the body is another"),
+            (b"HTTP/1.1 404 X\r\n\r\nwell", "the status does not match"),
+            (b"HTTP/1.1 200 X\r\n\r\nwell", "a header does not match"),
+            (b"HTTP/1.1 200 X\r\nA: b\r\n\r\nill", "the body does not match"),
+            (b"HTTP/1.1 200 X\r\nA: b\r\nContent-Length: 9\r\n\r\nwel", "the body does not match"),
         ];
         let refused = (dead.number(), "connect() failed (111: Connection refused)");
         let served = cases.iter().map(|(answer, why)| (scripted(answer, 1).port, *why));

@@ -8,7 +8,7 @@ use weir_module::prelude::*;
 
 use crate::answer::Format;
 use crate::query::Query;
-use crate::server::{Server, Database};
+use crate::server::{Database, Server};
 
 /// `mysql_timeout` where it is not written.
 const TIMEOUT_MS: u64 = 60_000;

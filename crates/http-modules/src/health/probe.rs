@@ -72,7 +72,7 @@ impl HttpProbe {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::InvalidHead(_) => "the answer is none".to_owned(),
+        Error::InvalidHead(_) => "the answer is not HTTP".to_owned(),
         Error::HeadTooLong => Error::Closed.to_string(),
         error => error.to_string(),
     }
