@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::log::Level;
 
+use crate::driver::Arm;
 use crate::op::Direction;
 use crate::runtime::slot::{NONE, SlotState};
 use crate::runtime::turn::{Core, Shortage, try_with, with};
@@ -240,6 +241,10 @@ impl Registered {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("the descriptor stays until the drop").as_fd()
+    }
+
+    pub(crate) fn wish(&self, direction: Direction) -> Arm<'_> {
+        Arm { key: self.key, fd: self.fd(), direction }
     }
 }
 

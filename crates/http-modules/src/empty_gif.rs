@@ -2,27 +2,19 @@
 
 use bytes::Bytes;
 use conf::ConfError;
-use conf::table::{Args, Contexts, Directive};
-use http::core_directives::directive;
+use conf::table::Directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
+use crate::handled_here::handled_here;
+
 /// The module's table.
 pub static MODULE: Module = Module::of::<EmptyGif>("empty_gif", DIRECTIVES, install);
 
-static DIRECTIVES: &[Directive<Cx>] = &[directive(
-    "empty_gif",
-    Contexts::LOCATION,
-    Args::NONE,
-    "",
-    "Answers with a transparent GIF of one pixel.",
-    |cx, _| {
-        cx.loc::<EmptyGif>();
-        Ok(())
-    },
-)];
+static DIRECTIVES: &[Directive<Cx>] =
+    &[handled_here::<EmptyGif>("empty_gif", "Answers with a transparent GIF of one pixel.")];
 
 #[derive(Default)]
 struct EmptyGif;

@@ -5,8 +5,7 @@ use std::task::{Poll, ready};
 
 use bytes::Bytes;
 use conf::ConfError;
-use conf::table::{Args, Contexts, Directive};
-use http::core_directives::directive;
+use conf::table::Directive;
 use http::cx::Cx;
 use http::files;
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
@@ -15,30 +14,22 @@ use http::request::Request;
 use mem::Chain;
 use proto::h1::Method;
 
+use crate::handled_here::handled_here;
 use crate::static_file::{not_opened, send_file};
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<FlvConf>("flv", DIRECTIVES, install);
 
-static DIRECTIVES: &[Directive<Cx>] = &[directive(
+static DIRECTIVES: &[Directive<Cx>] = &[handled_here::<FlvConf>(
     "flv",
-    Contexts::LOCATION,
-    Args::NONE,
-    "",
     "Sends Flash video from the byte on that the argument `start` names.",
-    |cx, _| {
-        cx.loc::<FlvConf>().on = true;
-        Ok(())
-    },
 )];
 
 /// Signature, version 1, audio and video, length of the header, size of the tag before the first.
 const HEADER: &[u8; 13] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
 #[derive(Default)]
-struct FlvConf {
-    on: bool,
-}
+struct FlvConf;
 
 impl Conf for FlvConf {}
 

@@ -25,6 +25,7 @@ pub mod geoip;
 pub mod geoip2;
 pub mod gunzip;
 pub mod gzip;
+mod handled_here;
 pub mod headers;
 pub mod health;
 pub mod image_filter;

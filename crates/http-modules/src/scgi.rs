@@ -4,26 +4,17 @@ use conf::ConfError;
 use conf::table::Directive;
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{LocView, Module, Pipeline};
 use http::upstream::directives::{Group, named};
 
 use crate::gateway;
 use crate::gateway::params;
-use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::pass::{self, To};
 use crate::gateway::plain::{self, Kind, Shape};
 use crate::gateway::{Common, HIDDEN};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "scgi",
-    directives: DIRECTIVES,
-    confs: &[
-        ConfType::of::<Pass<ScgiConf>>(Scope::Location),
-        ConfType::of::<ScgiConf>(Scope::Location),
-    ],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = pass::module::<ScgiConf>("scgi", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 
@@ -80,13 +71,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "scgi_cache_max_range_offset",
         "scgi_cache_rfc9111",
     ],
-    &[
-        Group::<ScgiConf>::CONNECTING,
-        Group::<ScgiConf>::SOCKETS,
-        Group::<ScgiConf>::FIELDS,
-        Group::<ScgiConf>::PASSING,
-        Group::<ScgiConf>::CACHING,
-    ],
+    Group::<ScgiConf>::CACHED,
 );
 
 engine::settings! {

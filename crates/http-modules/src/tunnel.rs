@@ -10,7 +10,7 @@ use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -19,19 +19,10 @@ use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead};
 
 use crate::gateway::Gateway;
-use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::pass::{self, To};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "tunnel",
-    directives: DIRECTIVES,
-    confs: &[
-        ConfType::of::<Pass<TunnelConf>>(Scope::Location),
-        ConfType::of::<TunnelConf>(Scope::Location),
-    ],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = pass::module::<TunnelConf>("tunnel", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 

@@ -7,26 +7,17 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{LocView, Module, Pipeline};
 use http::upstream::directives::{Group, named};
 
 use crate::gateway;
 use crate::gateway::params;
-use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::pass::{self, To};
 use crate::gateway::plain::{self, Kind, Shape};
 use crate::gateway::{Common, HIDDEN};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "uwsgi",
-    directives: DIRECTIVES,
-    confs: &[
-        ConfType::of::<Pass<UwsgiConf>>(Scope::Location),
-        ConfType::of::<UwsgiConf>(Scope::Location),
-    ],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module = pass::module::<UwsgiConf>("uwsgi", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 
@@ -80,13 +71,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "uwsgi_cache_max_range_offset",
         "uwsgi_cache_rfc9111",
     ],
-    &[
-        Group::<UwsgiConf>::CONNECTING,
-        Group::<UwsgiConf>::SOCKETS,
-        Group::<UwsgiConf>::FIELDS,
-        Group::<UwsgiConf>::PASSING,
-        Group::<UwsgiConf>::CACHING,
-    ],
+    Group::<UwsgiConf>::CACHED,
 );
 
 const OWN: &[Directive<Cx>] = &[

@@ -3,32 +3,24 @@
 
 use bytes::Bytes;
 use conf::ConfError;
-use conf::table::{Args, Contexts, Directive};
-use http::core_directives::directive;
+use conf::table::Directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
+use crate::handled_here::handled_here;
+
 /// The module's table.
 pub static MODULE: Module = Module::of::<WelcomeConf>("welcome", DIRECTIVES, install);
 
-static DIRECTIVES: &[Directive<Cx>] = &[directive(
+static DIRECTIVES: &[Directive<Cx>] = &[handled_here::<WelcomeConf>(
     "welcome_page",
-    Contexts::LOCATION,
-    Args::NONE,
-    "",
     "Answers with a built-in page that tells version and driver (weir's own).",
-    |cx, _| {
-        cx.loc::<WelcomeConf>().on = true;
-        Ok(())
-    },
 )];
 
 #[derive(Default)]
-struct WelcomeConf {
-    on: bool,
-}
+struct WelcomeConf;
 
 impl Conf for WelcomeConf {}
 

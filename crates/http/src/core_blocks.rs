@@ -242,30 +242,26 @@ pub(crate) fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 /// `limit_rate` and its like: a size, or a template that is read as one in the request.
-fn rate(cx: &mut Cx, n: &Node) -> Result<Option<Template>, ConfError> {
-    let t = cx.template(&n.args[0])?;
-    if t.as_const().is_some() && value::size(n, 0)? == 0 {
-        return Ok(None);
+fn set_rate(
+    cx: &mut Cx,
+    n: &Node,
+    slot: fn(&mut CoreLocDraft) -> &mut Option<Option<Template>>,
+) -> Result<(), ConfError> {
+    if slot(cx.loc()).is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
     }
-    Ok(Some(t))
+    let t = cx.template(&n.args[0])?;
+    let off = t.as_const().is_some() && value::size(n, 0)? == 0;
+    *slot(cx.loc()) = Some((!off).then_some(t));
+    Ok(())
 }
 
 pub(crate) fn limit_rate(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.loc::<CoreLocDraft>().limit_rate.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let t = rate(cx, n)?;
-    cx.loc::<CoreLocDraft>().limit_rate = Some(t);
-    Ok(())
+    set_rate(cx, n, |core| &mut core.limit_rate)
 }
 
 pub(crate) fn limit_rate_after(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.loc::<CoreLocDraft>().limit_rate_after.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let t = rate(cx, n)?;
-    cx.loc::<CoreLocDraft>().limit_rate_after = Some(t);
-    Ok(())
+    set_rate(cx, n, |core| &mut core.limit_rate_after)
 }
 
 pub(crate) fn disable_symlinks(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {

@@ -7,9 +7,14 @@
 //! ```
 //! use weir_module::prelude::*;
 //!
-//! /// The crate's one public item, which `weir build` expects. pub static MODULE: Module = Module
-//! { name: "hello", directives: DIRECTIVES, confs: &[ConfType::of::<HelloConf>(Scope::Location)],
-//! install: Some(install), ..Module::EMPTY };
+//! /// The crate's one public item, which `weir build` expects.
+//! pub static MODULE: Module = Module {
+//!     name: "hello",
+//!     directives: DIRECTIVES,
+//!     confs: &[ConfType::of::<HelloConf>(Scope::Location)],
+//!     install: Some(install),
+//!     ..Module::EMPTY
+//! };
 //!
 //! static DIRECTIVES: &[Directive<Cx>] = &[directive(
 //!     "hello",

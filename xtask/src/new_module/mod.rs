@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn names_of_types_follow() {
         let text = skeleton("limit_req");
-        assert!(text.contains("struct LimitReqConf") && text.contains("name: \"limit_req\""));
+        assert!(text.contains("struct LimitReqConf") && text.contains("Conf>(\"limit_req\","));
         assert!(!text.contains('@'));
     }
 

@@ -31,6 +31,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("rewrite", "a phase"),
     ("slice", "a part of a buffer"),
     ("static", "a word of the language"),
+    ("sub", "a subrequest's part, and subtraction"),
     ("tunnel", "what an upgraded connection becomes"),
 ];
 
@@ -72,9 +73,14 @@ fn names_in(path: &str, text: &str) -> Vec<String> {
     let source = Source::new(text);
     let rest = |at: usize, behind: &str| text[at..].strip_prefix(behind).map(str::trim_start);
     let mut names = Vec::new();
-    for at in source.words("Module").filter(|&at| !source.in_tests(at)) {
-        let name = rest(at, "Module {").and_then(|t| t.strip_prefix("name: \""));
-        names.extend(name.and_then(|t| t.split('"').next()));
+    for word in ["Module", "module"] {
+        for at in source.words(word).filter(|&at| !source.in_tests(at)) {
+            let written = rest(at, "Module {").and_then(|t| t.strip_prefix("name: \""));
+            let made = rest(at, "Module::of::<").or_else(|| rest(at, "module::<"));
+            let made = made.and_then(|t| t.split_once(">(")).map(|(_, t)| t.trim_start());
+            let name = written.or_else(|| made.and_then(|t| t.strip_prefix('"')));
+            names.extend(name.and_then(|t| t.split('"').next()));
+        }
     }
     if path.ends_with("/src/lib.rs") {
         for at in source.words("mod").filter(|&at| !source.in_tests(at)) {
@@ -186,6 +192,11 @@ mod tests {
     fn the_names_come_from_the_modules() {
         let table = "pub static MODULE: Module = Module {\n    name: \"upstream_hc\",\n};";
         assert_eq!(names_in("crates/http-modules/src/health/mod.rs", table), ["upstream_hc"]);
+        for made in
+            ["Module::of::<SubConf>(\"sub\", D, install)", "pass::module::<Pass<C>>(\"sub\")"]
+        {
+            assert_eq!(names_in("crates/http-modules/src/x.rs", made), ["sub"], "{made}");
+        }
         let root = "pub mod access;\nmod behind;\n// mod not;\n#[cfg(test)]\nmod tests { }\n";
         assert_eq!(names_in("crates/http-modules/src/lib.rs", root), ["access", "behind"]);
         assert_eq!(names_in("crates/http-modules/src/x/mod.rs", root), [""; 0]);

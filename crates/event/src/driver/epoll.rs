@@ -14,8 +14,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::Phase;
 use super::ticker::{Ticker, limit};
+use super::{Arm, Phase};
 use crate::op::Direction;
 use crate::runtime::remote::{self, Mailbox};
 use crate::runtime::slot::NONE;
@@ -49,13 +49,8 @@ impl Epoll {
         Ok(Epoll { epoll, mailbox, events, posted: Vec::new(), tick })
     }
 
-    pub(super) fn arm(
-        &mut self,
-        core: &mut Core,
-        key: SockKey,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-    ) -> io::Result<()> {
+    pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) -> io::Result<()> {
+        let Arm { key, fd, direction } = wish;
         let Some(entry) = core.socks.get(key) else { return Ok(()) };
         let before = entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE);
         let wanted = match direction {

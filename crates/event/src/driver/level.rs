@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::event::Timespec;
 
 use super::ticker::{Ticker, limit};
-use super::{DriverKind, Phase, SELECT_MAX, poll, select};
+use super::{Arm, DriverKind, Phase, SELECT_MAX, poll, select};
 use crate::op::Direction;
 use crate::runtime::remote::Mailbox;
 use crate::runtime::slot::NONE;
@@ -169,12 +169,8 @@ impl Level {
         Ok(())
     }
 
-    pub(super) fn arm(
-        &mut self,
-        key: SockKey,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-    ) -> io::Result<()> {
+    pub(super) fn arm(&mut self, wish: Arm<'_>) -> io::Result<()> {
+        let Arm { key, fd, direction } = wish;
         let wants = match direction {
             Direction::Read => bits::READ,
             Direction::Write => bits::WRITE,

@@ -67,6 +67,14 @@ impl DriverKind {
     }
 }
 
+/// The wish for a report when a socket is ready.
+#[derive(Clone, Copy)]
+pub(crate) struct Arm<'a> {
+    pub(crate) key: SockKey,
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) direction: Direction,
+}
+
 pub(crate) enum Driver {
     Epoll(Epoll),
     Uring(Box<Uring>),
@@ -122,22 +130,16 @@ impl Driver {
         }
     }
 
-    /// Makes the driver report readiness of a socket in `direction`.
-    pub(crate) fn arm(
-        &mut self,
-        core: &mut Core,
-        key: SockKey,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-    ) -> io::Result<()> {
+    /// Makes the driver report readiness of a socket in a direction.
+    pub(crate) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) -> io::Result<()> {
         match self {
-            Driver::Epoll(epoll) => epoll.arm(core, key, fd, direction),
+            Driver::Epoll(epoll) => epoll.arm(core, wish),
             Driver::Uring(uring) => {
-                uring.arm(core, key, fd, direction);
+                uring.arm(core, wish);
                 Ok(())
             }
-            Driver::Level(level) => level.arm(key, fd, direction),
-            Driver::Sim(sim) => sim.arm(core, key, fd, direction),
+            Driver::Level(level) => level.arm(wish),
+            Driver::Sim(sim) => sim.arm(core, wish),
         }
     }
 

@@ -85,7 +85,7 @@ impl Wait {
         if entry.waiter(direction) != NONE {
             return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
         }
-        inner.driver.arm(&mut inner.core, sock.key, sock.fd(), direction)?;
+        inner.driver.arm(&mut inner.core, sock.wish(direction))?;
         let terms = Terms {
             sock: sock.key.index,
             gate: limits.gate,
@@ -187,11 +187,11 @@ impl ReadyWhile<'_> {
         if entry.reader != NONE {
             return Poll::Ready(Err(io::ErrorKind::ResourceBusy.into()));
         }
-        driver.arm(core, self.sock.key, self.sock.fd(), Direction::Read)?;
+        driver.arm(core, self.sock.wish(Direction::Read))?;
         // A waiter of the other one is woken as well.
         let other = self.other.filter(|other| {
             core.socks.get(other.key).is_some_and(|entry| entry.reader == NONE)
-                && driver.arm(core, other.key, other.fd(), Direction::PeerClosed).is_ok()
+                && driver.arm(core, other.wish(Direction::PeerClosed)).is_ok()
         });
         let closed = |core: &mut Core, key| {
             core.socks.get(key).is_some_and(|entry| entry.bits & bits::PEER_CLOSED != 0)

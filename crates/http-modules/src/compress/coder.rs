@@ -1,6 +1,6 @@
 //! The interface of all compressors, so that one body filter does for them.
 
-use mem::Chain;
+use mem::{Buf, Chain};
 
 /// The extent to which a piece's output is demanded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,22 @@ pub struct Job<'a> {
     pub out: &'a mut Chain,
     /// The number of bytes of output that are enough for one call.
     pub limit: usize,
+}
+
+impl Job<'_> {
+    /// The first bytes of the input; none at its end.
+    ///
+    /// # Errors
+    /// They are not in memory.
+    pub fn first(input: &mut Chain) -> Result<&[u8], Broken> {
+        while input.front().is_some_and(Buf::is_empty) {
+            input.pop_front();
+        }
+        match input.front() {
+            Some(buf) => buf.memory().ok_or(Broken),
+            None => Ok(&[]),
+        }
+    }
 }
 
 /// A compressor at work on one response. It may work in a thread of a pool, and is in one place at

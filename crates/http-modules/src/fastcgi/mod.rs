@@ -13,7 +13,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::directives::{Group, named};
@@ -22,22 +22,13 @@ use http::vars::VarDef;
 
 use crate::gateway;
 use crate::gateway::params;
-use crate::gateway::pass::{self, Pass, To};
+use crate::gateway::pass::{self, To};
 use crate::gateway::{Common, HIDDEN};
 use protocol::{FastCgi, Shape};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "fastcgi",
-    directives: DIRECTIVES,
-    variables: VARIABLES,
-    confs: &[
-        ConfType::of::<Pass<FastCgiConf>>(Scope::Location),
-        ConfType::of::<FastCgiConf>(Scope::Location),
-    ],
-    install: Some(install),
-    ..Module::EMPTY
-};
+pub static MODULE: Module =
+    Module { variables: VARIABLES, ..pass::module::<FastCgiConf>("fastcgi", DIRECTIVES, install) };
 
 static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 

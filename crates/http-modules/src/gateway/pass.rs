@@ -13,7 +13,7 @@ use conf::{ConfError, Node, Word};
 use engine::TempPath;
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, LocView};
+use http::module::{Conf, ConfType, Install, LocView, Module, Scope};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, default_folder};
 
@@ -57,6 +57,17 @@ impl<G: Gateway> Conf for Pass<G> {
         }
         Ok(())
     }
+}
+
+/// The table of a gateway's module.
+pub const fn module<G: Gateway + Conf>(
+    name: &'static str,
+    directives: &'static [Directive<Cx>],
+    install: Install,
+) -> Module {
+    let confs =
+        const { &[ConfType::of::<Pass<G>>(Scope::Location), ConfType::of::<G>(Scope::Location)] };
+    Module { confs, ..Module::of::<G>(name, directives, install) }
 }
 
 /// The directive `*_pass` of a gateway that has parameters.

@@ -103,20 +103,14 @@ impl Coder for Compressor {
         let Some(z) = &mut self.z else { return Err(Broken) };
         let from = z.total_out();
         while !self.ended {
-            while input.front().is_some_and(Buf::is_empty) {
-                input.pop_front();
-            }
-            let piece = match input.front() {
-                Some(buf) => buf.memory().ok_or(Broken)?,
-                None => &[],
-            };
+            let is_last = input.iter().skip_while(|buf| buf.is_empty()).skip(1).all(Buf::is_empty);
+            let piece = Job::first(input)?;
             if piece.is_empty() && !self.unflushed && until == Until::Free {
                 break;
             }
             if z.total_out() - from >= limit as u64 {
                 return Ok(false);
             }
-            let is_last = input.iter().skip(1).all(Buf::is_empty);
             let flush = match until {
                 _ if !is_last => DeflateFlush::NoFlush,
                 Until::Free => DeflateFlush::NoFlush,

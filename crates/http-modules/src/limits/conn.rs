@@ -1,27 +1,18 @@
 //! `limit_conn`: a limit on the requests of one key that are under way at once.
 
 use common_modules::limits::conn::{self, ConnLimits, Count};
-use common_modules::limits::{Zones, map_zones};
 use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "limit_conn",
-    directives: DIRECTIVES,
     variables: &[VarDef::new("limit_conn_status", conn::status)],
-    confs: &[
-        ConfType::of::<Zones<Count>>(Scope::Main),
-        ConfType::of::<ConnLimits>(Scope::Location),
-    ],
-    init: Some(map_zones::<Request, Count>),
-    install: Some(install),
-    ..Module::EMPTY
+    ..super::module::<Count, ConnLimits>("limit_conn", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[

@@ -1,27 +1,18 @@
 //! `limit_req`: a limit on the rate of requests of one key.
 
 use common_modules::limits::req::{self, Bucket, ReqLimiter, ReqLimits, ReqVerdict};
-use common_modules::limits::{Zones, map_zones};
 use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "limit_req",
-    directives: DIRECTIVES,
     variables: &[VarDef::new("limit_req_status", req::status)],
-    confs: &[
-        ConfType::of::<Zones<Bucket>>(Scope::Main),
-        ConfType::of::<ReqLimits>(Scope::Location),
-    ],
-    init: Some(map_zones::<Request, Bucket>),
-    install: Some(install),
-    ..Module::EMPTY
+    ..super::module::<Bucket, ReqLimits>("limit_req", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[

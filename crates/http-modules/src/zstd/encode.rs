@@ -64,14 +64,8 @@ impl Coder for Zstd {
         let Some(cx) = &mut self.cx else { return Err(Broken) };
         let mut made = 0;
         while !self.ended {
-            while input.front().is_some_and(Buf::is_empty) {
-                input.pop_front();
-            }
-            let piece = match input.front() {
-                Some(buf) => buf.memory().ok_or(Broken)?,
-                None => &[],
-            };
-            let is_last = input.iter().skip(1).all(Buf::is_empty);
+            let is_last = input.iter().skip_while(|buf| buf.is_empty()).skip(1).all(Buf::is_empty);
+            let piece = Job::first(input)?;
             let end = match until {
                 Until::Flushed if is_last => End::ZSTD_e_flush,
                 Until::Ended if is_last => End::ZSTD_e_end,

@@ -311,6 +311,10 @@ impl<T: Caching> Group<T> {
         ),
     ];
 
+    /// All groups but the last, which some have: for modules that pass responses on and cache them.
+    pub const CACHED: &'static [&'static [Directive<Cx>]] =
+        &[Self::CONNECTING, Self::SOCKETS, Self::FIELDS, Self::PASSING, Self::CACHING];
+
     /// The cache, for modules that have one.
     pub const CACHING: &'static [Directive<Cx>] = &[
         shared(

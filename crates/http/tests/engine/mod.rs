@@ -20,6 +20,15 @@ pub struct Served {
     _engine: HttpEngine,
 }
 
+impl Served {
+    /// Checks that the error log has said this since it was looked at last.
+    #[track_caller]
+    pub fn has_logged(&self, text: &str) {
+        let log = self.errors.take();
+        assert!(log.contains(text), "no \"{text}\" in {log}");
+    }
+}
+
 /// A folder for one test's files, gone afterwards.
 pub struct Folder(PathBuf);
 

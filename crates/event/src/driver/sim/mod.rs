@@ -15,12 +15,11 @@ mod plan;
 pub(crate) mod rng;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Epoll, Phase};
+use super::{Arm, Epoll, Phase};
 use crate::op::flight::FlightOp;
 use crate::op::{Direction, simulate};
 use crate::runtime::remote::Mailbox;
@@ -69,16 +68,11 @@ impl Sim {
         self.plan
     }
 
-    pub(super) fn arm(
-        &mut self,
-        core: &mut Core,
-        key: SockKey,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-    ) -> io::Result<()> {
+    pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) -> io::Result<()> {
+        let Arm { key, direction, .. } = wish;
         let Some(entry) = core.socks.get(key) else { return Ok(()) };
         if entry.kind == SockKind::Other {
-            return self.real.arm(core, key, fd, direction);
+            return self.real.arm(core, wish);
         }
         let wanted = match direction {
             Direction::Write => bits::ARMED_WRITE,

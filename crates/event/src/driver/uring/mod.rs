@@ -47,9 +47,9 @@ use self::send::Messages;
 pub(super) use self::send::PIECES;
 use self::socks::{KernelOpsTable, state};
 use self::token::Token;
-use super::Phase;
 use super::poll::ready_bits;
 use super::ticker::Ticker;
+use super::{Arm, Phase};
 use crate::op::Direction;
 use crate::op::flight::FlightOp;
 use crate::runtime::remote::Mailbox;
@@ -182,13 +182,8 @@ impl Uring {
         self.owns.open(key);
     }
 
-    pub(super) fn arm(
-        &mut self,
-        core: &mut Core,
-        key: SockKey,
-        fd: BorrowedFd<'_>,
-        direction: Direction,
-    ) {
+    pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) {
+        let Arm { key, fd, direction } = wish;
         let Some(entry) = core.socks.get(key) else { return };
         let connection = entry.kind == SockKind::Connection;
         let posted = entry.out & out::POSTED != 0;
