@@ -13,7 +13,7 @@ use crate::names::{self, ServerName, ServerNames};
 /// One address of a `listen` directive with its options.
 #[derive(Clone)]
 pub struct ListenAddress {
-    /// What to bind, and how.
+    /// The socket to bind, with its options.
     pub spec: ListenSpec,
     /// Its server is the one for hosts that no name matches.
     pub default_server: bool,
@@ -42,7 +42,7 @@ impl ListenAddress {
 
 /// A socket to answer on: one address, or a wildcard that stands for several.
 pub struct Listen<T> {
-    /// What to bind, and how.
+    /// The socket to bind, with its options.
     pub spec: ListenSpec,
     /// Servers by the address that a connection was made to; the wildcard's own last.
     pub addresses: Vec<Rc<Address<T>>>,

@@ -148,7 +148,7 @@ pub struct Applied<S: Session> {
     pub folders: Vec<TempPath>,
     /// Its variables.
     pub vars: crate::vars::Variables<S>,
-    /// What the server lent.
+    /// The server's own parts, lent while it loads.
     pub env: LoadEnv,
 }
 
@@ -192,7 +192,7 @@ impl<S: Session> Cx<S> {
         self.top().get()
     }
 
-    /// What was set so far of `T` at the level of the directive, without making it.
+    /// The settings of `T` made so far at the level of the directive, without making it.
     pub fn peek_loc<T: Conf>(&self) -> Option<&T> {
         self.levels.last().and_then(Level::peek)
     }

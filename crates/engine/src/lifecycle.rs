@@ -59,7 +59,7 @@ pub enum Helper {
     CacheLoader,
 }
 
-/// What a helper does; the process exits when it is done.
+/// The work of a helper; the process exits when it is done.
 pub type Help = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A part of the server that serves connections.

@@ -34,7 +34,7 @@ impl Merged {
     /// A level within `self`, in which the values of `level` were set.
     ///
     /// # Errors
-    /// What a type's merge finds wrong.
+    /// The errors of a type's merge.
     pub fn below<S: Session>(
         &self,
         modules: Modules<S>,

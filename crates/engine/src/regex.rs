@@ -47,8 +47,8 @@ impl Regex {
     /// Compiles `word`'s text; named groups become variables. `caseless` is `~*`.
     ///
     /// # Errors
-    /// What the pattern says, and `the duplicate "NAME" variable` for a group that has the name of
-    /// a variable that cannot be set.
+    /// The fault in the pattern, and `the duplicate "NAME" variable` for a group that has the name
+    /// of a variable that cannot be set.
     pub fn compile<S: Session>(
         word: &Word,
         pattern: &[u8],

@@ -1,12 +1,11 @@
-//! What an engine gives to be built of the parts in this crate.
+//! The interface between an engine and the parts of this crate.
 
 use std::fmt;
 use std::rc::Rc;
 
 use base::log::Log;
-use bytes::Bytes;
 use conf::table::Contexts;
-use conf::template::{VarId, VarSource};
+use conf::template::VarSource;
 
 use crate::client::Client;
 use crate::regex::Captures;
@@ -22,10 +21,10 @@ pub trait Session: Client + VarSource + Sized + 'static {
     /// Its `server` blocks.
     const SERVER: Contexts;
 
-    /// What a block holds beside the values of directives while it is read: an HTTP block the
+    /// The rest of a block while it is read, beside the values of directives: an HTTP block has the
     /// locations in it.
     type Block: Default;
-    /// What a module may know of the place that it installs its handlers into.
+    /// The place that a module installs its handlers into, as the module sees it.
     type Place;
     /// Handlers and filters of one place.
     type Pipeline: Default;
@@ -75,10 +74,5 @@ pub trait Session: Client + VarSource + Sized + 'static {
     /// Whether the use of a variable that `set` declares and nobody has set is warned of.
     fn warns_of_uninitialized(&self) -> bool {
         true
-    }
-
-    /// The value of a variable; `None` where it has none.
-    fn var(&mut self, id: VarId) -> Option<Bytes> {
-        crate::vars::value(self, id)
     }
 }

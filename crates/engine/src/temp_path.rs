@@ -17,7 +17,7 @@ impl TempPath {
     /// Makes the folder, for `owner` where one is named.
     ///
     /// # Errors
-    /// What the system says, in nginx's words.
+    /// The system's, in nginx's words.
     pub fn create(&self, owner: Option<u32>) -> Result<(), ConfError> {
         let fail = |what: &str, e: &std::io::Error| {
             let path = self.path.display();

@@ -75,7 +75,7 @@ const SHARED: &[Directive<Cx>] = &named(
 );
 
 engine::settings! {
-    /// What was written at one level; see the directives.
+    /// The settings written at one level; see the directives.
     pub(crate) struct ScgiConf {
         common: Common,
     }

@@ -8,9 +8,10 @@ use mem::Page;
 use os::SockAddr;
 
 use crate::answer::Answerer;
-use crate::channel::conn::{Conn, Hold};
+use crate::channel::conn::Conn;
 use crate::server::HttpMain;
 use crate::{h1, proxy_header};
+use engine::life::Work;
 use engine::stats::{Field, Stats};
 
 /// Makes the connection and its task.
@@ -27,7 +28,7 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
     let mut first = Page::new();
     if c.listen.proxy_protocol {
         let ms = c.listen.default.core.client_header_timeout;
-        match rarely(proxy_header::read(&c, &main.gate, ms)).await {
+        match rarely(proxy_header::read(&c, &main.life.gate, ms)).await {
             Ok(behind) => first = behind,
             Err(()) => return,
         }
@@ -40,12 +41,12 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
 }
 
 /// Counts a connection as active while it lives, whatever way it ends.
-struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Hold);
+struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Work);
 
 impl Counted {
     fn new(main: &HttpMain) -> Counted {
         main.stats.add(Field::Active, 1);
-        Counted(main.stats.clone(), Hold::new(main))
+        Counted(main.stats.clone(), main.life.work())
     }
 }
 

@@ -2,7 +2,7 @@
 //! compile.
 
 use std::any::TypeId;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use conf::{ConfError, Node, Word};
 use engine::TempPath;
 use engine::addresses::{self, ListenAddress, Listening};
 use engine::cx::Applied;
+use engine::life::Life;
 use engine::merge::Merged;
 use engine::names::ServerName;
 use engine::regex::Regex;
-use event::Gate;
 
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
@@ -60,10 +60,8 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         stats: env.stats.clone(),
         pools: env.pools.clone(),
         servers: built.into_iter().map(|b| b.server).collect(),
-        gate: Gate::new(),
-        forced: Cell::new(false),
+        life: Life::default(),
         run_subrequest: crate::answer::run_subrequest,
-        active: Rc::new(Cell::new(0)),
         prefix,
         default_root,
         debug_from: OnceCell::new(),

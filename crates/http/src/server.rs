@@ -1,15 +1,15 @@
 //! The compiled `http` block: virtual servers, addresses, and the state that all requests share.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use engine::life::Life;
 use engine::names::{ServerName, ServerNames};
 use engine::regex::MatchFailed;
 use engine::vars::Variables;
 use engine::{Stats, TempPath};
-use event::Gate;
 use os::SockAddr;
 
 use crate::core_conf::CoreSrv;
@@ -69,14 +69,10 @@ pub struct HttpMain {
     pub pools: Rc<event::Pools>,
     /// All servers, in order.
     pub servers: Vec<Rc<Server>>,
-    /// Closed when the worker is to leave: parked connections wake, responses say `close`.
-    pub gate: Gate,
-    /// Set when connections are given up; every task is woken then.
-    pub(crate) forced: Cell<bool>,
+    /// Whether the worker is to leave, and the connections and subrequests that it waits for.
+    pub life: Life,
     /// Starts the tasks of subrequests.
     pub(crate) run_subrequest: crate::subrequest::Run,
-    /// Connections of this worker.
-    pub(crate) active: Rc<Cell<usize>>,
     /// The prefix, absolute.
     pub(crate) prefix: Bytes,
     /// `html` below the prefix: the root where none is set.
@@ -103,11 +99,6 @@ impl HttpMain {
                 o.object(name, |o| section(self, o));
             }
         })
-    }
-
-    /// Connections of this worker that are open.
-    pub fn active(&self) -> usize {
-        self.active.get()
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Settings {
     pub pid: PathBuf,
     /// Of no effect; compared over reloads as nginx does.
     pub lock_file: PathBuf,
-    /// Whom workers run as; `None` when the master is not root.
+    /// The user and group of workers; `None` when the master is not root.
     pub user: Option<Account>,
     /// The number of workers.
     pub worker_processes: usize,

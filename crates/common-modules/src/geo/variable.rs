@@ -47,7 +47,7 @@ fn address_variable<S: Session>(cx: &mut Cx<S>, word: &Word) -> Result<VarId, Co
 
 fn find<S: Session>(s: &mut S, geo: &Geo, proxies: &Proxies, from: Option<VarId>) -> Bytes {
     let own = match from {
-        Some(var) => s.var(var).and_then(|text| parse_ip(&text)),
+        Some(var) => engine::vars::value(s, var).and_then(|text| parse_ip(&text)),
         None => s.address().ip_addr(),
     };
     geo.find(own.and_then(|ip| proxies.behind(s, ip))).clone()

@@ -86,7 +86,7 @@ pub(crate) enum Driver {
 /// The part of the collected events to apply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Those of listeners: connections are accepted first while the accept lock is held.
+    /// The slots of listeners: connections are accepted first while the accept lock is held.
     Listeners,
     /// All that are left.
     Rest,

@@ -241,7 +241,7 @@ impl Loop {
     /// Makes the loop of this thread.
     ///
     /// # Errors
-    /// Those of the driver's system calls, or `AlreadyExists` when the thread has a loop.
+    /// The errors of the driver's system calls, or `AlreadyExists` when the thread has a loop.
     pub fn new(options: Options) -> io::Result<Loop> {
         if INNER.with(|inner| inner.borrow().is_some()) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the thread has a loop"));

@@ -5,7 +5,7 @@ use mem::{Buf, Chain};
 /// The extent to which a piece's output is demanded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// Whatever the compressor gives.
+    /// As much as the compressor gives.
     Free,
     /// All that went in so far.
     Flushed,
@@ -19,11 +19,11 @@ pub struct Broken;
 
 /// One call of a compressor.
 pub struct Job<'a> {
-    /// What is to be compressed, in memory.
+    /// The bytes to compress, in memory.
     pub input: &'a mut Chain,
     /// The extent to which its output is demanded.
     pub until: Until,
-    /// What the output is appended to.
+    /// The chain that the output is appended to.
     pub out: &'a mut Chain,
     /// The number of bytes of output that are enough for one call.
     pub limit: usize,

@@ -9,7 +9,7 @@ use proto::h1::ResponseHead;
 enum Is {
     Equal(Bytes),
     Like(Pattern),
-    /// Whatever it is.
+    /// Any value.
     There,
 }
 

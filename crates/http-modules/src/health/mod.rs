@@ -229,5 +229,5 @@ fn message(check: &HealthCheck, host: &[u8]) -> Message {
 
 fn start(main: &Rc<HttpMain>, _: &engine::Seat) {
     let Some(checks) = main.confs.get::<Checks>() else { return };
-    checks.list.borrow().iter().for_each(|checker| checker.start(&main.gate));
+    checks.list.borrow().iter().for_each(|checker| checker.start(&main.life.gate));
 }

@@ -118,19 +118,3 @@ impl Context for Conn {
         fields.plain("server", format_args!("{}", self.listen.addr));
     }
 }
-
-/// Keeps a worker that is leaving from leaving.
-pub(crate) struct Hold(Rc<Cell<usize>>);
-
-impl Hold {
-    pub fn new(main: &HttpMain) -> Hold {
-        main.active.set(main.active.get() + 1);
-        Hold(main.active.clone())
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
-    }
-}

@@ -14,11 +14,9 @@
 //! Parked, a connection is its socket, this task's small future and a timer. The future that serves
 //! is boxed apart and goes when the buffer is empty, with the request and its buffers.
 
-use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use base::future::{boxed, rarely};
 use base::log::Level;
@@ -67,7 +65,7 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, mut first: P
             After::Park => {}
             After::Close => return,
             After::Linger => {
-                unless_forced(&main, Box::pin(linger(&c)).as_mut()).await;
+                main.life.unless_given_up(Box::pin(linger(&c)).as_mut()).await;
                 return;
             }
             After::Reset => return reset(c),
@@ -85,7 +83,7 @@ fn reset(c: Rc<Conn>) {
 async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
     let kept = c.requests.get() > 0;
     main.stats.add(Field::Waiting, 1);
-    let woken = unless_forced(main, pin!(wait(c, &main.gate, timeout_ms, kept))).await;
+    let woken = main.life.unless_given_up(pin!(wait(c, &main.life.gate, timeout_ms, kept))).await;
     main.stats.sub(Field::Waiting, 1);
     let Some(woken) = woken else { return false };
     if let Err(e) = &woken
@@ -125,7 +123,7 @@ async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> Aft
             main.stats.add(Field::Reading, 1);
             let done = {
                 let batch = pin!(requests::batch::<A>(c, main, &mut r));
-                unless_forced(main, batch).await
+                main.life.unless_given_up(batch).await
             };
             match done {
                 Some(after) => {
@@ -142,19 +140,6 @@ async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> Aft
         After::Close if timed_out => After::Reset,
         a => a,
     }
-}
-
-/// Runs `future` until it ends, or until connections are given up: it is dropped then. Costs
-/// nothing meanwhile, as everything that could wait is woken when that comes.
-async fn unless_forced<T>(
-    main: &HttpMain,
-    mut future: Pin<&mut impl Future<Output = T>>,
-) -> Option<T> {
-    std::future::poll_fn(|cx| match main.forced.get() {
-        true => Poll::Ready(None),
-        false => future.as_mut().poll(cx).map(Some),
-    })
-    .await
 }
 
 /// Ends a request that has begun and is not answered whole. It is logged all the same.

@@ -11,7 +11,7 @@ use crate::status_line::{reason, server_token};
 
 /// Begins the response: settles the framing, and writes the head. Says whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
-    if r.main.gate.is_closed() {
+    if r.main.life.is_leaving() {
         r.close_connection();
     }
     r.c().set_nodelay(r.loc.core.tcp_nodelay);

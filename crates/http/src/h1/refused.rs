@@ -65,7 +65,7 @@ pub(super) async fn receive<A: Answer>(
 async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
     // There may be thousands of them.
     stream(r).input.narrow();
-    match c.sock.readable_or(&r.main.gate, until).await? {
+    match c.sock.readable_or(&r.main.life.gate, until).await? {
         Wake::Ready => {}
         Wake::Gate => c.sock.readable(until).await?,
         Wake::Reclaim => {

@@ -122,7 +122,7 @@ pub(crate) struct Sub {
     pub background: bool,
     /// Keeps the worker from leaving before a subrequest ends that nobody waits for.
     #[expect(dead_code, reason = "kept for its drop")]
-    pub hold: crate::channel::conn::Hold,
+    pub hold: engine::life::Work,
 }
 
 /// Starts the task that answers a subrequest; a clone is in its location already.
@@ -257,7 +257,7 @@ impl Request {
             at_end: ask.at_end,
             fetches: None,
             background: false,
-            hold: crate::channel::conn::Hold::new(&self.main),
+            hold: self.main.life.work(),
         }));
         let mut r = Request::take(self.c().clone(), &self.main);
         r.channel = channel;

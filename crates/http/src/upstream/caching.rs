@@ -13,7 +13,6 @@ use super::exchange::Stop;
 use super::exchanges::Exchanges;
 use crate::cache::rfc9111::{self, Facts, Reply};
 use crate::cache::{self, Header, Plan, Rules, Status, Stored, Ticket};
-use crate::conn::Hold;
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -122,7 +121,7 @@ impl Cacheability {
             pool,
             length: head.content_length,
             has_end: head.content_length.is_some(),
-            stay: Box::new(Hold::new(&r.main)),
+            stay: Box::new(r.main.life.work()),
         })
     }
 }

@@ -146,6 +146,6 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
 /// In a worker: begins the work beside requests.
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
     if let Some(all) = main.confs.get::<Upstreams>() {
-        all.start(&main.gate, seat.slot);
+        all.start(&main.life.gate, seat.slot);
     }
 }

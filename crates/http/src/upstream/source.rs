@@ -149,7 +149,7 @@ impl Source {
         // A connection that did not get all of the request cannot be used again.
         let sent_all = self.left.takes && self.left.is_nothing();
         let reusable = clean && sent_all && self.protocol.reusable();
-        self.link.finish(reusable, &self.main.gate);
+        self.link.finish(reusable, &self.main.life.gate);
     }
 
     fn over(&self) -> bool {
@@ -507,7 +507,7 @@ impl First {
         sent_all: bool,
     ) -> Chain {
         let clean = self.ended == Some(true);
-        link.finish(clean && sent_all && protocol.reusable(), &r.main.gate);
+        link.finish(clean && sent_all && protocol.reusable(), &r.main.life.gate);
         log_complaints(r, protocol, &mut self.sink);
         finished(r, conf, protocol.trailers());
         self.sink.out

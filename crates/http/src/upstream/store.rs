@@ -16,10 +16,10 @@ use proto::h1::{FieldId, Method};
 
 use super::conf::Conf;
 use super::source::Source;
-use crate::conn::Hold;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
 use engine::TempPath;
+use engine::life::Work;
 use files::{Attributes, FileError, Keep, TempFile, dir_mode, move_file};
 
 /// `*_store`
@@ -53,13 +53,13 @@ pub(super) struct InFile {
 pub(super) struct Storing {
     source: Option<Source>,
     keeping: Option<InFile>,
-    stay: Option<Hold>,
+    stay: Option<Work>,
 }
 
 impl Storing {
     /// Stands before `source`, whose response goes to a file.
     pub fn new(r: &Request, keeping: InFile, source: Source) -> Storing {
-        let stay = Some(Hold::new(&r.main));
+        let stay = Some(r.main.life.work());
         Storing { source: Some(source), keeping: Some(keeping), stay }
     }
 

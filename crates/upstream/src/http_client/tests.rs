@@ -18,7 +18,7 @@ const CLIENT: Client = Client {
     body_max: Some(10_000),
 };
 
-/// What a server does once a request has arrived.
+/// The server's part once a request has arrived.
 #[derive(Clone)]
 enum Act {
     /// Answers.

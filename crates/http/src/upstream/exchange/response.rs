@@ -58,7 +58,7 @@ impl Exchange {
             return;
         }
         if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
-            pool.put(answer.conn, &answer.addr, self.tag(), &r.main.gate);
+            pool.put(answer.conn, &answer.addr, self.tag(), &r.main.life.gate);
         }
     }
 
@@ -97,7 +97,7 @@ impl Exchange {
         match accepted {
             Accepted::Redirect => {
                 let over = progress == Progress::Done && left.rest.is_empty();
-                link.finish(over && self.protocol.reusable() && sent_all, &r.main.gate);
+                link.finish(over && self.protocol.reusable() && sent_all, &r.main.life.gate);
                 redirect(r)
             }
             Accepted::Upgrade => self.upgrade(r, link, left.rest),
