@@ -1,0 +1,137 @@
+//! The configuration of a client's sessions, to servers behind this one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, SignatureScheme};
+
+use crate::certified::Certified;
+use crate::server::{provider, versions};
+
+/// The settings of a client's sessions.
+#[derive(Default)]
+pub struct ClientOptions {
+    /// The certificate to show where the server asks for one.
+    pub certificate: Option<Certified>,
+    /// The numbers of versions; all when empty.
+    pub versions: Vec<u16>,
+    /// The numbers of cipher suites in order of preference; all when empty.
+    pub suites: Vec<u16>,
+    /// Protocols for ALPN, best first.
+    pub alpn: Vec<Vec<u8>>,
+    /// The sessions that may be resumed; 0 for none.
+    pub sessions: usize,
+}
+
+/// The configuration of a client's sessions; cheap to clone.
+#[derive(Clone)]
+pub struct ClientConfig {
+    pub(crate) named: Arc<rustls::ClientConfig>,
+    pub(crate) nameless: Arc<rustls::ClientConfig>,
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientConfig")
+    }
+}
+
+impl ClientConfig {
+    /// Compiles the settings.
+    ///
+    /// # Errors
+    /// No version or suite that can be had is left.
+    pub fn new(options: ClientOptions) -> Result<ClientConfig, String> {
+        let provider = Arc::new(provider(&options.suites, &[])?);
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions(&options.versions))
+            .map_err(|e| e.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Later { algorithms }));
+        let mut named = match options.certificate {
+            Some(certificate) => builder.with_client_cert_resolver(Arc::new(Own(certificate.key))),
+            None => builder.with_no_client_auth(),
+        };
+        named.alpn_protocols = options.alpn;
+        named.resumption = match options.sessions {
+            0 => Resumption::disabled(),
+            most => Resumption::in_memory_sessions(most),
+        };
+        named.enable_secret_extraction = true;
+        let mut nameless = named.clone();
+        nameless.enable_sni = false;
+        Ok(ClientConfig { named: Arc::new(named), nameless: Arc::new(nameless) })
+    }
+
+    /// The same with a memory of sessions of its own: for another server.
+    pub fn for_peer(&self) -> ClientConfig {
+        let fresh = |config: &rustls::ClientConfig| {
+            let mut config = config.clone();
+            config.resumption = Resumption::in_memory_sessions(1);
+            Arc::new(config)
+        };
+        ClientConfig { named: fresh(&self.named), nameless: fresh(&self.nameless) }
+    }
+}
+
+/// The one certificate there is to show.
+#[derive(Debug)]
+struct Own(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Own {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.key.choose_scheme(schemes).map(|_| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Takes every certificate whose key signed the handshake: the chain and the names are looked at
+/// afterwards, where that is wanted at all.
+#[derive(Debug)]
+struct Later {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Later {
+    fn verify_server_cert(
+        &self,
+        _end: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _staple: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

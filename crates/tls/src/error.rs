@@ -1,0 +1,95 @@
+//! Why a session failed.
+
+use std::fmt;
+
+use crate::record::alert;
+
+/// A session's fault, and the alert that tells the peer.
+#[derive(Clone, Debug)]
+pub struct Error {
+    /// The description of the alert to send; `None` when the peer sent one itself.
+    pub(crate) alert: Option<u8>,
+    /// The peer's fault, or its mere wish: nothing that an operator can mend.
+    by_peer: bool,
+    text: String,
+}
+
+impl Error {
+    /// The peer did something that it may not do.
+    pub(crate) fn peer(alert: u8, text: impl Into<String>) -> Error {
+        Error { alert: Some(alert), by_peer: true, text: text.into() }
+    }
+
+    /// The peer ended the session with an alert.
+    pub(crate) fn told(text: impl Into<String>) -> Error {
+        Error { alert: None, by_peer: true, text: text.into() }
+    }
+
+    /// A fault of our own.
+    pub(crate) fn internal(text: impl Into<String>) -> Error {
+        Error { alert: Some(alert::INTERNAL_ERROR), by_peer: false, text: text.into() }
+    }
+
+    /// rustls's error; it sends the alert itself.
+    pub(crate) fn rustls(error: &rustls::Error) -> Error {
+        let by_peer = !matches!(
+            error,
+            rustls::Error::General(_)
+                | rustls::Error::FailedToGetCurrentTime
+                | rustls::Error::FailedToGetRandomBytes
+        );
+        let text = match error {
+            rustls::Error::AlertReceived(alert) => alert_text(u8::from(*alert)),
+            other => other.to_string(),
+        };
+        Error { alert: None, by_peer, text }
+    }
+
+    /// Whether the fault is the peer's: a line of level info, no more.
+    pub fn is_by_peer(&self) -> bool {
+        self.by_peer
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// An alert of the peer, in OpenSSL's words.
+pub(crate) fn alert_text(description: u8) -> String {
+    let name = match description {
+        10 => "unexpected message",
+        20 => "bad record mac",
+        22 => "record overflow",
+        40 => "handshake failure",
+        42 => "bad certificate",
+        43 => "unsupported certificate",
+        44 => "certificate revoked",
+        45 => "certificate expired",
+        46 => "certificate unknown",
+        47 => "illegal parameter",
+        48 => "unknown ca",
+        49 => "access denied",
+        50 => "decode error",
+        51 => "decrypt error",
+        70 => "protocol version",
+        71 => "insufficient security",
+        80 => "internal error",
+        86 => "inappropriate fallback",
+        90 => "user cancelled",
+        100 => "no renegotiation",
+        109 => "missing extension",
+        110 => "unsupported extension",
+        112 => "unrecognized name",
+        113 => "bad certificate status response",
+        115 => "unknown psk identity",
+        116 => "certificate required",
+        120 => "no application protocol",
+        other => return format!("alert number {other}"),
+    };
+    format!("alert {name}: SSL alert number {description}")
+}

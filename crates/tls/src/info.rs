@@ -1,0 +1,32 @@
+//! The facts of an established session.
+
+/// What both ends agreed on, and what the peer showed.
+#[derive(Clone, Debug, Default)]
+pub struct Info {
+    /// The version's number: 0x0303 for TLS 1.2.
+    pub version: u16,
+    /// The cipher suite's number.
+    pub suite: u16,
+    /// The number of the group of the key exchange; 0 where none took place.
+    pub group: u16,
+    /// An earlier session was resumed.
+    pub is_resumed: bool,
+    /// The client sent data before the handshake was at its end.
+    pub has_early_data: bool,
+    /// The protocol chosen by ALPN.
+    pub alpn: Option<Box<[u8]>>,
+    /// The certificates that the peer sent, its own first, in DER.
+    pub peer_certificates: Option<Box<[Box<[u8]>]>>,
+}
+
+impl Info {
+    /// Whether it is TLS 1.3.
+    pub fn is_13(&self) -> bool {
+        self.version == 0x0304
+    }
+
+    /// The version as OpenSSL writes it: `TLSv1.3`.
+    pub fn version_name(&self) -> &'static str {
+        if self.is_13() { "TLSv1.3" } else { "TLSv1.2" }
+    }
+}

@@ -1,0 +1,339 @@
+//! The record layer: sealing and opening of TLS 1.2 and 1.3 records with keys that a handshake
+//! gave (RFC 5246 §6.2, RFC 8446 §5). rustls does the handshake; its own record layer copies each
+//! record three times and allocates for each, so records of an established session pass here.
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
+use rustls::ConnectionTrafficSecrets;
+
+use crate::error::Error;
+
+/// The bytes before a record's fragment: type, version, length.
+pub(crate) const HEADER: usize = 5;
+/// The longest plaintext of a record (RFC 8446 §5.1).
+pub const MAX_PLAIN: usize = 16 * 1024;
+/// The longest fragment that is accepted: 256 bytes of expansion in TLS 1.3, 2,048 in TLS 1.2.
+const MAX_SEALED_13: usize = MAX_PLAIN + 256;
+const MAX_SEALED_12: usize = MAX_PLAIN + 2048;
+/// The tag of every AEAD here.
+const TAG: usize = 16;
+/// The part of a nonce that AES-GCM in TLS 1.2 sends with each record (RFC 5288 §3).
+const EXPLICIT: usize = 8;
+/// The most bytes that sealing adds to a record's plaintext.
+pub(crate) const MAX_OVERHEAD: usize = HEADER + EXPLICIT + TAG + 1;
+
+/// Records that one key may seal: half of what keeps AES-GCM's margin (RFC 8446 §5.5).
+const SEAL_LIMIT: u64 = 1 << 23;
+
+/// The types of records.
+pub(crate) mod kind {
+    pub const CHANGE_CIPHER_SPEC: u8 = 20;
+    pub const ALERT: u8 = 21;
+    pub const HANDSHAKE: u8 = 22;
+    pub const DATA: u8 = 23;
+}
+
+/// The form of a record, by version and cipher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// The type is sealed with the plaintext; the nonce is counted.
+    Tls13,
+    /// A part of the nonce goes with each record.
+    Gcm12,
+    /// The nonce is counted, the type stands in the header.
+    Chacha12,
+}
+
+/// The keys of one direction.
+pub(crate) struct Keys {
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+    sequence: u64,
+    form: Form,
+}
+
+impl Keys {
+    /// The keys of a direction whose next record has the number `sequence`.
+    ///
+    /// # Errors
+    /// A cipher that is not here, which no configuration negotiates.
+    pub fn new(
+        is_13: bool,
+        (sequence, secrets): (u64, ConnectionTrafficSecrets),
+    ) -> Result<Keys, Error> {
+        let (algorithm, key, iv, gcm) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv, true),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv, true),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (&CHACHA20_POLY1305, key, iv, false)
+            }
+            _ => return Err(Error::internal("a cipher without a record layer")),
+        };
+        let form = match (is_13, gcm) {
+            (true, _) => Form::Tls13,
+            (false, true) => Form::Gcm12,
+            (false, false) => Form::Chacha12,
+        };
+        let key = UnboundKey::new(algorithm, key.as_ref())
+            .map_err(|_| Error::internal("a key of a wrong length"))?;
+        let iv =
+            iv.as_ref().try_into().map_err(|_| Error::internal("a nonce of a wrong length"))?;
+        Ok(Keys { key: LessSafeKey::new(key), iv, sequence, form })
+    }
+
+    /// Whether the key has sealed as much as one may.
+    pub fn is_worn(&self) -> bool {
+        self.sequence >= SEAL_LIMIT
+    }
+
+    /// The bytes that sealing adds to `plain` bytes of data.
+    pub fn overhead(&self) -> usize {
+        match self.form {
+            Form::Tls13 => HEADER + 1 + TAG,
+            Form::Gcm12 => HEADER + EXPLICIT + TAG,
+            Form::Chacha12 => HEADER + TAG,
+        }
+    }
+
+    fn nonce(&self) -> [u8; NONCE_LEN] {
+        let mut nonce = self.iv;
+        for (byte, counted) in nonce[NONCE_LEN - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= counted;
+        }
+        nonce
+    }
+
+    /// Appends one record of the bytes that `pieces` gives to `out`; they are `len` in all,
+    /// [`MAX_PLAIN`] at most.
+    ///
+    /// # Errors
+    /// The cipher's, which has none for lengths in range; the session is at its end then.
+    pub fn seal<'a>(
+        &mut self,
+        kind: u8,
+        len: usize,
+        pieces: impl Iterator<Item = &'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let nonce = self.nonce();
+        let sealed = len + self.overhead() - HEADER;
+        out.reserve(HEADER + sealed);
+        let outer = if self.form == Form::Tls13 { kind::DATA } else { kind };
+        let header = header(outer, sealed);
+        out.extend_from_slice(&header);
+        if self.form == Form::Gcm12 {
+            out.extend_from_slice(&nonce[NONCE_LEN - EXPLICIT..]);
+        }
+        let begin = out.len();
+        pieces.for_each(|piece| out.extend_from_slice(piece));
+        debug_assert_eq!(out.len() - begin, len);
+        if self.form == Form::Tls13 {
+            out.push(kind);
+        }
+        let text = out.get_mut(begin..).unwrap_or_default();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = match self.form {
+            Form::Tls13 => self.key.seal_in_place_separate_tag(nonce, Aad::from(header), text),
+            _ => {
+                let aad = Aad::from(aad12(self.sequence, kind, len));
+                self.key.seal_in_place_separate_tag(nonce, aad, text)
+            }
+        };
+        let tag = tag.map_err(|_| Error::internal("a record could not be sealed"))?;
+        out.extend_from_slice(tag.as_ref());
+        // 2^64 records are out of reach: keys are changed, or the session ends, long before.
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Opens a record where it lies: its type and plaintext.
+    ///
+    /// # Errors
+    /// It is not the peer's, or not in its place.
+    pub fn open<'a>(
+        &mut self,
+        header: [u8; HEADER],
+        fragment: &'a mut [u8],
+    ) -> Result<(u8, &'a mut [u8]), Error> {
+        let mut nonce = self.nonce();
+        let kind = header[0];
+        let explicit = if self.form == Form::Gcm12 { EXPLICIT } else { 0 };
+        let Some(len) = fragment.len().checked_sub(explicit + TAG) else {
+            return Err(Error::peer(alert::BAD_RECORD_MAC, "a record is too short"));
+        };
+        let (salt, text) = fragment.split_at_mut(explicit);
+        if explicit > 0 {
+            nonce[NONCE_LEN - EXPLICIT..].copy_from_slice(salt);
+        }
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let opened = match self.form {
+            Form::Tls13 => self.key.open_in_place(nonce, Aad::from(header), text),
+            _ => self.key.open_in_place(nonce, Aad::from(aad12(self.sequence, kind, len)), text),
+        };
+        let Ok(plain) = opened else {
+            return Err(Error::peer(alert::BAD_RECORD_MAC, "decryption failed or bad record mac"));
+        };
+        self.sequence += 1;
+        let (kind, plain) = match self.form {
+            Form::Tls13 => unpadded(plain)?,
+            _ => (kind, plain),
+        };
+        if plain.len() > MAX_PLAIN {
+            return Err(Error::peer(alert::RECORD_OVERFLOW, "a record is too long"));
+        }
+        Ok((kind, plain))
+    }
+
+    /// The length of the fragment behind a record's header.
+    ///
+    /// # Errors
+    /// It is too long, or not a header.
+    pub fn fragment_len(&self, header: [u8; HEADER]) -> Result<usize, Error> {
+        let [kind, major, minor, high, low] = header;
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        // The version of a TLS 1.3 record is ignored here, but sealed.
+        let versioned = major == 3 && (minor == 3 || self.form == Form::Tls13);
+        if !versioned || !(kind::CHANGE_CIPHER_SPEC..=kind::DATA).contains(&kind) {
+            return Err(Error::peer(alert::UNEXPECTED_MESSAGE, "wrong version number"));
+        }
+        let max = if self.form == Form::Tls13 { MAX_SEALED_13 } else { MAX_SEALED_12 };
+        if len > max {
+            return Err(Error::peer(alert::RECORD_OVERFLOW, "encrypted length too long"));
+        }
+        Ok(len)
+    }
+}
+
+fn header(kind: u8, len: usize) -> [u8; HEADER] {
+    let [high, low] = (len as u16).to_be_bytes();
+    [kind, 3, 3, high, low]
+}
+
+/// The additional data of TLS 1.2 (RFC 5246 §6.2.3.3).
+fn aad12(sequence: u64, kind: u8, len: usize) -> [u8; 13] {
+    let mut aad = [0; 13];
+    aad[..8].copy_from_slice(&sequence.to_be_bytes());
+    aad[8..].copy_from_slice(&header(kind, len));
+    aad
+}
+
+/// The real type of a TLS 1.3 record is its last byte that is not 0.
+fn unpadded(plain: &mut [u8]) -> Result<(u8, &mut [u8]), Error> {
+    match plain.iter().rposition(|&byte| byte != 0) {
+        Some(at) => {
+            let kind = plain[at];
+            Ok((kind, plain.split_at_mut(at).0))
+        }
+        None => Err(Error::peer(alert::UNEXPECTED_MESSAGE, "a record without a type")),
+    }
+}
+
+/// Alerts (RFC 8446 §6).
+pub(crate) mod alert {
+    pub const CLOSE_NOTIFY: u8 = 0;
+    pub const UNEXPECTED_MESSAGE: u8 = 10;
+    pub const BAD_RECORD_MAC: u8 = 20;
+    pub const RECORD_OVERFLOW: u8 = 22;
+    pub const DECODE_ERROR: u8 = 50;
+    pub const INTERNAL_ERROR: u8 = 80;
+    pub const USER_CANCELED: u8 = 90;
+    pub const NO_RENEGOTIATION: u8 = 100;
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::ConnectionTrafficSecrets as Secrets;
+
+    use super::*;
+
+    const FORMS: [(bool, fn() -> Secrets); 4] = [
+        (true, || Secrets::Aes256Gcm { key: key(), iv: iv() }),
+        (true, || Secrets::Chacha20Poly1305 { key: key(), iv: iv() }),
+        (false, || Secrets::Aes256Gcm { key: key(), iv: iv() }),
+        (false, || Secrets::Chacha20Poly1305 { key: key(), iv: iv() }),
+    ];
+
+    fn key() -> rustls::crypto::cipher::AeadKey {
+        [7; 32].into()
+    }
+
+    fn iv() -> rustls::crypto::cipher::Iv {
+        rustls::crypto::cipher::Iv::new([9; 12])
+    }
+
+    fn split(record: &[u8]) -> ([u8; HEADER], Vec<u8>) {
+        (record[..HEADER].try_into().unwrap(), record[HEADER..].to_vec())
+    }
+
+    fn pairs() -> Vec<(Keys, Keys)> {
+        let keys = |(is_13, secrets): (bool, fn() -> Secrets)| Keys::new(is_13, (3, secrets()));
+        FORMS.into_iter().map(|form| (keys(form).unwrap(), keys(form).unwrap())).collect()
+    }
+
+    #[test]
+    fn records_open_in_their_order_alone() {
+        for (mut near, mut far) in pairs() {
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            near.seal(kind::DATA, 5, [&b"he"[..], b"llo"].into_iter(), &mut first).unwrap();
+            assert_eq!(first.len(), 5 + near.overhead());
+            near.seal(kind::ALERT, 2, [&[1, 0][..]].into_iter(), &mut second).unwrap();
+            let (header, mut fragment) = split(&second);
+            assert!(far.open(header, &mut fragment).is_err(), "out of order");
+            for (record, kind, text) in
+                [(&first, kind::DATA, &b"hello"[..]), (&second, 21, &[1, 0])]
+            {
+                let (header, mut fragment) = split(record);
+                assert_eq!(far.fragment_len(header).unwrap(), fragment.len());
+                let (k, plain) = far.open(header, &mut fragment).unwrap();
+                assert_eq!((k, &*plain), (kind, text));
+            }
+        }
+    }
+
+    #[test]
+    fn no_bit_of_a_record_can_change() {
+        for (mut near, mut far) in pairs() {
+            let mut record = Vec::new();
+            near.seal(kind::DATA, 4, [&b"text"[..]].into_iter(), &mut record).unwrap();
+            for at in 0..record.len() * 8 {
+                let mut changed = record.clone();
+                changed[at / 8] ^= 1 << (at % 8);
+                let (header, mut fragment) = split(&changed);
+                let opened = far.fragment_len(header).is_ok_and(|len| len == fragment.len())
+                    && far.open(header, &mut fragment).is_ok();
+                assert!(!opened, "bit {at} of {:?}", far.form);
+            }
+            for len in 0..record.len() - HEADER {
+                let (header, mut fragment) = split(&record[..HEADER + len]);
+                assert!(far.open(header, &mut fragment).is_err(), "cut to {len}");
+            }
+            let (header, mut fragment) = split(&record);
+            assert!(far.open(header, &mut fragment).is_ok());
+        }
+    }
+
+    #[test]
+    fn padding_hides_no_type() {
+        let (mut near, mut far) = pairs().remove(0);
+        let mut record = Vec::new();
+        // As a padded record is: data, its type, zeros, sealed as a whole.
+        near.seal(0, 8, [&b"text\x17\0\0\0"[..]].into_iter(), &mut record).unwrap();
+        let (header, mut fragment) = split(&record);
+        let (kind, plain) = far.open(header, &mut fragment).unwrap();
+        assert_eq!((kind, &*plain), (kind::DATA, &b"text"[..]));
+        record.clear();
+        near.seal(0, 3, [&[0, 0, 0][..]].into_iter(), &mut record).unwrap();
+        let (header, mut fragment) = split(&record);
+        assert!(far.open(header, &mut fragment).is_err());
+    }
+
+    #[test]
+    fn a_header_that_is_none_is_refused() {
+        let (keys, _) = pairs().remove(0);
+        for header in [*b"GET /", [23, 2, 0, 0, 9], [19, 3, 3, 0, 9], [23, 3, 3, 0x41, 1]] {
+            assert!(keys.fragment_len(header).is_err(), "{header:?}");
+        }
+        assert_eq!(keys.fragment_len([23, 3, 3, 0x41, 0]).unwrap(), 16640);
+    }
+}

@@ -1,0 +1,197 @@
+//! The configuration of a server's sessions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert, StoresServerSessions};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+
+use crate::certified::Certified;
+use crate::record::MAX_PLAIN;
+
+/// Whether the client is asked for a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// It is not.
+    #[default]
+    Off,
+    /// It is asked. Whether one came, and whether it is good, is decided after the handshake.
+    Ask,
+}
+
+/// The settings of a server's sessions.
+#[derive(Default)]
+pub struct ServerOptions {
+    /// The certificates to choose from by the client's signature algorithms.
+    pub certificates: Vec<Certified>,
+    /// The numbers of versions; all when empty.
+    pub versions: Vec<u16>,
+    /// The numbers of cipher suites in order of preference; all when empty.
+    pub suites: Vec<u16>,
+    /// The numbers of groups in order of preference; the usual ones when empty.
+    pub groups: Vec<u16>,
+    /// Our order of suites counts, not the client's.
+    pub prefer_server_ciphers: bool,
+    /// Protocols for ALPN, best first.
+    pub alpn: Vec<Vec<u8>>,
+    /// Whether clients are asked for certificates.
+    pub verify: VerifyMode,
+    /// The names of authorities that the client is told, in DER.
+    pub authorities: Vec<Vec<u8>>,
+    /// The most data in a record; 0 is the protocol's limit.
+    pub record_size: usize,
+    /// The most early data that is taken; 0 for none.
+    pub max_early_data: u32,
+    /// Seals sessions into tickets.
+    pub(crate) ticketer: Option<Arc<dyn ProducesTickets>>,
+    /// Keeps sessions here.
+    pub(crate) sessions: Option<Arc<dyn StoresServerSessions>>,
+}
+
+/// The configuration of a server's sessions; cheap to clone.
+#[derive(Clone)]
+pub struct ServerConfig {
+    pub(crate) inner: Arc<rustls::ServerConfig>,
+    pub(crate) record_size: usize,
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerConfig")
+    }
+}
+
+impl ServerConfig {
+    /// Compiles the settings.
+    ///
+    /// # Errors
+    /// No version, suite or group that can be had is left.
+    pub fn new(options: ServerOptions) -> Result<ServerConfig, String> {
+        let provider = Arc::new(provider(&options.suites, &options.groups)?);
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions(&options.versions))
+            .map_err(|e| e.to_string())?;
+        let builder = match options.verify {
+            VerifyMode::Off => builder.with_no_client_auth(),
+            VerifyMode::Ask => builder.with_client_cert_verifier(Arc::new(Asked {
+                authorities: options.authorities.into_iter().map(DistinguishedName::from).collect(),
+                algorithms,
+            })),
+        };
+        let mut certificates = options.certificates;
+        certificates.sort_by_key(Certified::order);
+        let mut inner = builder.with_cert_resolver(Arc::new(Choice(certificates)));
+        inner.ignore_client_order = options.prefer_server_ciphers;
+        inner.alpn_protocols = options.alpn;
+        inner.max_early_data_size = options.max_early_data;
+        inner.session_storage =
+            options.sessions.unwrap_or_else(|| Arc::new(rustls::server::NoServerSessionStorage {}));
+        if let Some(ticketer) = options.ticketer {
+            inner.ticketer = ticketer;
+        }
+        // A session goes on in our own record layer.
+        inner.enable_secret_extraction = true;
+        let record_size = match options.record_size {
+            0 => MAX_PLAIN,
+            size => size.min(MAX_PLAIN),
+        };
+        Ok(ServerConfig { inner: Arc::new(inner), record_size })
+    }
+}
+
+pub(crate) fn versions(numbers: &[u16]) -> Vec<&'static rustls::SupportedProtocolVersion> {
+    let wanted = |version: &&&rustls::SupportedProtocolVersion| {
+        numbers.is_empty() || numbers.contains(&u16::from(version.version))
+    };
+    rustls::ALL_VERSIONS.iter().filter(wanted).copied().collect()
+}
+
+/// The library's algorithms, in the order of the settings.
+pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider, String> {
+    let mut provider = aws_lc_rs::default_provider();
+    if !suites.is_empty() {
+        let find = |n: &u16| {
+            aws_lc_rs::ALL_CIPHER_SUITES.iter().find(|s| u16::from(s.suite()) == *n).copied()
+        };
+        provider.cipher_suites = suites.iter().filter_map(find).collect();
+        if provider.cipher_suites.is_empty() {
+            return Err("no cipher match".to_owned());
+        }
+    }
+    if !groups.is_empty() {
+        let find =
+            |n: &u16| aws_lc_rs::ALL_KX_GROUPS.iter().find(|g| u16::from(g.name()) == *n).copied();
+        provider.kx_groups = groups.iter().filter_map(find).collect();
+        if provider.kx_groups.is_empty() {
+            return Err("no group match".to_owned());
+        }
+    }
+    Ok(provider)
+}
+
+/// The first of the certificates whose key can sign as the client wants.
+#[derive(Debug)]
+struct Choice(Vec<Certified>);
+
+impl ResolvesServerCert for Choice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let schemes = hello.signature_schemes();
+        let fits = |c: &&Certified| c.key.key.choose_scheme(schemes).is_some();
+        self.0.iter().find(fits).or_else(|| self.0.first()).map(|c| Arc::clone(&c.key))
+    }
+}
+
+/// Takes every certificate whose key signed the handshake: the chain is looked at afterwards, as
+/// the answer to a bad one is an HTTP response.
+#[derive(Debug)]
+struct Asked {
+    authorities: Vec<DistinguishedName>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for Asked {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.authorities
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

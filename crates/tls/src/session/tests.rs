@@ -1,0 +1,256 @@
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
+
+use super::*;
+use crate::certified::Certified;
+use crate::{ClientOptions, ServerOptions, VerifyMode};
+
+fn certified(algorithm: &'static rcgen::SignatureAlgorithm) -> Certified {
+    let key = KeyPair::generate_for(algorithm).unwrap();
+    let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    Certified::new(vec![certificate.der().to_vec()], &key.serialize_der()).unwrap()
+}
+
+fn server(change: impl FnOnce(&mut ServerOptions)) -> ServerConfig {
+    let mut options = ServerOptions::default();
+    options.certificates = vec![certified(&PKCS_ECDSA_P256_SHA256)];
+    change(&mut options);
+    ServerConfig::new(options).unwrap()
+}
+
+fn client(change: impl FnOnce(&mut ClientOptions)) -> ClientConfig {
+    let mut options = ClientOptions::default();
+    change(&mut options);
+    ClientConfig::new(options).unwrap()
+}
+
+/// One end of a connection in memory.
+struct End {
+    session: Session,
+    input: Page,
+    plain: Page,
+    out: Chain,
+}
+
+impl End {
+    fn new(session: Session) -> End {
+        End { session, input: Page::new(), plain: Page::new(), out: Chain::new() }
+    }
+
+    fn receive(&mut self) -> Result<Received, Error> {
+        self.session.receive(&mut self.input, &mut self.plain, &mut self.out)
+    }
+
+    fn say(&mut self, text: &[u8]) {
+        let mut chain = Chain::new();
+        chain.write(text);
+        while !chain.is_empty() {
+            let out = self.out.writer_for(32 * 1024);
+            self.session.seal(&mut chain, 16 * 1024, out).unwrap();
+        }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.out.pop_front() {
+            bytes.extend_from_slice(piece.memory().unwrap());
+        }
+        bytes
+    }
+}
+
+/// Brings the bytes of `from` to `to` in pieces of `step`.
+fn carry(from: &mut End, to: &mut End, step: usize) -> Result<(), Error> {
+    for piece in from.bytes().chunks(step) {
+        to.input.extend_from_slice(piece);
+        while to.receive()? == Received::Full {
+            to.plain.reserve(2 * crate::MAX_PLAIN);
+        }
+    }
+    Ok(())
+}
+
+fn shaken(server: &ServerConfig, client: &ClientConfig, step: usize) -> (End, End) {
+    let mut near = End::new(Session::server(server).unwrap());
+    let mut far = End::new(Session::client(client, b"a.example").unwrap());
+    far.receive().unwrap();
+    for _ in 0..4 {
+        carry(&mut far, &mut near, step).unwrap();
+        carry(&mut near, &mut far, step).unwrap();
+    }
+    assert!(!near.session.is_handshaking() && !far.session.is_handshaking());
+    (near, far)
+}
+
+const VERSIONS: [u16; 2] = [0x0303, 0x0304];
+
+#[test]
+fn data_goes_both_ways_however_it_is_cut() {
+    for version in VERSIONS {
+        for step in [1, 7, 1000, 1 << 20] {
+            let config = server(|o| o.versions = vec![version]);
+            let (mut near, mut far) = shaken(&config, &client(|_| {}), step);
+            assert_eq!(near.session.info().unwrap().version, version);
+            let text: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+            far.say(&text);
+            carry(&mut far, &mut near, step).unwrap();
+            assert_eq!(near.plain.filled(), text);
+            near.say(&text);
+            carry(&mut near, &mut far, step).unwrap();
+            assert_eq!(far.plain.filled(), text);
+            near.session.close(&mut near.out);
+            near.session.close(&mut near.out);
+            carry(&mut near, &mut far, step).unwrap();
+            assert!(far.session.is_ended());
+            assert_eq!(far.receive().unwrap(), Received::End);
+        }
+    }
+}
+
+#[test]
+fn every_suite_and_group_is_negotiated() {
+    let suites: [(u16, u16, &[u16]); 2] =
+        [(0x0304, 0, &[0x1301, 0x1302, 0x1303]), (0x0303, 0, &[0xc02b, 0xc02c, 0xcca9])];
+    for (version, _, suites) in suites {
+        for &suite in suites {
+            for group in [0x001d, 0x0017, 0x0018, 0x11ec] {
+                if group == 0x11ec && version == 0x0303 {
+                    continue;
+                }
+                let config = server(|o| {
+                    (o.versions, o.suites, o.groups) = (vec![version], vec![suite], vec![group]);
+                });
+                let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+                let info = near.session.info().unwrap();
+                assert_eq!((info.suite, info.group), (suite, group));
+                far.say(b"question");
+                carry(&mut far, &mut near, 4096).unwrap();
+                assert_eq!(near.plain.filled(), b"question");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_certificate_fits_the_clients_signatures() {
+    let both = server(|o| {
+        o.certificates = vec![certified(&PKCS_RSA_SHA256), certified(&PKCS_ECDSA_P256_SHA256)];
+    });
+    let (_, far) = shaken(&both, &client(|o| o.suites = vec![0xc02f]).clone(), 4096);
+    assert_eq!(far.session.info().unwrap().suite, 0xc02f, "RSA");
+    let (_, far) = shaken(&both, &client(|o| o.suites = vec![0xc02b]), 4096);
+    assert_eq!(far.session.info().unwrap().suite, 0xc02b, "ECDSA");
+}
+
+#[test]
+fn a_client_without_a_certificate_is_none_and_one_with_it_shows_it() {
+    for version in VERSIONS {
+        let config = server(|o| (o.verify, o.versions) = (VerifyMode::Ask, vec![version]));
+        let (near, _) = shaken(&config, &client(|_| {}), 4096);
+        assert!(near.session.info().unwrap().peer_certificates.is_none());
+        let own = certified(&PKCS_ECDSA_P256_SHA256);
+        let der = own.chain().next().unwrap().to_vec();
+        let (near, _) = shaken(&config, &client(|o| o.certificate = Some(own)), 4096);
+        let shown = near.session.info().unwrap().peer_certificates.clone().unwrap();
+        assert_eq!(shown.len(), 1);
+        assert_eq!(*shown[0], der);
+    }
+}
+
+#[test]
+fn alpn_takes_the_first_that_both_have_or_fails() {
+    let config = server(|o| o.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()]);
+    let of = |names: &[&str]| {
+        client(|o| o.alpn = names.iter().map(|name| name.as_bytes().to_vec()).collect())
+    };
+    let (near, _) = shaken(&config, &of(&["http/1.1", "h2"]), 4096);
+    assert_eq!(near.session.info().unwrap().alpn.as_deref(), Some(&b"h2"[..]));
+    let (near, _) = shaken(&config, &of(&[]), 4096);
+    assert_eq!(near.session.info().unwrap().alpn, None);
+    let mut near = End::new(Session::server(&config).unwrap());
+    let mut far = End::new(Session::client(&of(&["spdy"]), b"a.example").unwrap());
+    far.receive().unwrap();
+    let failed = carry(&mut far, &mut near, 4096).unwrap_err();
+    assert!(failed.is_by_peer());
+    let told = carry(&mut near, &mut far, 4096).unwrap_err();
+    assert_eq!(told.to_string(), "alert no application protocol: SSL alert number 120");
+}
+
+#[test]
+fn a_change_of_keys_is_followed_and_answered() {
+    let config = server(|o| o.versions = vec![0x0304]);
+    let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+    for round in 0..3u8 {
+        // As a peer that wants new keys in both directions.
+        let Phase::Open(traffic) = &mut far.session.0 else { unreachable!() };
+        traffic.change_keys_of_both(far.out.writer_for(1024)).unwrap();
+        far.say(&[round; 10]);
+        carry(&mut far, &mut near, 3).unwrap();
+        near.say(&[round; 20]);
+        carry(&mut near, &mut far, 3).unwrap();
+    }
+    assert_eq!((near.plain.filled().len(), far.plain.filled().len()), (30, 60));
+    for _ in 0..40 {
+        let Phase::Open(traffic) = &mut far.session.0 else { unreachable!() };
+        traffic.change_keys_of_both(far.out.writer_for(1024)).unwrap();
+        if carry(&mut far, &mut near, 4096).is_err() {
+            return;
+        }
+        carry(&mut near, &mut far, 4096).unwrap();
+    }
+    unreachable!("there is a limit");
+}
+
+#[test]
+fn a_changed_record_ends_the_session_with_an_alert() {
+    for version in VERSIONS {
+        let config = server(|o| o.versions = vec![version]);
+        let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+        far.say(b"question");
+        let mut bytes = far.bytes();
+        *bytes.last_mut().unwrap() ^= 1;
+        near.input.extend_from_slice(&bytes);
+        near.receive().unwrap_err();
+        assert!(near.plain.is_empty());
+        let told = carry(&mut near, &mut far, 4096).unwrap_err();
+        assert_eq!(told.to_string(), "alert bad record mac: SSL alert number 20");
+        near.receive().unwrap_err();
+        let mut chain = Chain::new();
+        chain.write(b"more");
+        near.session.seal(&mut chain, 4, &mut Vec::new()).unwrap_err();
+    }
+}
+
+#[test]
+fn garbage_and_plain_text_fail_the_handshake() {
+    for text in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0x16, 3, 1, 0, 4, 9, 9, 9, 9]] {
+        let mut near = End::new(Session::server(&server(|_| {})).unwrap());
+        near.input.extend_from_slice(text);
+        assert!(near.receive().unwrap_err().is_by_peer(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    let certificate = params.self_signed(&one).unwrap().der().to_vec();
+    let failed = Certified::new(vec![certificate], &other.serialize_der()).unwrap_err();
+    assert!(failed.contains("key values mismatch"), "{failed}");
+}
+
+#[test]
+fn the_first_records_of_a_burst_are_small() {
+    let (mut near, _) = shaken(&server(|_| {}), &client(|_| {}), 4096);
+    near.out.clear();
+    near.say(&vec![b'x'; 100_000]);
+    let (bytes, mut sizes, mut at) = (near.bytes(), Vec::new(), 0);
+    while let Some(header) = bytes.get(at..at + 5) {
+        let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        sizes.push(len - 17);
+        at += 5 + len;
+    }
+    assert_eq!(sizes[..10], [4096; 10]);
+    assert!(sizes[10..].iter().any(|&size| size == 16384), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), 100_000);
+}

@@ -1,0 +1,315 @@
+//! An established session: records in both directions, changes of keys, the end.
+
+use std::io::IoSlice;
+
+use mem::{Chain, Page};
+use rustls::ExtractedSecrets;
+use rustls::client::ClientConnectionData;
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+
+use super::Received;
+use crate::Info;
+use crate::error::{Error, alert_text};
+use crate::record::{HEADER, Keys, MAX_OVERHEAD, MAX_PLAIN, alert, kind};
+
+/// Data of a burst that goes in small records: the peer can show the beginning of a page before a
+/// whole record of 16 KB has arrived.
+const BURST: usize = 40 * 1024;
+/// A small record; with its header it fits three packets.
+const SMALL: usize = 4 * 1024;
+/// Silence after which a burst begins anew.
+const BURST_PAUSE_MS: u64 = 1000;
+
+/// Records in a row that may come without data, as in OpenSSL.
+const EMPTY_MAX: u8 = 32;
+/// Changes of keys, warnings and wishes to renegotiate that a peer may send in all.
+const ODD_MAX: u8 = 32;
+/// A message after the handshake: a ticket is the longest that is of use.
+const MESSAGE_MAX: usize = 64 * 1024;
+
+/// The types of messages after the handshake.
+const HELLO_REQUEST: u8 = 0;
+const CLIENT_HELLO: u8 = 1;
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+
+/// The part of rustls that knows the secrets, by the end that we are.
+pub(super) enum Kernel {
+    Server(KernelConnection<ServerConnectionData>),
+    Client(KernelConnection<ClientConnectionData>),
+}
+
+/// An established session.
+pub(super) struct Traffic {
+    read: Keys,
+    write: Keys,
+    kernel: Kernel,
+    pub info: Info,
+    /// The beginning of a message that goes on in the next record.
+    message: Vec<u8>,
+    record_size: usize,
+    /// Bytes sealed since the last pause.
+    burst: usize,
+    last_ms: u64,
+    empty: u8,
+    odd: u8,
+    pub is_ended: bool,
+    is_closed: bool,
+}
+
+impl Traffic {
+    pub fn new(
+        info: Info,
+        secrets: ExtractedSecrets,
+        kernel: Kernel,
+        record_size: usize,
+    ) -> Result<Traffic, Error> {
+        let is_13 = info.is_13();
+        Ok(Traffic {
+            read: Keys::new(is_13, secrets.rx)?,
+            write: Keys::new(is_13, secrets.tx)?,
+            kernel,
+            info,
+            message: Vec::new(),
+            record_size: record_size.clamp(1, MAX_PLAIN),
+            burst: 0,
+            last_ms: 0,
+            empty: 0,
+            odd: 0,
+            is_ended: false,
+            is_closed: false,
+        })
+    }
+
+    pub fn has_record(&self, input: &[u8]) -> bool {
+        match input.first_chunk::<HEADER>() {
+            // A bad header is something to report.
+            Some(header) => {
+                self.read.fragment_len(*header).map_or(true, |len| input.len() >= HEADER + len)
+            }
+            None => false,
+        }
+    }
+
+    pub fn receive(
+        &mut self,
+        input: &mut Page,
+        plain: &mut Page,
+        out: &mut Chain,
+    ) -> Result<Received, Error> {
+        while !self.is_ended {
+            let Some(header) = input.first_chunk::<HEADER>().copied() else {
+                return Ok(Received::All);
+            };
+            let len = self.read.fragment_len(header)?;
+            if input.len() < HEADER + len {
+                // The rest of a long record has to fit.
+                input.reserve(HEADER + len - input.len());
+                return Ok(Received::All);
+            }
+            if !plain.is_empty() && plain.spare() < len {
+                return Ok(Received::Full);
+            }
+            let fragment = &mut input.filled_mut()[HEADER..HEADER + len];
+            let (kind, text) = self.read.open(header, fragment)?;
+            match kind {
+                kind::DATA => {
+                    self.empty = if text.is_empty() { self.empty + 1 } else { 0 };
+                    if self.empty > EMPTY_MAX {
+                        let why = "too many empty fragments";
+                        return Err(Error::peer(alert::UNEXPECTED_MESSAGE, why));
+                    }
+                    plain.extend_from_slice(text);
+                }
+                kind::ALERT => {
+                    let (level, what) = match *text {
+                        [level, what] => (level, what),
+                        _ => return Err(Error::peer(alert::DECODE_ERROR, "bad alert record")),
+                    };
+                    self.alerted(level, what)?;
+                }
+                kind::HANDSHAKE => {
+                    self.message.extend_from_slice(text);
+                    self.messages(out)?;
+                }
+                _ => return Err(Error::peer(alert::UNEXPECTED_MESSAGE, "unexpected record")),
+            }
+            input.consume(HEADER + len);
+        }
+        input.clear();
+        Ok(Received::End)
+    }
+
+    fn alerted(&mut self, level: u8, what: u8) -> Result<(), Error> {
+        let is_warning = level == 1 && !self.info.is_13() || what == alert::USER_CANCELED;
+        match what {
+            alert::CLOSE_NOTIFY => self.is_ended = true,
+            _ if is_warning => self.odd()?,
+            _ => return Err(Error::told(alert_text(what))),
+        }
+        Ok(())
+    }
+
+    /// Counts what is allowed and of no use.
+    fn odd(&mut self) -> Result<(), Error> {
+        self.odd += 1;
+        match self.odd > ODD_MAX {
+            true => Err(Error::peer(alert::UNEXPECTED_MESSAGE, "too many messages without data")),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the whole messages among the bytes of handshake records.
+    fn messages(&mut self, out: &mut Chain) -> Result<(), Error> {
+        let mut message = std::mem::take(&mut self.message);
+        let mut rest = &message[..];
+        while let [what, a, b, c, behind @ ..] = rest {
+            let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            if len > MESSAGE_MAX {
+                return Err(Error::peer(alert::DECODE_ERROR, "excessive message size"));
+            }
+            let Some((body, behind)) = behind.split_at_checked(len) else { break };
+            self.message(*what, body, behind.is_empty(), out)?;
+            rest = behind;
+        }
+        let used = message.len() - rest.len();
+        message.drain(..used);
+        if !message.is_empty() {
+            self.message = message;
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        what: u8,
+        body: &[u8],
+        is_last: bool,
+        out: &mut Chain,
+    ) -> Result<(), Error> {
+        let unexpected = || Error::peer(alert::UNEXPECTED_MESSAGE, "unexpected message");
+        match (self.info.is_13(), what, &mut self.kernel) {
+            (true, KEY_UPDATE, _) => {
+                // Messages behind it in the same record would be sealed with the old keys.
+                let (true, [wish @ (0 | 1)]) = (is_last, body) else {
+                    return Err(Error::peer(alert::DECODE_ERROR, "bad key update"));
+                };
+                let wish = *wish;
+                self.odd()?;
+                self.read = Keys::new(true, self.kernel.next_read()?)?;
+                if wish == 1 {
+                    self.update_keys(out.writer_for(2 * MAX_OVERHEAD))?;
+                }
+                Ok(())
+            }
+            (true, NEW_SESSION_TICKET, Kernel::Client(kernel)) => {
+                kernel.handle_new_session_ticket(body).map_err(|e| Error::rustls(&e))?;
+                self.odd()
+            }
+            (false, HELLO_REQUEST, Kernel::Client(_))
+            | (false, CLIENT_HELLO, Kernel::Server(_)) => {
+                self.odd()?;
+                let refusal = [1, alert::NO_RENEGOTIATION];
+                let out = out.writer_for(2 + MAX_OVERHEAD);
+                self.write.seal(kind::ALERT, 2, [&refusal[..]].into_iter(), out)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Tells the peer that the next record has new keys, and takes them.
+    fn update_keys(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let message = [KEY_UPDATE, 0, 0, 1, 0];
+        self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
+        self.write = Keys::new(true, self.kernel.next_write()?)?;
+        Ok(())
+    }
+
+    /// Takes new keys for writing, and asks the peer for the same.
+    #[cfg(test)]
+    pub fn change_keys_of_both(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let message = [KEY_UPDATE, 0, 0, 1, 1];
+        self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
+        self.write = Keys::new(true, self.kernel.next_write()?)?;
+        Ok(())
+    }
+
+    pub fn seal(
+        &mut self,
+        chain: &mut Chain,
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        if self.is_closed {
+            return Err(Error::internal("data behind the end of the session"));
+        }
+        let now = base::time::now_ms();
+        if now.saturating_sub(self.last_ms) > BURST_PAUSE_MS {
+            self.burst = 0;
+        }
+        self.last_ms = now;
+        let mut taken = 0;
+        while taken < limit {
+            if self.write.is_worn() {
+                match self.info.is_13() {
+                    true => self.update_keys(out)?,
+                    false => return Err(Error::internal("the keys are used up")),
+                }
+            }
+            let size = match self.burst < BURST {
+                true => self.record_size.min(SMALL),
+                false => self.record_size,
+            };
+            let mut slices = [IoSlice::new(&[]); 16];
+            let (count, bytes) = chain.slices(&mut slices, size.min(limit - taken));
+            if bytes == 0 {
+                break;
+            }
+            let pieces = slices.iter().take(count).map(|slice| &slice[..]);
+            self.write.seal(kind::DATA, bytes, pieces, out)?;
+            chain.advance(bytes as u64);
+            taken += bytes;
+            self.burst = self.burst.saturating_add(bytes);
+        }
+        Ok(taken)
+    }
+
+    pub fn close(&mut self, out: &mut Chain) {
+        if !std::mem::replace(&mut self.is_closed, true) {
+            // Without it the peer sees the end of the connection alone.
+            let _ = self.alert(alert::CLOSE_NOTIFY, out);
+        }
+    }
+
+    pub fn alert(&mut self, what: u8, out: &mut Chain) -> Result<(), Error> {
+        self.is_closed = true;
+        let level = if what == alert::CLOSE_NOTIFY { 1 } else { 2 };
+        let out = out.writer_for(2 + MAX_OVERHEAD);
+        self.write.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
+    }
+
+    pub fn rest(&mut self) {
+        if self.message.is_empty() {
+            self.message = Vec::new();
+        }
+    }
+}
+
+impl Kernel {
+    fn next_read(&mut self) -> Result<(u64, rustls::ConnectionTrafficSecrets), Error> {
+        match self {
+            Kernel::Server(kernel) => kernel.update_rx_secret(),
+            Kernel::Client(kernel) => kernel.update_rx_secret(),
+        }
+        .map_err(|e| Error::rustls(&e))
+    }
+
+    fn next_write(&mut self) -> Result<(u64, rustls::ConnectionTrafficSecrets), Error> {
+        match self {
+            Kernel::Server(kernel) => kernel.update_tx_secret(),
+            Kernel::Client(kernel) => kernel.update_tx_secret(),
+        }
+        .map_err(|e| Error::rustls(&e))
+    }
+}
