@@ -13,6 +13,11 @@ pub struct SharedMap {
     len: usize,
 }
 
+// SAFETY: the mapping belongs to the process and not to a thread: it may be used and unmapped from
+// any. It is not `Sync`: locks in it know processes apart, and not threads, so a value that several
+// threads use stands behind a `Mutex`.
+unsafe impl Send for SharedMap {}
+
 impl SharedMap {
     /// Maps `len` bytes, rounded up to whole pages; at least one.
     pub fn new(len: usize) -> io::Result<SharedMap> {

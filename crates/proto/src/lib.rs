@@ -12,4 +12,6 @@ pub mod mp4;
 pub mod params;
 pub mod proxy_protocol;
 pub mod range;
+pub mod tls_hello;
+pub mod tls_names;
 pub mod uri;

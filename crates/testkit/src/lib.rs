@@ -15,13 +15,15 @@
 //! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
 //! anything panicked, or if a process was left behind.
 //!
-//! Standard library only, but for mounting. Everything here may panic: that is how a test fails.
+//! Standard library only, but for mounting and for keys. Everything here may panic: that is how a
+//! test fails.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
 
 mod backend;
 mod binary;
+pub mod certificates;
 mod client;
 mod maria;
 pub mod mmdb;

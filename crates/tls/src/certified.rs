@@ -6,7 +6,8 @@ use rustls::SignatureAlgorithm;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::x509::Certificate;
 
 /// A chain, the end's own certificate first, with its key.
 #[derive(Clone, Debug)]
@@ -24,10 +25,10 @@ impl Certified {
         let der = PrivateKeyDer::try_from(key.to_vec()).map_err(str::to_owned)?;
         let key = any_supported_type(&der).map_err(|e| e.to_string())?;
         let first = chain.first().ok_or("no certificate")?;
-        let (_, certificate) = X509Certificate::from_der(first)
-            .map_err(|_| "the certificate cannot be read".to_owned())?;
+        let certificate =
+            Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
         let public = key.public_key().ok_or("the key has no public part")?;
-        if certificate.public_key().raw != public.as_ref() {
+        if certificate.public_key().der() != public.as_ref() {
             return Err(MISMATCH.to_owned());
         }
         let chain = chain.into_iter().map(CertificateDer::from).collect();

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
-use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::SignatureScheme;
 
 use crate::certified::Certified;
+use crate::peer::SignatureOnly;
 use crate::server::{provider, versions};
 
 /// The settings of a client's sessions.
@@ -48,12 +46,11 @@ impl ClientConfig {
     /// No version or suite that can be had is left.
     pub fn new(options: ClientOptions) -> Result<ClientConfig, String> {
         let provider = Arc::new(provider(&options.suites, &[])?);
-        let algorithms = provider.signature_verification_algorithms;
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
             .map_err(|e| e.to_string())?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Later { algorithms }));
+            .with_custom_certificate_verifier(Arc::new(SignatureOnly::default()));
         let mut named = match options.certificate {
             Some(certificate) => builder.with_client_cert_resolver(Arc::new(Own(certificate.key))),
             None => builder.with_no_client_auth(),
@@ -91,47 +88,5 @@ impl ResolvesClientCert for Own {
 
     fn has_certs(&self) -> bool {
         true
-    }
-}
-
-/// Takes every certificate whose key signed the handshake: the chain and the names are looked at
-/// afterwards, where that is wanted at all.
-#[derive(Debug)]
-struct Later {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Later {
-    fn verify_server_cert(
-        &self,
-        _end: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _staple: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }

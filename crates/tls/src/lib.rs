@@ -2,17 +2,39 @@
 //! languages. The types of rustls stay inside of this crate.
 #![forbid(unsafe_code)]
 
+mod certificate_compression;
 pub mod certified;
 mod client;
+pub mod client_sessions;
 mod error;
 mod info;
+mod peer;
 mod record;
 mod server;
 mod session;
+pub mod session_cache;
+mod session_context;
+#[cfg(test)]
+mod tests;
+pub mod tickets;
+#[allow(dead_code)] // The checks of chains, the next step, use the rest.
+pub mod x509;
 
 pub use client::{ClientConfig, ClientOptions};
+pub use client_sessions::ClientSessions;
 pub use error::Error;
 pub use info::Info;
 pub use record::MAX_PLAIN;
 pub use server::{ServerConfig, ServerOptions, VerifyMode};
 pub use session::{Received, Session};
+pub use session_cache::{SessionCache, SharedSessions};
+pub use session_context::SessionContext;
+pub use tickets::{SharedKeys, TicketKey, Tickets};
+
+/// Seconds since 1970, read now: the cached time is that of the loop, and handshakes may run on
+/// other threads.
+fn unix_secs() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // A system clock before 1970 reads as 1970.
+    now.unwrap_or_default().as_secs()
+}

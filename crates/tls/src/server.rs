@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert, StoresServerSessions};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::DistinguishedName;
 
+use crate::certificate_compression::compressors;
 use crate::certified::Certified;
+use crate::peer::SignatureOnly;
 use crate::record::MAX_PLAIN;
+use crate::{SessionCache, Tickets};
 
 /// Whether the client is asked for a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,10 +47,12 @@ pub struct ServerOptions {
     pub record_size: usize,
     /// The most early data that is taken; 0 for none.
     pub max_early_data: u32,
+    /// Certificates are sent compressed to clients that can take them so.
+    pub compress_certificates: bool,
     /// Seals sessions into tickets.
-    pub(crate) ticketer: Option<Arc<dyn ProducesTickets>>,
-    /// Keeps sessions here.
-    pub(crate) sessions: Option<Arc<dyn StoresServerSessions>>,
+    pub tickets: Option<Tickets>,
+    /// Keeps sessions.
+    pub sessions: Option<SessionCache>,
 }
 
 /// The configuration of a server's sessions; cheap to clone.
@@ -73,15 +75,13 @@ impl ServerConfig {
     /// No version, suite or group that can be had is left.
     pub fn new(options: ServerOptions) -> Result<ServerConfig, String> {
         let provider = Arc::new(provider(&options.suites, &options.groups)?);
-        let algorithms = provider.signature_verification_algorithms;
         let builder = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
             .map_err(|e| e.to_string())?;
         let builder = match options.verify {
             VerifyMode::Off => builder.with_no_client_auth(),
-            VerifyMode::Ask => builder.with_client_cert_verifier(Arc::new(Asked {
+            VerifyMode::Ask => builder.with_client_cert_verifier(Arc::new(SignatureOnly {
                 authorities: options.authorities.into_iter().map(DistinguishedName::from).collect(),
-                algorithms,
             })),
         };
         let mut certificates = options.certificates;
@@ -90,11 +90,11 @@ impl ServerConfig {
         inner.ignore_client_order = options.prefer_server_ciphers;
         inner.alpn_protocols = options.alpn;
         inner.max_early_data_size = options.max_early_data;
-        inner.session_storage =
-            options.sessions.unwrap_or_else(|| Arc::new(rustls::server::NoServerSessionStorage {}));
-        if let Some(ticketer) = options.ticketer {
-            inner.ticketer = ticketer;
+        inner.session_storage = options.sessions.unwrap_or_else(SessionCache::none).store();
+        if let Some(tickets) = options.tickets {
+            inner.ticketer = tickets.producer();
         }
+        inner.cert_compressors = compressors(options.compress_certificates);
         // A session goes on in our own record layer.
         inner.enable_secret_extraction = true;
         let record_size = match options.record_size {
@@ -144,54 +144,5 @@ impl ResolvesServerCert for Choice {
         let schemes = hello.signature_schemes();
         let fits = |c: &&Certified| c.key.key.choose_scheme(schemes).is_some();
         self.0.iter().find(fits).or_else(|| self.0.first()).map(|c| Arc::clone(&c.key))
-    }
-}
-
-/// Takes every certificate whose key signed the handshake: the chain is looked at afterwards, as
-/// the answer to a bad one is an HTTP response.
-#[derive(Debug)]
-struct Asked {
-    authorities: Vec<DistinguishedName>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ClientCertVerifier for Asked {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.authorities
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }

@@ -12,6 +12,8 @@
 //!    free ──▶ next ──▶ next                                cells that were used before
 //! ```
 //!
+//! Entries may carry a payload, bytes of any length behind a key of fixed length.
+//!
 //! All of it is atomics: whatever a dead process left behind, every word is valid, and a number
 //! outside the zone leads nowhere. The next process that takes the lock repairs the table: whole
 //! entries stay, and the chains are built again.
@@ -40,6 +42,10 @@ pub const KEY_MAX: usize = u16::MAX as usize;
 pub trait Record: Copy {
     /// The words of a cell that it takes, 1 to 4.
     const WORDS: usize;
+    /// For tables whose entries have a payload: the length of all keys in bytes. Bytes behind the
+    /// key are the payload, which is neither hashed nor compared, and which is overwritten with
+    /// zeroes when the entry goes.
+    const KEY_LEN: usize = KEY_MAX;
     /// Its words; the rest of the array stays zero.
     fn to_words(self) -> [u64; 4];
     /// The value of these words; any bits are valid.
@@ -92,6 +98,7 @@ impl<R: Record> Table<R> {
     const KEY_AT: usize = R::WORDS;
     /// Bytes of the key in an entry's own cell.
     const INLINE: usize = (DATA - R::WORDS) * 8;
+    const HAS_PAYLOAD: bool = R::KEY_LEN < KEY_MAX;
 
     /// A table in a zone of its own of `bytes` bytes, made before the fork of the processes that
     /// share it.
@@ -124,14 +131,15 @@ impl<R: Record> Table<R> {
         Self::cells_more(key_len) < self.cells
     }
 
-    /// Prepares a key; done before the lock is taken.
+    /// Prepares a key, with the payload behind it where one is to be inserted; done before the lock
+    /// is taken.
     ///
     /// # Panics
     /// Of a key longer than [`KEY_MAX`], in builds with assertions; elsewhere such a key is cut.
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         debug_assert!(bytes.len() <= KEY_MAX);
         let bytes = &bytes[..bytes.len().min(KEY_MAX)];
-        let hash = self.hasher.hash_one(bytes);
+        let hash = self.hasher.hash_one(&bytes[..bytes.len().min(R::KEY_LEN)]);
         Key { hash: (hash ^ hash >> 32) as u32, bytes }
     }
 
@@ -222,7 +230,8 @@ impl<'a, R: Record> Locked<'a, R> {
     }
 
     fn has_key(&self, cell: &Cell, tag: Tag, key: &[u8]) -> bool {
-        if usize::from(tag.key_len) != key.len() {
+        let key = &key[..key.len().min(R::KEY_LEN)];
+        if usize::from(tag.key_len).min(R::KEY_LEN) != key.len() {
             return false;
         }
         let (own, mut rest) = key.split_at(key.len().min(Table::<R>::INLINE));
@@ -326,17 +335,32 @@ impl<'a, R: Record> Locked<'a, R> {
     /// The key of an entry whose key has `N` bytes; `None` when the entry is gone, or the key has
     /// another length.
     pub fn key_of<const N: usize>(&self, entry: Entry) -> Option<[u8; N]> {
+        let bytes = self.bytes_of(entry)?;
+        let key_len = bytes.len().min(R::KEY_LEN);
+        bytes.get(..N).filter(|_| key_len == N)?.try_into().ok()
+    }
+
+    /// The payload of an entry: the bytes behind its key.
+    pub fn payload(&self, entry: Entry) -> Option<Vec<u8>> {
+        let mut bytes = self.bytes_of(entry)?;
+        bytes.drain(..bytes.len().min(R::KEY_LEN));
+        Some(bytes)
+    }
+
+    /// The key of an entry and its payload.
+    fn bytes_of(&self, entry: Entry) -> Option<Vec<u8>> {
         let cell = self.entry(entry)?;
-        let mut bytes = Vec::with_capacity(N + CACHE_LINE);
+        let len = usize::from(Tag::of(cell).key_len);
+        let mut bytes = Vec::with_capacity(len + CACHE_LINE);
         read(&cell.data[Table::<R>::KEY_AT..], &mut bytes);
         let mut number = get(&cell.more);
-        for _ in 0..Table::<R>::cells_more(N) {
+        for _ in 0..Table::<R>::cells_more(len) {
             let more = self.t.cell(number)?;
             read(&more.data, &mut bytes);
             number = get(&more.more);
         }
-        let same = usize::from(Tag::of(cell).key_len) == N;
-        bytes.get(..N).filter(|_| same)?.try_into().ok()
+        bytes.truncate(len);
+        Some(bytes)
     }
 
     /// Gives an entry another value.
@@ -457,6 +481,9 @@ impl<'a, R: Record> Locked<'a, R> {
 
     fn give_cell(&mut self, number: u32, cell: &Cell) {
         let head = self.t.head();
+        if Table::<R>::HAS_PAYLOAD {
+            cell.data.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
         set(&cell.next, get(&head.free));
         set(&head.free, number);
         set(&head.free_count, get(&head.free_count) + 1);

@@ -286,3 +286,62 @@ fn the_order_of_use_outlives_a_death() {
     drop(t);
     assert_eq!(order(&table.lock()).last(), Some(&5));
 }
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Expiry(u64);
+
+impl Record for Expiry {
+    const WORDS: usize = 3;
+    const KEY_LEN: usize = 16;
+
+    fn to_words(self) -> [u64; 4] {
+        [self.0, 0, 0, 0]
+    }
+
+    fn from_words(words: [u64; 4]) -> Expiry {
+        Expiry(words[0])
+    }
+}
+
+/// A key of 16 bytes with `len` bytes behind it.
+fn with_payload(n: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![n; 16];
+    bytes.extend((0..len).map(|b| b as u8 | 1));
+    bytes
+}
+
+#[test]
+fn payloads_are_kept_and_not_compared() {
+    let table = Table::<Expiry>::new(64 * PAGE).unwrap();
+    let mut t = table.lock();
+    for len in [0, 1, 39, 40, 41, 200] {
+        let bytes = with_payload(len as u8, len);
+        t.insert(table.key(&bytes), Expiry(len as u64)).unwrap();
+    }
+    t.repair();
+    for len in [0, 1, 39, 40, 41, 200] {
+        let key = [len as u8; 16];
+        let entry = t.find(table.key(&key)).unwrap();
+        assert_eq!(t.value(entry), Some(Expiry(len as u64)));
+        assert_eq!(t.payload(entry).unwrap(), with_payload(len as u8, len)[16..]);
+        assert_eq!(t.key_of::<16>(entry), Some(key));
+        assert_eq!(t.key_of::<17>(entry), None);
+        // With another payload behind it, it is still the same key.
+        assert_eq!(t.find(table.key(&with_payload(len as u8, 7))), Some(entry));
+        assert_eq!(t.find(table.key(&key[..15])), None);
+    }
+    assert_eq!(t.len(), 6);
+}
+
+#[test]
+fn payloads_are_wiped() {
+    let table = Table::<Expiry>::new(PAGE).unwrap();
+    let mut t = table.lock();
+    let (room, bytes) = (t.room(), with_payload(3, 400));
+    let entry = t.insert(table.key(&bytes), Expiry(9)).unwrap();
+    t.remove(entry);
+    assert_eq!(t.payload(entry), None);
+    assert_eq!(t.room(), room);
+    let cells = (table.first..table.first + t.used()).filter_map(|n| table.cell(n));
+    assert!(cells.flat_map(|cell| &cell.data).all(|word| word.load(Ordering::Relaxed) == 0));
+}

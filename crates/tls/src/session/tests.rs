@@ -12,8 +12,8 @@ fn certified(algorithm: &'static rcgen::SignatureAlgorithm) -> Certified {
 }
 
 fn server(change: impl FnOnce(&mut ServerOptions)) -> ServerConfig {
-    let mut options = ServerOptions::default();
-    options.certificates = vec![certified(&PKCS_ECDSA_P256_SHA256)];
+    let certificates = vec![certified(&PKCS_ECDSA_P256_SHA256)];
+    let mut options = ServerOptions { certificates, ..ServerOptions::default() };
     change(&mut options);
     ServerConfig::new(options).unwrap()
 }
@@ -251,6 +251,6 @@ fn the_first_records_of_a_burst_are_small() {
         at += 5 + len;
     }
     assert_eq!(sizes[..10], [4096; 10]);
-    assert!(sizes[10..].iter().any(|&size| size == 16384), "{sizes:?}");
+    assert!(sizes[10..].contains(&16384), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), 100_000);
 }

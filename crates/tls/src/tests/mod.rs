@@ -1,0 +1,3 @@
+//! Parts that tests of several modules use.
+
+pub(crate) mod pair;
