@@ -1,17 +1,44 @@
 //! The user memory of an idle keep-alive connection in a worker.
 
-use std::io::{Read, Write};
+use std::io::{Read, Result, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Server, Setup};
+use crate::tls::idle::Idle;
 use crate::{Outcome, proc};
+
+/// Connections in the clear, or over TLS.
+enum Means {
+    Plain,
+    Tls(Idle),
+}
+
+impl Means {
+    /// A server's setup, and the port for connections where it is not the usual one.
+    fn setup(&self, connections: usize) -> Outcome<(Setup, Option<u16>)> {
+        let (setup, port) = match self {
+            Means::Plain => (Setup::default(), None),
+            Means::Tls(idle) => idle.setup().map(|(setup, port)| (setup, Some(port)))?,
+        };
+        Ok((Setup { connections, ..setup }, port))
+    }
+
+    /// A connection with one answered request behind it.
+    fn one(&self, port: u16) -> Result<TcpStream> {
+        match self {
+            Means::Plain => plain(port),
+            Means::Tls(idle) => idle.one(port),
+        }
+    }
+}
 
 /// Measures every real server. Two parts add up: the memory that connections take when they come,
 /// and the memory set aside for them at the start (`worker_connections`).
-pub fn run(options: &Options, _name: &str) -> Outcome {
+pub fn run(options: &Options, name: &str) -> Outcome {
+    let means = if name == "tls-idle" { Means::Tls(Idle::new()?) } else { Means::Plain };
     let room = proc::descriptor_limit().saturating_sub(100) as usize;
     let count = options.connections.min(room);
     if count < options.connections {
@@ -27,8 +54,8 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         "after they left, B each",
     ])];
     for &kind in options.servers.iter().filter(|k| k.is_real()) {
-        let few = Setup { connections: 64, ..Setup::default() };
-        let many = Setup { connections: count + 200, ..Setup::default() };
+        let (few, _) = means.setup(64)?;
+        let (many, port) = means.setup(count + 200)?;
         let base = {
             let (server, _) = Server::start(options, kind, &few)?;
             settled(&server).private_dirty as f64
@@ -36,7 +63,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         let (server, _) = Server::start(options, kind, &many)?;
         let empty = settled(&server);
         let set_aside = (empty.private_dirty as f64 - base) / (count + 200 - 64) as f64;
-        let held = hold(server.port, count)?;
+        let held = hold(&means, port.unwrap_or(server.port), count)?;
         let full = settled(&server);
         let growth = (full.private_dirty as f64 - empty.private_dirty as f64) / count as f64;
         let rss = (full.rss as f64 - empty.rss as f64) / count as f64;
@@ -65,17 +92,23 @@ fn settled(server: &Server) -> proc::Memory {
 }
 
 /// Opens connections, each with one answered request behind it.
-fn hold(port: u16, count: usize) -> Outcome<Vec<TcpStream>> {
+fn hold(means: &Means, port: u16, count: usize) -> Outcome<Vec<TcpStream>> {
     let mut held = Vec::with_capacity(count);
     for n in 0..count {
-        held.push(one(port).map_err(|e| format!("connection {n}: {e}"))?);
+        held.push(means.one(port).map_err(|e| format!("connection {n}: {e}"))?);
     }
     Ok(held)
 }
 
-fn one(port: u16) -> std::io::Result<TcpStream> {
+fn plain(port: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    ask(&mut stream)?;
+    Ok(stream)
+}
+
+/// Makes a request and reads the answer to its end.
+pub fn ask(stream: &mut (impl Read + Write)) -> Result<()> {
     stream.write_all(b"GET /return HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut buffer = [0; 2048];
     let mut len = 0;
@@ -86,5 +119,5 @@ fn one(port: u16) -> std::io::Result<TcpStream> {
             more => len += more,
         }
     }
-    Ok(stream)
+    Ok(())
 }

@@ -18,6 +18,7 @@ mod deploy;
 mod differential;
 mod disk;
 mod drivers;
+mod helper;
 mod idle;
 mod leaks;
 mod memory;
@@ -32,9 +33,11 @@ mod report;
 mod server;
 mod soak;
 mod storm;
+mod subject;
 mod syscalls;
 mod tagged;
 mod throughput;
+mod tls;
 mod tunnels;
 mod wrk;
 
@@ -89,6 +92,14 @@ const LOADS: &[Load] = &[
     load("cache-purge", "a tenth of a million purged, and what others notice", false, cache::purge),
     load("cache-kills", "200 kills during fills: what is served then", false, cache::kills),
     load("three-disks", "a cache over three disks, one of them slow", false, cache::disks),
+    load("tls-handshake-ecdsa", "full handshakes of TLS 1.3, ECDSA P-256", true, tls::run),
+    load("tls-handshake-rsa", "the same with RSA 2048", true, tls::run),
+    load("tls-resumed", "handshakes resumed with tickets", true, tls::run),
+    load("tls-1k", "1 KB file over TLS, keep-alive, 64 connections", true, tls::run),
+    load("tls-100k", "100 KB file over TLS", true, tls::run),
+    load("tls-1m", "1 MB file over TLS", true, tls::run),
+    load("tls-proxy", "1 KB that comes over TLS and is passed on over TLS", true, tls::run),
+    load("tls-idle", "10,000 idle connections over TLS: memory each", true, idle::run),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),

@@ -1,15 +1,14 @@
 //! Requests passed on: the server on CPU 0, the backend beside the load on CPU 1.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use crate::helper::Helper;
 use crate::options::Options;
-use crate::report::{self, median, row};
-use crate::server::{Kind, Server, Setup, free_port, new_folder, write_files};
-use crate::{Outcome, deploy, proc, wrk};
+use crate::server::{Server, Setup, free_port, new_folder, write_files};
+use crate::subject::{self, Subject};
+use crate::{Outcome, deploy, wrk};
 
 const CONFIG: &str = include_str!("../configs/proxy.conf");
 const HAPROXY: &str = include_str!("../configs/haproxy.cfg");
@@ -53,57 +52,6 @@ fn shape(name: &str) -> Shape {
             Shape { path: "/echo", connections: 1000, behind: Behind::Echo, relay: true, ..alone }
         }
         _ => usual,
-    }
-}
-
-/// A helping process on one CPU; its folder goes with it.
-struct Helper {
-    port: u16,
-    prefix: PathBuf,
-    child: Child,
-}
-
-impl Helper {
-    fn start(
-        cpu: u8,
-        program: &Path,
-        arguments: &[String],
-        port: u16,
-        at: PathBuf,
-    ) -> Outcome<Self> {
-        let output = fs::File::create(at.join("output.txt")).map_err(|e| e.to_string())?;
-        let child = Command::new("taskset")
-            .args(["-c", &cpu.to_string()])
-            .arg(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(output)
-            .spawn()
-            .map_err(|e| format!("{}: {e}", program.display()))?;
-        let mut helper = Self { port, prefix: at, child };
-        let began = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let ended = helper.child.try_wait().is_ok_and(|ended| ended.is_some());
-            if ended || began.elapsed() > Duration::from_secs(10) {
-                let said = fs::read_to_string(helper.prefix.join("output.txt"));
-                let said = said.unwrap_or_default();
-                return Err(format!("{} does not listen: {said}", program.display()));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(helper)
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        let pids = proc::tree(self.child.id());
-        for pid in pids {
-            proc::signal(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.prefix);
     }
 }
 
@@ -174,46 +122,6 @@ fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
     Helper::start(0, &options.floor.with_file_name("relay"), &arguments, port, new_folder()?)
 }
 
-/// The subject of a measurement: one of the servers, HAProxy, or the relay.
-enum Subject {
-    Server(Server),
-    Haproxy(Helper),
-    Relay(Helper),
-}
-
-impl Subject {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Server(s) => s.kind.name(),
-            Self::Haproxy(_) => "haproxy",
-            Self::Relay(_) => "relay",
-        }
-    }
-
-    fn port(&self) -> u16 {
-        match self {
-            Self::Server(s) => s.port,
-            Self::Haproxy(h) | Self::Relay(h) => h.port,
-        }
-    }
-
-    fn pids(&self) -> Vec<u32> {
-        match self {
-            Self::Server(s) => s.pids(),
-            Self::Haproxy(h) | Self::Relay(h) => proc::tree(h.child.id()),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Series {
-    rate: Vec<f64>,
-    cpu_us: Vec<f64>,
-    p50: Vec<f64>,
-    p99: Vec<f64>,
-    errors: u64,
-}
-
 /// Runs a load against every server, round after round.
 pub fn run(options: &Options, name: &str) -> Outcome {
     let shape = shape(name);
@@ -228,33 +136,16 @@ pub fn run(options: &Options, name: &str) -> Outcome {
     };
     let mut subjects = Vec::new();
     for &kind in options.servers.iter().filter(|k| k.is_real()) {
-        let server = Subject::Server(Server::start(options, kind, &setup)?.0);
-        subjects.push((server, Series::default()));
+        subjects.push(Subject::server(Server::start(options, kind, &setup)?.0));
     }
     if shape.haproxy && Path::new("/usr/sbin/haproxy").exists() {
-        subjects.push((Subject::Haproxy(haproxy(&behind)?), Series::default()));
+        subjects.push(Subject::helper("haproxy", haproxy(&behind)?));
     }
     if shape.relay {
-        subjects.push((Subject::Relay(relay(options, &behind)?), Series::default()));
+        subjects.push(Subject::helper("relay", relay(options, &behind)?));
     }
-    for (subject, _) in &subjects {
-        load(options, &shape, subject.port(), 1)?;
-    }
-    for _ in 0..options.rounds {
-        for (subject, series) in &mut subjects {
-            let pids = subject.pids();
-            let before = proc::cpu_ns(&pids);
-            let result = load(options, &shape, subject.port(), options.seconds)?;
-            let cpu_ns = proc::cpu_ns(&pids) - before;
-            series.rate.push(result.rate());
-            series.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
-            series.p50.push(result.p50_us as f64);
-            series.p99.push(result.p99_us as f64);
-            series.errors += result.failures();
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-    print(&subjects);
+    subject::measure(options, &mut subjects, |port, seconds| load(options, &shape, port, seconds))?;
+    subject::print(&subjects, "req");
     Ok(())
 }
 
@@ -272,30 +163,4 @@ fn load(options: &Options, shape: &Shape, port: u16, seconds: u32) -> Outcome<wr
     }
     let (pipeline, close, files) = (false, false, None);
     wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files })
-}
-
-fn print(subjects: &[(Subject, Series)]) {
-    let mut rows = vec![row(["server", "requests/s", "CPU us/req", "p50 us", "p99 us", "errors"])];
-    for (subject, s) in subjects {
-        rows.push(row([
-            subject.name(),
-            &format!("{:.0}", median(&s.rate)),
-            &format!("{:.2}", median(&s.cpu_us)),
-            &format!("{:.0}", median(&s.p50)),
-            &format!("{:.0}", median(&s.p99)),
-            &s.errors.to_string(),
-        ]));
-    }
-    report::table(&rows);
-    let nginx = Kind::Nginx.name();
-    let Some((_, reference)) = subjects.iter().find(|(s, _)| s.name() == nginx) else { return };
-    for (subject, s) in subjects.iter().filter(|(s, _)| s.name() != nginx) {
-        println!(
-            "{} / {nginx}: CPU {}, requests/s {}, p99 {}",
-            subject.name(),
-            report::ratios(&s.cpu_us, &reference.cpu_us),
-            report::ratios(&s.rate, &reference.rate),
-            report::ratios(&s.p99, &reference.p99)
-        );
-    }
 }

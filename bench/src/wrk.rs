@@ -61,11 +61,11 @@ impl Result {
 
 /// Starts it; `finish` waits for its end.
 pub fn start(load: &Load<'_>) -> Outcome<Child> {
-    start_with(load, None)
+    start_with(load, None, "http")
 }
 
-/// The same with a field that each request has besides.
-fn start_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Child> {
+/// The same with a field that each request has besides, under that scheme.
+fn start_with(load: &Load<'_>, header: Option<&str>, scheme: &str) -> Outcome<Child> {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
     // A slow disk delays the clients of its files, and that is no error.
@@ -83,7 +83,7 @@ fn start_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Child> {
     if let Some(header) = header {
         command.args(["-H", header]);
     }
-    command.arg(format!("http://127.0.0.1:{}{}", load.port, load.path));
+    command.arg(format!("{scheme}://127.0.0.1:{}{}", load.port, load.path));
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -108,7 +108,12 @@ pub fn run(load: &Load<'_>) -> Outcome<Result> {
 
 /// The same with a field that each request has besides.
 pub fn run_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Result> {
-    finish(start_with(load, header)?)
+    finish(start_with(load, header, "http")?)
+}
+
+/// The same over TLS; it takes every certificate.
+pub fn run_over_tls(load: &Load<'_>) -> Outcome<Result> {
+    finish(start_with(load, None, "https")?)
 }
 
 /// Reads a line of figures.

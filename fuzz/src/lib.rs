@@ -22,6 +22,7 @@ pub mod h1_response;
 pub mod mp4_cut;
 pub mod proxy_protocol;
 pub mod sub_patterns;
-pub mod tls_ticket;
 pub mod tls_hello;
+pub mod tls_pem;
+pub mod tls_ticket;
 pub mod uri;

@@ -13,3 +13,4 @@ pub mod map;
 pub mod proxies;
 pub mod realip;
 pub mod split_clients;
+pub mod ssl;

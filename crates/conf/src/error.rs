@@ -83,6 +83,14 @@ impl ConfError {
     }
 
     /// Adds a line of advice.
+    pub fn or_at(self, word: &Word) -> ConfError {
+        match self.pos {
+            Some(_) => self,
+            None => ConfError { help: self.help, ..ConfError::at(word, self.message) },
+        }
+    }
+
+    /// Adds advice.
     pub fn with_help(mut self, help: impl Into<String>) -> ConfError {
         self.help = Some(help.into());
         self

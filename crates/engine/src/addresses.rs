@@ -19,6 +19,8 @@ pub struct ListenAddress {
     pub default_server: bool,
     /// A PROXY protocol header comes first.
     pub proxy_protocol: bool,
+    /// Clients speak TLS.
+    pub ssl: bool,
     /// Socket options were given: they may stand once an address.
     pub set: bool,
     /// The place in the configuration.
@@ -34,6 +36,7 @@ impl ListenAddress {
             spec: ListenSpec::new(addr),
             default_server: false,
             proxy_protocol: false,
+            ssl: false,
             set: false,
             at: at.clone(),
         }
@@ -77,6 +80,8 @@ pub struct Address<T> {
     pub differ: bool,
     /// `listen … proxy_protocol`
     pub proxy_protocol: bool,
+    /// `listen … ssl`
+    pub ssl: bool,
 }
 
 /// A server with its names and addresses.
@@ -157,12 +162,15 @@ fn join(d: &mut Gathered, l: &ListenAddress, server: usize) -> Result<(), ConfEr
             let m = format!("duplicate listen options for {}", l.spec.addr);
             return Err(ConfError::at(&l.at, m));
         }
-        let (proxy_protocol, bind) = (d.listen.proxy_protocol, d.listen.spec.bind);
+        let before = (d.listen.proxy_protocol, d.listen.ssl, d.listen.spec.bind);
         d.listen = l.clone();
+        let (proxy_protocol, ssl, bind) = before;
         d.listen.proxy_protocol |= proxy_protocol;
+        d.listen.ssl |= ssl;
         d.listen.spec.bind |= bind;
     }
     d.listen.proxy_protocol |= l.proxy_protocol;
+    d.listen.ssl |= l.ssl;
     if l.default_server {
         if d.default.is_some() {
             let m = format!("a duplicate default server for {}", l.spec.addr);
@@ -189,5 +197,6 @@ fn address<T>(
         default,
         names: names::of_address(&of, &text),
         proxy_protocol: d.listen.proxy_protocol,
+        ssl: d.listen.ssl,
     })
 }

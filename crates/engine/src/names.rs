@@ -141,6 +141,14 @@ impl<T> ServerNames<T> {
         self.table.find(host)
     }
 
+    /// The entry of `host`, before there is a session: groups of regular expressions are not
+    /// recorded, and one whose match is given up matches nothing.
+    pub fn find_early(&self, host: &[u8]) -> Option<&T> {
+        let matches = |re: &Regex| !host.is_empty() && re.matches(host);
+        let found = || self.regexes.iter().find(|(re, _)| matches(re)).map(|(_, value)| value);
+        self.table.find(host).or_else(found)
+    }
+
     /// Says whether there is an entry of `host`; groups of regular expressions are not recorded.
     ///
     /// # Errors

@@ -76,6 +76,11 @@ impl Regex {
         self.pattern.is_match(subject).map_err(|_| self.gave_up(s, subject))
     }
 
+    /// Says whether the pattern matches; one whose match is given up does not.
+    pub fn matches(&self, subject: &[u8]) -> bool {
+        self.pattern.is_match(subject).unwrap_or(false)
+    }
+
     /// Matches and, on success, records the groups and sets the named ones' variables in `s`.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ use http::module::Modules;
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &http::early_hints::MODULE,
+    &http::ssl::MODULE,
     &early_read::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,

@@ -10,13 +10,13 @@ use os::SockAddr;
 use crate::answer::Answerer;
 use crate::channel::conn::Conn;
 use crate::server::HttpMain;
-use crate::{h1, proxy_header};
+use crate::{h1, proxy_header, ssl};
 use engine::life::Work;
 use engine::stats::{Field, Stats};
 
 /// Makes the connection and its task.
 pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, sock: Sock, peer: SockAddr) {
-    let c = Rc::new(Conn::new(main, listen, sock.into(), peer));
+    let c = Rc::new(Conn::new(main, listen, sock, peer));
     main.stats.add(Field::Accepted, 1);
     main.stats.add(Field::Handled, 1);
     event::spawn(task(c, main.clone()));
@@ -31,6 +31,12 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
         match rarely(proxy_header::read(&c, &main.life.gate, ms)).await {
             Ok(behind) => first = behind,
             Err(()) => return,
+        }
+    }
+    if c.listen.ssl {
+        c.sock.prepend(std::mem::take(&mut first));
+        if rarely(ssl::accept(&c, &main)).await.is_err() {
+            return;
         }
     }
     h1::run::<Answerer>(c, main, first).await;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use common_modules::ssl::{ServerTls, SslSettings, SslShared, variables};
 use conf::{ConfError, Node, Word};
 use engine::TempPath;
 use engine::addresses::{self, ListenAddress, Listening};
@@ -21,7 +22,7 @@ use engine::regex::Regex;
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
 use crate::location::{LocKind, Location, LocationInfo, Tree};
-use crate::module::{LocView, Modules, Pipeline};
+use crate::module::{ConfSet, LocView, Modules, Pipeline};
 use crate::server::{HttpMain, Listen, Server};
 use crate::warnings;
 use crate::watch;
@@ -41,6 +42,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         error_log: env.error_log.clone(),
         temp_paths: RefCell::new(folders),
         prefix: env.prefix.clone(),
+        tls: RefCell::default(),
     };
     let top = merge.top(&level);
     let mut built = Vec::with_capacity(servers.len());
@@ -50,7 +52,9 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let prefix = Bytes::copy_from_slice(env.prefix.as_os_str().as_bytes());
     let default_root = Bytes::copy_from_slice(env.path(b"html").as_os_str().as_bytes());
     let listens = listens(&built)?;
+    crate::ssl::check(&built, &listens)?;
     Ok(Rc::new(HttpMain {
+        asks_hello: variables::OF_HELLO.iter().any(|name| vars.names(name.as_bytes())),
         asks_real_root: vars.names(b"realpath_root"),
         vars: Rc::new(vars),
         confs: top.values.set.clone(),
@@ -91,9 +95,9 @@ fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
 }
 
 /// A server and its addresses.
-struct Built {
-    server: Rc<Server>,
-    listens: Vec<ListenAddress>,
+pub(crate) struct Built {
+    pub server: Rc<Server>,
+    pub listens: Vec<ListenAddress>,
 }
 
 struct Merge {
@@ -102,6 +106,8 @@ struct Merge {
     error_log: base::log::Log,
     /// Folders for temporary files that some location names.
     temp_paths: RefCell<Vec<TempPath>>,
+    /// The TLS of servers, by the settings, which several of them may share.
+    tls: RefCell<Vec<(Rc<SslSettings>, Rc<ServerTls>)>>,
 }
 
 /// A merged level with the core's settings as plain values, all of them shared with the level
@@ -170,6 +176,7 @@ impl Merge {
             names: names.into(),
             by_name: OnceCell::new(),
             core: merged.core_srv.clone(),
+            tls: self.tls(&merged.values.set, at)?,
             root,
             named,
         });
@@ -177,6 +184,20 @@ impl Merge {
             listens.push(ListenAddress::default_of(at));
         }
         Ok(Built { server, listens })
+    }
+
+    /// A server's TLS; servers with the same settings have the same.
+    fn tls(&self, set: &ConfSet, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
+        let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
+        let known = self.tls.borrow().iter().find(|(s, _)| Rc::ptr_eq(s, &settings)).cloned();
+        if let Some((_, tls)) = known {
+            return Ok(tls);
+        }
+        let shared = set.get_rc::<SslShared>().unwrap_or_default();
+        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::PROTOCOLS);
+        let tls = Rc::new(tls.map_err(|e| e.or_at(at))?);
+        self.tls.borrow_mut().push((settings, tls.clone()));
+        Ok(tls)
     }
 
     /// Merges and compiles a location with all that nests in it. `level` is merged already where it

@@ -6,12 +6,13 @@ use engine::addresses::ListenAddress;
 use crate::cx::Cx;
 
 pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let (mut default_server, mut proxy_protocol) = (false, false);
+    let (mut default_server, mut proxy_protocol, mut ssl) = (false, false, false);
     let listen = net::listen::parse(n, Some(80), &mut |w| {
         match w.bytes() {
             b"default_server" | b"default" => default_server = true,
             b"proxy_protocol" => proxy_protocol = true,
-            b"ssl" | b"http2" | b"quic" => return Err(unsupported(w)),
+            b"ssl" => ssl = true,
+            b"http2" | b"quic" => return Err(unsupported(w)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -23,7 +24,8 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             return Err(ConfError::at(word, format!("a duplicate listen {}", spec.addr)));
         }
         let (set, at) = (listen.has_options, word.clone());
-        server.listens.push(ListenAddress { spec, default_server, proxy_protocol, set, at });
+        let listen = ListenAddress { spec, default_server, proxy_protocol, ssl, set, at };
+        server.listens.push(listen);
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ pub mod request;
 mod send;
 pub mod server;
 mod session;
+pub mod ssl;
 pub mod status_line;
 pub mod subrequest;
 mod target;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use common_modules::ssl::ServerTls;
 use engine::life::Life;
 use engine::names::{ServerName, ServerNames};
 use engine::regex::MatchFailed;
@@ -25,6 +26,8 @@ pub struct Server {
     pub core: Rc<CoreSrv>,
     /// Its own level: the settings for requests that no location takes.
     pub root: Rc<Location>,
+    /// Its TLS.
+    pub(crate) tls: Rc<ServerTls>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,
     /// Its names, as written; at least one.
     pub(crate) names: Box<[ServerName]>,
@@ -53,6 +56,8 @@ impl Server {
 pub struct HttpMain {
     /// Its variables.
     pub(crate) vars: Rc<Variables<Request>>,
+    /// Some of them tell of the client's hello in TLS.
+    pub(crate) asks_hello: bool,
     /// `$realpath_root` is among them.
     pub(crate) asks_real_root: bool,
     /// Modules' configuration of scope `Main`.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use base::log::Log;
+use common_modules::ssl::Established;
 use conf::table::Contexts;
 use engine::Stats;
 use engine::regex::Captures;
@@ -13,6 +14,12 @@ use proto::h1::FieldId;
 
 use crate::request::Request;
 use crate::server::HttpMain;
+
+impl common_modules::ssl::Secured for Request {
+    fn established(&self) -> Option<&Established> {
+        self.c().tls.get().map(|tls| &tls.session)
+    }
+}
 
 impl engine::Session for Request {
     const BLOCK: Contexts = Contexts::HTTP;

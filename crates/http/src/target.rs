@@ -15,7 +15,10 @@ use crate::request::Request;
 pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     // In this order, as the request line comes first: its path is made as the default server of the
     // address has it (`merge_slashes`), whatever the host.
-    let prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
+    let mut prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
+    if prepared.is_ok() && r.c().listen.ssl {
+        prepared = crate::ssl::admit(r);
+    }
     if prepared.is_err() {
         r.close_connection();
     }
@@ -74,7 +77,8 @@ fn host(r: &mut Request) -> Result<(), u16> {
         r.host_port = h.port;
     }
     let address = r.c().listen.clone();
-    r.server.clone_from(&address.default);
+    let first = if r.head.host.is_some() { &address.default } else { r.c().server() };
+    r.server = first.clone();
     let mut found = Ok(None);
     if let Some(names) = &address.names {
         let host = std::mem::take(&mut r.host);
@@ -88,7 +92,11 @@ fn host(r: &mut Request) -> Result<(), u16> {
     if r.head.any_dropped {
         dropped_fields(r, known_from..usize::MAX);
     }
-    found.map(drop).map_err(|_| 500)
+    found.map_err(|_| 500u16)?;
+    match r.c().tls.get() {
+        Some(_) => crate::ssl::check_name(r),
+        None => Ok(()),
+    }
 }
 
 fn uri(r: &mut Request) -> Result<(), u16> {

@@ -13,7 +13,6 @@ use rustls::CertificateCompressionAlgorithm as Algorithm;
 use rustls::compress::{CertCompressor, CompressionFailed, CompressionLevel};
 
 /// The algorithms that a server offers, the preferred first; none where the setting is off.
-#[allow(dead_code, reason = "for the builder of a server's configuration")]
 pub(crate) fn compressors(on: bool) -> Vec<&'static dyn CertCompressor> {
     match on {
         true => vec![&Brotli, &Zstd, &Zlib],

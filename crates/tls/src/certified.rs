@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::signatures::Noting;
 use crate::x509::Certificate;
 
 /// A chain, the end's own certificate first, with its key.
@@ -25,14 +26,13 @@ impl Certified {
         let der = PrivateKeyDer::try_from(key.to_vec()).map_err(str::to_owned)?;
         let key = any_supported_type(&der).map_err(|e| e.to_string())?;
         let first = chain.first().ok_or("no certificate")?;
-        let certificate =
-            Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
+        let certificate = Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
         let public = key.public_key().ok_or("the key has no public part")?;
         if certificate.public_key().der() != public.as_ref() {
             return Err(MISMATCH.to_owned());
         }
         let chain = chain.into_iter().map(CertificateDer::from).collect();
-        Ok(Certified { key: Arc::new(CertifiedKey::new(chain, key)) })
+        Ok(Certified { key: Arc::new(CertifiedKey::new(chain, Arc::new(Noting(key)))) })
     }
 
     /// The chain in DER, the end's own certificate first.

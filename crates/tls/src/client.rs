@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
-use rustls::SignatureScheme;
 
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;

@@ -9,6 +9,12 @@ pub struct Info {
     pub suite: u16,
     /// The number of the group of the key exchange; 0 where none took place.
     pub group: u16,
+    /// The signature scheme of our own signature; 0 where there is none.
+    pub signed_with: u16,
+    /// The signature scheme of the peer's; 0 where there is none.
+    pub peer_signed_with: u16,
+    /// Names the session: the id of TLS 1.2, or the server's random bytes.
+    pub session_id: Vec<u8>,
     /// An earlier session was resumed.
     pub is_resumed: bool,
     /// The client sent data before the handshake was at its end.

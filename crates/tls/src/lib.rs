@@ -9,15 +9,17 @@ pub mod client_sessions;
 mod error;
 mod info;
 mod peer;
+pub mod pem;
 mod record;
 mod server;
 mod session;
 pub mod session_cache;
 mod session_context;
+mod signatures;
 #[cfg(test)]
 mod tests;
 pub mod tickets;
-#[allow(dead_code)] // The checks of chains, the next step, use the rest.
+pub mod verify;
 pub mod x509;
 
 pub use client::{ClientConfig, ClientOptions};

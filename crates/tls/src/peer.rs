@@ -25,6 +25,7 @@ fn check(
     let certificate = Certificate::parse(Bytes::copy_from_slice(certificate))
         .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
     let scheme = u16::from(signed.scheme);
+    crate::signatures::note_peer(scheme);
     match verify_handshake_signature(&certificate, version, scheme, message, signed.signature()) {
         true => Ok(HandshakeSignatureValid::assertion()),
         false => Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature)),

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustls::DistinguishedName;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::DistinguishedName;
 
 use crate::certificate_compression::compressors;
 use crate::certified::Certified;

@@ -120,8 +120,12 @@ impl<'a> Ready<'a> {
         direction: Direction,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
-        let ready = Ready { once: true, ..Ready::new(sock, direction, Limits::plain(deadline)) };
-        async move { ready.await.map(|_| ()) }
+        Ready { once: true, ..Ready::new(sock, direction, Limits::plain(deadline)) }.ended()
+    }
+
+    /// The same without the reason: there is one only.
+    fn ended(mut self) -> impl Future<Output = io::Result<()>> + Unpin + use<'a> {
+        std::future::poll_fn(move |cx| Pin::new(&mut self).poll(cx).map_ok(drop))
     }
 }
 
@@ -257,13 +261,13 @@ impl Sock {
 
     /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile. The
     /// error is `TimedOut` at the deadline.
-    pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
-        Ready::new(&self.0, Direction::Read, Limits::plain(deadline)).await.map(|_| ())
+    pub fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+        Ready::new(&self.0, Direction::Read, Limits::plain(deadline)).ended()
     }
 
     /// Waits until something may be sent.
-    pub async fn writable(&self, deadline: Deadline) -> io::Result<()> {
-        Ready::new(&self.0, Direction::Write, Limits::plain(deadline)).await.map(|_| ())
+    pub fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+        Ready::new(&self.0, Direction::Write, Limits::plain(deadline)).ended()
     }
 
     /// Parks an idle connection: waits until there may be something to read, the gate is closed, or
@@ -284,8 +288,7 @@ impl Sock {
 
     /// Waits until the peer is known to send no more. Takes the reader's place; data that
     /// arrives meanwhile stays for the next recv.
-    pub async fn closed_by_peer(&self) -> io::Result<()> {
-        let limits = Limits::plain(Deadline::NEVER);
-        Ready::new(&self.0, Direction::PeerClosed, limits).await.map(|_| ())
+    pub fn closed_by_peer(&self) -> impl Future<Output = io::Result<()>> + use<'_> {
+        Ready::new(&self.0, Direction::PeerClosed, Limits::plain(Deadline::NEVER)).ended()
     }
 }

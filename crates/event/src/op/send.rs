@@ -16,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::driver::Driver;
 use crate::driver::sim::net::Net;
 use crate::runtime::turn::{Inner, with};
-use crate::sock::{Registered, Sock, SockKey, bits, out};
+use crate::sock::{Registered, Sock, SockEntry, SockKey, bits, out};
 
 /// The limit of one sendfile(2), which cuts longer ranges to whole pages below 2 GiB.
 const SENDFILE_MAX: u64 = 0x7fff_f000;
@@ -165,6 +165,13 @@ fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) ->
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
+    may_send(entry)?;
+    let sent = call(&mut inner.driver, sock, chain, limit);
+    taken(entry, sent)
+}
+
+/// `WouldBlock` while the socket is known to be full.
+fn may_send(entry: &mut SockEntry) -> io::Result<()> {
     if entry.out & out::BROKEN != 0 {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
@@ -172,10 +179,15 @@ fn attempt(inner: &mut Inner, sock: &Registered, chain: &Chain, limit: usize) ->
         // Its landing is reported.
         entry.bits &= !bits::WRITE;
     }
-    if entry.bits & bits::WRITE == 0 {
-        return Err(io::ErrorKind::WouldBlock.into());
+    match entry.bits & bits::WRITE {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
     }
-    match call(&mut inner.driver, sock, chain, limit) {
+}
+
+/// Notes what a call tells of the socket's room.
+fn taken(entry: &mut SockEntry, sent: io::Result<Sent>) -> io::Result<usize> {
+    match sent {
         Ok(Sent::All(sent)) => Ok(sent),
         Ok(Sent::Short(sent)) => {
             entry.bits &= !bits::WRITE;
@@ -398,6 +410,22 @@ impl Sock {
     /// call when it is known to be full.
     pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
         match send(&self.0, chain, limit.unwrap_or(TURN_MAX)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            sent => sent,
+        }
+    }
+
+    /// [`Sock::try_send`] for bytes that stay the caller's: the number of those that were taken.
+    pub fn try_send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = with(|inner| {
+            let Some(entry) = inner.core.socks.get(self.0.key) else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            may_send(entry)?;
+            let sent = pieces(&mut inner.driver, &self.0, &[IoSlice::new(bytes)], false);
+            taken(entry, sent)
+        });
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             sent => sent,
         }

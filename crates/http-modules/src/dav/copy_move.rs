@@ -105,7 +105,7 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
     if value.first() != Some(&b'/') && r.host.is_empty() {
         return Err(refused(r, 400, "client sent no \"Host\" header"));
     }
-    let raw = match local_part(value, &r.host) {
+    let raw = match local_part(value, &r.host, r.is_secured()) {
         Ok(raw) => raw,
         Err(NotHere::Elsewhere) => {
             let m = format!(
@@ -136,11 +136,12 @@ enum NotHere {
 }
 
 /// The path of a destination: a path, or an address of this host, whatever its port.
-fn local_part<'a>(value: &'a [u8], host: &[u8]) -> Result<&'a [u8], NotHere> {
+fn local_part<'a>(value: &'a [u8], host: &[u8], tls: bool) -> Result<&'a [u8], NotHere> {
     if value.first() == Some(&b'/') {
         return Ok(value);
     }
-    let rest = value.strip_prefix(b"http://").ok_or(NotHere::Invalid)?;
+    let scheme: &[u8] = if tls { b"https://" } else { b"http://" };
+    let rest = value.strip_prefix(scheme).ok_or(NotHere::Invalid)?;
     let slash = memchr::memchr(b'/', rest).unwrap_or(rest.len());
     let name = memchr::memchr(b':', &rest[..slash]).filter(|_| !rest.starts_with(b"["));
     let name = match (name, memchr::memchr(b']', &rest[..slash])) {
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn destinations_on_this_host() {
-        let here = |value: &'static str| local_part(value.as_bytes(), b"localhost");
+        let here = |value: &'static str| local_part(value.as_bytes(), b"localhost", false);
         for (value, path) in
             [("/a/b", "/a/b"), ("http://localhost/a?b", "/a?b"), ("http://LocalHost:8080/", "/")]
         {
@@ -254,8 +255,8 @@ mod tests {
         for value in ["http://localhost", "http://localhost:80", "ftp://localhost/a", "a", ""] {
             assert_eq!(here(value), Err(NotHere::Invalid), "{value}");
         }
-        assert_eq!(local_part(b"http://[::1]:80/a", b"[::1]"), Ok(&b"/a"[..]));
-        assert_eq!(local_part(b"http://[::1]/a", b"[::2]"), Err(NotHere::Elsewhere));
+        assert_eq!(local_part(b"http://[::1]:80/a", b"[::1]", false), Ok(&b"/a"[..]));
+        assert_eq!(local_part(b"http://[::1]/a", b"[::2]", false), Err(NotHere::Elsewhere));
     }
 
     #[test]

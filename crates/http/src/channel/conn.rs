@@ -5,10 +5,12 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log};
+use common_modules::ssl::Established;
+use event::Sock;
 use net::Transport;
 use os::SockAddr;
 
-use crate::server::{Address, HttpMain};
+use crate::server::{Address, HttpMain, Server};
 
 /// A client's connection.
 pub struct Conn {
@@ -29,14 +31,23 @@ pub struct Conn {
     nodelay: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
     pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
+    pub(crate) tls: OnceCell<Box<Secured>>,
+}
+
+/// TLS with the client.
+pub(crate) struct Secured {
+    /// The session.
+    pub session: Established,
+    /// The server that the client named in its hello.
+    pub server: Rc<Server>,
 }
 
 impl Conn {
     /// A connection that was just accepted on socket `listen` of the configuration.
-    pub(crate) fn new(main: &HttpMain, listen: usize, sock: Transport, peer: SockAddr) -> Conn {
+    pub(crate) fn new(main: &HttpMain, listen: usize, sock: Sock, peer: SockAddr) -> Conn {
         let mut known = None;
         let address = main.listens[listen].address(|| {
-            known = sock.local_addr().ok();
+            known = os::socket::local_addr(sock.fd()).ok();
             known.clone()
         });
         let local = OnceCell::new();
@@ -44,6 +55,7 @@ impl Conn {
             let _ = local.set(Some(a));
         }
         let debug = main.debug_connection(&peer);
+        let sock = if address.ssl { Transport::awaiting_tls(sock) } else { sock.into() };
         Conn {
             sock,
             number: main.stats.next_connection(),
@@ -55,7 +67,14 @@ impl Conn {
             nodelay: Cell::new(true),
             local,
             proxy: OnceCell::new(),
+            tls: OnceCell::new(),
         }
+    }
+
+    /// The server that holds until a request names another: the one that the client's hello named,
+    /// else the default of the address.
+    pub(crate) fn server(&self) -> &Rc<Server> {
+        self.tls.get().map_or(&self.listen.default, |tls| &tls.server)
     }
 
     /// The local address; the kernel is asked once.

@@ -44,7 +44,8 @@ pub(crate) fn made_absolute(r: &Request, to: Option<&[u8]>) -> bool {
 pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
     let core = &r.loc.core;
     if made_absolute(r, Some(to)) {
-        out.extend_from_slice(b"http://");
+        let is_secured = r.is_secured();
+        out.extend_from_slice(if is_secured { b"https://" } else { b"http://" });
         let named = core.server_name_in_redirect && !r.server.name.is_empty();
         if named {
             out.extend_from_slice(&r.server.name);
@@ -54,7 +55,8 @@ pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
             host_of(r, out);
         }
         let port = r.c().local_port();
-        if core.port_in_redirect && port != 80 && port != 0 {
+        let usual = if is_secured { 443 } else { 80 };
+        if core.port_in_redirect && port != usual && port != 0 {
             out.push(b':');
             write_u64(out, port.into());
         }

@@ -84,12 +84,15 @@ pub(super) fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
     write_port(out, r.c().local_port())
 }
 
-pub(super) fn scheme(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(b"http");
+pub(super) fn scheme(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(if r.is_secured() { b"https" } else { b"http" });
     true
 }
 
-pub(super) fn https(_: &mut Request, _: &mut Vec<u8>) -> bool {
+pub(super) fn https(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    if r.is_secured() {
+        out.extend_from_slice(b"on");
+    }
     true
 }
 

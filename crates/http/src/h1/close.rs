@@ -27,7 +27,7 @@ fn has_unread(c: &Conn) -> bool {
 
 /// Reads and drops the client's remaining bytes, for `lingering_time` at most.
 pub(super) async fn linger(c: &Conn) {
-    let core = c.listen.default.root.core.clone();
+    let core = c.server().root.core.clone();
     if c.sock.shutdown_write().is_err() {
         return;
     }

@@ -54,7 +54,7 @@ pub(super) enum After {
 
 /// Serves a connection to its end. `first` holds bytes that came before.
 pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
-    let mut timeout_ms = c.listen.default.core.client_header_timeout;
+    let mut timeout_ms = c.server().core.client_header_timeout;
     loop {
         if first.is_empty() && !parked(&c, &main, timeout_ms).await {
             return;
@@ -90,7 +90,7 @@ async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
         && !kept
         && e.kind() == io::ErrorKind::TimedOut
     {
-        let log = &c.listen.default.root.core.error_log;
+        let log = &c.server().root.core.error_log;
         if c.log_enabled(log, Level::Info) {
             let m = "client timed out (110: Connection timed out) while waiting for request";
             c.log_write(log, Level::Info, format_args!("{m}"), c);
@@ -106,7 +106,7 @@ async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<
         Wake::Gate => {
             // The worker is leaving: a request may be on its way. It is answered, and told to be
             // the last.
-            let min = c.listen.default.root.core.keepalive_min_timeout;
+            let min = c.server().root.core.keepalive_min_timeout;
             let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
             c.sock.readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
             Ok(true)

@@ -24,7 +24,7 @@ pub(super) async fn receive<A: Answer>(
     taken: usize,
     deadline: &mut Option<Deadline>,
 ) -> bool {
-    let ms = c.listen.default.core.client_header_timeout;
+    let ms = c.server().core.client_header_timeout;
     let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
     let e = match receive_rest(c, r, until).await {
         Ok(n) if n > 0 => return true,

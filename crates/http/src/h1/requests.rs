@@ -17,7 +17,7 @@ use engine::stats::Field;
 /// Answers requests until the page is empty or the connection is to end.
 pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Request) -> After {
     let mut parser = HeadParser::new();
-    let limits = read_head::limits(&c.listen.default.core);
+    let limits = read_head::limits(&c.server().core);
     let mut deadline = None;
     loop {
         match read_head::parse(c, &mut parser, r, &limits) {
@@ -35,7 +35,7 @@ pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut 
                 parser = HeadParser::new();
                 r.reset();
                 // A head that cannot be read is for no location, least of all the one before it.
-                r.server.clone_from(&c.listen.default);
+                r.server.clone_from(c.server());
                 r.loc = r.server.root.clone();
                 stream(r).pipelined = true;
             }

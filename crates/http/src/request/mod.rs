@@ -145,7 +145,7 @@ const FREE_MAX: usize = 64;
 impl Request {
     /// A request for `c`, recycled if there is one. Its channel is an HTTP/1 stream.
     pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let server = c.listen.default.clone();
+        let server = c.server().clone();
         let loc = server.root.clone();
         match FREE.with(|f| f.borrow_mut().pop()) {
             Some(mut r) => {
@@ -277,6 +277,11 @@ impl Request {
     /// Whether the connection is kept for other requests after the response.
     pub fn keeps_connection(&self) -> bool {
         self.channel.keeps_connection()
+    }
+
+    /// Whether the client speaks TLS.
+    pub fn is_secured(&self) -> bool {
+        self.c().tls.get().is_some()
     }
 
     /// Has the connection end with this response.

@@ -1,8 +1,8 @@
 //! A connection's byte stream, whatever carries it. The engines read and write through
 //! [`Transport`] and never see a descriptor.
 //!
-//! Today a transport is a plain socket. Two more kinds have their place here: TLS over a socket,
-//! and a stream of a multiplexed connection. The methods have the names of [`Sock`]'s; where a
+//! A transport is a plain socket, or TLS over one; a stream of a multiplexed connection has its
+//! place here. The methods have the names of [`Sock`]'s; where a
 //! socket and those two differ, the contract says what each kind must answer:
 //!
 //! | question | plain socket | TLS | stream |
@@ -16,15 +16,23 @@
 
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
+use ::tls::{Info, Session};
 use event::{Deadline, Gate, Side, Sock, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 use os::socket::TcpInfo;
+use proto::tls_hello::ClientHello;
+
+pub use self::tls::First;
+use self::tls::TlsSock;
 
 /// A connected byte stream of this thread's loop. It closes when it is dropped; each direction has
 /// one waiter at most.
@@ -35,6 +43,7 @@ pub struct Transport(Carrier);
 #[derive(Debug)]
 enum Carrier {
     Plain(Sock),
+    Tls(Box<TlsSock>),
 }
 
 impl From<Sock> for Transport {
@@ -42,6 +51,94 @@ impl From<Sock> for Transport {
     #[inline]
     fn from(sock: Sock) -> Transport {
         Transport(Carrier::Plain(sock))
+    }
+}
+
+/// TLS.
+impl Transport {
+    /// A connection whose client is to begin with TLS: [`Transport::first`] comes next.
+    pub fn awaiting_tls(sock: Sock) -> Transport {
+        Transport(Carrier::Tls(Box::new(TlsSock::waiting(sock))))
+    }
+
+    /// Puts a session over the socket of a plain connection: [`Transport::handshake`] comes next.
+    /// Any other connection stays what it is.
+    pub fn with_session(self, session: Session) -> Transport {
+        match self.0 {
+            Carrier::Plain(sock) => {
+                Transport(Carrier::Tls(Box::new(TlsSock::with_session(sock, session))))
+            }
+            other => Transport(other),
+        }
+    }
+
+    /// Puts bytes that were read from the socket before the first of TLS.
+    pub fn prepend(&self, bytes: Page) {
+        if let Carrier::Tls(tls) = &self.0 {
+            tls.prepend(bytes);
+        }
+    }
+
+    /// Waits for the first bytes of a client that is to speak TLS, a whole hello.
+    ///
+    /// # Errors
+    /// The connection's; `UnexpectedEof` where it ends within the hello, `TimedOut`.
+    pub async fn first(&self, deadline: Deadline) -> io::Result<First> {
+        match &self.0 {
+            Carrier::Plain(_) => Ok(First::Other),
+            Carrier::Tls(tls) => tls.first(deadline).await,
+        }
+    }
+
+    /// Lets `see` look at the client's hello, before the session begins; none where it is
+    /// malformed.
+    pub fn with_hello<R>(&self, see: impl FnOnce(Option<&ClientHello<'_>>) -> R) -> R {
+        match &self.0 {
+            Carrier::Plain(_) => see(None),
+            Carrier::Tls(tls) => tls.with_hello(see),
+        }
+    }
+
+    /// Goes on in plain text with a client that does not speak TLS.
+    pub fn go_clear(&self) {
+        if let Carrier::Tls(tls) = &self.0 {
+            tls.go_clear();
+        }
+    }
+
+    /// Answers the client's hello with a session.
+    pub fn go_sealed(&self, session: Session) {
+        if let Carrier::Tls(tls) = &self.0 {
+            tls.go_sealed(session);
+        }
+    }
+
+    /// Runs the handshake to its end.
+    ///
+    /// # Errors
+    /// The connection's; `InvalidData` with the session's [`Error`](::tls::Error) inside.
+    pub async fn handshake(&self, deadline: Deadline) -> io::Result<()> {
+        match &self.0 {
+            Carrier::Plain(_) => Ok(()),
+            Carrier::Tls(tls) => tls.handshake(deadline).await,
+        }
+    }
+
+    /// Takes the facts of an established session, once.
+    pub fn take_session_info(&self) -> Option<Info> {
+        match &self.0 {
+            Carrier::Plain(_) => None,
+            Carrier::Tls(tls) => tls.take_info(),
+        }
+    }
+
+    /// Whether a receive would give something that was taken from the socket already.
+    #[inline]
+    fn is_at_hand(&self) -> bool {
+        match &self.0 {
+            Carrier::Plain(_) => false,
+            Carrier::Tls(tls) => tls.is_at_hand(),
+        }
     }
 }
 
@@ -55,7 +152,14 @@ impl Transport {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Page>> + use<'_> {
         match &self.0 {
-            Carrier::Plain(sock) => sock.recv(min_capacity, deadline),
+            Carrier::Plain(sock) => Carried::Plain(sock.recv(min_capacity, deadline)),
+            Carrier::Tls(tls) => Carried::Tls(until(
+                move || {
+                    let mut page = Page::new();
+                    Ok(tls.try_recv_into(&mut page)?.map(|_| page))
+                },
+                move || tls.sock.readable(deadline),
+            )),
         }
     }
 
@@ -67,7 +171,11 @@ impl Transport {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<usize>> + use<'a> {
         match &self.0 {
-            Carrier::Plain(sock) => sock.recv_into(page, deadline),
+            Carrier::Plain(sock) => Carried::Plain(sock.recv_into(page, deadline)),
+            Carrier::Tls(tls) => Carried::Tls(until(
+                move || tls.try_recv_into(page),
+                move || tls.sock.readable(deadline),
+            )),
         }
     }
 
@@ -80,6 +188,10 @@ impl Transport {
     pub fn try_recv(&self) -> io::Result<Option<Page>> {
         match &self.0 {
             Carrier::Plain(sock) => sock.try_recv(),
+            Carrier::Tls(tls) => {
+                let mut page = Page::new();
+                Ok(tls.try_recv_into(&mut page)?.map(|_| page))
+            }
         }
     }
 
@@ -92,6 +204,7 @@ impl Transport {
     pub fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
         match &self.0 {
             Carrier::Plain(sock) => sock.try_recv_into(page),
+            Carrier::Tls(tls) => tls.try_recv_into(page),
         }
     }
 }
@@ -103,9 +216,8 @@ impl Transport {
     /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile.
     #[inline]
     pub fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.readable(deadline),
-        }
+        let at_hand = self.is_at_hand().then_some(());
+        Unless { at_hand, wait: self.carrier().readable(deadline) }
     }
 
     /// Parks an idle connection: waits until there may be something to read, the gate is closed, or
@@ -116,9 +228,8 @@ impl Transport {
         gate: &Gate,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.readable_or(gate, deadline),
-        }
+        let at_hand = self.is_at_hand().then_some(Wake::Ready);
+        Unless { at_hand, wait: self.carrier().readable_or(gate, deadline) }
     }
 
     /// Waits until there may be something to read, or until the peer of `other` is known to send no
@@ -129,26 +240,22 @@ impl Transport {
         other: Option<&'a Transport>,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Side>> + use<'a> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.readable_while(other.map(Transport::carrier), deadline),
-        }
+        let at_hand = self.is_at_hand().then_some(Side::This);
+        let wait = self.carrier().readable_while(other.map(Transport::carrier), deadline);
+        Unless { at_hand, wait }
     }
 
     /// Waits until something may be sent.
     #[inline]
     pub fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.writable(deadline),
-        }
+        self.carrier().writable(deadline)
     }
 
     /// Waits until the peer is known to send no more. Takes the reader's place; data that arrives
     /// meanwhile stays for the next receive.
     #[inline]
     pub fn closed_by_peer(&self) -> impl Future<Output = io::Result<()>> + use<'_> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.closed_by_peer(),
-        }
+        self.carrier().closed_by_peer()
     }
 
     /// Whether the peer is known to send no more. Known only once the transport has waited for
@@ -157,6 +264,7 @@ impl Transport {
     pub fn peer_closed(&self) -> bool {
         match &self.0 {
             Carrier::Plain(sock) => sock.peer_closed(),
+            Carrier::Tls(tls) => tls.is_ended() || tls.sock.peer_closed(),
         }
     }
 
@@ -166,6 +274,7 @@ impl Transport {
     pub fn is_quiet(&self) -> bool {
         match &self.0 {
             Carrier::Plain(sock) => is_quiet(sock),
+            Carrier::Tls(tls) => tls.is_quiet() && !hides_something(&tls.sock),
         }
     }
 
@@ -173,6 +282,7 @@ impl Transport {
     fn carrier(&self) -> &Sock {
         match &self.0 {
             Carrier::Plain(sock) => sock,
+            Carrier::Tls(tls) => &tls.sock,
         }
     }
 }
@@ -203,7 +313,8 @@ impl Transport {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
         match &self.0 {
-            Carrier::Plain(sock) => sock.send(chain, deadline),
+            Carrier::Plain(sock) => Carried::Plain(sock.send(chain, deadline)),
+            Carrier::Tls(tls) => Carried::Tls(tls.send(chain, deadline, false)),
         }
     }
 
@@ -216,7 +327,8 @@ impl Transport {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<()>> + use<'a> {
         match &self.0 {
-            Carrier::Plain(sock) => sock.send_last(chain, deadline),
+            Carrier::Plain(sock) => Carried::Plain(sock.send_last(chain, deadline)),
+            Carrier::Tls(tls) => Carried::Tls(tls.send(chain, deadline, true)),
         }
     }
 
@@ -230,7 +342,14 @@ impl Transport {
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<usize>> + use<'a> {
         match &self.0 {
-            Carrier::Plain(sock) => sock.send_some(chain, limit, deadline),
+            Carrier::Plain(sock) => Carried::Plain(sock.send_some(chain, limit, deadline)),
+            Carrier::Tls(tls) => Carried::Tls(until(
+                move || {
+                    let sent = tls.try_send(chain, limit, false)?;
+                    Ok((sent > 0 || chain.is_empty()).then_some(sent))
+                },
+                move || tls.sock.writable(deadline),
+            )),
         }
     }
 
@@ -240,6 +359,7 @@ impl Transport {
     pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
         match &self.0 {
             Carrier::Plain(sock) => sock.post(chain, deadline),
+            Carrier::Tls(_) => false,
         }
     }
 
@@ -252,6 +372,7 @@ impl Transport {
     pub fn try_send(&self, chain: &mut Chain, limit: Option<usize>) -> io::Result<usize> {
         match &self.0 {
             Carrier::Plain(sock) => sock.try_send(chain, limit),
+            Carrier::Tls(tls) => tls.try_send(chain, limit, false),
         }
     }
 
@@ -260,15 +381,17 @@ impl Transport {
     pub fn has_unsent(&self) -> bool {
         match &self.0 {
             Carrier::Plain(_) => false,
+            Carrier::Tls(tls) => tls.has_unsent(),
         }
     }
 
     /// Waits until nothing is held back any more. The deadline's span counts again after each
     /// progress.
     #[inline]
-    pub fn flush(&self, _deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
+    pub fn flush(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
         match &self.0 {
-            Carrier::Plain(_) => std::future::ready(Ok(())),
+            Carrier::Plain(_) => Carried::Plain(std::future::ready(Ok(()))),
+            Carrier::Tls(tls) => Carried::Tls(tls.flush(deadline)),
         }
     }
 
@@ -277,6 +400,7 @@ impl Transport {
     pub fn sends_files(&self) -> bool {
         match &self.0 {
             Carrier::Plain(_) => true,
+            Carrier::Tls(_) => false,
         }
     }
 
@@ -285,6 +409,8 @@ impl Transport {
     pub fn set_cork(&self, on: bool) {
         match &self.0 {
             Carrier::Plain(sock) => sock.set_cork(on),
+            // Records are gathered before they are sent.
+            Carrier::Tls(_) => {}
         }
     }
 }
@@ -299,6 +425,7 @@ impl Transport {
     pub fn shutdown_write(&self) -> io::Result<()> {
         match &self.0 {
             Carrier::Plain(sock) => sock.shutdown_write(),
+            Carrier::Tls(tls) => tls.shutdown_write(),
         }
     }
 
@@ -306,6 +433,7 @@ impl Transport {
     pub fn reset(self) {
         match self.0 {
             Carrier::Plain(sock) => sock.reset(),
+            Carrier::Tls(tls) => tls.sock.reset(),
         }
     }
 
@@ -315,6 +443,7 @@ impl Transport {
     pub fn can_be_passed(&self) -> bool {
         match &self.0 {
             Carrier::Plain(_) => true,
+            Carrier::Tls(_) => false,
         }
     }
 
@@ -327,6 +456,7 @@ impl Transport {
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         match self.0 {
             Carrier::Plain(sock) => sock.into_fd(),
+            Carrier::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -356,4 +486,64 @@ impl Transport {
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         os::socket::set_nodelay(self.carrier().fd(), on)
     }
+}
+
+/// The future of an operation, by the kind of the transport.
+enum Carried<P, T> {
+    Plain(P),
+    Tls(T),
+}
+
+impl<P, T> Future for Carried<P, T>
+where
+    P: Future + Unpin,
+    T: Future<Output = P::Output> + Unpin,
+{
+    type Output = P::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<P::Output> {
+        match self.get_mut() {
+            Carried::Plain(plain) => Pin::new(plain).poll(cx),
+            Carried::Tls(tls) => Pin::new(tls).poll(cx),
+        }
+    }
+}
+
+/// A wait that ends at once where something is at hand.
+struct Unless<T, F> {
+    at_hand: Option<T>,
+    wait: F,
+}
+
+impl<T: Copy + Unpin, F: Future<Output = io::Result<T>> + Unpin> Future for Unless<T, F> {
+    type Output = io::Result<T>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        match self.at_hand {
+            Some(woken) => Poll::Ready(Ok(woken)),
+            None => Pin::new(&mut self.wait).poll(cx),
+        }
+    }
+}
+
+/// Tries until there is a result, and waits in between.
+fn until<T, W: Future<Output = io::Result<()>> + Unpin>(
+    mut attempt: impl FnMut() -> io::Result<Option<T>> + Unpin,
+    wait: impl Fn() -> W + Unpin,
+) -> impl Future<Output = io::Result<T>> + Unpin {
+    let mut waiting: Option<W> = None;
+    std::future::poll_fn(move |cx| {
+        loop {
+            if let Some(wait) = &mut waiting {
+                ready!(Pin::new(wait).poll(cx))?;
+                waiting = None;
+            }
+            match attempt()? {
+                Some(done) => return Poll::Ready(Ok(done)),
+                None => waiting = Some(wait()),
+            }
+        }
+    })
 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mem::Lru;
 use rustls::NamedGroup;
-use rustls::client::{ClientConfig, Tls13ClientSessionValue};
+use rustls::client::Tls13ClientSessionValue;
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue};
 use rustls::pki_types::ServerName;
+
+use crate::ClientConfig;
 
 /// Peers that sessions are kept of.
 const PEERS_MAX: usize = 256;
@@ -24,19 +26,18 @@ pub struct ClientSessions(Arc<Shared>);
 
 struct Shared {
     config: ClientConfig,
-    peers: Mutex<Lru<Arc<ClientConfig>>>,
+    peers: Mutex<Lru<ClientConfig>>,
 }
 
 impl ClientSessions {
-    #[allow(dead_code, reason = "for the builder of a client's configuration")]
-    pub(crate) fn new(config: ClientConfig) -> ClientSessions {
+    /// No sessions yet. The configuration's own memory of sessions is not used.
+    pub fn new(config: ClientConfig) -> ClientSessions {
         ClientSessions(Arc::new(Shared { config, peers: Mutex::default() }))
     }
 
     /// The configuration for a connection to a peer (its address) under a name. It resumes what
     /// earlier connections to the same two have left.
-    #[allow(dead_code, reason = "for the builder of a client's session")]
-    pub(crate) fn config(&self, peer: &[u8], name: &[u8]) -> Arc<ClientConfig> {
+    pub fn config(&self, peer: &[u8], name: &[u8]) -> ClientConfig {
         let mut key = Vec::with_capacity(8 + peer.len() + name.len());
         key.extend_from_slice(&(peer.len() as u64).to_be_bytes());
         key.extend_from_slice(peer);
@@ -45,15 +46,22 @@ impl ClientSessions {
         if let Some(config) = peers.get(&key) {
             return config.clone();
         }
-        let mut config = self.0.config.clone();
-        config.resumption = Resumption::store(Arc::new(PeerSessions::default()));
-        let config = Arc::new(config);
+        let config = with_store(&self.0.config, Arc::new(PeerSessions::default()));
         peers.insert(&key, config.clone());
         if peers.len() > PEERS_MAX {
             peers.pop_oldest();
         }
         config
     }
+}
+
+fn with_store(config: &ClientConfig, store: Arc<PeerSessions>) -> ClientConfig {
+    let with = |config: &rustls::ClientConfig| {
+        let mut config = config.clone();
+        config.resumption = Resumption::store(store.clone());
+        Arc::new(config)
+    };
+    ClientConfig { named: with(&config.named), nameless: with(&config.nameless) }
 }
 
 impl fmt::Debug for ClientSessions {

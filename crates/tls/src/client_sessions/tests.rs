@@ -1,11 +1,20 @@
 use super::*;
-use crate::tests::pair::{client, connect, server};
+use crate::tests::pair::{self, server};
 use crate::{SessionContext, TicketKey, Tickets};
 use rustls::HandshakeKind::{Full, Resumed};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{HandshakeKind, ServerConfig, SupportedProtocolVersion};
 
 static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+fn client(version: &'static SupportedProtocolVersion) -> ClientConfig {
+    let config = Arc::new(pair::client(version));
+    ClientConfig { named: config.clone(), nameless: config }
+}
+
+fn connect(client: &ClientConfig, server: &Arc<ServerConfig>) -> HandshakeKind {
+    pair::connect(&client.named, server)
+}
 
 fn with_tickets(version: &'static SupportedProtocolVersion) -> Arc<ServerConfig> {
     let mut server = server(version);
@@ -54,9 +63,8 @@ fn the_peers_used_last_are_kept() {
 fn few_tickets_are_kept_and_each_is_used_once() {
     let server = with_tickets(&TLS13);
     let store = Arc::new(PeerSessions::default());
-    let mut config = client(&TLS13);
-    config.resumption = Resumption::store(store.clone());
-    let (config, name) = (Arc::new(config), ServerName::try_from("one.test").unwrap());
+    let config = with_store(&client(&TLS13), store.clone());
+    let name = ServerName::try_from("one.test").unwrap();
     // Each connection uses one ticket and brings two.
     for _ in 0..6 {
         connect(&config, &server);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mem::{Chain, Page};
+use mem::{Buf, Chain, Page};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -11,6 +11,8 @@ use rustls::{CommonState, HandshakeKind};
 
 use super::traffic::{Kernel, Traffic};
 use crate::error::Error;
+use crate::record::kind;
+use crate::signatures;
 use crate::{ClientConfig, Info, ServerConfig};
 
 /// A session whose handshake is under way.
@@ -18,6 +20,9 @@ pub(super) struct Handshake {
     connection: Connection,
     record_size: usize,
     has_early_data: bool,
+    signed_with: u16,
+    peer_signed_with: u16,
+    session_id: Vec<u8>,
 }
 
 enum Connection {
@@ -29,8 +34,7 @@ impl Handshake {
     pub fn server(config: &ServerConfig) -> Result<Handshake, Error> {
         let connection = UnbufferedServerConnection::new(Arc::clone(&config.inner))
             .map_err(|e| Error::rustls(&e))?;
-        let (connection, record_size) = (Connection::Server(connection), config.record_size);
-        Ok(Handshake { connection, record_size, has_early_data: false })
+        Ok(Handshake::new(Connection::Server(connection), config.record_size))
     }
 
     pub fn client(config: &ClientConfig, name: &[u8]) -> Result<Handshake, Error> {
@@ -45,8 +49,20 @@ impl Handshake {
         };
         let connection = UnbufferedClientConnection::new(Arc::clone(config), name)
             .map_err(|e| Error::rustls(&e))?;
-        let connection = Connection::Client(connection);
-        Ok(Handshake { connection, record_size: crate::record::MAX_PLAIN, has_early_data: false })
+        Ok(Handshake::new(Connection::Client(connection), crate::record::MAX_PLAIN))
+    }
+
+    fn new(connection: Connection, record_size: usize) -> Handshake {
+        let (has_early_data, session_id) = (false, Vec::new());
+        let (signed_with, peer_signed_with) = (0, 0);
+        Handshake {
+            connection,
+            record_size,
+            has_early_data,
+            signed_with,
+            peer_signed_with,
+            session_id,
+        }
     }
 
     /// Goes on with the bytes that are there. Says whether the handshake is at its end.
@@ -56,10 +72,19 @@ impl Handshake {
         plain: &mut Page,
         out: &mut Chain,
     ) -> Result<bool, Error> {
-        match &mut self.connection {
+        signatures::forget();
+        let is_first = self.session_id.is_empty();
+        let done = match &mut self.connection {
             Connection::Server(c) => drive(c, input, plain, out, &mut self.has_early_data),
             Connection::Client(c) => drive(c, input, plain, out, &mut self.has_early_data),
+        };
+        if is_first && let Some(id) = out.front().and_then(Buf::memory).and_then(session_id) {
+            self.session_id = id;
         }
+        let (own, peer) = signatures::made();
+        self.signed_with = if own == 0 { self.signed_with } else { own };
+        self.peer_signed_with = if peer == 0 { self.peer_signed_with } else { peer };
+        done
     }
 
     /// The established session.
@@ -98,6 +123,9 @@ impl Handshake {
             version: version.into(),
             suite: suite.suite().into(),
             group: common.negotiated_key_exchange_group().map_or(0, |group| group.name().into()),
+            signed_with: self.signed_with,
+            peer_signed_with: self.peer_signed_with,
+            session_id: self.session_id.clone(),
             is_resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
             has_early_data: self.has_early_data,
             alpn: common.alpn_protocol().map(Box::from),
@@ -244,4 +272,19 @@ fn encode(
     let written = encode(out.get_mut(begin..).unwrap_or_default());
     out.truncate(begin + *written.as_ref().unwrap_or(&0));
     written.map(drop).map_err(|e| Error::internal(e.to_string()))
+}
+
+/// The session's name in a ServerHello at the beginning of the server's records: its id in TLS 1.2,
+/// where it has one, else its random bytes.
+fn session_id(records: &[u8]) -> Option<Vec<u8>> {
+    const SERVER_HELLO: u8 = 2;
+    let [kind::HANDSHAKE, _, _, _, _, SERVER_HELLO, _, _, _, _, _, hello @ ..] = records else {
+        return None;
+    };
+    let (random, behind) = hello.split_at_checked(32)?;
+    let (&len, behind) = behind.split_first()?;
+    let id = behind.get(..usize::from(len))?;
+    // In TLS 1.3 the id is the client's, given back, and `supported_versions` follows.
+    let is_13 = memchr::memmem::find(behind, &[0, 43, 0, 2, 3, 4]).is_some();
+    Some(if is_13 || id.is_empty() { random } else { id }.to_vec())
 }

@@ -9,6 +9,7 @@ mod tests;
 use mem::{Chain, Page};
 
 use crate::error::Error;
+use crate::record::MAX_OVERHEAD;
 use crate::{ClientConfig, Info, ServerConfig};
 use handshake::Handshake;
 use traffic::Traffic;
@@ -57,10 +58,10 @@ impl Session {
         matches!(self.0, Phase::Shaking(_))
     }
 
-    /// The facts of an established session.
-    pub fn info(&self) -> Option<&Info> {
-        match &self.0 {
-            Phase::Open(traffic) => Some(&traffic.info),
+    /// The facts of an established session; they are given once.
+    pub fn take_info(&mut self) -> Option<Info> {
+        match &mut self.0 {
+            Phase::Open(traffic) => traffic.info.take().map(|info| *info),
             _ => None,
         }
     }
@@ -80,7 +81,7 @@ impl Session {
         if let Err(error) = &received {
             if let (Phase::Open(traffic), Some(alert)) = (&mut self.0, error.alert) {
                 // It cannot be sealed where the keys are at their end: the peer sees the end then.
-                let _ = traffic.alert(alert, out);
+                let _ = traffic.alert(alert, out.writer_for(2 + MAX_OVERHEAD));
             }
             self.0 = Phase::Failed(error.clone());
         }
@@ -149,7 +150,7 @@ impl Session {
     }
 
     /// Appends the alert that says that no more follows, once.
-    pub fn close(&mut self, out: &mut Chain) {
+    pub fn close(&mut self, out: &mut Vec<u8>) {
         if let Phase::Open(traffic) = &mut self.0 {
             traffic.close(out);
         }

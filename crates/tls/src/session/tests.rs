@@ -90,7 +90,7 @@ fn data_goes_both_ways_however_it_is_cut() {
         for step in [1, 7, 1000, 1 << 20] {
             let config = server(|o| o.versions = vec![version]);
             let (mut near, mut far) = shaken(&config, &client(|_| {}), step);
-            assert_eq!(near.session.info().unwrap().version, version);
+            assert_eq!(near.session.take_info().unwrap().version, version);
             let text: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
             far.say(&text);
             carry(&mut far, &mut near, step).unwrap();
@@ -98,8 +98,8 @@ fn data_goes_both_ways_however_it_is_cut() {
             near.say(&text);
             carry(&mut near, &mut far, step).unwrap();
             assert_eq!(far.plain.filled(), text);
-            near.session.close(&mut near.out);
-            near.session.close(&mut near.out);
+            near.session.close(near.out.writer_for(64));
+            near.session.close(near.out.writer_for(64));
             carry(&mut near, &mut far, step).unwrap();
             assert!(far.session.is_ended());
             assert_eq!(far.receive().unwrap(), Received::End);
@@ -121,7 +121,7 @@ fn every_suite_and_group_is_negotiated() {
                     (o.versions, o.suites, o.groups) = (vec![version], vec![suite], vec![group]);
                 });
                 let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
-                let info = near.session.info().unwrap();
+                let info = near.session.take_info().unwrap();
                 assert_eq!((info.suite, info.group), (suite, group));
                 far.say(b"question");
                 carry(&mut far, &mut near, 4096).unwrap();
@@ -136,22 +136,22 @@ fn the_certificate_fits_the_clients_signatures() {
     let both = server(|o| {
         o.certificates = vec![certified(&PKCS_RSA_SHA256), certified(&PKCS_ECDSA_P256_SHA256)];
     });
-    let (_, far) = shaken(&both, &client(|o| o.suites = vec![0xc02f]).clone(), 4096);
-    assert_eq!(far.session.info().unwrap().suite, 0xc02f, "RSA");
-    let (_, far) = shaken(&both, &client(|o| o.suites = vec![0xc02b]), 4096);
-    assert_eq!(far.session.info().unwrap().suite, 0xc02b, "ECDSA");
+    let (_, mut far) = shaken(&both, &client(|o| o.suites = vec![0xc02f]).clone(), 4096);
+    assert_eq!(far.session.take_info().unwrap().suite, 0xc02f, "RSA");
+    let (_, mut far) = shaken(&both, &client(|o| o.suites = vec![0xc02b]), 4096);
+    assert_eq!(far.session.take_info().unwrap().suite, 0xc02b, "ECDSA");
 }
 
 #[test]
 fn a_client_without_a_certificate_is_none_and_one_with_it_shows_it() {
     for version in VERSIONS {
         let config = server(|o| (o.verify, o.versions) = (VerifyMode::Ask, vec![version]));
-        let (near, _) = shaken(&config, &client(|_| {}), 4096);
-        assert!(near.session.info().unwrap().peer_certificates.is_none());
+        let (mut near, _) = shaken(&config, &client(|_| {}), 4096);
+        assert!(near.session.take_info().unwrap().peer_certificates.is_none());
         let own = certified(&PKCS_ECDSA_P256_SHA256);
         let der = own.chain().next().unwrap().to_vec();
-        let (near, _) = shaken(&config, &client(|o| o.certificate = Some(own)), 4096);
-        let shown = near.session.info().unwrap().peer_certificates.clone().unwrap();
+        let (mut near, _) = shaken(&config, &client(|o| o.certificate = Some(own)), 4096);
+        let shown = near.session.take_info().unwrap().peer_certificates.clone().unwrap();
         assert_eq!(shown.len(), 1);
         assert_eq!(*shown[0], der);
     }
@@ -163,10 +163,10 @@ fn alpn_takes_the_first_that_both_have_or_fails() {
     let of = |names: &[&str]| {
         client(|o| o.alpn = names.iter().map(|name| name.as_bytes().to_vec()).collect())
     };
-    let (near, _) = shaken(&config, &of(&["http/1.1", "h2"]), 4096);
-    assert_eq!(near.session.info().unwrap().alpn.as_deref(), Some(&b"h2"[..]));
-    let (near, _) = shaken(&config, &of(&[]), 4096);
-    assert_eq!(near.session.info().unwrap().alpn, None);
+    let (mut near, _) = shaken(&config, &of(&["http/1.1", "h2"]), 4096);
+    assert_eq!(near.session.take_info().unwrap().alpn.as_deref(), Some(&b"h2"[..]));
+    let (mut near, _) = shaken(&config, &of(&[]), 4096);
+    assert_eq!(near.session.take_info().unwrap().alpn, None);
     let mut near = End::new(Session::server(&config).unwrap());
     let mut far = End::new(Session::client(&of(&["spdy"]), b"a.example").unwrap());
     far.receive().unwrap();

@@ -45,7 +45,9 @@ pub(super) struct Traffic {
     read: Keys,
     write: Keys,
     kernel: Kernel,
-    pub info: Info,
+    /// Until somebody takes them.
+    pub info: Option<Box<Info>>,
+    is_13: bool,
     /// The beginning of a message that goes on in the next record.
     message: Vec<u8>,
     record_size: usize,
@@ -70,7 +72,8 @@ impl Traffic {
             read: Keys::new(is_13, secrets.rx)?,
             write: Keys::new(is_13, secrets.tx)?,
             kernel,
-            info,
+            info: Some(Box::new(info)),
+            is_13,
             message: Vec::new(),
             record_size: record_size.clamp(1, MAX_PLAIN),
             burst: 0,
@@ -142,7 +145,7 @@ impl Traffic {
     }
 
     fn alerted(&mut self, level: u8, what: u8) -> Result<(), Error> {
-        let is_warning = level == 1 && !self.info.is_13() || what == alert::USER_CANCELED;
+        let is_warning = level == 1 && !self.is_13 || what == alert::USER_CANCELED;
         match what {
             alert::CLOSE_NOTIFY => self.is_ended = true,
             _ if is_warning => self.odd()?,
@@ -189,7 +192,7 @@ impl Traffic {
         out: &mut Chain,
     ) -> Result<(), Error> {
         let unexpected = || Error::peer(alert::UNEXPECTED_MESSAGE, "unexpected message");
-        match (self.info.is_13(), what, &mut self.kernel) {
+        match (self.is_13, what, &mut self.kernel) {
             (true, KEY_UPDATE, _) => {
                 // Messages behind it in the same record would be sealed with the old keys.
                 let (true, [wish @ (0 | 1)]) = (is_last, body) else {
@@ -252,7 +255,7 @@ impl Traffic {
         let mut taken = 0;
         while taken < limit {
             if self.write.is_worn() {
-                match self.info.is_13() {
+                match self.is_13 {
                     true => self.update_keys(out)?,
                     false => return Err(Error::internal("the keys are used up")),
                 }
@@ -275,17 +278,16 @@ impl Traffic {
         Ok(taken)
     }
 
-    pub fn close(&mut self, out: &mut Chain) {
+    pub fn close(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.is_closed, true) {
             // Without it the peer sees the end of the connection alone.
             let _ = self.alert(alert::CLOSE_NOTIFY, out);
         }
     }
 
-    pub fn alert(&mut self, what: u8, out: &mut Chain) -> Result<(), Error> {
+    pub fn alert(&mut self, what: u8, out: &mut Vec<u8>) -> Result<(), Error> {
         self.is_closed = true;
         let level = if what == alert::CLOSE_NOTIFY { 1 } else { 2 };
-        let out = out.writer_for(2 + MAX_OVERHEAD);
         self.write.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
     }
 

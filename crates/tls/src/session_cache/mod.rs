@@ -111,7 +111,6 @@ impl SessionCache {
         }
     }
 
-    #[allow(dead_code, reason = "for the builder of a server's configuration")]
     pub(crate) fn store(&self) -> Arc<dyn StoresServerSessions> {
         Arc::new(self.clone())
     }

@@ -95,7 +95,6 @@ impl Tickets {
         (now.saturating_sub(created) < u64::from(*timeout_s)).then_some(session)
     }
 
-    #[allow(dead_code, reason = "for the builder of a server's configuration")]
     pub(crate) fn producer(&self) -> Arc<dyn ProducesTickets> {
         Arc::new(self.clone())
     }

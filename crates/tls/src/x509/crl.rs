@@ -9,6 +9,7 @@ use super::signature::{self, Algorithm};
 use super::time::Time;
 use super::{Malformed, oid, raw_extensions, whole_bytes};
 use bytes::Bytes;
+use std::sync::OnceLock;
 
 /// A list of revoked certificates.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub struct RevocationList {
     algorithm: Algorithm,
     inner_algorithm: Algorithm,
     signature: Bytes,
+    /// The first key that was held against the signature, and the answer: hashing a long list for
+    /// each handshake would be dear, and its issuer's key is always the same.
+    checked: OnceLock<(Bytes, bool)>,
 }
 
 /// What a list is about.
@@ -78,6 +82,7 @@ impl RevocationList {
             algorithm,
             inner_algorithm,
             signature: der.slice_ref(signature),
+            checked: OnceLock::new(),
             der,
         };
         let mut entries = None;
@@ -195,8 +200,13 @@ impl RevocationList {
 
     /// Whether the key of `issuer` signed this list.
     pub fn is_signed_by(&self, issuer: &PublicKey) -> bool {
-        self.algorithm == self.inner_algorithm
-            && signature::verify(self.algorithm.scheme(), issuer, &self.signed, &self.signature)
+        let check = || {
+            self.algorithm == self.inner_algorithm
+                && signature::verify(self.algorithm.scheme(), issuer, &self.signed, &self.signature)
+        };
+        let (key, answer) =
+            self.checked.get_or_init(|| (Bytes::copy_from_slice(issuer.der()), check()));
+        if key == issuer.der() { *answer } else { check() }
     }
 
     pub(crate) fn authority_key_id(&self) -> Option<&AuthorityKeyId> {

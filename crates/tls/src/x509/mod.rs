@@ -121,6 +121,7 @@ impl Certificate {
             der,
         };
         certificate.self_signed = certificate.self_issued
+            && !certificate.extensions.invalid
             && certificate.is_meant_by(certificate.extensions.authority_key_id.as_ref())
             && certificate.inner_algorithm.scheme().is_of(certificate.key.kind());
         Ok(certificate)

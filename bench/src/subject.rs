@@ -1,0 +1,112 @@
+//! The subjects of a measurement, which take turns: servers, and programs beside them.
+
+use std::time::Duration;
+
+use crate::helper::Helper;
+use crate::options::Options;
+use crate::report::{self, median, row};
+use crate::server::{Kind, Server};
+use crate::{Outcome, proc, wrk};
+
+enum Running {
+    Server(Server),
+    Helper(Helper),
+}
+
+/// One subject with its figures, a value of each for each round.
+pub struct Subject {
+    name: &'static str,
+    port: u16,
+    running: Running,
+    rate: Vec<f64>,
+    cpu_us: Vec<f64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    errors: u64,
+}
+
+impl Subject {
+    fn new(name: &'static str, port: u16, running: Running) -> Self {
+        let (rate, cpu_us, p50, p99) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, port, running, rate, cpu_us, p50, p99, errors: 0 }
+    }
+
+    /// A server at its usual port.
+    pub fn server(server: Server) -> Self {
+        let port = server.port;
+        Self::server_at(server, port)
+    }
+
+    /// A server at another port of its own.
+    pub fn server_at(server: Server, port: u16) -> Self {
+        Self::new(server.kind.name(), port, Running::Server(server))
+    }
+
+    /// Another program.
+    pub fn helper(name: &'static str, helper: Helper) -> Self {
+        Self::new(name, helper.port, Running::Helper(helper))
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        match &self.running {
+            Running::Server(server) => server.pids(),
+            Running::Helper(helper) => helper.pids(),
+        }
+    }
+}
+
+/// Gives each subject a load on its port for so many seconds, round after round; before that a
+/// second each, so that all are warm.
+pub fn measure(
+    options: &Options,
+    subjects: &mut [Subject],
+    load: impl Fn(u16, u32) -> Outcome<wrk::Result>,
+) -> Outcome {
+    for subject in &*subjects {
+        load(subject.port, 1)?;
+    }
+    for _ in 0..options.rounds {
+        for subject in &mut *subjects {
+            let pids = subject.pids();
+            let before = proc::cpu_ns(&pids);
+            let result = load(subject.port, options.seconds)?;
+            let cpu_ns = proc::cpu_ns(&pids) - before;
+            subject.rate.push(result.rate());
+            subject.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
+            subject.p50.push(result.p50_us as f64);
+            subject.p99.push(result.p99_us as f64);
+            subject.errors += result.failures();
+            // Sockets of the round before settle.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the figures, and the ratios to nginx. `unit` is what was counted, in short.
+pub fn print(subjects: &[Subject], unit: &str) {
+    let (rate, cpu) = (format!("{unit}/s"), format!("CPU us/{unit}"));
+    let mut rows = vec![row(["server", &rate, &cpu, "p50 us", "p99 us", "errors"])];
+    for s in subjects {
+        rows.push(row([
+            s.name,
+            &format!("{:.0}", median(&s.rate)),
+            &format!("{:.2}", median(&s.cpu_us)),
+            &format!("{:.0}", median(&s.p50)),
+            &format!("{:.0}", median(&s.p99)),
+            &s.errors.to_string(),
+        ]));
+    }
+    report::table(&rows);
+    let nginx = Kind::Nginx.name();
+    let Some(reference) = subjects.iter().find(|s| s.name == nginx) else { return };
+    for s in subjects.iter().filter(|s| s.name != nginx) {
+        println!(
+            "{} / {nginx}: CPU {}, {unit}/s {}, p99 {}",
+            s.name,
+            report::ratios(&s.cpu_us, &reference.cpu_us),
+            report::ratios(&s.rate, &reference.rate),
+            report::ratios(&s.p99, &reference.p99)
+        );
+    }
+}

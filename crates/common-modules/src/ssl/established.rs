@@ -1,0 +1,116 @@
+//! A client's session as variables and access checks see it.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tls::Info;
+use tls::verify::Error;
+use tls::x509::Certificate;
+
+use super::server::ServerTls;
+use super::settings::VerifyClient;
+
+/// A session with a client.
+pub struct Established {
+    /// What both ends agreed on.
+    pub info: Info,
+    /// The name of the server in the client's hello.
+    pub server_name: Option<Box<[u8]>>,
+    /// The hello's message, where variables ask for it.
+    pub hello: Option<Box<[u8]>>,
+    server: Rc<ServerTls>,
+    peer: OnceCell<Peer>,
+}
+
+/// The client's certificate.
+struct Peer {
+    /// None where it showed none, or one that cannot be read.
+    certificate: Option<Arc<Certificate>>,
+    verified: Verified,
+}
+
+#[derive(Clone, Copy)]
+enum Verified {
+    None,
+    Good,
+    Bad(Error),
+    Unreadable,
+}
+
+/// Why a client may not enter.
+#[derive(Clone, Copy, Debug)]
+pub enum NoEntry {
+    /// It showed no certificate.
+    Missing,
+    /// It showed a bad one.
+    Bad(u8, &'static str),
+}
+
+/// A session of an engine that TLS may protect.
+pub trait Secured {
+    /// The client's session; `None` without TLS.
+    fn established(&self) -> Option<&Established>;
+}
+
+impl Established {
+    /// A session that a server's configuration was used for.
+    pub fn new(info: Info, server: Rc<ServerTls>) -> Established {
+        Established { info, server_name: None, hello: None, server, peer: OnceCell::new() }
+    }
+
+    /// The client's certificate.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.peer().certificate.as_deref()
+    }
+
+    fn peer(&self) -> &Peer {
+        self.peer.get_or_init(|| self.verify())
+    }
+
+    fn verify(&self) -> Peer {
+        let Some(chain) = &self.info.peer_certificates else {
+            return Peer { certificate: None, verified: Verified::None };
+        };
+        let parse = |der: &[u8]| Certificate::parse(Bytes::copy_from_slice(der)).map(Arc::new);
+        let Ok(chain) = chain.iter().map(|der| parse(der)).collect::<Result<Vec<_>, _>>() else {
+            return Peer { certificate: None, verified: Verified::Unreadable };
+        };
+        let verified = match self.server.verify.check(&chain).error() {
+            None => Verified::Good,
+            Some(error) => Verified::Bad(error),
+        };
+        Peer { certificate: chain.into_iter().next(), verified }
+    }
+
+    /// Whether the client may enter a server whose `ssl_verify_client` is `mode`.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn admit(&self, mode: VerifyClient) -> Result<(), NoEntry> {
+        if mode == VerifyClient::Off {
+            return Ok(());
+        }
+        match self.peer().verified {
+            Verified::Good => Ok(()),
+            Verified::None if mode == VerifyClient::On => Err(NoEntry::Missing),
+            Verified::None => Ok(()),
+            Verified::Bad(e) if mode == VerifyClient::OptionalNoCa && e.is_optional() => Ok(()),
+            Verified::Bad(e) => Err(NoEntry::Bad(e.number(), e.text())),
+            Verified::Unreadable => Err(NoEntry::Bad(1, UNREADABLE)),
+        }
+    }
+
+    /// `$ssl_client_verify`
+    pub fn verdict(&self) -> String {
+        match self.peer().verified {
+            Verified::None => "NONE".to_owned(),
+            Verified::Good => "SUCCESS".to_owned(),
+            Verified::Bad(e) => format!("FAILED:{}", e.text()),
+            Verified::Unreadable => format!("FAILED:{UNREADABLE}"),
+        }
+    }
+}
+
+const UNREADABLE: &str = "unspecified certificate verification error";

@@ -1,0 +1,321 @@
+//! The `ssl_…` directives of a server, as far as they are set at one level.
+
+use std::path::PathBuf;
+
+use conf::table::{Args, Contexts, Directive, directive};
+use conf::{ConfError, Node, Word, value};
+use engine::{Cx, Session};
+use tls::pem::Passwords;
+use tls::session_cache::CacheSetting;
+
+use super::shared::SslShared;
+
+/// A file that a directive names, with the place of the name.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub word: Word,
+    /// The path of the name, made absolute with the folder of the configuration.
+    pub path: PathBuf,
+}
+
+/// `ssl_verify_client`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum VerifyClient {
+    /// No certificate is asked for.
+    #[default]
+    Off,
+    /// A good one is needed.
+    On,
+    /// One that is shown must be good.
+    Optional,
+    /// One that is shown may lack a trusted issuer.
+    OptionalNoCa,
+}
+
+engine::settings! {
+    /// The `ssl_…` directives of one level.
+    pub struct SslSettings {
+        pub(super) certificates: Option<Vec<Named>>,
+        pub(super) keys: Option<Vec<Named>>,
+        pub(super) passwords: Option<Passwords>,
+        pub(super) protocols: Option<Vec<u16>>,
+        pub(super) ciphers: Option<Word>,
+        pub(super) curves: Option<Word>,
+        pub(super) prefer_server_ciphers: Option<bool>,
+        pub(super) buffer_size: Option<usize>,
+        pub(super) verify: Option<VerifyClient>,
+        pub(super) depth: Option<u64>,
+        pub(super) client_certificate: Option<Named>,
+        pub(super) trusted_certificate: Option<Named>,
+        pub(super) crl: Option<Named>,
+        pub(super) cache: Option<CacheSetting>,
+        pub(super) timeout_s: Option<u64>,
+        pub(super) tickets: Option<bool>,
+        pub(super) ticket_keys: Option<Vec<Named>>,
+        pub(super) early_data: Option<bool>,
+        pub(super) compression: Option<bool>,
+        pub(super) reject: Option<bool>,
+    }
+}
+
+/// Known, and not to be had: RFC 8996 forbids them.
+const OLD_PROTOCOLS: &[&[u8]] = &[b"SSLv2", b"SSLv3", b"TLSv1", b"TLSv1.1"];
+
+const VERIFY: &[(&str, VerifyClient)] = &[
+    ("off", VerifyClient::Off),
+    ("on", VerifyClient::On),
+    ("optional", VerifyClient::Optional),
+    ("optional_no_ca", VerifyClient::OptionalNoCa),
+];
+
+/// The directives of a server's TLS, for an engine's table.
+pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20] {
+    [
+        directive(
+            "ssl_certificate",
+            contexts,
+            Args::T1,
+            "",
+            "A file with the certificate of the server and the rest of its chain, in PEM.",
+            |cx, n| {
+                let named = named(cx, n)?;
+                of(cx).certificates.get_or_insert_default().push(named);
+                SslShared::make_keys(cx, n)
+            },
+        ),
+        directive(
+            "ssl_certificate_key",
+            contexts,
+            Args::T1,
+            "",
+            "A file with the private key of the certificate, in PEM.",
+            |cx, n| {
+                let named = named(cx, n)?;
+                of(cx).keys.get_or_insert_default().push(named);
+                Ok(())
+            },
+        ),
+        directive(
+            "ssl_password_file",
+            contexts,
+            Args::T1,
+            "",
+            "A file with passwords of private keys, one a line, tried in turn.",
+            set_passwords,
+        ),
+        directive(
+            "ssl_protocols",
+            contexts,
+            Args::ONE_MORE,
+            "TLSv1.2 TLSv1.3",
+            "The versions of TLS; those before 1.2 are not to be had.",
+            set_protocols,
+        ),
+        directive(
+            "ssl_prefer_server_ciphers",
+            contexts,
+            Args::FLAG,
+            "off",
+            "The order of the server's cipher suites counts, not that of the client's.",
+            |cx, n| value::set_flag(&mut of(cx).prefer_server_ciphers, n),
+        ),
+        directive(
+            "ssl_buffer_size",
+            contexts,
+            Args::T1,
+            "16k",
+            "The most data in a record.",
+            |cx, n| value::set_size(&mut of(cx).buffer_size, n),
+        ),
+        directive(
+            "ssl_verify_client",
+            contexts,
+            Args::T1,
+            "off",
+            "Whether clients are asked for a certificate, and whether it must be good.",
+            |cx, n| value::set_enum(&mut of(cx).verify, n, VERIFY),
+        ),
+        directive(
+            "ssl_verify_depth",
+            contexts,
+            Args::T1,
+            "1",
+            "The certificates that may stand between a client's own and the trusted one.",
+            |cx, n| value::set_num(&mut of(cx).depth, n),
+        ),
+        directive(
+            "ssl_client_certificate",
+            contexts,
+            Args::T1,
+            "",
+            "A file with trusted certificates for clients, whose names clients are told.",
+            |cx, n| set_file(cx, n, |s| &mut s.client_certificate),
+        ),
+        directive(
+            "ssl_trusted_certificate",
+            contexts,
+            Args::T1,
+            "",
+            "A file with trusted certificates, whose names clients are not told.",
+            |cx, n| set_file(cx, n, |s| &mut s.trusted_certificate),
+        ),
+        directive(
+            "ssl_crl",
+            contexts,
+            Args::T1,
+            "",
+            "A file with revocation lists for the certificates of clients.",
+            |cx, n| set_file(cx, n, |s| &mut s.crl),
+        ),
+        directive(
+            "ssl_session_cache",
+            contexts,
+            Args::T12,
+            "none",
+            "The memory that sessions are kept in, to be resumed by their clients.",
+            |cx, n| {
+                let mut setting = of(cx).cache.take();
+                let done = SslShared::set_cache(cx, n, &mut setting);
+                of(cx).cache = setting;
+                done
+            },
+        ),
+        directive(
+            "ssl_session_timeout",
+            contexts,
+            Args::T1,
+            "5m",
+            "The time for which a session may be resumed.",
+            |cx, n| value::set_sec(&mut of(cx).timeout_s, n),
+        ),
+        directive(
+            "ssl_session_tickets",
+            contexts,
+            Args::FLAG,
+            "on",
+            "Sessions are sealed into tickets that clients keep.",
+            |cx, n| value::set_flag(&mut of(cx).tickets, n),
+        ),
+        directive(
+            "ssl_session_ticket_key",
+            contexts,
+            Args::T1,
+            "",
+            "A file of 48 or 80 bytes with a key of tickets; the first one seals.",
+            |cx, n| {
+                let named = named(cx, n)?;
+                of(cx).ticket_keys.get_or_insert_default().push(named);
+                Ok(())
+            },
+        ),
+        directive(
+            "ssl_early_data",
+            contexts,
+            Args::FLAG,
+            "off",
+            "Data that clients send before the handshake is at its end is taken (TLS 1.3).",
+            |cx, n| value::set_flag(&mut of(cx).early_data, n),
+        ),
+        directive(
+            "ssl_certificate_compression",
+            contexts,
+            Args::FLAG,
+            "off",
+            "The certificate is sent compressed to clients that can take it so (RFC 8879).",
+            |cx, n| value::set_flag(&mut of(cx).compression, n),
+        ),
+        directive(
+            "ssl_reject_handshake",
+            contexts,
+            Args::FLAG,
+            "off",
+            "Handshakes for the names of this server are refused.",
+            |cx, n| value::set_flag(&mut of(cx).reject, n),
+        ),
+        directive(
+            "ssl_dhparam",
+            contexts,
+            Args::T1,
+            "",
+            "Parameters for DHE, which no cipher suite here uses: read, and of no effect.",
+            set_dhparam,
+        ),
+        directive(
+            "ssl_ech_file",
+            contexts,
+            Args::T1,
+            "",
+            "A key for the encrypted ClientHello, which servers here cannot take: of no effect.",
+            |_, n| {
+                conf::warn(&n.name, "\"ssl_ech_file\" is not supported on this platform, ignored");
+                Ok(())
+            },
+        ),
+    ]
+}
+
+fn of<S: Session>(cx: &mut Cx<S>) -> &mut SslSettings {
+    cx.srv()
+}
+
+fn named<S: Session>(cx: &Cx<S>, node: &Node) -> Result<Named, ConfError> {
+    let word = node.arg(0)?;
+    Ok(Named { word: word.clone(), path: cx.env.conf_path(word.bytes()) })
+}
+
+fn set_file<S: Session>(
+    cx: &mut Cx<S>,
+    node: &Node,
+    field: fn(&mut SslSettings) -> &mut Option<Named>,
+) -> Result<(), ConfError> {
+    let named = named(cx, node)?;
+    value::set_once(field(of(cx)), node, |_| Ok(named))
+}
+
+fn set_passwords<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
+    let Named { word, path } = named(cx, node)?;
+    value::set_once(&mut of(cx).passwords, node, |_| {
+        Passwords::load(&path).map_err(|e| ConfError::at(&word, e))
+    })
+}
+
+fn set_protocols<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
+    value::set_once(&mut of(cx).protocols, node, |node| {
+        let mut versions = Vec::new();
+        for word in &node.args {
+            match word.bytes() {
+                b"TLSv1.2" => versions.push(0x0303),
+                b"TLSv1.3" => versions.push(0x0304),
+                old if OLD_PROTOCOLS.contains(&old) => {
+                    let m = format!("\"{}\" is not to be had, ignored", word.lossy());
+                    conf::warn(word, m);
+                }
+                _ => {
+                    let m = format!("invalid value \"{}\"", word.lossy());
+                    return Err(ConfError::at(word, m));
+                }
+            }
+        }
+        match versions.is_empty() {
+            true => {
+                let m = "no protocol of \"ssl_protocols\" is to be had: TLSv1.2 and TLSv1.3 are";
+                Err(ConfError::at(&node.name, m))
+            }
+            false => Ok(versions),
+        }
+    })
+}
+
+fn set_dhparam<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
+    let Named { word, path } = named(cx, node)?;
+    let text = std::fs::read(&path).map_err(|e| {
+        let (path, e) = (path.display(), base::log::os_error(&e));
+        ConfError::at(&word, format!("BIO_new_file(\"{path}\") failed {e}"))
+    })?;
+    if memchr::memmem::find(&text, b"-----BEGIN DH PARAMETERS-----").is_none() {
+        let m = format!("PEM_read_bio_DHparams(\"{}\") failed", path.display());
+        return Err(ConfError::at(&word, m));
+    }
+    conf::warn(&word, "\"ssl_dhparam\" has no effect: no cipher suite with DHE is to be had");
+    Ok(())
+}

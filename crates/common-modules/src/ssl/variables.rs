@@ -1,0 +1,143 @@
+//! `$ssl_…`: the facts of a client's session.
+
+use engine::Session;
+use engine::vars::{VarDef, WriteFn};
+use proto::tls_hello::{ClientHello, Verdict, fingerprint, parse_message};
+use proto::tls_names;
+use tls::x509::Certificate;
+
+use super::established::{Established, Secured};
+
+/// The variables whose values come from the hello, which is kept for them.
+pub const OF_HELLO: &[&str] =
+    &["ssl_ciphers", "ssl_curves", "ssl_sigalgs", "ssl_ja3", "ssl_ja3_hash", "ssl_ja4"];
+
+/// The variables of a server's sessions, for an engine's table.
+pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
+    [
+        of(|s, out| session(s, out, |e, out| write(out, e.info.version_name())), "ssl_protocol"),
+        of(cipher, "ssl_cipher"),
+        of(curve, "ssl_curve"),
+        of(|s, out| hello(s, out, tls_names::write_ciphers), "ssl_ciphers"),
+        of(|s, out| hello(s, out, tls_names::write_curves), "ssl_curves"),
+        of(|s, out| hello(s, out, tls_names::write_sigalgs), "ssl_sigalgs"),
+        of(|s, out| hello(s, out, |h, out| write(out, &fingerprint::ja3_text(h))), "ssl_ja3"),
+        of(|s, out| hello(s, out, |h, out| write(out, &fingerprint::ja3(h))), "ssl_ja3_hash"),
+        of(|s, out| hello(s, out, ja4), "ssl_ja4"),
+        of(|s, out| session(s, out, |e, out| scheme(out, e.info.signed_with)), "ssl_sigalg"),
+        of(session_id, "ssl_session_id"),
+        of(reused, "ssl_session_reused"),
+        of(early_data, "ssl_early_data"),
+        of(server_name, "ssl_server_name"),
+        of(alpn, "ssl_alpn_protocol"),
+        of(|s, out| session(s, out, |e, out| write(out, &e.verdict())), "ssl_client_verify"),
+        of(|s, out| peer(s, out, |c, out| out.extend(c.pem_for_header())), "ssl_client_cert"),
+        of(|s, out| peer(s, out, |c, out| out.extend(c.pem())), "ssl_client_raw_cert"),
+        of(|s, out| peer(s, out, |c, out| out.extend(c.pem_escaped())), "ssl_client_escaped_cert"),
+        of(|s, out| peer(s, out, |c, out| write(out, &c.subject().rfc2253())), "ssl_client_s_dn"),
+        of(|s, out| peer(s, out, |c, out| write(out, &c.issuer().rfc2253())), "ssl_client_i_dn"),
+        of(
+            |s, out| peer(s, out, |c, out| write(out, &c.subject().one_line())),
+            "ssl_client_s_dn_legacy",
+        ),
+        of(
+            |s, out| peer(s, out, |c, out| write(out, &c.issuer().one_line())),
+            "ssl_client_i_dn_legacy",
+        ),
+        of(|s, out| peer(s, out, |c, out| write(out, &c.serial_text())), "ssl_client_serial"),
+        of(|s, out| peer(s, out, |c, out| write(out, &c.fingerprint())), "ssl_client_fingerprint"),
+        of(
+            |s, out| peer(s, out, |c, out| write(out, &c.not_before().to_string())),
+            "ssl_client_v_start",
+        ),
+        of(
+            |s, out| peer(s, out, |c, out| write(out, &c.not_after().to_string())),
+            "ssl_client_v_end",
+        ),
+        of(|s, out| peer(s, out, remain), "ssl_client_v_remain"),
+        of(
+            |s, out| session(s, out, |e, out| scheme(out, e.info.peer_signed_with)),
+            "ssl_client_sigalg",
+        ),
+        // Servers here cannot take an encrypted hello.
+        of(|_, _| false, "ssl_ech_status"),
+        of(|_, _| false, "ssl_ech_outer_server_name"),
+    ]
+}
+
+const fn of<S: Session>(get: WriteFn<S>, name: &'static str) -> VarDef<S> {
+    VarDef::new(name, get)
+}
+
+fn write(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Lets `tell` write of the session; an empty text is no value.
+fn session<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Established, &mut Vec<u8>)) -> bool {
+    let Some(established) = s.established() else { return false };
+    let before = out.len();
+    tell(established, out);
+    out.len() > before
+}
+
+fn peer<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Certificate, &mut Vec<u8>)) -> bool {
+    let Some(certificate) = s.established().and_then(Established::certificate) else {
+        return false;
+    };
+    tell(certificate, out);
+    true
+}
+
+fn hello<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&ClientHello<'_>, &mut Vec<u8>)) -> bool {
+    let kept = s.established().and_then(|e| e.hello.as_deref());
+    let Some(Verdict::Hello(hello)) = kept.map(parse_message) else { return false };
+    tell(&hello, out);
+    true
+}
+
+fn ja4(hello: &ClientHello<'_>, out: &mut Vec<u8>) {
+    write(out, &fingerprint::ja4(hello, fingerprint::Carrier::Tcp));
+}
+
+fn cipher<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| write(out, tls_names::cipher_suite(e.info.suite).unwrap_or_default()))
+}
+
+fn curve<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| write(out, tls_names::group(e.info.group).unwrap_or_default()))
+}
+
+fn scheme(out: &mut Vec<u8>, number: u16) {
+    write(out, tls_names::signature_algorithm(number).unwrap_or_default());
+}
+
+fn session_id<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| base::ascii::write_hex(out, &e.info.session_id))
+}
+
+fn reused<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| out.push(if e.info.is_resumed { b'r' } else { b'.' }))
+}
+
+fn early_data<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| {
+        if e.info.has_early_data {
+            out.push(b'1');
+        }
+    })
+}
+
+fn server_name<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| out.extend_from_slice(e.server_name.as_deref().unwrap_or_default()))
+}
+
+fn alpn<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
+    session(s, out, |e, out| out.extend_from_slice(e.info.alpn.as_deref().unwrap_or_default()))
+}
+
+fn remain(certificate: &Certificate, out: &mut Vec<u8>) {
+    if let Some(days) = certificate.days_left(base::time::unix_secs().cast_signed()) {
+        write(out, &days.to_string());
+    }
+}

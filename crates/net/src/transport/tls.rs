@@ -1,0 +1,353 @@
+//! TLS over a socket: a session's records in both directions.
+
+use std::cell::RefCell;
+use std::io;
+
+use event::{Deadline, Sock};
+use mem::{Chain, Page};
+use proto::tls_hello::{self, ClientHello, Verdict};
+use tls::{Info, Received, Session};
+
+use super::until;
+
+/// Bytes that are sealed for one send. More would leave the cache before the kernel copies it.
+const BATCH: usize = 64 * 1024;
+/// The same while the peer takes bytes slowly: they wait in memory.
+const SLOW_BATCH: usize = 16 * 1024;
+/// Bytes of one turn of the loop; the handshakes and requests of others come between.
+const TURN_MAX: usize = 1024 * 1024;
+/// Room for the records that end a session.
+const END_ROOM: usize = 64;
+
+thread_local! {
+    /// Records on their way into a socket. What the socket does not take is copied.
+    static SEALED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A socket that carries TLS, or is about to.
+#[derive(Debug)]
+pub(super) struct TlsSock {
+    pub sock: Sock,
+    state: RefCell<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// Bytes that arrived and are not used yet.
+    input: Page,
+    /// Plaintext that was opened with the handshake's last message, or while the connection was
+    /// asked whether it is quiet.
+    plain: Page,
+    /// Records that the socket did not take.
+    unsent: Chain,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// Nothing was decided: the client's hello is to come.
+    Waiting,
+    /// The client speaks plain text.
+    Clear,
+    Sealed(Session),
+}
+
+/// The first bytes of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum First {
+    /// A hello: [`Transport::with_hello`](super::Transport::with_hello) shows it.
+    Hello,
+    /// Bytes that are not TLS.
+    Other,
+    /// The client went away without a byte.
+    Nothing,
+}
+
+impl TlsSock {
+    pub fn waiting(sock: Sock) -> TlsSock {
+        TlsSock::new(sock, Mode::Waiting)
+    }
+
+    pub fn with_session(sock: Sock, session: Session) -> TlsSock {
+        TlsSock::new(sock, Mode::Sealed(session))
+    }
+
+    fn new(sock: Sock, mode: Mode) -> TlsSock {
+        let (input, plain, unsent) = (Page::new(), Page::new(), Chain::new());
+        let state = RefCell::new(State { mode, input, plain, unsent });
+        TlsSock { sock, state }
+    }
+
+    /// Puts bytes before those that are to come: something read them from the socket already.
+    pub fn prepend(&self, bytes: Page) {
+        self.state.borrow_mut().input = bytes;
+    }
+
+    /// Waits for the client's hello, whole.
+    pub async fn first(&self, deadline: Deadline) -> io::Result<First> {
+        let attempt = || {
+            let state = &mut *self.state.borrow_mut();
+            loop {
+                let first = match tls_hello::parse(&state.input) {
+                    Verdict::Hello(_) => Some(First::Hello),
+                    // rustls refuses it, with the alert that fits.
+                    Verdict::Malformed(_) => Some(First::Hello),
+                    Verdict::NotTls => Some(First::Other),
+                    Verdict::Incomplete { .. } => None,
+                };
+                if first.is_some() {
+                    return Ok(first);
+                }
+                state.input.try_reserve(1)?;
+                match self.sock.try_recv_into(&mut state.input)? {
+                    Some(0) if state.input.is_empty() => return Ok(Some(First::Nothing)),
+                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Some(_) => {}
+                    None => return Ok(None),
+                }
+            }
+        };
+        until(attempt, || self.sock.readable(deadline)).await
+    }
+
+    /// Lets `see` look at the hello that [`TlsSock::first`] waited for; none where it is malformed.
+    pub fn with_hello<R>(&self, see: impl FnOnce(Option<&ClientHello<'_>>) -> R) -> R {
+        match tls_hello::parse(&self.state.borrow().input) {
+            Verdict::Hello(hello) => see(Some(&hello)),
+            _ => see(None),
+        }
+    }
+
+    /// The client speaks plain text, and so do we.
+    pub fn go_clear(&self) {
+        self.state.borrow_mut().mode = Mode::Clear;
+    }
+
+    /// Speaks TLS from the client's hello on.
+    pub fn go_sealed(&self, session: Session) {
+        self.state.borrow_mut().mode = Mode::Sealed(session);
+    }
+
+    /// Runs the handshake to its end.
+    pub async fn handshake(&self, deadline: Deadline) -> io::Result<()> {
+        let mut is_begun = false;
+        let attempt = || {
+            let state = &mut *self.state.borrow_mut();
+            let Mode::Sealed(session) = &mut state.mode else { return Ok(Some(())) };
+            loop {
+                if !std::mem::replace(&mut is_begun, true) || session.has_record(&state.input) {
+                    let (input, plain) = (&mut state.input, &mut state.plain);
+                    let received = session.receive(input, plain, &mut state.unsent);
+                    let sent = self.sock.try_send(&mut state.unsent, None);
+                    received.map_err(broken)?;
+                    sent?;
+                    if !session.is_handshaking() {
+                        release(&mut state.input);
+                        return Ok(Some(()));
+                    }
+                }
+                match self.sock.try_recv_into(&mut state.input)? {
+                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Some(_) => {}
+                    None => return Ok(None),
+                }
+            }
+        };
+        until(attempt, || self.sock.readable(deadline)).await?;
+        self.flush(deadline).await
+    }
+
+    pub fn take_info(&self) -> Option<Info> {
+        match &mut self.state.borrow_mut().mode {
+            Mode::Sealed(session) => session.take_info(),
+            _ => None,
+        }
+    }
+
+    /// Whether a receive would give something without the socket.
+    pub fn is_at_hand(&self) -> bool {
+        let state = &*self.state.borrow();
+        !state.plain.is_empty()
+            || match &state.mode {
+                Mode::Waiting => false,
+                Mode::Clear => !state.input.is_empty(),
+                Mode::Sealed(session) => session.is_ended() || session.has_record(&state.input),
+            }
+    }
+
+    pub fn is_ended(&self) -> bool {
+        match &self.state.borrow().mode {
+            Mode::Sealed(session) => session.is_ended(),
+            _ => false,
+        }
+    }
+
+    pub fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
+        let state = &mut *self.state.borrow_mut();
+        if !state.plain.is_empty() {
+            return Ok(Some(hand_over(&mut state.plain, page)));
+        }
+        let Mode::Sealed(session) = &mut state.mode else {
+            return match state.input.is_empty() {
+                true => self.sock.try_recv_into(page),
+                false => Ok(Some(hand_over(&mut state.input, page))),
+            };
+        };
+        loop {
+            if session.has_record(&state.input) || session.is_ended() {
+                let before = page.len();
+                let received = session.receive(&mut state.input, page, &mut state.unsent);
+                if !state.unsent.is_empty() {
+                    // An error comes again with the next send.
+                    let _ = self.sock.try_send(&mut state.unsent, None);
+                }
+                let received = received.map_err(broken)?;
+                release(&mut state.input);
+                match page.len() - before {
+                    0 if received == Received::End => return Ok(Some(0)),
+                    0 => {}
+                    n => return Ok(Some(n)),
+                }
+            }
+            match self.sock.try_recv_into(&mut state.input)? {
+                // Many peers end the connection alone, as OpenSSL lets them.
+                Some(0) => return Ok(Some(0)),
+                Some(_) => {}
+                None => {
+                    release(&mut state.input);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Whether nothing but tickets and the like arrived.
+    pub fn is_quiet(&self) -> bool {
+        let mut page = Page::new();
+        match self.is_at_hand() {
+            true => false,
+            false => {
+                let nothing = matches!(self.try_recv_into(&mut page), Ok(None));
+                nothing && !self.is_ended() && !self.sock.peer_closed()
+            }
+        }
+    }
+
+    /// Sends what is taken without waiting. With `last`, the end of the session goes behind.
+    pub fn try_send(
+        &self,
+        chain: &mut Chain,
+        limit: Option<usize>,
+        last: bool,
+    ) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        let session = match &mut state.mode {
+            Mode::Sealed(session) => session,
+            Mode::Clear => return self.sock.try_send(chain, limit),
+            Mode::Waiting => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        let limit = limit.unwrap_or(TURN_MAX);
+        let was_slow = !state.unsent.is_empty();
+        let batch = if was_slow { SLOW_BATCH } else { BATCH };
+        let mut taken = 0;
+        loop {
+            if !state.unsent.is_empty() {
+                self.sock.try_send(&mut state.unsent, None)?;
+                if !state.unsent.is_empty() {
+                    return Ok(taken);
+                }
+            }
+            if taken >= limit || chain.is_empty() {
+                return Ok(taken);
+            }
+            if chain.front_file().is_some() {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "a file under TLS"));
+            }
+            SEALED.with_borrow_mut(|sealed| {
+                sealed.clear();
+                taken += session.seal(chain, batch.min(limit - taken), sealed).map_err(broken)?;
+                if last && chain.is_empty() {
+                    session.close(sealed);
+                }
+                let sent = self.sock.try_send_bytes(sealed)?;
+                if let Some(left @ [_, ..]) = sealed.get(sent..) {
+                    state.unsent.write(left);
+                }
+                Ok::<_, io::Error>(())
+            })?;
+        }
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        !self.state.borrow().unsent.is_empty()
+    }
+
+    /// Sends all of `chain`, and the end of the session with `last`.
+    pub fn send<'a>(
+        &'a self,
+        chain: &'a mut Chain,
+        deadline: Deadline,
+        last: bool,
+    ) -> impl Future<Output = io::Result<()>> + Unpin + use<'a> {
+        let attempt = move || {
+            self.try_send(chain, None, last)?;
+            let is_done = chain.is_empty() && !self.has_unsent();
+            if is_done && last {
+                self.shutdown_write()?;
+            }
+            Ok(is_done.then_some(()))
+        };
+        until(attempt, move || self.sock.writable(deadline.renewed()))
+    }
+
+    /// Sends what the socket did not take before.
+    pub fn flush(
+        &self,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + Unpin + use<'_> {
+        let attempt = move || {
+            let state = &mut *self.state.borrow_mut();
+            if !state.unsent.is_empty() {
+                self.sock.try_send(&mut state.unsent, None)?;
+            }
+            Ok(state.unsent.is_empty().then_some(()))
+        };
+        until(attempt, move || self.sock.writable(deadline.renewed()))
+    }
+
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        let state = &mut *self.state.borrow_mut();
+        if let Mode::Sealed(session) = &mut state.mode {
+            session.close(state.unsent.writer_for(END_ROOM));
+        }
+        if !state.unsent.is_empty() {
+            self.sock.try_send(&mut state.unsent, None)?;
+        }
+        self.sock.shutdown_write()
+    }
+}
+
+/// Moves the bytes of `from` to the end of `to`.
+fn hand_over(from: &mut Page, to: &mut Page) -> usize {
+    let n = from.len();
+    match to.is_empty() && to.capacity() <= from.capacity() {
+        true => *to = std::mem::take(from),
+        false => {
+            to.extend_from_slice(from);
+            from.release();
+        }
+    }
+    n
+}
+
+/// An idle connection holds no page.
+fn release(page: &mut Page) {
+    if page.is_empty() {
+        page.release();
+    }
+}
+
+/// A session's error as a connection's.
+fn broken(error: tls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,84 @@
+//! The passwords of `ssl_password_file`.
+
+use std::io;
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use super::error::BAD_PASSWORD_READ;
+use super::key::PrivateKey;
+
+/// nginx's buffer for lines, bytes: a line with its end does not fit into less.
+const LINE_MAX: usize = 4096;
+/// OpenSSL's buffer for a password, bytes: the rest of a longer one does not count.
+const PASSWORD_MAX: usize = 1024;
+
+/// Passwords in the order in which they are tried. Their memory is overwritten when they are
+/// dropped.
+#[derive(Clone, Default)]
+pub struct Passwords(Vec<Zeroizing<Vec<u8>>>);
+
+impl Passwords {
+    /// No passwords: encrypted keys cannot be read.
+    pub fn none() -> Passwords {
+        Passwords::default()
+    }
+
+    /// Reads passwords, one a line; without any, the one password is empty. None with a line that
+    /// is too long.
+    pub fn parse(text: &[u8]) -> Option<Passwords> {
+        let mut passwords = Vec::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            if line.len() >= LINE_MAX {
+                return None;
+            }
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if !line.is_empty() {
+                let line = line.get(..PASSWORD_MAX).unwrap_or(line);
+                passwords.push(Zeroizing::new(line.to_vec()));
+            }
+        }
+        if passwords.is_empty() {
+            passwords.push(Zeroizing::default());
+        }
+        Some(Passwords(passwords))
+    }
+
+    /// Reads a file of passwords.
+    ///
+    /// # Errors
+    /// nginx's message: the file cannot be read, or has a line of 4,096 bytes or more.
+    pub fn load(path: &Path) -> Result<Passwords, String> {
+        let name = path.display();
+        let failed = |call: &str, error: io::Error| {
+            let number = error.raw_os_error().unwrap_or_default();
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            format!("{call} \"{name}\" failed ({number}: {text})")
+        };
+        let file = std::fs::File::open(path).map_err(|error| failed("open()", error))?;
+        let text = super::source::read(file).map_err(|error| failed("read()", error))?;
+        Passwords::parse(&text).ok_or_else(|| format!("too long line in \"{name}\""))
+    }
+
+    /// Tries the passwords; gives what the last of them gives, if none opens the key.
+    pub(super) fn open(
+        &self,
+        open: impl Fn(&[u8]) -> Result<PrivateKey, &'static str>,
+    ) -> Result<PrivateKey, &'static str> {
+        let mut last = Err(BAD_PASSWORD_READ);
+        for password in &self.0 {
+            last = open(password);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+}
+
+impl std::fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Passwords({})", self.0.len())
+    }
+}
