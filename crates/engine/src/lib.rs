@@ -21,6 +21,7 @@ pub mod stats;
 pub mod status;
 pub mod syslog;
 mod temp_path;
+pub mod tls_files;
 pub mod vars;
 pub mod watch;
 pub mod zones;

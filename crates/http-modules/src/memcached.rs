@@ -150,7 +150,7 @@ impl PhaseHandler for Handler {
             return Verdict::Status(405).into();
         }
         crate::static_file::set_content_type(r);
-        let target = match self.to.target(r) {
+        let (target, _) = match self.to.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
         };
@@ -162,7 +162,7 @@ impl PhaseHandler for Handler {
             said: VecDeque::new(),
             whole: false,
         });
-        let job = Job { conf: self.conf.clone(), target, protocol };
+        let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }

@@ -108,12 +108,12 @@ impl PhaseHandler for Handler {
         if r.method != Method::Connect {
             return Verdict::Status(405).into();
         }
-        let target = match self.to.target(r) {
+        let (target, _) = match self.to.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
         };
         let protocol = Box::new(Tunnel);
-        let job = Job { conf: self.conf.clone(), target, protocol };
+        let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }

@@ -19,7 +19,7 @@ use crate::gateway::{Common, HIDDEN};
 /// The module's table.
 pub static MODULE: Module = pass::module::<UwsgiConf>("uwsgi", DIRECTIVES, install);
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS);
 
 /// The directives that all modules have which pass requests on.
 const SHARED: &[Directive<Cx>] = &named(
@@ -72,6 +72,24 @@ const SHARED: &[Directive<Cx>] = &named(
         "uwsgi_cache_rfc9111",
     ],
     Group::<UwsgiConf>::CACHED,
+);
+
+/// TLS to servers.
+const TLS: &[Directive<Cx>] = &named(
+    &[
+        "uwsgi_ssl_session_reuse",
+        "uwsgi_ssl_protocols",
+        "uwsgi_ssl_name",
+        "uwsgi_ssl_server_name",
+        "uwsgi_ssl_verify",
+        "uwsgi_ssl_verify_depth",
+        "uwsgi_ssl_trusted_certificate",
+        "uwsgi_ssl_crl",
+        "uwsgi_ssl_certificate",
+        "uwsgi_ssl_certificate_key",
+        "uwsgi_ssl_password_file",
+    ],
+    &[Group::<UwsgiConf>::TLS],
 );
 
 const OWN: &[Directive<Cx>] = &[
@@ -128,6 +146,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<UwsgiConf>();
     let (conf, params) = own.common.finish(l, &to, &HIDDEN[1..])?;
+    let conf = match to.uses_tls() {
+        true => conf.with_tls(own.common.ssl()?),
+        false => conf,
+    };
     let kind = Kind::Uwsgi {
         modifier1: own.modifier1.unwrap_or(0),
         modifier2: own.modifier2.unwrap_or(0),

@@ -26,6 +26,7 @@ pub const WITH: &[&str] = &[
     "--with-http_secure_link_module",
     "--with-http_realip_module",
     "--with-http_slice_module",
+    "--with-http_ssl_module",
     "--with-http_stub_status_module",
     "--with-http_sub_module",
 ];
@@ -34,7 +35,15 @@ pub const WITH: &[&str] = &[
 pub const WITHOUT: &[&str] = &["--without-http_grpc_module"];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
-pub const LINES: &[&str] = &[];
+pub const LINES: &[&str] = &[
+    // The version text of the crypto library under rustls.
+    "built with OpenSSL 1.1.1 (compatible; AWS-LC 5.12.0)",
+    "TLS SNI support enabled",
+];
+
+/// The crate whose AWS-LC has the version in [`LINES`].
+#[cfg(test)]
+const AWS_LC_SYS: &str = "name = \"aws-lc-sys\"\nversion = \"0.47.0\"";
 
 /// The arguments after `configure arguments:`, each with a space before it.
 pub fn configure_arguments(prefix: &str) -> String {
@@ -49,6 +58,12 @@ pub fn configure_arguments(prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_crypto_library_s_version_is_that_of_the_lock_file() {
+        let lock = include_str!("../../../Cargo.lock");
+        assert!(lock.contains(AWS_LC_SYS), "see AWSLC_VERSION_NUMBER_STRING of the new version");
+    }
 
     #[test]
     fn words_have_configure_s_form() {

@@ -30,6 +30,7 @@ pub mod resolver;
 mod server_line;
 pub mod servers;
 pub mod socket;
+pub mod ssl;
 mod state_file;
 pub mod upstreams;
 pub mod url;

@@ -74,13 +74,18 @@ impl Pool {
         })
     }
 
-    /// An idle connection to `addr` that still stands, the one used last.
-    pub fn take(&self, addr: &SockAddr, tag: usize) -> Option<UpConn> {
+    /// An idle connection to `addr` that still stands, the one used last; with `tls`, one under TLS
+    /// that was kept with the same tag, which stands for the name and the settings as well.
+    pub fn take(&self, addr: &SockAddr, tag: usize, tls: bool) -> Option<UpConn> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let fits = |i: &Idle| (!self.conf.local || i.tag == tag) && i.addr == *addr;
+            let bound = self.conf.local || tls;
+            let fits = |i: &Idle| {
+                (!bound || i.tag == tag) && i.addr == *addr && i.conn.sock.is_tls() == tls
+            };
             let Some(at) = idle.iter().position(fits) else {
-                return self.handover.as_ref().and_then(|h| h.take(addr));
+                let handover = self.handover.as_ref().filter(|_| !tls);
+                return handover.and_then(|h| h.take(addr));
             };
             let mut conn = idle.remove(at)?.conn;
             if conn.sock.is_quiet() {

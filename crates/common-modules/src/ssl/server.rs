@@ -1,12 +1,11 @@
 //! A server's TLS, compiled from its directives.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use conf::ConfError;
 use tls::certified::Certified;
-use tls::pem::{self, Passwords};
+use engine::tls_files::{self as files, Named};
+use tls::pem::Passwords;
 use tls::session_cache::CacheUse;
 use tls::verify::{Purpose, Rules, Store, Verdict};
 use tls::x509::Certificate;
@@ -14,7 +13,7 @@ use tls::{
     ServerConfig, ServerOptions, SessionCache, SessionContext, TicketKey, Tickets, VerifyMode,
 };
 
-use super::settings::{Named, SslSettings, VerifyClient};
+use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
 
 /// A server's TLS.
@@ -106,52 +105,17 @@ fn certificates(names: &[Named], s: &SslSettings) -> Result<Vec<Certified>, Conf
     }
     let none = Passwords::none();
     let passwords = s.passwords.as_ref().unwrap_or(&none);
-    names.iter().zip(keys).map(|(name, key)| load(name, key, passwords)).collect()
-}
-
-fn load(name: &Named, key: &Named, passwords: &Passwords) -> Result<Certified, ConfError> {
-    let path = |named: &Named| {
-        let path = named.path.clone();
-        move |_: &str| path
-    };
-    let source = pem::Source::certificate(&name.word.lossy(), path(name));
-    let chain = source.load_certificates().map_err(|e| {
-        let m = format!("cannot load certificate \"{}\": {e}", shown(name));
-        ConfError::at(&name.word, m)
-    })?;
-    let source = pem::Source::key(&key.word.lossy(), path(key));
-    let private = source.load_key(passwords).map_err(|e| {
-        let m = format!("cannot load certificate key \"{}\": {e}", shown(key));
-        ConfError::at(&key.word, m)
-    })?;
-    Certified::new(chain, private.der()).map_err(|e| {
-        let m = format!("SSL_CTX_use_PrivateKey(\"{}\") failed ({e})", shown(key));
-        ConfError::at(&key.word, m)
-    })
-}
-
-/// A name for messages: a file's path, and no secret.
-fn shown(named: &Named) -> String {
-    match named.word.bytes().starts_with(b"data:") {
-        true => "data:...".to_owned(),
-        false => named.path.display().to_string(),
-    }
+    names.iter().zip(keys).map(|(name, key)| files::certified(name, key, passwords)).collect()
 }
 
 fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
     let mode = s.verify.unwrap_or_default();
     let mut store = Store::default();
     for named in [&s.client_certificate, &s.trusted_certificate].into_iter().flatten() {
-        let bundle = bundle(named, "SSL_CTX_load_verify_locations")?;
-        if bundle.certificates.is_empty() {
-            let m = format!("no certificate in \"{}\"", named.path.display());
-            return Err(ConfError::at(&named.word, m));
-        }
-        bundle.certificates.into_iter().for_each(|certificate| store.add(certificate));
+        files::trust(&mut store, named)?;
     }
     if let Some(named) = &s.crl {
-        bundle(named, "X509_LOOKUP_load_file")?.lists.into_iter().for_each(|l| store.add_list(l));
-        store.check_revocation();
+        files::revoke(&mut store, named)?;
     }
     let has_trust = s.client_certificate.is_some() || s.trusted_certificate.is_some();
     if mode != VerifyClient::Off && mode != VerifyClient::OptionalNoCa && !has_trust {
@@ -159,19 +123,6 @@ fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
     }
     let depth = u32::try_from(s.depth.unwrap_or(1)).unwrap_or(u32::MAX);
     Ok(Verify { mode, depth, store })
-}
-
-fn bundle(named: &Named, call: &str) -> Result<tls::x509::pem::Bundle, ConfError> {
-    let failed = |why: String| {
-        let m = format!("{call}(\"{}\") failed ({why})", named.path.display());
-        ConfError::at(&named.word, m)
-    };
-    let text = read(&named.path).map_err(|e| failed(format!("SSL: {e}")))?;
-    tls::x509::pem::read(&text).map_err(|e| failed(e.to_string()))
-}
-
-fn read(path: &Path) -> std::io::Result<Bytes> {
-    std::fs::read(path).map(Bytes::from)
 }
 
 /// Sessions of this server are good for servers with the same certificates and the same

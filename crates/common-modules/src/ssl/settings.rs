@@ -1,22 +1,13 @@
 //! The `ssl_…` directives of a server, as far as they are set at one level.
 
-use std::path::PathBuf;
-
 use conf::table::{Args, Contexts, Directive, directive};
 use conf::{ConfError, Node, Word, value};
+use engine::tls_files::{self, Named};
 use engine::{Cx, Session};
 use tls::pem::Passwords;
 use tls::session_cache::CacheSetting;
 
 use super::shared::SslShared;
-
-/// A file that a directive names, with the place of the name.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub word: Word,
-    /// The path of the name, made absolute with the folder of the configuration.
-    pub path: PathBuf,
-}
 
 /// `ssl_verify_client`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -58,9 +49,6 @@ engine::settings! {
     }
 }
 
-/// Known, and not to be had: RFC 8996 forbids them.
-const OLD_PROTOCOLS: &[&[u8]] = &[b"SSLv2", b"SSLv3", b"TLSv1", b"TLSv1.1"];
-
 const VERIFY: &[(&str, VerifyClient)] = &[
     ("off", VerifyClient::Off),
     ("on", VerifyClient::On),
@@ -78,7 +66,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             "",
             "A file with the certificate of the server and the rest of its chain, in PEM.",
             |cx, n| {
-                let named = named(cx, n)?;
+                let named = Named::of(cx, n)?;
                 of(cx).certificates.get_or_insert_default().push(named);
                 SslShared::make_keys(cx, n)
             },
@@ -90,7 +78,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             "",
             "A file with the private key of the certificate, in PEM.",
             |cx, n| {
-                let named = named(cx, n)?;
+                let named = Named::of(cx, n)?;
                 of(cx).keys.get_or_insert_default().push(named);
                 Ok(())
             },
@@ -109,7 +97,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             Args::ONE_MORE,
             "TLSv1.2 TLSv1.3",
             "The versions of TLS; those before 1.2 are not to be had.",
-            set_protocols,
+            |cx, n| value::set_once(&mut of(cx).protocols, n, tls_files::protocols),
         ),
         directive(
             "ssl_prefer_server_ciphers",
@@ -203,7 +191,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             "",
             "A file of 48 or 80 bytes with a key of tickets; the first one seals.",
             |cx, n| {
-                let named = named(cx, n)?;
+                let named = Named::of(cx, n)?;
                 of(cx).ticket_keys.get_or_insert_default().push(named);
                 Ok(())
             },
@@ -258,56 +246,22 @@ fn of<S: Session>(cx: &mut Cx<S>) -> &mut SslSettings {
     cx.srv()
 }
 
-fn named<S: Session>(cx: &Cx<S>, node: &Node) -> Result<Named, ConfError> {
-    let word = node.arg(0)?;
-    Ok(Named { word: word.clone(), path: cx.env.conf_path(word.bytes()) })
-}
-
 fn set_file<S: Session>(
     cx: &mut Cx<S>,
     node: &Node,
     field: fn(&mut SslSettings) -> &mut Option<Named>,
 ) -> Result<(), ConfError> {
-    let named = named(cx, node)?;
+    let named = Named::of(cx, node)?;
     value::set_once(field(of(cx)), node, |_| Ok(named))
 }
 
 fn set_passwords<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
-    let Named { word, path } = named(cx, node)?;
-    value::set_once(&mut of(cx).passwords, node, |_| {
-        Passwords::load(&path).map_err(|e| ConfError::at(&word, e))
-    })
-}
-
-fn set_protocols<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
-    value::set_once(&mut of(cx).protocols, node, |node| {
-        let mut versions = Vec::new();
-        for word in &node.args {
-            match word.bytes() {
-                b"TLSv1.2" => versions.push(0x0303),
-                b"TLSv1.3" => versions.push(0x0304),
-                old if OLD_PROTOCOLS.contains(&old) => {
-                    let m = format!("\"{}\" is not to be had, ignored", word.lossy());
-                    conf::warn(word, m);
-                }
-                _ => {
-                    let m = format!("invalid value \"{}\"", word.lossy());
-                    return Err(ConfError::at(word, m));
-                }
-            }
-        }
-        match versions.is_empty() {
-            true => {
-                let m = "no protocol of \"ssl_protocols\" is to be had: TLSv1.2 and TLSv1.3 are";
-                Err(ConfError::at(&node.name, m))
-            }
-            false => Ok(versions),
-        }
-    })
+    let named = Named::of(cx, node)?;
+    value::set_once(&mut of(cx).passwords, node, |_| tls_files::passwords(&named))
 }
 
 fn set_dhparam<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
-    let Named { word, path } = named(cx, node)?;
+    let Named { word, path } = Named::of(cx, node)?;
     let text = std::fs::read(&path).map_err(|e| {
         let (path, e) = (path.display(), base::log::os_error(&e));
         ConfError::at(&word, format!("BIO_new_file(\"{path}\") failed {e}"))

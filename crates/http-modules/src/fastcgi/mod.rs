@@ -181,12 +181,12 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let target = match self.to.target(r) {
+        let (target, _) = match self.to.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
         };
         let protocol = Box::new(FastCgi::new(self.shape.clone()));
-        let job = Job { conf: self.conf.clone(), target, protocol };
+        let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }

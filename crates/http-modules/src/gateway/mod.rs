@@ -4,6 +4,7 @@ pub mod params;
 pub mod pass;
 pub mod plain;
 
+use ::upstream::ssl::UpstreamTls;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -39,6 +40,14 @@ engine::settings! {
 }
 
 impl Common {
+    /// TLS to the servers of `uwsgi_pass`.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the settings do not go together.
+    pub fn ssl(&self) -> Result<UpstreamTls, ConfError> {
+        self.up.ssl.finish("uwsgi")
+    }
+
     /// The settings of a location, compiled. Fields of responses in `hidden` are not passed on.
     ///
     /// # Errors

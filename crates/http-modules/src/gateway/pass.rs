@@ -23,6 +23,8 @@ use crate::health::{self, Language};
 /// The `*_pass` of one level.
 pub struct Pass<G> {
     fixed: Option<GroupRef>,
+    /// The name of the server, where it is spoken to under TLS.
+    tls: Option<Bytes>,
     template: Option<Template>,
     /// The folder of responses that fit no buffer, unless `*_temp_path` names one.
     folder: Option<TempPath>,
@@ -36,6 +38,7 @@ impl<G> Clone for Pass<G> {
     fn clone(&self) -> Pass<G> {
         Pass {
             fixed: self.fixed,
+            tls: self.tls.clone(),
             template: self.template.clone(),
             folder: self.folder.clone(),
             host: self.host.clone(),
@@ -46,7 +49,8 @@ impl<G> Clone for Pass<G> {
 
 impl<G> Default for Pass<G> {
     fn default() -> Pass<G> {
-        Pass { fixed: None, template: None, folder: None, host: None, gateway: PhantomData }
+        let (fixed, tls, template, folder, host) = (None, None, None, None, None);
+        Pass { fixed, tls, template, folder, host, gateway: PhantomData }
     }
 }
 
@@ -82,8 +86,12 @@ fn behind(text: &Bytes, scheme: &str) -> Option<Bytes> {
     found.then(|| text.slice(scheme.len()..))
 }
 
-fn without_scheme<G: Gateway>(text: &Bytes) -> Bytes {
-    behind(text, G::SCHEME).unwrap_or_else(|| text.clone())
+/// The address behind its scheme, and whether that stands for TLS.
+fn without_scheme<G: Gateway>(text: &Bytes) -> (Bytes, bool) {
+    match G::TLS_SCHEME.and_then(|scheme| behind(text, scheme)) {
+        Some(text) => (text, true),
+        None => (behind(text, G::SCHEME).unwrap_or_else(|| text.clone()), false),
+    }
 }
 
 /// Sets where requests go.
@@ -114,24 +122,22 @@ pub fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), Conf
         cx.loc::<Pass<G>>().template = Some(template);
         return Ok(());
     };
-    if let Some(scheme) = G::TLS_SCHEME.filter(|scheme| behind(text, scheme).is_some()) {
-        let m = format!("\"{scheme}\" upstreams are not supported by this version of weir");
-        return Err(ConfError::at(word, m));
-    }
-    let text = without_scheme::<G>(text);
+    let (text, tls) = without_scheme::<G>(text);
     let url = url::parse(&text, 0, false).map_err(|e| {
         let text = String::from_utf8_lossy(&text).into_owned();
         ConfError::at(word, format!("{e} in upstream \"{text}\""))
     })?;
+    let tls = tls.then(|| url.host.clone());
     let group = cx.main::<Upstreams>().refer(url, word);
-    cx.loc::<Pass<G>>().fixed = Some(group);
+    let pass = cx.loc::<Pass<G>>();
+    (pass.fixed, pass.tls) = (Some(group), tls);
     Ok(())
 }
 
 /// The destination of a location's requests, compiled.
 pub enum To<G> {
-    /// To a group.
-    Group(Rc<Group>),
+    /// To a group, under TLS where a name is given.
+    Group(Rc<Group>, Option<Bytes>),
     /// To a server that variables name.
     Template(Template, Rc<Upstreams>, PhantomData<fn() -> G>),
 }
@@ -145,7 +151,9 @@ impl<G: Gateway> To<G> {
         let pass = l.conf::<Pass<G>>();
         let upstreams = l.conf::<Upstreams>();
         match (pass.fixed, &pass.template) {
-            (Some(group), _) => upstreams.group(group).map(To::Group),
+            (Some(group), _) => {
+                upstreams.group(group).map(|group| To::Group(group, pass.tls.clone()))
+            }
             (None, Some(t)) => Some(To::Template(t.clone(), upstreams, PhantomData)),
             (None, None) => None,
         }
@@ -157,27 +165,36 @@ impl<G: Gateway> To<G> {
     /// See [`health::install`].
     pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
         match self {
-            To::Group(group) => health::install(l, group, conf, &Language::Gateway(G::PREFIX)),
+            To::Group(group, _) => health::install(l, group, conf, &Language::Gateway(G::PREFIX)),
             To::Template(..) => Ok(()),
         }
     }
 
-    /// The server for a request.
+    /// Whether some requests go under TLS.
+    pub fn uses_tls(&self) -> bool {
+        match self {
+            To::Group(_, tls) => tls.is_some(),
+            To::Template(..) => G::TLS_SCHEME.is_some(),
+        }
+    }
+
+    /// The server for a request, and its name where it is spoken to under TLS.
     ///
     /// # Errors
     /// The status to answer with; the reason was logged.
-    pub fn target(&self, r: &mut Request) -> Result<Target, u16> {
+    pub fn target(&self, r: &mut Request) -> Result<(Target, Option<Bytes>), u16> {
         let (template, upstreams) = match self {
-            To::Group(group) => return Ok(Target::Group(group.clone())),
+            To::Group(group, tls) => return Ok((Target::Group(group.clone()), tls.clone())),
             To::Template(template, upstreams, _) => (template, upstreams),
         };
-        let text = without_scheme::<G>(&template.eval(r));
+        let (text, tls) = without_scheme::<G>(&template.eval(r));
         let url = url::parse(&text, 0, false).map_err(|e| {
             let text = base::log::lossy(&text).into_owned();
             r.log(Level::Error, format_args!("{e} in upstream \"{text}\""));
             500_u16
         })?;
-        upstreams.target(r, &url).map_err(|NoPort| 500)
+        let target = upstreams.target(r, &url).map_err(|NoPort| 500_u16)?;
+        Ok((target, tls.then(|| url.host.clone())))
     }
 }
 

@@ -55,12 +55,12 @@ struct Handler<G> {
 
 impl<G: Gateway> PhaseHandler for Handler<G> {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let target = match self.to.target(r) {
+        let (target, tls) = match self.to.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
         };
-        let protocol = Box::new(Plain::new(self.shape.clone()));
-        let job = Job { conf: self.conf.clone(), target, protocol };
+        let protocol = Box::new(Plain { tls: tls.is_some(), ..Plain::new(self.shape.clone()) });
+        let job = Job { conf: self.conf.clone(), target, protocol, tls };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
@@ -74,26 +74,29 @@ pub struct Plain {
     is_head: bool,
     /// The rest of the body that the answer to a HEAD announces: some servers send it.
     announced: Option<u64>,
+    /// The connection has TLS.
+    tls: bool,
 }
 
 impl Plain {
     /// An exchange that has not begun.
     pub fn new(shape: Rc<Shape>) -> Plain {
         let parser = ResponseParser::of_lenient_gateway();
-        Plain { shape, parser, left: None, is_head: false, announced: None }
+        Plain { shape, parser, left: None, is_head: false, announced: None, tls: false }
     }
 }
 
 impl Protocol for Plain {
     fn scheme(&self) -> &'static str {
         match self.shape.kind {
+            Kind::Uwsgi { .. } if self.tls => "suwsgi://",
             Kind::Uwsgi { .. } => "uwsgi://",
             Kind::Scgi => "scgi://",
         }
     }
 
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16> {
-        *self = Plain::new(self.shape.clone());
+        *self = Plain { tls: self.tls, ..Plain::new(self.shape.clone()) };
         self.is_head = r.method == Method::Head;
         match &self.shape.kind {
             Kind::Uwsgi { modifier1, modifier2, string } => {

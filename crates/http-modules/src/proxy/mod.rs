@@ -90,6 +90,17 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_cache_revalidate",
         "proxy_cache_max_range_offset",
         "proxy_cache_rfc9111",
+        "proxy_ssl_session_reuse",
+        "proxy_ssl_protocols",
+        "proxy_ssl_name",
+        "proxy_ssl_server_name",
+        "proxy_ssl_verify",
+        "proxy_ssl_verify_depth",
+        "proxy_ssl_trusted_certificate",
+        "proxy_ssl_crl",
+        "proxy_ssl_certificate",
+        "proxy_ssl_certificate_key",
+        "proxy_ssl_password_file",
     ],
     &[
         Group::<ProxyConf>::CONNECTING,
@@ -98,6 +109,7 @@ const SHARED: &[Directive<Cx>] = &named(
         Group::<ProxyConf>::FIELDS,
         Group::<ProxyConf>::PASSING,
         Group::<ProxyConf>::CACHING,
+        Group::<ProxyConf>::TLS,
     ],
 );
 

@@ -32,25 +32,28 @@ pub(super) struct Vars {
     pub uri: Bytes,
     /// The prefix of cache keys, unless they are set.
     pub key: Bytes,
+    /// The server is spoken to under TLS.
+    pub tls: bool,
 }
 
 impl Vars {
     /// `text` is the whole address, as it was written.
-    fn of(url: &Url, default_port: u16, text: &Bytes) -> Vars {
+    fn of(url: &Url, tls: bool, text: &Bytes) -> Vars {
+        let default_port = default_port(tls);
         let uri = url.uri.clone();
         let key = text.slice(..text.len().saturating_sub(uri.len()));
         if url.addr.as_ref().is_some_and(os::SockAddr::is_unix) {
             let host = Bytes::from_static(b"localhost");
-            return Vars { host, port: Bytes::new(), uri, key };
+            return Vars { host, port: Bytes::new(), uri, key, tls };
         }
         if url.no_port || url.port == default_port {
-            let port = Bytes::from_static(b"80");
-            return Vars { host: url.host.clone(), port, uri, key };
+            let port = Bytes::from_static(if tls { b"443" } else { b"80" });
+            return Vars { host: url.host.clone(), port, uri, key, tls };
         }
         let mut host = url.host.to_vec();
         host.push(b':');
         host.extend_from_slice(&url.port_text);
-        Vars { host: Bytes::from(host), port: url.port_text.clone(), uri, key }
+        Vars { host: Bytes::from(host), port: url.port_text.clone(), uri, key, tls }
     }
 }
 
@@ -83,10 +86,19 @@ impl Conf for Pass {
     }
 }
 
-const PREFIX: &[u8] = b"http://";
-
 fn prefixed(url: &[u8], prefix: &[u8]) -> bool {
     url.len() >= prefix.len() && url[..prefix.len()].eq_ignore_ascii_case(prefix)
+}
+
+/// The length of the scheme in an address, and whether it stands for TLS.
+fn scheme(url: &[u8]) -> Option<(usize, bool)> {
+    let schemes: [(&[u8], bool); 2] = [(b"http://", false), (b"https://", true)];
+    let found = schemes.iter().find(|(prefix, _)| prefixed(url, prefix));
+    found.map(|(prefix, tls)| (prefix.len(), *tls))
+}
+
+fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
 }
 
 pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -102,18 +114,14 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         cx.loc::<Pass>().template = Some(template);
         return Ok(());
     };
-    if prefixed(text, b"https://") {
-        let m = "\"https://\" upstreams are not supported by this version of weir";
-        return Err(ConfError::at(word, m));
-    }
-    if !prefixed(text, PREFIX) {
+    let Some((prefix, tls)) = scheme(text) else {
         return Err(ConfError::at(word, "invalid URL prefix"));
-    }
-    let url = url::parse(&text.slice(PREFIX.len()..), 80, true).map_err(|e| {
-        let rest = String::from_utf8_lossy(&text[PREFIX.len()..]).into_owned();
+    };
+    let url = url::parse(&text.slice(prefix..), default_port(tls), true).map_err(|e| {
+        let rest = String::from_utf8_lossy(&text[prefix..]).into_owned();
         ConfError::at(word, format!("{e} in upstream \"{rest}\""))
     })?;
-    let vars = Vars::of(&url, 80, text);
+    let vars = Vars::of(&url, tls, text);
     let (kind, name) = match (cx.here(), cx.location()) {
         (conf::table::Contexts::LOCATION, Some((kind, name))) => (*kind, name.clone()),
         _ => (LocKind::If, Bytes::new()),
@@ -165,6 +173,11 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(folder) = &pass.folder else { return Ok(()) };
     let conf = proxy.up.finish("proxy", HIDDEN, folder)?;
     let conf = conf.with_cache(CacheConf::finish::<ProxyConf>(l, &proxy.cache)?);
+    let tls = match &pass.fixed {
+        Some(fixed) => fixed.vars.tls,
+        None => true,
+    };
+    let conf = if tls { conf.with_tls(proxy.up.ssl.finish("proxy")?) } else { conf };
     let upstreams = l.conf::<Upstreams>();
     let mut redirects = Vec::new();
     if let Some(list) = &proxy.redirects {
@@ -203,11 +216,12 @@ impl PhaseHandler for Handler {
             },
         };
         let u = r.upstream_mut();
-        u.scheme = "http://";
+        u.scheme = if vars.tls { "https://" } else { "http://" };
         u.host.clone_from(&vars.host);
         u.port.clone_from(&vars.port);
+        let tls = vars.tls.then(|| vars.host.clone());
         let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars));
-        let job = Job { conf: self.conf.clone(), target, protocol };
+        let job = Job { conf: self.conf.clone(), target, protocol, tls };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 }
@@ -220,19 +234,19 @@ fn evaluate(
 ) -> Result<(Target, Uri, Vars), u16> {
     let text = url.eval(r);
     let shown = |b: &[u8]| base::log::lossy(b).into_owned();
-    if !prefixed(&text, PREFIX) {
+    let Some((prefix, tls)) = scheme(&text) else {
         r.log(Level::Error, format_args!("invalid URL prefix in \"{}\"", shown(&text)));
         return Err(500);
-    }
-    let rest = text.slice(PREFIX.len()..);
-    let url = match url::parse(&rest, 80, true) {
+    };
+    let rest = text.slice(prefix..);
+    let url = match url::parse(&rest, default_port(tls), true) {
         Ok(u) => u,
         Err(e) => {
             r.log(Level::Error, format_args!("{e} in upstream \"{}\"", shown(&rest)));
             return Err(500);
         }
     };
-    let mut vars = Vars::of(&url, 80, &text);
+    let mut vars = Vars::of(&url, tls, &text);
     if vars.uri.first() == Some(&b'?') {
         let mut uri = b"/".to_vec();
         uri.extend_from_slice(&vars.uri);

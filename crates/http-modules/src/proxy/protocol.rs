@@ -55,7 +55,7 @@ impl Http {
 
 impl Protocol for Http {
     fn scheme(&self) -> &'static str {
-        "http://"
+        if self.vars.tls { "https://" } else { "http://" }
     }
 
     fn is_http(&self) -> bool {

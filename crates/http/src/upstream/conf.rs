@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use ::upstream::ssl::{SslDraft, UpstreamTls};
 use ::upstream::socket::{Bind, SocketConf};
 use bytes::Bytes;
 use conf::ConfError;
@@ -96,14 +97,20 @@ pub use cache::ignore;
 
 /// The settings of a level, each of which may be inherited.
 macro_rules! draft {
-    ($($(#[$m:meta])* $name:ident : $type:ty,)*) => {
+    ($({ $group:ident : $of:ty })* $($(#[$m:meta])* $name:ident : $type:ty,)*) => {
         /// The settings of one level, its own or inherited.
         #[derive(Default, Clone)]
-        pub struct Draft { $($(#[$m])* pub $name: Option<$type>,)* }
+        pub struct Draft {
+            $(
+                /// A group of settings.
+                pub $group: $of,
+            )*
+            $($(#[$m])* pub $name: Option<$type>,)*
+        }
 
         impl ::engine::settings::Inherit for Draft {
             fn inherit(&mut self, prev: &Draft) {
-                ::engine::inherit!(self, prev: $($name)*);
+                ::engine::inherit!(self, prev: $($group)* $($name)*);
             }
         }
     };
@@ -112,6 +119,7 @@ macro_rules! draft {
 pub(crate) use draft;
 
 draft! {
+    { ssl: SslDraft }
     /// `*_buffering`
     buffering: bool,
     /// `*_request_buffering`
@@ -268,6 +276,8 @@ pub struct Conf {
     pub store_access: u32,
     /// The cache.
     pub cache: Option<Rc<CacheConf>>,
+    /// TLS, where servers are spoken to under it.
+    pub tls: Option<Rc<UpstreamTls>>,
 }
 
 impl Conf {
@@ -275,6 +285,16 @@ impl Conf {
     pub fn with_cache(mut self: Rc<Conf>, cache: Option<Rc<CacheConf>>) -> Rc<Conf> {
         if let (Some(conf), true) = (Rc::get_mut(&mut self), cache.is_some()) {
             conf.cache = cache;
+        }
+        self
+    }
+}
+
+impl Conf {
+    /// The same with TLS.
+    pub fn with_tls(mut self: Rc<Conf>, tls: UpstreamTls) -> Rc<Conf> {
+        if let Some(conf) = Rc::get_mut(&mut self) {
+            conf.tls = Some(Rc::new(tls));
         }
         self
     }
@@ -388,6 +408,7 @@ impl Draft {
             store: self.store.clone().unwrap_or(Store::Off),
             store_access: self.store_access.unwrap_or(0o600),
             cache: None,
+            tls: None,
         }))
     }
 }

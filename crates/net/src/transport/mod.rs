@@ -72,6 +72,12 @@ impl Transport {
         }
     }
 
+    /// Whether it carries TLS, or is about to.
+    #[inline]
+    pub fn is_tls(&self) -> bool {
+        matches!(self.0, Carrier::Tls(_))
+    }
+
     /// Puts bytes that were read from the socket before the first of TLS.
     pub fn prepend(&self, bytes: Page) {
         if let Carrier::Tls(tls) = &self.0 {

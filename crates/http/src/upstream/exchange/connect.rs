@@ -1,16 +1,20 @@
 //! Connections of an exchange: to addresses that a resolver gives, kept or new.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
 
 use ::upstream::peer::{Peer, ServerSpec};
 use ::upstream::pool::UpConn;
 use ::upstream::resolver::Resolving;
 use ::upstream::socket::{self, NotOpened};
+use ::upstream::ssl::{NoSession, Shake};
+use base::future::rarely;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Either, race_if};
+use event::{Deadline, Either, Sock, race_if};
 use mem::Page;
+use net::Transport;
 
 use super::failure::{by_network, client_gone, timed_out};
 use super::{Exchange, Stop};
@@ -50,7 +54,7 @@ impl Exchange {
     }
 
     pub(super) fn kept_connection(&self, peer: &Peer) -> Option<UpConn> {
-        self.pool.as_ref()?.take(&peer.spec.addr, self.tag())
+        self.pool.as_ref()?.take(&peer.spec.addr, self.tag(), self.tls.is_some())
     }
 
     /// A new connection.
@@ -67,7 +71,11 @@ impl Exchange {
         };
         match done {
             Ok(()) => {
-                Ok(UpConn { sock: sock.into(), requests: 0, start_ms: now_ms(), cached: false })
+                let sock = match &self.terms {
+                    None => sock.into(),
+                    Some(terms) => rarely(self.shake(r, peer, sock, terms)).await?,
+                };
+                Ok(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false })
             }
             Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
                 Err(timed_out(r, "connecting to upstream"))
@@ -76,6 +84,59 @@ impl Exchange {
                 connect_failed(r, peer, &e);
                 Err(Stop::Next(next::ERROR))
             }
+        }
+    }
+}
+
+/// What a session with a server depends on, for one request.
+pub(super) struct Terms {
+    name: Bytes,
+    certificate: Option<(Bytes, Bytes)>,
+}
+
+impl Terms {
+    /// Tells connections apart that are kept.
+    pub fn hash(&self) -> usize {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.name, &self.certificate))
+            as usize
+    }
+}
+
+impl Exchange {
+    pub(super) fn terms(&self, r: &mut Request) -> Option<Box<Terms>> {
+        let (name, tls) = (self.tls.as_ref()?, self.conf.tls.as_ref()?);
+        let name = tls.name.as_ref().map_or_else(|| (**name).clone(), |name| name.eval(r));
+        let certificate =
+            tls.changing.as_ref().map(|c| (c.certificate.eval(r), c.key.eval(r)));
+        Some(Box::new(Terms { name, certificate }))
+    }
+
+    /// TLS over a new connection.
+    async fn shake(
+        &self,
+        r: &mut Request,
+        peer: &Peer,
+        sock: Sock,
+        terms: &Terms,
+    ) -> Result<Transport, Stop> {
+        const DOING: &str = "SSL handshaking to upstream";
+        let Some(tls) = &self.conf.tls else { return Err(Stop::Status(500)) };
+        let shake = Shake {
+            peer: &peer.name,
+            name: &terms.name,
+            certificate: terms.certificate.clone(),
+            deadline: Deadline::in_ms(self.conf.connect_timeout),
+        };
+        let watch = self.client(r);
+        let done = race_if(Box::pin(tls.connect(sock, shake)), watch.as_ref().map(client_end)).await;
+        match done {
+            Either::First(Ok(transport)) => Ok(transport),
+            Either::First(Err(NoSession::TimedOut)) => Err(timed_out(r, DOING)),
+            Either::First(Err(NoSession::Failed(level, m))) => {
+                r.log(level, format_args!("{m} while {DOING}"));
+                Err(Stop::Next(next::ERROR))
+            }
+            Either::Second(_) => Err(client_gone(r, DOING)),
         }
     }
 }

@@ -24,6 +24,7 @@ use mem::Chain;
 use os::SockAddr;
 
 use super::Protocol;
+use connect::Terms;
 use super::caching;
 use super::conf::{Conf, next};
 use super::exchanges::{Attempt, Exchanges};
@@ -43,6 +44,8 @@ pub struct Job {
     pub target: Target,
     /// The protocol.
     pub protocol: Box<dyn Protocol>,
+    /// The name of the server, where it is spoken to under TLS.
+    pub tls: Option<Bytes>,
 }
 
 /// The reason why an attempt ended without a response to pass on.
@@ -98,6 +101,10 @@ struct Exchange {
     /// Early hints wait for being sent to the client.
     hints: bool,
     body: RequestBody,
+    /// The name in the address, where the connection has TLS.
+    tls: Option<Box<Bytes>>,
+    /// The name and the certificate of the attempt's session.
+    terms: Option<Box<Terms>>,
 }
 
 /// A response whose head is in the request's state.
@@ -148,7 +155,7 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
 
 /// Reads the client's body as far as that comes first, looks into the cache, and begins choosing.
 async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
-    let Job { conf, target, mut protocol } = job;
+    let Job { conf, target, mut protocol, tls } = job;
     let body = RequestBody::read(r, &conf, protocol.as_mut()).await?;
     let scheme = protocol.scheme();
     let u = r.upstream_mut();
@@ -187,6 +194,8 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
         interim: 0,
         hints: false,
         body,
+        tls: tls.map(Box::new),
+        terms: None,
     })
 }
 
@@ -231,6 +240,9 @@ impl Exchange {
             return Err(Stop::Next(next::NO_LIVE));
         };
         self.cached = false;
+        if self.tls.is_some() {
+            self.terms = self.terms(r);
+        }
         let mut conn = match self.kept_connection(&peer) {
             Some(conn) => conn,
             None => rarely(self.connect(r, &peer)).await?,
@@ -272,7 +284,8 @@ impl Exchange {
 
     /// Identifies the location for pools that do not share between locations.
     fn tag(&self) -> usize {
-        Rc::as_ptr(&self.conf) as usize
+        let conf = Rc::as_ptr(&self.conf) as usize;
+        conf ^ self.terms.as_ref().map_or(0, |terms| terms.hash())
     }
 
     /// The client's connection, where its end ends the exchange.

@@ -1,0 +1,280 @@
+//! TLS to upstreams: its settings, and the handshake of a connection.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::log::Level;
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Word};
+use engine::tls_files::{self as files, Named};
+use event::{Deadline, Sock};
+use net::Transport;
+use tls::pem::Passwords;
+use tls::verify::{Purpose, Rules, Store, check_host};
+use tls::x509::Certificate;
+use tls::{ClientConfig, ClientOptions, ClientSessions, Session};
+
+engine::settings! {
+    /// The `…_ssl_…` directives of one level.
+    #[derive(Clone)]
+    pub struct SslDraft {
+        /// `…_ssl_session_reuse`
+        pub session_reuse: Option<bool>,
+        /// `…_ssl_protocols`: the numbers of versions.
+        pub protocols: Option<Vec<u16>>,
+        /// `…_ssl_ciphers`
+        pub ciphers: Option<Word>,
+        /// `…_ssl_name`
+        pub name: Option<Template>,
+        /// `…_ssl_server_name`
+        pub server_name: Option<bool>,
+        /// `…_ssl_verify`
+        pub verify: Option<bool>,
+        /// `…_ssl_verify_depth`
+        pub depth: Option<u64>,
+        /// `…_ssl_trusted_certificate`
+        pub trusted: Option<Named>,
+        /// `…_ssl_crl`
+        pub crl: Option<Named>,
+        /// `…_ssl_certificate`, with its variables.
+        pub certificate: Option<(Named, Template)>,
+        /// `…_ssl_certificate_key`, with its variables.
+        pub key: Option<(Named, Template)>,
+        /// The folder of names of files that are relative.
+        pub folder: Option<PathBuf>,
+        /// `…_ssl_password_file`
+        pub passwords: Option<Passwords>,
+    }
+}
+
+/// The TLS of connections to the servers of a location.
+pub struct UpstreamTls {
+    config: ClientConfig,
+    sessions: Option<ClientSessions>,
+    sends_name: bool,
+    /// The name of the server, unless it is that of the address.
+    pub name: Option<Template>,
+    verify: Option<Verify>,
+    /// The certificate to show, where it depends on the request.
+    pub changing: Option<Changing>,
+}
+
+struct Verify {
+    store: Store,
+    depth: u32,
+}
+
+/// A certificate to show whose files are named by variables.
+pub struct Changing {
+    /// The name of the certificate.
+    pub certificate: Template,
+    /// The name of its key.
+    pub key: Template,
+    passwords: Passwords,
+    /// Names of files are relative to this folder.
+    folder: PathBuf,
+    versions: Vec<u16>,
+    suites: Vec<u16>,
+    last: RefCell<Option<(Bytes, Bytes, ClientConfig)>>,
+}
+
+/// The reason why a connection has no session.
+pub enum NoSession {
+    /// The deadline passed.
+    TimedOut,
+    /// For the log, at this level.
+    Failed(Level, String),
+}
+
+impl SslDraft {
+    /// The settings that hold. `prefix` is the directives' (`proxy`).
+    ///
+    /// # Errors
+    /// A file cannot be read or used, or the settings do not go together.
+    pub fn finish(&self, prefix: &str) -> Result<UpstreamTls, ConfError> {
+        let versions = self.protocols.clone().unwrap_or_default();
+        let suites = Vec::new();
+        let (mut certificate, mut changing) = (None, None);
+        if let Some((name, names)) = &self.certificate {
+            let Some((key, keys)) = &self.key else {
+                let m = format!(
+                    "no \"{prefix}_ssl_certificate_key\" is defined for certificate \"{}\"",
+                    name.word.lossy()
+                );
+                return Err(ConfError::at(&name.word, m));
+            };
+            let passwords = self.passwords.clone().unwrap_or_default();
+            match (names.as_const(), keys.as_const()) {
+                (Some(text), _) if text.is_empty() => {}
+                (Some(_), Some(_)) => {
+                    certificate = Some(files::certified(name, key, &passwords)?);
+                }
+                _ => {
+                    changing = Some(Changing {
+                        certificate: names.clone(),
+                        key: keys.clone(),
+                        passwords,
+                        folder: self.folder.clone().unwrap_or_default(),
+                        versions: versions.clone(),
+                        suites: Vec::new(),
+                        last: RefCell::default(),
+                    });
+                }
+            }
+        }
+        let verify = match self.verify {
+            Some(true) => Some(self.verification(prefix)?),
+            _ => None,
+        };
+        let options =
+            ClientOptions { certificate, versions, suites, ..ClientOptions::default() };
+        let config = ClientConfig::new(options).map_err(ConfError::new)?;
+        let sessions = self.session_reuse.unwrap_or(true);
+        Ok(UpstreamTls {
+            sessions: sessions.then(|| ClientSessions::new(config.clone())),
+            config,
+            sends_name: self.server_name.unwrap_or(false),
+            name: self.name.clone(),
+            verify,
+            changing,
+        })
+    }
+
+    fn verification(&self, prefix: &str) -> Result<Verify, ConfError> {
+        let Some(trusted) = &self.trusted else {
+            let m = format!("no {prefix}_ssl_trusted_certificate for {prefix}_ssl_verify");
+            return Err(ConfError::new(m));
+        };
+        let mut store = Store::default();
+        files::trust(&mut store, trusted)?;
+        if let Some(crl) = &self.crl {
+            files::revoke(&mut store, crl)?;
+        }
+        Ok(Verify { store, depth: u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX) })
+    }
+}
+
+impl Changing {
+    /// The configuration with a certificate of these names; an empty name stands for none.
+    fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, String> {
+        if let Some((c, k, config)) = &*self.last.borrow()
+            && c == certificate
+            && k == key
+        {
+            return Ok(config.clone());
+        }
+        let text = |name: &Bytes| base::log::lossy(name).into_owned();
+        let (name, key_name) = (text(certificate), text(key));
+        let of = |name: &str| (name.to_owned(), self.folder.join(name));
+        let certified = match name.is_empty() {
+            true => None,
+            false => {
+                let loaded = files::load(of(&name), of(&key_name), &self.passwords);
+                Some(loaded.map_err(|e| match e {
+                    files::NotLoaded::Certificate(e) => {
+                        format!("cannot load certificate \"{name}\": {e}")
+                    }
+                    files::NotLoaded::Key(e) => {
+                        format!("cannot load certificate key \"{key_name}\": {e}")
+                    }
+                    files::NotLoaded::Pair(e) => format!("SSL_use_PrivateKey() failed ({e})"),
+                })?)
+            }
+        };
+        let (versions, suites) = (self.versions.clone(), self.suites.clone());
+        let options =
+            ClientOptions { certificate: certified, versions, suites, ..ClientOptions::default() };
+        let config = ClientConfig::new(options)?;
+        *self.last.borrow_mut() = Some((certificate.clone(), key.clone(), config.clone()));
+        Ok(config)
+    }
+}
+
+/// A handshake to come.
+pub struct Shake<'a> {
+    /// The server's address, which sessions are kept by.
+    pub peer: &'a [u8],
+    /// The name of the server, to be sent and to be verified.
+    pub name: &'a [u8],
+    /// The names of the certificate to show and of its key, where variables name them.
+    pub certificate: Option<(Bytes, Bytes)>,
+    /// The end of patience.
+    pub deadline: Deadline,
+}
+
+impl UpstreamTls {
+    /// Puts TLS over a new connection, and verifies the server where that is asked for.
+    ///
+    /// # Errors
+    /// The connection has no session, and is closed.
+    pub async fn connect(&self, sock: Sock, shake: Shake<'_>) -> Result<Transport, NoSession> {
+        let failed = |level, m: String| NoSession::Failed(level, m);
+        let name = server_name(shake.name);
+        let config = match (&self.changing, &shake.certificate, &self.sessions) {
+            (Some(changing), Some((certificate, key)), _) => {
+                changing.config(certificate, key).map_err(|m| failed(Level::Error, m))?
+            }
+            (_, _, Some(sessions)) => sessions.config(shake.peer, name),
+            _ => self.config.clone(),
+        };
+        let sent = if self.sends_name { name } else { b"" };
+        let session = Session::client(&config, sent)
+            .map_err(|e| failed(Level::Alert, format!("SSL_new() failed ({e})")))?;
+        let transport = Transport::from(sock).with_session(session);
+        match transport.handshake(shake.deadline).await {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
+                return Err(NoSession::TimedOut);
+            }
+            Err(e) => return Err(failed(Level::Error, told(&e))),
+        }
+        if let Some(verify) = &self.verify {
+            let info = transport.take_session_info().unwrap_or_default();
+            verify.check(&info, name).map_err(|m| failed(Level::Error, m))?;
+        }
+        Ok(transport)
+    }
+}
+
+impl Verify {
+    fn check(&self, info: &tls::Info, name: &[u8]) -> Result<(), String> {
+        let sent = info.peer_certificates.as_deref().unwrap_or_default();
+        let parse = |der: &[u8]| Certificate::parse(Bytes::copy_from_slice(der)).map(Arc::new);
+        let chain = sent.iter().map(|der| parse(der)).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|e| format!("upstream SSL certificate cannot be read: {e}"))?;
+        let now = base::time::unix_secs().cast_signed();
+        let rules = Rules { purpose: Purpose::Server, depth: self.depth, now };
+        if let Some(error) = self.store.verify(&chain, &rules).error() {
+            let (number, text) = (error.number(), error.text());
+            return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
+        }
+        match chain.first().is_some_and(|own| check_host(own, name)) {
+            true => Ok(()),
+            false => {
+                let name = base::log::lossy(name);
+                Err(format!("upstream SSL certificate does not match \"{name}\""))
+            }
+        }
+    }
+}
+
+/// A name without its port.
+fn server_name(name: &[u8]) -> &[u8] {
+    match name.first() {
+        Some(b'[') => name,
+        _ => name.split(|&byte| byte == b':').next().unwrap_or_default(),
+    }
+}
+
+fn told(e: &io::Error) -> String {
+    match e.get_ref().and_then(|e| e.downcast_ref::<tls::Error>()) {
+        Some(error) => format!("SSL_do_handshake() failed (SSL: {error})"),
+        None if e.kind() == io::ErrorKind::UnexpectedEof => {
+            "peer closed connection in SSL handshake".to_owned()
+        }
+        None => format!("peer closed connection in SSL handshake {}", base::log::os_error(e)),
+    }
+}
