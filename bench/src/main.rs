@@ -11,6 +11,7 @@ mod backends;
 mod blocks;
 mod cache;
 mod cached;
+mod certificates;
 mod cgroup;
 mod client;
 mod cold;
@@ -120,6 +121,12 @@ const LOADS: &[Load] = &[
         "the same odd responses of an upstream to both: what differs",
         false,
         differential::run_heads,
+    ),
+    load(
+        "differential-certificates",
+        "the same chains to `openssl verify`: what is accepted",
+        false,
+        certificates::run,
     ),
     load("differential-config", "bad values to both: the same words", false, messages::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),

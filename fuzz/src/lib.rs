@@ -24,5 +24,6 @@ pub mod proxy_protocol;
 pub mod sub_patterns;
 pub mod tls_hello;
 pub mod tls_pem;
+pub mod tls_settings;
 pub mod tls_ticket;
 pub mod uri;

@@ -4,12 +4,16 @@
 
 mod certificate_compression;
 pub mod certified;
+pub mod ciphers;
 mod client;
 pub mod client_sessions;
+pub mod conf_command;
 mod error;
+pub mod groups;
 mod info;
 mod peer;
 pub mod pem;
+pub mod protocols;
 mod record;
 mod server;
 mod session;

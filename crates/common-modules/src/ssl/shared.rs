@@ -40,7 +40,7 @@ impl SslShared {
                 continue;
             }
             let zone = match cx.env.zones.kept::<SharedSessions>(&name) {
-                Some(kept) => (*kept).clone(),
+                Some(kept) => kept.carried_over(),
                 None => SharedSessions::new(&name, bytes)
                     .map_err(|e| ConfError::at(word, failed(bytes, &e)))?,
             };

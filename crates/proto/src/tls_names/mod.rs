@@ -108,6 +108,11 @@ pub fn signature_algorithm(number: u16) -> Option<&'static str> {
     find(SIGNATURE_ALGORITHMS, number)
 }
 
+/// The number of a signature scheme by its name.
+pub fn signature_algorithm_number(name: &str) -> Option<u16> {
+    SIGNATURE_ALGORITHMS.iter().find(|(_, other)| *other == name).map(|(number, _)| *number)
+}
+
 /// The name of a version: `TLSv1.3`.
 pub fn version(number: u16) -> Option<&'static str> {
     match number {

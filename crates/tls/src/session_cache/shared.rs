@@ -35,7 +35,7 @@ pub struct SharedSessions(Arc<Zone>);
 struct Zone {
     name: Vec<u8>,
     /// The lock in shared memory knows processes apart, this one threads.
-    table: Mutex<Table<Expiry>>,
+    table: Arc<Mutex<Table<Expiry>>>,
     /// The second, since 1970, in which a failure was logged last.
     logged: AtomicU64,
     ticket_keys: SharedKeys,
@@ -49,14 +49,23 @@ impl SharedSessions {
     pub fn new(name: &[u8], bytes: usize) -> io::Result<SharedSessions> {
         Ok(SharedSessions(Arc::new(Zone {
             name: name.to_vec(),
-            table: Mutex::new(Table::new(bytes)?),
+            table: Arc::new(Mutex::new(Table::new(bytes)?)),
             logged: AtomicU64::new(0),
             ticket_keys: SharedKeys::new()?,
         })))
     }
 
-    /// Random keys for the tickets of servers that use the zone; they last as long as it does. A
-    /// configuration takes them over once, by [`SharedKeys::carried_over`].
+    /// The same sessions and keys for a configuration that takes the place of this one.
+    pub fn carried_over(&self) -> SharedSessions {
+        SharedSessions(Arc::new(Zone {
+            name: self.0.name.clone(),
+            table: self.0.table.clone(),
+            logged: AtomicU64::new(0),
+            ticket_keys: self.0.ticket_keys.carried_over(),
+        }))
+    }
+
+    /// Random keys for the tickets of servers that use the zone; they last as long as it does.
     pub fn ticket_keys(&self) -> &SharedKeys {
         &self.0.ticket_keys
     }

@@ -1,6 +1,7 @@
 //! Name constraints (RFC 5280 section 4.2.1.10), with OpenSSL's reading of each kind of name.
 
 use super::{Error, Run};
+use crate::x509::der::{Reader, tag};
 use crate::x509::general_name::{GeneralName, Kind, NameConstraints, Subtree};
 use crate::x509::{Certificate, Name, oid};
 
@@ -79,7 +80,8 @@ enum Subject<'a> {
     Dns(&'a [u8]),
     Uri(&'a [u8]),
     Ip(&'a [u8]),
-    Utf8Mailbox,
+    /// The value of an otherName.
+    Utf8Mailbox(&'a [u8]),
     Other(&'a [u8]),
     /// A kind that no constraint can be compared with.
     Opaque(Kind),
@@ -93,7 +95,9 @@ impl<'a> Subject<'a> {
             GeneralName::Dns(text) => Subject::Dns(text),
             GeneralName::Uri(text) => Subject::Uri(text),
             GeneralName::Ip(bytes) => Subject::Ip(bytes),
-            name if name.is_utf8_mailbox() => Subject::Utf8Mailbox,
+            GeneralName::Other { oid, value } if oid == oid::SMTP_UTF8_MAILBOX => {
+                Subject::Utf8Mailbox(value)
+            }
             GeneralName::Other { oid, .. } => Subject::Other(oid),
             other => Subject::Opaque(other.kind()),
         }
@@ -103,7 +107,7 @@ impl<'a> Subject<'a> {
     fn is_subject_to(&self, base: &GeneralName) -> bool {
         let kind = match self {
             Subject::Directory(_) => Kind::Directory,
-            Subject::Email(_) | Subject::Utf8Mailbox => Kind::Email,
+            Subject::Email(_) | Subject::Utf8Mailbox(_) => Kind::Email,
             Subject::Dns(_) => Kind::Dns,
             Subject::Uri(_) => Kind::Uri,
             Subject::Ip(_) => Kind::Ip,
@@ -125,8 +129,7 @@ impl<'a> Subject<'a> {
             (Subject::Dns(name), GeneralName::Dns(base)) => Ok(dns(name, base)),
             (Subject::Uri(name), GeneralName::Uri(base)) => uri(name, base),
             (Subject::Ip(name), GeneralName::Ip(base)) => ip(name, base),
-            // A comparison would need internationalized names; nobody has them in constraints.
-            (Subject::Utf8Mailbox, _) => Err(Error::NameSyntax),
+            (Subject::Utf8Mailbox(value), GeneralName::Email(base)) => utf8_mailbox(value, base),
             _ => Err(Error::ConstraintType),
         }
     }
@@ -195,6 +198,22 @@ fn email(name: &[u8], base: &[u8]) -> Result<bool, Error> {
     }
     let base_host = base_at.map_or(base, |at| &base[at + 1..]);
     Ok(name[name_at + 1..].eq_ignore_ascii_case(base_host))
+}
+
+/// An address in UTF-8 against a host or a domain (RFC 8398 section 6).
+fn utf8_mailbox(value: &[u8], base: &[u8]) -> Result<bool, Error> {
+    // An internationalized host would have to be decoded, which nobody needs; OpenSSL's buffer for
+    // that is as long.
+    let international = base.split(|b| *b == b'.').any(|label| label.starts_with(b"xn--"));
+    if international || base.len() > 250 || base.contains(&0) {
+        return Err(Error::NameSyntax);
+    }
+    let name = Reader::whole(value, tag::UTF8_STRING).map_err(|_| Error::NameSyntax)?;
+    let at = name.iter().rposition(|b| *b == b'@').ok_or(Error::NameSyntax)?;
+    if base.first() == Some(&b'.') {
+        return Ok(name.len() > base.len() && ends_with(name, base));
+    }
+    Ok(name[at + 1..].eq_ignore_ascii_case(base))
 }
 
 fn uri(name: &[u8], base: &[u8]) -> Result<bool, Error> {

@@ -42,8 +42,8 @@ pub(crate) struct Scope {
     pub only_users: bool,
     pub only_authorities: bool,
     pub only_attributes: bool,
-    /// It is for some reasons only, for other issuers' certificates, or holds the changes since
-    /// another list. Lists of these kinds are not used.
+    /// It is for some reasons only or for other issuers' certificates. Lists of these kinds are not
+    /// used, as they are not by nginx.
     pub partial: bool,
 }
 
@@ -125,9 +125,10 @@ impl RevocationList {
                     if is_reason {
                         removed = Reader::whole(&raw.value, tag::ENUMERATED)? == REMOVE_FROM_CRL;
                     }
-                    // An entry for another issuer makes the list an indirect one, which is not
-                    // used.
-                    self.unhandled_critical |= raw.critical || raw.oid == oid::CERTIFICATE_ISSUER;
+                    // In a list that is not for other issuers, an entry of another one counts as
+                    // one of the list's own.
+                    let handled = raw.oid == oid::CERTIFICATE_ISSUER;
+                    self.unhandled_critical |= raw.critical && !handled;
                 }
             }
             fields.finish()?;
@@ -148,16 +149,12 @@ impl RevocationList {
                     true
                 }
                 oid::ISSUING_DISTRIBUTION_POINT => {
-                    let partial = self.scope.partial;
                     self.scope = Scope::parse(&raw.value, &self.issuer)?;
-                    self.scope.partial |= partial;
                     true
                 }
-                oid::DELTA_CRL => {
-                    der::integer(Reader::whole(&raw.value, tag::INTEGER)?)?;
-                    self.scope.partial = true;
-                    true
-                }
+                // OpenSSL takes the changes for the whole list, so that what the whole list revokes
+                // is valid again.
+                oid::DELTA_CRL => return Err(Malformed("delta lists are not supported")),
                 oid::CRL_NUMBER => {
                     der::integer(Reader::whole(&raw.value, tag::INTEGER)?)?;
                     // Known, and refused as critical nevertheless, as OpenSSL does.

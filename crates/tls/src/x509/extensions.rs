@@ -93,8 +93,11 @@ impl Extensions {
                 Err(_) => all.invalid = true,
             }
         }
-        // RFC 3820 section 3.8: a proxy certificate is no CA.
-        all.invalid |= all.proxy && all.basic.is_some_and(|b| b.ca);
+        // RFC 3820 section 3: a proxy certificate is no CA and has no names of its own.
+        let named = list
+            .iter()
+            .any(|raw| raw.oid == oid::SUBJECT_ALT_NAME || raw.oid == oid::ISSUER_ALT_NAME);
+        all.invalid |= all.proxy && (named || all.basic.is_some_and(|b| b.ca));
         all
     }
 

@@ -1,8 +1,8 @@
 //! GeneralName and the structures made of it: name constraints and distribution points.
 
+use super::Malformed;
 use super::der::{self, Reader, tag};
 use super::name::{self, Name};
-use super::{Malformed, oid};
 use bytes::Bytes;
 
 /// One of the kinds of names in alternative names and constraints.
@@ -52,11 +52,6 @@ impl GeneralName {
             GeneralName::Ip(_) => Kind::Ip,
             GeneralName::Registered(_) => Kind::Registered,
         }
-    }
-
-    /// Whether this is an e-mail address in an otherName (RFC 8398).
-    pub(crate) fn is_utf8_mailbox(&self) -> bool {
-        matches!(self, GeneralName::Other { oid, .. } if oid == oid::SMTP_UTF8_MAILBOX)
     }
 
     fn parse(owner: &Bytes, reader: &mut Reader<'_>) -> Result<GeneralName, Malformed> {

@@ -2,6 +2,7 @@
 
 use super::der::{self, Reader, tag};
 use super::{Malformed, oid};
+use aws_lc_rs::signature as aws;
 use bytes::Bytes;
 
 /// A certificate's public key.
@@ -82,11 +83,12 @@ impl PublicKey {
     /// Its strength in bits as OpenSSL counts it; zero if it is of no use.
     pub(crate) fn security_bits(&self) -> u32 {
         match self.kind {
-            // NIST SP 800-56B; the steps between do not matter to any level in use.
+            // NIST SP 800-56B, which OpenSSL rounds to steps of eight: some makers' keys of 2048
+            // bits have a few less. The steps further up do not matter to any level in use.
             Kind::Rsa(bits) | Kind::RsaPss(bits, _) => match bits {
                 0..1_024 => 0,
-                1_024..2_048 => 80,
-                2_048..3_072 => 112,
+                1_024..1_970 => 80,
+                1_970..3_072 => 112,
                 3_072..7_680 => 128,
                 7_680.. => 192,
             },
@@ -114,16 +116,15 @@ fn kind(name: &[u8], mut algorithm: Reader<'_>, bits: &[u8]) -> Result<Kind, Mal
         oid::EC_PUBLIC_KEY => {
             let curve = algorithm.expect(tag::OID)?;
             algorithm.finish()?;
-            let (kind, length) = match curve {
-                oid::P256 => (Kind::P256, 32),
-                oid::P384 => (Kind::P384, 48),
-                oid::P521 => (Kind::P521, 66),
+            let (kind, curve) = match curve {
+                oid::P256 => (Kind::P256, &aws::ECDSA_P256_SHA256_ASN1),
+                oid::P384 => (Kind::P384, &aws::ECDSA_P384_SHA384_ASN1),
+                oid::P521 => (Kind::P521, &aws::ECDSA_P521_SHA512_ASN1),
                 _ => return Err(Malformed("unknown curve")),
             };
-            match bits {
-                [4, point @ ..] if point.len() == 2 * length => Ok(kind),
-                [2 | 3, point @ ..] if point.len() == length => Ok(kind),
-                _ => Err(Malformed("no point of the curve")),
+            match aws::ParsedPublicKey::new(curve, bits) {
+                Ok(_) => Ok(kind),
+                Err(_) => Err(Malformed("no point of the curve")),
             }
         }
         oid::ED25519 => {

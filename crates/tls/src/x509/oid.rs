@@ -11,6 +11,7 @@ pub(crate) const EMAIL_ADDRESS: Oid = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9
 pub(crate) const SUBJECT_KEY_ID: Oid = &[0x55, 0x1d, 14];
 pub(crate) const KEY_USAGE: Oid = &[0x55, 0x1d, 15];
 pub(crate) const SUBJECT_ALT_NAME: Oid = &[0x55, 0x1d, 17];
+pub(crate) const ISSUER_ALT_NAME: Oid = &[0x55, 0x1d, 18];
 pub(crate) const BASIC_CONSTRAINTS: Oid = &[0x55, 0x1d, 19];
 pub(crate) const CRL_NUMBER: Oid = &[0x55, 0x1d, 20];
 pub(crate) const REASON_CODE: Oid = &[0x55, 0x1d, 21];

@@ -20,7 +20,9 @@ pub(crate) enum Scheme {
     RsaPss(Hash),
     Ecdsa(Hash),
     Ed25519,
-    /// Known for what key it is, and not verified here: broken hashes, and those that nobody uses.
+    /// By a hash that is broken, of which only the kind of key is known.
+    Broken(Family),
+    /// Known for what key it is, and not verified here since nobody uses it.
     Unsupported(Family),
     Unknown,
 }
@@ -31,6 +33,16 @@ pub(crate) enum Family {
     Rsa,
     RsaPss,
     Ecdsa,
+}
+
+impl Family {
+    fn has(self, key: Kind) -> bool {
+        match self {
+            Family::Rsa => matches!(key, Kind::Rsa(_)),
+            Family::RsaPss => matches!(key, Kind::Rsa(_) | Kind::RsaPss(..)),
+            Family::Ecdsa => matches!(key, Kind::P256 | Kind::P384 | Kind::P521),
+        }
+    }
 }
 
 impl Algorithm {
@@ -77,8 +89,10 @@ fn scheme(name: &[u8], parameters: Option<&[u8]>) -> Scheme {
             [11] => Scheme::RsaPkcs1(Hash::Sha256),
             [12] => Scheme::RsaPkcs1(Hash::Sha384),
             [13] => Scheme::RsaPkcs1(Hash::Sha512),
-            // MD2, MD4, MD5; SHA-224, SHA-512/224, SHA-512/256
-            [2..=4 | 14..=16] => Scheme::Unsupported(Family::Rsa),
+            // MD2, MD4, MD5
+            [2..=4] => Scheme::Broken(Family::Rsa),
+            // SHA-224, SHA-512/224, SHA-512/256
+            [14..=16] => Scheme::Unsupported(Family::Rsa),
             _ => Scheme::Unknown,
         };
     }
@@ -87,8 +101,10 @@ fn scheme(name: &[u8], parameters: Option<&[u8]>) -> Scheme {
             [3, 2] => Scheme::Ecdsa(Hash::Sha256),
             [3, 3] => Scheme::Ecdsa(Hash::Sha384),
             [3, 4] => Scheme::Ecdsa(Hash::Sha512),
-            // SHA-1, SHA-224
-            [1] | [3, 1] => Scheme::Unsupported(Family::Ecdsa),
+            // SHA-1
+            [1] => Scheme::Broken(Family::Ecdsa),
+            // SHA-224
+            [3, 1] => Scheme::Unsupported(Family::Ecdsa),
             _ => Scheme::Unknown,
         };
     }
@@ -104,26 +120,25 @@ impl Scheme {
     /// Whether a key of this kind makes such signatures.
     pub(crate) fn is_of(self, key: Kind) -> bool {
         match self {
-            Scheme::RsaPkcs1(_) | Scheme::Unsupported(Family::Rsa) => matches!(key, Kind::Rsa(_)),
-            Scheme::RsaPss(_) | Scheme::Unsupported(Family::RsaPss) => {
-                matches!(key, Kind::Rsa(_) | Kind::RsaPss(..))
-            }
-            Scheme::Ecdsa(_) | Scheme::Unsupported(Family::Ecdsa) => {
-                matches!(key, Kind::P256 | Kind::P384 | Kind::P521)
-            }
+            Scheme::RsaPkcs1(_) => Family::Rsa.has(key),
+            Scheme::RsaPss(_) => Family::RsaPss.has(key),
+            Scheme::Ecdsa(_) => Family::Ecdsa.has(key),
+            Scheme::Broken(family) | Scheme::Unsupported(family) => family.has(key),
             Scheme::Ed25519 => key == Kind::Ed25519,
             Scheme::Unknown => false,
         }
     }
 
-    /// Strength in bits as OpenSSL counts it; zero for what is not verified here.
+    /// Strength in bits as OpenSSL counts it, or less.
     pub(crate) fn security_bits(self) -> u32 {
         match self {
             Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) | Scheme::Ecdsa(hash) => {
                 hash.security_bits()
             }
             Scheme::Ed25519 => 128,
-            Scheme::Unsupported(_) | Scheme::Unknown => 0,
+            // It fails as a signature, and not as a weak one.
+            Scheme::Unsupported(_) => 112,
+            Scheme::Broken(_) | Scheme::Unknown => 0,
         }
     }
 }

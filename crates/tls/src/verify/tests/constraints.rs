@@ -93,10 +93,29 @@ fn mail_addresses() {
     }
     let subject = Draft::new("emailAddress=a@other", "CN=middle", &LEAF);
     assert_eq!(check(&subject, &[(EMAIL, b"b.example")], &[]), OUTSIDE);
-    // A mailbox in UTF-8 is one, too.
-    let value = der::element(0xa0, &der::element(0x0c, "ä@b.example".as_bytes()));
-    let other = [der::oid("1.3.6.1.5.5.7.8.9"), value].concat();
-    assert_eq!(check(&named(&[(0xa0, &other)]), &[(EMAIL, b"b.example")], &[]), SYNTAX);
+}
+
+/// A mailbox in UTF-8 is subject to the constraints of mail addresses.
+#[test]
+fn mail_addresses_in_utf8() {
+    let other = |tag, text: &str| {
+        let value = der::element(0xa0, &der::element(tag, text.as_bytes()));
+        [der::oid("1.3.6.1.5.5.7.8.9"), value].concat()
+    };
+    for (tag, name, base, expected) in [
+        (0x0c, "ä@b.example", "B.example", None),
+        (0x0c, "ä@c.b.example", "b.example", OUTSIDE),
+        (0x0c, "ä@c.b.example", ".b.example", None),
+        (0x0c, "ä@b.example", ".b.example", OUTSIDE),
+        (0x0c, "ä@b.example", "ä@b.example", OUTSIDE),
+        (0x0c, "ä@xn--a.example", "xn--a.example", SYNTAX),
+        (0x0c, "no address", "b.example", SYNTAX),
+        (0x16, "ä@b.example", "b.example", SYNTAX),
+    ] {
+        let constrained =
+            check(&named(&[(0xa0, &other(tag, name))]), &[(EMAIL, base.as_bytes())], &[]);
+        assert_eq!(constrained, expected, "{name} {base}");
+    }
 }
 
 #[test]

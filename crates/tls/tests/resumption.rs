@@ -1,0 +1,121 @@
+//! Resumption through the crate's own sessions: with tickets and from the cache, in both versions,
+//! with a client that keeps sessions by peer.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use mem::{Chain, Page};
+use weir_tls::certified::Certified;
+use weir_tls::{
+    ClientConfig, ClientOptions, ClientSessions, Received, ServerConfig, ServerOptions, Session,
+    SessionCache, SessionContext, SharedKeys, SharedSessions, Tickets,
+};
+
+const VERSIONS: [u16; 2] = [0x0303, 0x0304];
+const NAME: &[u8] = b"one.test";
+const TIMEOUT_S: u32 = 300;
+
+fn context(text: &str) -> SessionContext {
+    SessionContext::new([text.as_bytes()])
+}
+
+fn server(version: u16, resume: impl FnOnce(&mut ServerOptions)) -> ServerConfig {
+    let chain = vec![include_bytes!("certificates/one.der").to_vec()];
+    let certified = Certified::new(chain, include_bytes!("certificates/one.key")).unwrap();
+    let (certificates, versions) = (vec![certified], vec![version]);
+    let mut options = ServerOptions { certificates, versions, ..ServerOptions::default() };
+    resume(&mut options);
+    ServerConfig::new(options).unwrap()
+}
+
+fn client() -> ClientSessions {
+    ClientSessions::new(ClientConfig::new(ClientOptions::default()).unwrap())
+}
+
+struct End {
+    session: Session,
+    input: Page,
+    plain: Page,
+    out: Chain,
+}
+
+impl End {
+    fn new(session: Session) -> End {
+        End { session, input: Page::new(), plain: Page::new(), out: Chain::new() }
+    }
+
+    fn take(&mut self, from: &mut Chain) {
+        while let Some(piece) = from.pop_front() {
+            self.input.extend_from_slice(piece.memory().unwrap());
+        }
+        let received = self.session.receive(&mut self.input, &mut self.plain, &mut self.out);
+        assert_eq!(received.unwrap(), Received::All);
+    }
+
+    fn say(&mut self, text: &[u8]) {
+        let mut chain = Chain::new();
+        chain.write(text);
+        self.session.seal(&mut chain, 1 << 14, self.out.writer_for(1 << 10)).unwrap();
+    }
+}
+
+/// Connects, and sends a word each way. Whether the session was resumed.
+fn connect(server: &ServerConfig, client: &ClientSessions) -> bool {
+    let config = client.config(b"127.0.0.1:443", NAME);
+    let mut near = End::new(Session::server(server).unwrap());
+    let mut far = End::new(Session::client(&config, NAME).unwrap());
+    far.take(&mut Chain::new());
+    for _ in 0..3 {
+        near.take(&mut far.out);
+        far.take(&mut near.out);
+    }
+    far.say(b"question");
+    near.take(&mut far.out);
+    near.say(b"answer");
+    far.take(&mut near.out);
+    assert_eq!((near.plain.filled(), far.plain.filled()), (&b"question"[..], &b"answer"[..]));
+    let resumed = near.session.info().unwrap().is_resumed;
+    assert_eq!(far.session.info().unwrap().is_resumed, resumed);
+    resumed
+}
+
+#[test]
+fn tickets_of_keys_that_workers_share() {
+    for version in VERSIONS {
+        let keys = SharedKeys::new().unwrap();
+        let of = |keys: &SharedKeys, name| {
+            let tickets = Tickets::with_shared(keys, context(name), TIMEOUT_S);
+            server(version, |o| o.tickets = Some(tickets))
+        };
+        let client = client();
+        assert!(!connect(&of(&keys, "one"), &client));
+        assert!(connect(&of(&keys, "one"), &client));
+        assert!(connect(&of(&keys.carried_over(), "one"), &client), "after a reload");
+        assert!(!connect(&of(&keys, "other"), &client), "of another server");
+        assert!(!connect(&of(&SharedKeys::new().unwrap(), "other"), &client), "after a restart");
+    }
+}
+
+#[test]
+fn sessions_in_a_zone() {
+    for version in VERSIONS {
+        let zone = SharedSessions::new(b"one", 64 << 10).unwrap();
+        let of = |zone: &SharedSessions, name| {
+            let cache = SessionCache::shared(zone, context(name), TIMEOUT_S);
+            server(version, |o| o.sessions = Some(cache))
+        };
+        let client = client();
+        assert!(!connect(&of(&zone, "one"), &client));
+        assert!(connect(&of(&zone, "one"), &client));
+        assert!(connect(&of(&zone.carried_over(), "one"), &client), "after a reload");
+        assert!(!connect(&of(&zone, "other"), &client), "of another server");
+    }
+}
+
+#[test]
+fn without_a_cache_and_tickets_nothing_is_resumed() {
+    for version in VERSIONS {
+        for cache in [None, Some(SessionCache::off()), Some(SessionCache::none())] {
+            let (server, client) = (server(version, |o| o.sessions = cache), client());
+            assert!(!connect(&server, &client) && !connect(&server, &client));
+        }
+    }
+}
