@@ -23,6 +23,7 @@ pub mod mp4_cut;
 pub mod proxy_protocol;
 pub mod sub_patterns;
 pub mod tls_hello;
+pub mod tls_ocsp;
 pub mod tls_pem;
 pub mod tls_settings;
 pub mod tls_ticket;

@@ -102,7 +102,7 @@ impl Forbids {
         }
         let forbidden = Rules::read(head, text, ignored, valid, now).forbidden;
         // `Expires` counts where nothing else says how long it is fresh: it depends on the time.
-        if valid != 0 && !head.has(FieldId::XAccelExpires) {
+        if valid != 0 && !head.fields.has(FieldId::XAccelExpires) {
             self.0.set(Some((ignored, forbidden)));
         }
         forbidden

@@ -6,6 +6,8 @@
 
 use base::hash::Table;
 
+use crate::{ConfError, Word};
+
 /// Values by name.
 #[derive(Debug)]
 pub struct HostTable<T> {
@@ -24,6 +26,20 @@ pub enum Refused {
     Invalid,
     /// The name is there already.
     Conflict,
+}
+
+impl Refused {
+    /// The error for a name in `word`.
+    pub fn at(self, word: &Word, name: &[u8]) -> ConfError {
+        let name = String::from_utf8_lossy(name);
+        ConfError::at(
+            word,
+            match self {
+                Refused::Invalid => format!("invalid hostname or wildcard \"{name}\""),
+                Refused::Conflict => format!("conflicting parameter \"{name}\""),
+            },
+        )
+    }
 }
 
 /// The form of a name.

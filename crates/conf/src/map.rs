@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use crate::hostnames::{HostTable, Refused};
+use crate::hostnames::HostTable;
 use crate::template::Template;
 use crate::{ConfError, Node, Word};
 
@@ -125,16 +125,7 @@ impl<R> Map<R> {
         } else {
             self.names.add_plain(key, value)
         };
-        added.map_err(|why| {
-            let key = String::from_utf8_lossy(key);
-            ConfError::at(
-                word,
-                match why {
-                    Refused::Invalid => format!("invalid hostname or wildcard \"{key}\""),
-                    Refused::Conflict => format!("conflicting parameter \"{key}\""),
-                },
-            )
-        })
+        added.map_err(|why| why.at(word, key))
     }
 
     /// The value for `text`. `matches` says whether a regular expression does, and may take note of

@@ -236,6 +236,23 @@ impl<S: Session> Cx<S> {
         Template::parse(word, &mut self.vars)
     }
 
+    /// Sets a string with variables from the first argument.
+    ///
+    /// # Errors
+    /// `is duplicate`, and those of [`Cx::template`].
+    pub fn set_template<T: Conf>(
+        &mut self,
+        n: &Node,
+        field: fn(&mut T) -> &mut Option<Template>,
+    ) -> Result<(), ConfError> {
+        if field(self.loc()).is_some() {
+            return Err(ConfError::directive(n, "is duplicate"));
+        }
+        let template = self.template(n.arg(0)?)?;
+        *field(self.loc()) = Some(template);
+        Ok(())
+    }
+
     /// Applies a block's directives as a level of their own and gives that level back.
     ///
     /// # Errors

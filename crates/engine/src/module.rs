@@ -83,8 +83,17 @@ impl<S: Session> Module<S> {
         directives: &'static [Directive<Cx<S>>],
         install: Install<S>,
     ) -> Module<S> {
+        Module { install: Some(install), ..Module::with_conf::<C>(name, directives) }
+    }
+
+    /// The table of a module whose settings `C` live in locations, and that installs nothing:
+    /// others ask for the settings.
+    pub const fn with_conf<C: Conf>(
+        name: &'static str,
+        directives: &'static [Directive<Cx<S>>],
+    ) -> Module<S> {
         let confs = const { &[ConfType::of::<C>(Scope::Location)] };
-        Module { name, directives, confs, install: Some(install), ..Module::EMPTY }
+        Module { name, directives, confs, ..Module::EMPTY }
     }
 
     /// The same table for a module from outside the project.

@@ -3,15 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use base::log;
-use base::log::{Level, Sink, os_error};
+use base::log::{Level, os_error};
 use conf::{ConfError, Word};
 use os::SockAddr;
 use os::socket::{self, Kind};
 
-use crate::logs::Chosen;
 use net::addr;
 
 const FACILITIES: [&str; 24] = [
@@ -182,30 +180,6 @@ fn server(word: &Word, value: &str) -> Result<(SockAddr, String), ConfError> {
             Ok((addr, text))
         }
         None => Err(wrong("host not found")),
-    }
-}
-
-/// A syslog server as a place for the error log's lines.
-pub(crate) struct SyslogSink {
-    pub(crate) syslog: Rc<Syslog>,
-    pub(crate) chosen: Chosen,
-}
-
-impl Sink for SyslogSink {
-    fn write_line(&self, level: Level, line: &[u8]) {
-        self.syslog.send(Some(level), line.strip_suffix(b"\n").unwrap_or(line));
-    }
-
-    fn level(&self) -> Level {
-        self.chosen.level
-    }
-
-    fn debug_mask(&self) -> u32 {
-        self.chosen.debug_mask
-    }
-
-    fn json(&self) -> bool {
-        self.chosen.json
     }
 }
 

@@ -126,7 +126,8 @@ pub fn revoke(store: &mut Store, named: &Named) -> Result<(), ConfError> {
 const NOTHING: &str = "no certificate or crl found";
 
 fn bundle(named: &Named, call: &str) -> Result<tls::x509::pem::Bundle, ConfError> {
-    let text = std::fs::read(&named.path).map_err(|e| failed(named, call, &base::log::os_error(&e)))?;
+    let text =
+        std::fs::read(&named.path).map_err(|e| failed(named, call, &base::log::os_error(&e)))?;
     tls::x509::pem::read(&text).map_err(|e| failed(named, call, &e))
 }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 
+use mem::Chain;
 use os::SockAddr;
 
 use crate::driver::sim::{Faults, Plan};
@@ -96,5 +97,21 @@ pub async fn read_to_end(sock: &Sock, pause_ms: u64) -> Vec<u8> {
         if pause_ms > 0 {
             crate::sleep(pause_ms).await;
         }
+    }
+}
+
+/// Sends back what comes, until the end of the stream.
+///
+/// # Panics
+/// When receiving or sending fails.
+pub async fn echo(sock: Sock) {
+    let mut out = Chain::new();
+    loop {
+        let page = sock.recv(1, Deadline::in_ms(60_000)).await.expect("a test's stream");
+        if page.is_empty() {
+            return;
+        }
+        out.push(page.into());
+        sock.send(&mut out, Deadline::in_ms(60_000)).await.expect("a test's stream");
     }
 }

@@ -5,24 +5,12 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{connect, each_driver, listen, pair, read_to_end};
+use event::testing::{connect, each_driver, echo, listen, pair, read_to_end};
 use event::{Deadline, Either, Gate, Side, Sock, Wake};
 use mem::Chain;
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 31 + n / 251 + seed) as u8).collect()
-}
-
-async fn echo(sock: Sock) {
-    let mut out = Chain::new();
-    loop {
-        let page = sock.recv(1, Deadline::in_ms(60_000)).await.expect("received");
-        if page.is_empty() {
-            return;
-        }
-        out.push(page.into());
-        sock.send(&mut out, Deadline::in_ms(60_000)).await.expect("sent");
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use event::testing::read_to_end;
+use event::testing::{echo, read_to_end};
 use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
@@ -47,18 +47,6 @@ async fn connect(addr: &SockAddr) -> Sock {
     let sock = Sock::from_fd(fd);
     sock.connect(addr, Deadline::in_ms(5000)).await.expect("connected");
     sock
-}
-
-async fn echo(sock: Sock) {
-    let mut out = Chain::new();
-    loop {
-        let page = sock.recv(1, Deadline::in_ms(5000)).await.expect("received");
-        if page.is_empty() {
-            return;
-        }
-        out.push(page.into());
-        sock.send(&mut out, Deadline::in_ms(5000)).await.expect("sent");
-    }
 }
 
 #[test]

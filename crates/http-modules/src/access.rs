@@ -2,8 +2,8 @@
 
 use base::log::Level;
 use common_modules::access::AccessRules;
-use conf::ConfError;
 use conf::table::{Args, Contexts as C, Directive};
+use conf::{ConfError, Node};
 use http::core_conf::Satisfy;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -14,23 +14,23 @@ use http::request::Request;
 pub static MODULE: Module = Module::of::<AccessRules>("access", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
+    rule(
         "allow",
-        HSL.or(C::LIMIT_EXCEPT),
-        Args::T1,
-        "",
         "Allows clients of an address, a range, unix: or all; the first rule that fits decides.",
         |cx, n| cx.loc::<AccessRules>().add(n, true),
     ),
-    directive(
-        "deny",
-        HSL.or(C::LIMIT_EXCEPT),
-        Args::T1,
-        "",
-        "Denies clients of an address, a range, unix: or all.",
-        |cx, n| cx.loc::<AccessRules>().add(n, false),
-    ),
+    rule("deny", "Denies clients of an address, a range, unix: or all.", |cx, n| {
+        cx.loc::<AccessRules>().add(n, false)
+    }),
 ];
+
+const fn rule(
+    name: &'static str,
+    doc: &'static str,
+    set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
+) -> Directive<Cx> {
+    directive(name, HSL.or(C::LIMIT_EXCEPT), Args::T1, "", doc, set)
+}
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let rules = l.conf::<AccessRules>();

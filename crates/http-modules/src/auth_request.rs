@@ -7,6 +7,7 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::template::{Template, VarId};
+use conf::value::set_once;
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -26,13 +27,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "off",
         "The URI of a subrequest whose status tells whether the request is allowed.",
         |cx, n| {
-            let field = &mut cx.loc::<AuthRequestConf>().uri;
-            if field.is_some() {
-                return Err(ConfError::directive(n, "is duplicate"));
-            }
-            let text = &n.args[0].text;
-            *field = Some(if &text[..] == b"off" { Bytes::new() } else { text.clone() });
-            Ok(())
+            set_once(&mut cx.loc::<AuthRequestConf>().uri, n, |n| {
+                let text = &n.arg(0)?.text;
+                Ok(if &text[..] == b"off" { Bytes::new() } else { text.clone() })
+            })
         },
     ),
     directive(

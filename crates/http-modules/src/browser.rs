@@ -7,22 +7,19 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, Node, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, Module, Scope};
+use http::module::{Conf, Module};
 use http::request::Request;
 use http::vars::VarDef;
 use proto::h1::FieldId;
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "browser",
-    directives: DIRECTIVES,
     variables: &[
         VarDef::kept("msie", msie).changeable(),
         VarDef::kept("modern_browser", |r, out| variable(r, out, Age::Modern)).changeable(),
         VarDef::kept("ancient_browser", |r, out| variable(r, out, Age::Ancient)).changeable(),
     ],
-    confs: &[ConfType::of::<BrowserConf>(Scope::Location)],
-    ..Module::EMPTY
+    ..Module::with_conf::<BrowserConf>("browser", DIRECTIVES)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use conf::ConfError;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
+use http::conditions;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
@@ -20,12 +21,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     Args::ONE_MORE,
     "",
     "Bodies are read before the first phase where one of these texts is neither empty nor 0.",
-    |cx, n| {
-        let texts = n.args.iter().map(|w| cx.template(w)).collect::<Result<Vec<_>, ConfError>>()?;
-        let list = cx.loc::<EarlyRead>().0.get_or_insert_default();
-        Rc::make_mut(list).extend(texts);
-        Ok(())
-    },
+    |cx, n| conditions::add(cx, n, |conf: &mut EarlyRead| &mut conf.0),
 )];
 
 engine::settings! {
@@ -44,11 +40,7 @@ struct Reader(Rc<Vec<Template>>);
 
 impl PhaseHandler for Reader {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let wanted = self.0.iter().any(|text| {
-            let value = text.eval(r);
-            !value.is_empty() && &value[..] != b"0"
-        });
-        if !wanted {
+        if !conditions::any_set(r, &self.0) {
             return Step::Now(Verdict::Next);
         }
         r.debug(format_args!("http client request body early read"));

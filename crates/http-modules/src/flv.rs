@@ -15,7 +15,7 @@ use mem::Chain;
 use proto::h1::Method;
 
 use crate::handled_here::handled_here;
-use crate::static_file::{not_opened, send_file};
+use crate::static_file::{not_a_file, not_opened, send_file};
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<FlvConf>("flv", DIRECTIVES, install);
@@ -44,13 +44,10 @@ struct Flv;
 
 impl PhaseHandler for Flv {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if !r.method_is(&[Method::Get, Method::Head]) {
-            return Step::Now(Verdict::Status(405));
+        match not_a_file(r, &[Method::Get, Method::Head]) {
+            Some(verdict) => Step::Now(verdict),
+            None => files::step(r, serve),
         }
-        if r.uri.last() == Some(&b'/') {
-            return Step::Now(Verdict::Next);
-        }
-        files::step(r, serve)
     }
 }
 

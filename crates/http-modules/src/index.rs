@@ -63,10 +63,18 @@ struct Index {
 
 impl PhaseHandler for Index {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
-            return Step::Now(Verdict::Next);
-        }
-        files::step(r, |r| self.choose(r))
+        of_folder(r, |r| self.choose(r))
+    }
+}
+
+/// The step of a handler that chooses a file of the folder a request is for, if it is for one.
+pub fn of_folder<'a>(
+    r: &'a mut Request,
+    choose: impl Fn(&mut Request) -> Poll<Verdict> + 'a,
+) -> Step<'a> {
+    match r.uri.last() == Some(&b'/') && r.method_is(&[Method::Get, Method::Head, Method::Post]) {
+        true => files::step(r, choose),
+        false => Step::Now(Verdict::Next),
     }
 }
 

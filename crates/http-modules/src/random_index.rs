@@ -13,9 +13,9 @@ use http::files::{self, FilePath};
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use os::file::FileKind;
-use proto::h1::Method;
 
 use crate::autoindex::not_listed;
+use crate::index::of_folder;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<RandomConf>("random_index", DIRECTIVES, install);
@@ -47,10 +47,7 @@ struct RandomIndex {
 
 impl PhaseHandler for RandomIndex {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
-            return Step::Now(Verdict::Next);
-        }
-        files::step(r, |r| self.choose(r))
+        of_folder(r, |r| self.choose(r))
     }
 }
 

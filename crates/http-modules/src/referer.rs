@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use conf::hostnames::{HostTable, Refused};
+use conf::hostnames::HostTable;
 use conf::pattern::Pattern;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node, Word, value};
@@ -104,16 +104,7 @@ impl Referers {
             text => {
                 let slash = memchr::memchr(b'/', text).unwrap_or(text.len());
                 let (host, path) = (&text[..slash], word.text.slice(slash..));
-                self.hosts.add(host, path).map_err(|why| {
-                    let host = String::from_utf8_lossy(host);
-                    ConfError::at(
-                        word,
-                        match why {
-                            Refused::Invalid => format!("invalid hostname or wildcard \"{host}\""),
-                            Refused::Conflict => format!("conflicting parameter \"{host}\""),
-                        },
-                    )
-                })?;
+                self.hosts.add(host, path).map_err(|why| why.at(word, host))?;
             }
         }
         Ok(())

@@ -4,24 +4,21 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::template::Template;
 use conf::value::set_once;
-use conf::{ConfError, Node, Word};
+use conf::{ConfError, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{Conf, ConfType, Module, Scope};
+use http::module::{Conf, Module};
 use http::request::Request;
 use http::vars::VarDef;
 use md5::{Digest, Md5};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "secure_link",
-    directives: DIRECTIVES,
     variables: &[
         VarDef::kept("secure_link", secure_link_variable),
         VarDef::kept("secure_link_expires", expires_variable),
     ],
-    confs: &[ConfType::of::<SecureLinkConf>(Scope::Location)],
-    ..Module::EMPTY
+    ..Module::with_conf::<SecureLinkConf>("secure_link", DIRECTIVES)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
@@ -31,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "The link's hash in base64url and, after a comma, its time of expiry.",
-        |cx, n| template(cx, n, |conf| &mut conf.link),
+        |cx, n| cx.set_template(n, |conf: &mut SecureLinkConf| &mut conf.link),
     ),
     directive(
         "secure_link_md5",
@@ -39,7 +36,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "The text whose MD5 is to be the hash.",
-        |cx, n| template(cx, n, |conf| &mut conf.md5),
+        |cx, n| cx.set_template(n, |conf: &mut SecureLinkConf| &mut conf.md5),
     ),
     directive(
         "secure_link_secret",
@@ -75,19 +72,6 @@ impl Conf for SecureLinkConf {
         }
         Ok(())
     }
-}
-
-fn template(
-    cx: &mut Cx,
-    n: &Node,
-    field: fn(&mut SecureLinkConf) -> &mut Option<Template>,
-) -> Result<(), ConfError> {
-    if field(cx.loc()).is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let template = cx.template(n.arg(0)?)?;
-    *field(cx.loc()) = Some(template);
-    Ok(())
 }
 
 /// Until when the link said it holds, once `$secure_link` has looked at it.

@@ -27,14 +27,19 @@ struct Static;
 
 impl PhaseHandler for Static {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if !r.method_is(&[Method::Get, Method::Head, Method::Post]) {
-            return Step::Now(Verdict::Status(405));
+        match not_a_file(r, &[Method::Get, Method::Head, Method::Post]) {
+            Some(verdict) => Step::Now(verdict),
+            None => files::step(r, serve),
         }
-        if r.uri.last() == Some(&b'/') {
-            return Step::Now(Verdict::Next);
-        }
-        files::step(r, serve)
     }
+}
+
+/// The verdict on a request that cannot be for a file: by its method, or its URI is a folder's.
+pub fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
+    if !r.method_is(methods) {
+        return Some(Verdict::Status(405));
+    }
+    (r.uri.last() == Some(&b'/')).then_some(Verdict::Next)
 }
 
 fn serve(r: &mut Request) -> Poll<Verdict> {

@@ -93,15 +93,6 @@ fn a_pool_named_by_a_variable_must_be_there() {
     });
 }
 
-fn refused(http: &str) -> String {
-    let mut site = Site::new(built_binary(), testkit::Driver::Epoll)
-        .config(&format!("events {{}}\nhttp {{\nserver {{ listen 127.0.0.1:%PORT0%; {http} }} }}"));
-    let _ = site.port(0);
-    let output = site.run(&["-t"]);
-    assert!(!output.status.success());
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn mistakes_are_named_with_their_place() {
     for (text, message) in [
@@ -115,8 +106,11 @@ fn mistakes_are_named_with_their_place() {
         ("directio_alignment 500;", "[emerg] \"directio_alignment\" must be a power of two"),
         ("thread_pool a threads=1;", "[emerg] \"thread_pool\" directive is not allowed here in "),
     ] {
-        let told = refused(text);
-        assert!(told.contains(message), "{text}: {told}");
+        let http = format!("http {{\nserver {{ listen 127.0.0.1:%PORT0%; {text} }} }}");
+        let mut site = Site::new(built_binary(), testkit::Driver::Epoll)
+            .config(&format!("events {{}}\n{http}"));
+        let _ = site.port(0);
+        let told = site.is_refused(message);
         assert!(told.contains("weir.conf:3"), "{text}: {told}");
     }
 }

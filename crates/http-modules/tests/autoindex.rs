@@ -122,15 +122,13 @@ fn lists_for_programs() {
 #[test]
 fn what_is_not_listed() {
     each_site(site, |weir| {
-        for (method, path, status) in [
+        weir.answers_with(&[
             ("GET", "/off/d/", 403),
             ("GET", "/nope/", 404),
             ("GET", "/json/nope/", 404),
             ("GET", "/d/file.txt/", 404),
             ("POST", "/d/", 403),
-        ] {
-            assert_eq!(weir.request(method, path, "").status, status, "{method} {path}");
-        }
+        ]);
     });
 }
 

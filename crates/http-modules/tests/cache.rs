@@ -7,7 +7,7 @@ mod origin;
 use std::fs::{File, FileTimes};
 use std::time::{Duration, UNIX_EPOCH};
 
-use origin::{Answer, Asked, Origin};
+use origin::{Answer, Asked, Origin, ask, body_of, pair};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
 
 /// A server with a cache in front of an origin.
@@ -30,16 +30,6 @@ fn site(driver: Driver, origin: &Origin, main: &str, path: &str, locations: &str
 fn start(driver: Driver, origin: &Origin, path: &str, locations: &str) -> Weir {
     let locations = locations.replace("%UP%", &format!("127.0.0.1:{}", origin.port));
     site(driver, origin, "", path, &locations).start()
-}
-
-/// Sends a request and returns the cache status and the body.
-fn ask(weir: &Weir, path: &str) -> (String, String) {
-    let response = weir.get(path);
-    (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
-}
-
-fn pair(status: &str, body: &str) -> (String, String) {
-    (status.to_owned(), body.to_owned())
 }
 
 fn numbered(asked: &Asked) -> Answer {
@@ -123,15 +113,12 @@ fn kept_and_served() {
 #[test]
 fn large_bodies_slow_clients_and_clients_that_go() {
     each_driver(|driver| {
-        let body: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7 % 251) as u8).collect();
-        let of_origin = body.clone();
-        let origin = Origin::start(move |asked| {
-            let mut answer = Answer::of(of_origin.clone());
+        let body = body_of(3_000_000);
+        let origin = Origin::of_body(&body, |asked, answer| {
             answer.pieces = 20;
             answer.pause = Duration::from_millis(5);
             answer.chunked = asked.target.ends_with("chunked");
             answer.short = if asked.target.ends_with("short") { 1000 } else { 0 };
-            answer
         });
         let weir = start(driver, &origin, "use_temp_path=off", "");
         for path in ["/a", "/chunked"] {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cache::index_format::{FILE_HEADER, ReadStep, Record, read};
-use origin::{Answer, Asked, Origin};
+use origin::{Answer, Asked, Origin, ask, pair};
 use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
 
 /// Two workers, and two caches in front of an origin.
@@ -47,15 +47,6 @@ fn answer(asked: &Asked) -> Answer {
     }
     answer.fields += &format!("Cache-Tag: {}\r\n", tags.join(", "));
     answer
-}
-
-fn ask(weir: &Weir, path: &str) -> (String, String) {
-    let response = weir.get(path);
-    (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
-}
-
-fn pair(status: &str, body: &str) -> (String, String) {
-    (status.to_owned(), body.to_owned())
 }
 
 /// Responses that all caches have kept so far.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use origin::{Answer, Asked, Origin};
+use origin::{Answer, Asked, Origin, body_of};
 use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, wait_for};
 
 fn start(driver: Driver, origin: &Origin, locations: &str) -> Weir {
@@ -185,10 +185,8 @@ fn wishes_of_clients() {
 #[test]
 fn a_304_updates_what_is_kept() {
     each_driver(|driver| {
-        let body: Vec<u8> = (0..300_000_u32).map(|i| (i / 7 % 251) as u8).collect();
-        let of_origin = body.clone();
-        let origin = Origin::start(move |asked| {
-            let mut answer = Answer::of(of_origin.clone());
+        let body = body_of(300_000);
+        let origin = Origin::of_body(&body, |asked, answer| {
             let known = asked.field("If-None-Match") == Some("\"e\"");
             // The second head fits into the place of the first, the third does not.
             let more = "y".repeat(if asked.count > 2 { 3000 } else { asked.count });
@@ -198,7 +196,6 @@ fn a_304_updates_what_is_kept() {
                 asked.count
             );
             answer.status = if known { 304 } else { 200 };
-            answer
         });
         let weir = start(driver, &origin, "");
         assert_eq!(ask(&weir, "/", "").header("X-Cache"), Some("MISS"));

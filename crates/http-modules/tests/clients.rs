@@ -1,6 +1,6 @@
 //! `userid` and `browser` over real connections.
 
-use testkit::{Site, Weir, built_binary, each_driver, refused};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, each_site, refused};
 
 const HTTP: &str = r#"
 map $args $uid_reset { default 0; again 1; log log; }
@@ -44,6 +44,11 @@ server {
 }
 "#;
 
+fn site(driver: Driver) -> Weir {
+    let page = b"<!--#include virtual=\"/part\" -->";
+    Site::new(built_binary(), driver).file("html/ssi/p.html", page).http(HTTP).start()
+}
+
 fn get(weir: &Weir, uri: &str, cookie: &str) -> testkit::Response {
     weir.request("GET", uri, &format!("Cookie: a=b; {cookie}\r\n"))
 }
@@ -56,10 +61,7 @@ fn cookie(answer: &testkit::Response) -> &str {
 
 #[test]
 fn cookies() {
-    each_driver(|driver| {
-        let page = b"<!--#include virtual=\"/part\" -->";
-        let weir =
-            Site::new(built_binary(), driver).file("html/ssi/p.html", page).http(HTTP).start();
+    each_site(site, |weir| {
         let first = weir.get("/plain");
         assert!(first.header("Set-Cookie").is_some_and(|c| c.ends_with("==; path=/")));
         let set = first.header("X-Set").unwrap_or_default().to_owned();
@@ -103,10 +105,7 @@ fn cookies() {
 
 #[test]
 fn what_a_cookie_says_besides() {
-    each_driver(|driver| {
-        let page = b"<!--#include virtual=\"/part\" -->";
-        let weir =
-            Site::new(built_binary(), driver).file("html/ssi/p.html", page).http(HTTP).start();
+    each_site(site, |weir| {
         let all = weir.get("/all");
         let field = all.header("Set-Cookie").unwrap_or_default();
         let (value, rest) = field.split_once("; expires=").unwrap_or_default();

@@ -162,8 +162,7 @@ fn put_may_cross_devices() {
 #[test]
 fn folders_are_made_and_deleted() {
     each_site(site, |weir| {
-        let status =
-            |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
+        let status = |method, path, fields: &str| ask(&weir, method, path, fields).status;
         let r = ask(&weir, "MKCOL", "/col/", "");
         assert_eq!((r.status, r.header("location")), (201, Some("/col/")));
         assert!(on_disk(&weir, "col").is_dir());
@@ -192,8 +191,7 @@ fn folders_are_made_and_deleted() {
 #[test]
 fn files_are_copied_and_moved() {
     each_site(site, |weir| {
-        let status =
-            |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
+        let status = |method, path, fields: &str| ask(&weir, method, path, fields).status;
         assert_eq!(status("COPY", "/src", &to("/copy%20it")), 204);
         assert_eq!(
             (read(&weir, "copy it"), read(&weir, "src")),
@@ -238,8 +236,7 @@ fn files_are_copied_and_moved() {
 #[test]
 fn folders_are_copied_and_moved_whole() {
     each_site(site, |weir| {
-        let status =
-            |method: &str, path: &str, fields: &str| ask(&weir, method, path, fields).status;
+        let status = |method, path, fields: &str| ask(&weir, method, path, fields).status;
         assert_eq!(status("COPY", "/tree/", &to("/twin/")), 201);
         assert_eq!((read(&weir, "twin/a"), read(&weir, "twin/sub/b")), ("A".into(), "B".into()));
         let time = |path| on_disk(&weir, path).metadata().unwrap().modified().unwrap();

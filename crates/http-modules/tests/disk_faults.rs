@@ -7,7 +7,7 @@ mod disk;
 use std::os::unix::fs::PermissionsExt;
 
 use disk::{BIG, LARGE, ask, backend, others_are_served, site_in, told};
-use testkit::{Conn, StallingFolder, Weir, each_driver, pattern, wait_until};
+use testkit::{Conn, Driver, StallingFolder, Weir, each_driver, pattern, wait_until};
 
 const PLACES: &str = "
     client_body_temp_path html/disk/body; proxy_temp_path html/disk/proxy; ssi_types text/plain;
@@ -64,6 +64,14 @@ fn post(weir: &Weir, method: &str, path: &str, len: usize, body: &[u8]) -> Conn 
     conn
 }
 
+/// A server whose disk has answered, and the number of its worker's descriptors.
+fn sound(driver: Driver) -> Option<(StallingFolder, Weir, usize)> {
+    let (disk, weir) = served(driver, "")?;
+    assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
+    let before = weir.open_descriptors(weir.workers()[0]);
+    Some((disk, weir, before))
+}
+
 fn nothing_is_left(weir: &Weir, before: usize) {
     let worker = weir.workers()[0];
     wait_until("descriptors are left", || weir.open_descriptors(worker) <= before + 2);
@@ -72,9 +80,7 @@ fn nothing_is_left(weir: &Weir, before: usize) {
 #[test]
 fn writes_that_fail_are_told_and_leave_nothing() {
     each_driver(|driver| {
-        let Some((disk, weir)) = served(driver, "") else { return };
-        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
-        let before = weir.open_descriptors(weir.workers()[0]);
+        let Some((disk, weir, before)) = sound(driver) else { return };
         let body = pattern(50_000, 3);
         for (errno, told) in [(5, "(5: Input/output error)"), (28, "(28: No space left on device)")]
         {
@@ -100,9 +106,7 @@ fn writes_that_fail_are_told_and_leave_nothing() {
 #[test]
 fn a_part_of_a_page_that_cannot_be_read_ends_the_page() {
     each_driver(|driver| {
-        let Some((disk, weir)) = served(driver, "") else { return };
-        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
-        let before = weir.open_descriptors(weir.workers()[0]);
+        let Some((disk, weir, before)) = sound(driver) else { return };
         disk.break_reads(true);
         let mut conn = ask(&weir, "/broken");
         // A page of which nothing was sent before the part failed is answered with 500 instead.
@@ -270,9 +274,7 @@ fn clients_that_go_leave_nothing_behind() {
 #[test]
 fn a_body_that_stops_coming_times_out_behind_its_disk() {
     each_driver(|driver| {
-        let Some((disk, weir)) = served(driver, "") else { return };
-        assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
-        let before = weir.open_descriptors(weir.workers()[0]);
+        let Some((disk, weir, before)) = sound(driver) else { return };
         disk.stall();
         let mut conn = post(&weir, "POST", "/echo", 100_000, &pattern(50_000, 5));
         wait_until("nothing reached the disk", || disk.waiting() >= 1);

@@ -1,8 +1,5 @@
 //! The error log as text and as JSON.
 
-use std::net::UdpSocket;
-use std::time::Duration;
-
 use testkit::{Site, Weir, built_binary, each_driver};
 
 const CONF: &str = r#"
@@ -93,8 +90,7 @@ fn both_forms_tell_the_same() {
 fn syslog_takes_json_too() {
     each_driver(|driver| {
         let mut site = Site::new(built_binary(), driver).http(CONF);
-        let syslog = UdpSocket::bind(("127.0.0.1", site.port(1))).unwrap();
-        syslog.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let syslog = site.datagrams(1);
         let weir = site.start();
         weir.get("/sys");
         let mut buf = [0; 4096];

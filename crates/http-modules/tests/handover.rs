@@ -161,12 +161,18 @@ fn workers_take_over_connections() {
     });
 }
 
+/// A server that has shared connections of one round.
+fn after_a_round(driver: Driver) -> (Together, Weir) {
+    let b = Together::start();
+    let weir = site(driver, &b, " shared");
+    round(&weir);
+    (b, weir)
+}
+
 #[test]
 fn a_worker_that_dies_takes_nothing_along_but_its_own() {
     each_driver(|driver| {
-        let b = Together::start();
-        let weir = site(driver, &b, " shared");
-        round(&weir);
+        let (b, weir) = after_a_round(driver);
         for _ in 0..3 {
             // Some are busy, some hand over what they have just used.
             let mut busy: Vec<Conn> = (0..CLIENTS).map(|_| weir.connect()).collect();
@@ -202,9 +208,7 @@ fn a_worker_that_dies_takes_nothing_along_but_its_own() {
 #[test]
 fn reloads_and_ends_leave_no_descriptors() {
     each_driver(|driver| {
-        let b = Together::start();
-        let weir = site(driver, &b, " shared");
-        round(&weir);
+        let (b, weir) = after_a_round(driver);
         weir.reload();
         round(&weir);
         wait_until("the old workers", || weir.workers().len() == WORKERS);

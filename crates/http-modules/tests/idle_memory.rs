@@ -45,17 +45,13 @@ fn visit(addr: &str) -> TcpStream {
 
 #[test]
 fn an_idle_connection_is_small() {
-    let dir = engine::Folder::new("idle");
-    std::fs::write(dir.path().join("small.txt"), b"the end").unwrap();
     os::limits::set(os::limits::Limit::NoFile, 4096).unwrap();
     let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
-    let conf = format!(
-        "access_log off; server {{ listen 127.0.0.1:1; root {}; keepalive_timeout 75s; }}",
-        dir.path().display()
-    );
+    let conf = "access_log off; server { listen 127.0.0.1:1; root .; keepalive_timeout 75s; }";
     let (done, finished) = mpsc::channel();
     let each = AtomicUsize::new(0);
-    let served = engine::serve(&conf, weir_http_modules::MODULES, dir.path());
+    let served = engine::serve(conf, weir_http_modules::MODULES);
+    std::fs::write(served.folder.path().join("small.txt"), b"the end").unwrap();
     let addr = served.addr.to_string();
     std::thread::scope(|s| {
         let each = &each;

@@ -1,8 +1,5 @@
 //! The access log: formats, conditions, buffers, paths with variables, reopening, syslog.
 
-use std::net::UdpSocket;
-use std::time::Duration;
-
 use testkit::{Conn, Site, Weir, built_binary, each_driver, refused, wait_for};
 
 const CONF: &str = r#"
@@ -57,8 +54,7 @@ fn expect_lines(weir: &Weir, name: &str, count: usize) {
 fn lines_go_where_they_are_sent() {
     each_driver(|driver| {
         let mut site = Site::new(built_binary(), driver).http(CONF);
-        let syslog = UdpSocket::bind(("127.0.0.1", site.port(1))).unwrap();
-        syslog.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let syslog = site.datagrams(1);
         let weir = site.start();
         for path in ["/default", "/off", "/off/on", "/if", "/if?log=0", "/if?log=1", "/two"] {
             assert!(weir.get(path).status < 300, "{path}");

@@ -19,6 +19,10 @@ fn site(driver: testkit::Driver) -> Weir {
         .start()
 }
 
+/// Whole responses.
+const FILES: [(&str, usize); 3] =
+    [("/small.txt", 1000), ("/big.bin", 200_000), ("/copied/big.bin", 200_000)];
+
 fn range(weir: &Weir, path: &str, value: &str) -> Response {
     weir.request("GET", path, &format!("Range: {value}\r\n"))
 }
@@ -26,9 +30,7 @@ fn range(weir: &Weir, path: &str, value: &str) -> Response {
 #[test]
 fn one_range() {
     each_site(site, |weir| {
-        for (path, len) in
-            [("/small.txt", 1000), ("/big.bin", 200_000), ("/copied/big.bin", 200_000)]
-        {
+        for (path, len) in FILES {
             let whole = pattern(len, 0);
             for (value, from, to) in [
                 ("bytes=0-0", 0, 1),
@@ -78,9 +80,7 @@ fn what_is_no_range() {
 #[test]
 fn several_ranges() {
     each_site(site, |weir| {
-        for (path, len) in
-            [("/small.txt", 1000), ("/big.bin", 200_000), ("/copied/big.bin", 200_000)]
-        {
+        for (path, len) in FILES {
             let whole = pattern(len, 0);
             let r = range(&weir, path, "bytes=900-,0-9,5-14");
             let kind = r.header("content-type").unwrap().to_owned();

@@ -78,16 +78,14 @@ fn files_are_served() {
         assert!(folder.header("location").is_some_and(|l| l.ends_with("/dir/")));
         let folder = weir.get("/dir?a=b");
         assert!(folder.header("location").is_some_and(|l| l.ends_with("/dir/?a=b")));
-        for (method, path, status) in [
+        weir.answers_with(&[
             ("GET", "/nope", 404),
             ("GET", "/a.txt/x", 404),
             ("GET", "/dir/", 403),
             ("POST", "/a.txt", 405),
             ("DELETE", "/a.txt", 405),
             ("HEAD", "/a.txt", 200),
-        ] {
-            assert_eq!(weir.request(method, path, "").status, status, "{method} {path}");
-        }
+        ]);
         weir.wait_for_log("error.log", "html/nope\" failed (2: No such file or directory)");
         weir.wait_for_log("error.log", "html/dir/\" is forbidden");
     });

@@ -61,6 +61,11 @@ pub enum Satisfy {
     Any,
 }
 
+impl Satisfy {
+    /// The words of the directive.
+    pub(crate) const WORDS: &[(&str, Satisfy)] = &[("all", Satisfy::All), ("any", Satisfy::Any)];
+}
+
 /// `server_tokens`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServerTokens {
@@ -70,6 +75,12 @@ pub enum ServerTokens {
     On,
     /// Name, version and the build's name.
     Build,
+}
+
+impl ServerTokens {
+    /// The words of the directive.
+    pub(crate) const WORDS: &[(&str, ServerTokens)] =
+        &[("off", ServerTokens::Off), ("on", ServerTokens::On), ("build", ServerTokens::Build)];
 }
 
 /// `if_modified_since`.
@@ -83,6 +94,15 @@ pub enum IfModifiedSince {
     Before,
 }
 
+impl IfModifiedSince {
+    /// The words of the directive.
+    pub(crate) const WORDS: &[(&str, IfModifiedSince)] = &[
+        ("off", IfModifiedSince::Off),
+        ("exact", IfModifiedSince::Exact),
+        ("before", IfModifiedSince::Before),
+    ];
+}
+
 /// `lingering_close`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lingering {
@@ -94,6 +114,12 @@ pub enum Lingering {
     Always,
 }
 
+impl Lingering {
+    /// The words of the directive.
+    pub(crate) const WORDS: &[(&str, Lingering)] =
+        &[("off", Lingering::Off), ("on", Lingering::On), ("always", Lingering::Always)];
+}
+
 /// `client_body_in_file_only`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InFileOnly {
@@ -103,6 +129,12 @@ pub enum InFileOnly {
     On,
     /// Always in a file, removed after the request.
     Clean,
+}
+
+impl InFileOnly {
+    /// The words of the directive.
+    pub(crate) const WORDS: &[(&str, InFileOnly)] =
+        &[("off", InFileOnly::Off), ("on", InFileOnly::On), ("clean", InFileOnly::Clean)];
 }
 
 /// `disable_symlinks`.

@@ -142,14 +142,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::NONE,
         "",
         "The location serves only requests that come from inside the server.",
-        |cx, n| {
-            let v = &mut cx.loc::<CoreLocDraft>().internal;
-            if v.is_some() {
-                return Err(ConfError::directive(n, "is duplicate"));
-            }
-            *v = Some(true);
-            Ok(())
-        },
+        |cx, n| value::set_once(&mut cx.loc::<CoreLocDraft>().internal, n, |_| Ok(true)),
     ),
     // The request.
     simple!(
@@ -239,11 +232,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "off",
         "Writes request bodies to files always: on, or clean to remove them after the request.",
         |cx, n| {
-            set_enum(
-                &mut cx.loc::<CoreLocDraft>().client_body_in_file_only,
-                n,
-                &[("off", InFileOnly::Off), ("on", InFileOnly::On), ("clean", InFileOnly::Clean)],
-            )
+            set_enum(&mut cx.loc::<CoreLocDraft>().client_body_in_file_only, n, InFileOnly::WORDS)
         },
     ),
     simple!(
@@ -269,13 +258,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "all",
         "The access modules that must allow a request: all of them, or any one.",
-        |cx, n| {
-            set_enum(
-                &mut cx.loc::<CoreLocDraft>().satisfy,
-                n,
-                &[("all", Satisfy::All), ("any", Satisfy::Any)],
-            )
-        },
+        |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().satisfy, n, Satisfy::WORDS),
     ),
     simple!(
         auth_delay,
@@ -465,13 +448,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "on",
         "Reads on from the client after the answer, before the close.",
-        |cx, n| {
-            set_enum(
-                &mut cx.loc::<CoreLocDraft>().lingering_close,
-                n,
-                &[("off", Lingering::Off), ("on", Lingering::On), ("always", Lingering::Always)],
-            )
-        },
+        |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().lingering_close, n, Lingering::WORDS),
     ),
     simple!(
         lingering_time,
@@ -585,15 +562,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "exact",
         "The comparison of a file's time with If-Modified-Since.",
         |cx, n| {
-            set_enum(
-                &mut cx.loc::<CoreLocDraft>().if_modified_since,
-                n,
-                &[
-                    ("off", IfModifiedSince::Off),
-                    ("exact", IfModifiedSince::Exact),
-                    ("before", IfModifiedSince::Before),
-                ],
-            )
+            set_enum(&mut cx.loc::<CoreLocDraft>().if_modified_since, n, IfModifiedSince::WORDS)
         },
     ),
     simple!(
@@ -610,17 +579,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "on",
         "The version of the server that responses show.",
-        |cx, n| {
-            set_enum(
-                &mut cx.loc::<CoreLocDraft>().server_tokens,
-                n,
-                &[
-                    ("off", ServerTokens::Off),
-                    ("on", ServerTokens::On),
-                    ("build", ServerTokens::Build),
-                ],
-            )
-        },
+        |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().server_tokens, n, ServerTokens::WORDS),
     ),
     simple!(
         uninitialized_variable_warn,

@@ -10,6 +10,7 @@ pub mod auth;
 pub mod build;
 pub mod cache;
 mod channel;
+pub mod conditions;
 mod core_blocks;
 pub mod core_conf;
 pub mod core_directives;

@@ -64,7 +64,7 @@ impl engine::Session for Request {
 
     fn forwarded_for(&self) -> Vec<&[u8]> {
         let buf = self.head_bytes();
-        self.head.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect()
+        self.head.fields.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect()
     }
 
     fn debug(&self, message: fmt::Arguments<'_>) {

@@ -11,8 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::{ConfError, Node};
-use engine::{Client, Folder, exchange, serve};
-use event::testing::each_driver;
+use engine::{Client, exchange};
 use http::core_directives::{HSLI, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
@@ -34,6 +33,9 @@ static DIRECTIVES: &[Directive<Cx>] =
 
 static MODULES: &[&Module] = &[&http::core_directives::MODULE, &ECHO];
 
+fn served_on_each_driver<T: AsyncFn(engine::Served) + Copy + 'static>(test: T) {
+    engine::on_each_driver(CONF, MODULES, test);
+}
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Whole,
@@ -160,9 +162,7 @@ const CLOSE: &str = "Connection: close\r\n";
 
 #[test]
 fn small_bodies_stay_in_memory() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-memory");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let got = exchange(&served, &[sized("/whole", "0123456789", CLOSE).as_bytes()]).await;
         assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
         assert!(got.contains("X-Body: len=10 wire=10 memory=10 pieces=1\r\n"), "{got}");
@@ -181,9 +181,7 @@ fn small_bodies_stay_in_memory() {
 
 #[test]
 fn large_bodies_go_to_files_without_names() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-file");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let body = "0123456789".repeat(5_000);
         let parts: Vec<&str> = (0..5).map(|i| &body[i * 10_000..(i + 1) * 10_000]).collect();
         for text in [
@@ -196,7 +194,10 @@ fn large_bodies_go_to_files_without_names() {
             let got = exchange(&served, &[a, b]).await;
             let (head, echoed) = got.split_once("\r\n\r\n").unwrap();
             let file = head.split_once("file=").unwrap().1.split(' ').next().unwrap();
-            assert!(file.starts_with(folder.path().join("temp").to_str().unwrap()), "{file}");
+            assert!(
+                file.starts_with(served.folder.path().join("temp").to_str().unwrap()),
+                "{file}"
+            );
             assert!(!std::path::Path::new(file).exists(), "{file} still has its name");
             assert!(!head.contains("memory="), "{head}");
             assert!(echoed == body, "the body came back changed: {} bytes", echoed.len());
@@ -209,9 +210,7 @@ fn large_bodies_go_to_files_without_names() {
 
 #[test]
 fn whether_memory_is_enough_depends_on_what_shares_the_heads_buffer() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-edge");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         // The buffer is 2048 bytes, and a quarter more when that holds all of the rest.
         for (len, in_file) in [(2_048, false), (2_559, false), (4_000, true)] {
             let body = "x".repeat(len);
@@ -226,9 +225,7 @@ fn whether_memory_is_enough_depends_on_what_shares_the_heads_buffer() {
 
 #[test]
 fn files_are_kept_or_cleaned_as_asked() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-kept");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         for (path, kept) in [("/kept", true), ("/clean", false)] {
             let got = exchange(&served, &[sized(path, "0123456789", CLOSE).as_bytes()]).await;
             assert!(got.ends_with("\r\n\r\n0123456789"), "{got}");
@@ -260,9 +257,7 @@ fn files_are_kept_or_cleaned_as_asked() {
 
 #[test]
 fn one_buffer_is_made_of_several_pieces() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-single");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let body = "0123456789".repeat(900);
         let text = sized("/single", &body, CLOSE);
         let (a, rest) = text.as_bytes().split_at(100);
@@ -275,9 +270,7 @@ fn one_buffer_is_made_of_several_pieces() {
 
 #[test]
 fn what_follows_a_body_is_the_next_request() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-pipelined");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let large = "0123456789".repeat(3_000);
         for path in ["/whole", "/pieces", "/none"] {
             let mut text = String::new();
@@ -301,9 +294,7 @@ fn what_follows_a_body_is_the_next_request() {
 
 #[test]
 fn a_client_that_sends_all_before_it_reads_is_served() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-flood");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let body = "x".repeat(FLOOD);
         for text in [sized("/flood", &body, ""), chunked("/flood", &[&body, &body], "")] {
             let mut client = Client::connect(&served).await;
@@ -318,9 +309,7 @@ fn a_client_that_sends_all_before_it_reads_is_served() {
 
 #[test]
 fn a_client_that_waits_is_told_to_go_on() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-expect");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         const EXPECT: &str = "Connection: close\r\nExpect: 100-Continue\r\n";
         for text in [sized("/whole", "hello", EXPECT), chunked("/pieces", &["hello"], EXPECT)] {
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -347,9 +336,7 @@ fn a_client_that_waits_is_told_to_go_on() {
 
 #[test]
 fn too_much_is_refused() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-limit");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let got = exchange(&served, &[sized("/small", "12345678", CLOSE).as_bytes()]).await;
         assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
         let got = exchange(&served, &[sized("/small", "123456789", "").as_bytes()]).await;
@@ -365,9 +352,7 @@ fn too_much_is_refused() {
 
 #[test]
 fn broken_chunks_are_refused() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-broken");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         for path in ["/whole", "/pieces", "/none"] {
             let head =
                 format!("POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -386,9 +371,7 @@ fn broken_chunks_are_refused() {
 
 #[test]
 fn a_body_that_breaks_off_is_not_answered() {
-    each_driver(|| async {
-        let folder = Folder::new("bodies-cut");
-        let served = serve(CONF, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         for path in ["/whole", "/pieces"] {
             let mut client = Client::connect(&served).await;
             let text = sized(path, "0123456789", "");

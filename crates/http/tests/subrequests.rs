@@ -15,8 +15,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use conf::ConfError;
-use engine::{Client, Folder, exchange, serve};
-use event::testing::each_driver;
+use engine::{Client, exchange};
 use http::module::{HeaderFilter, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece, Until};
 use http::request::Request;
@@ -27,6 +26,9 @@ static PAGES: Module = Module { name: "pages", install: Some(install), ..Module:
 
 static MODULES: &[&Module] = &[&http::core_directives::MODULE, &PAGES];
 
+fn served_on_each_driver<T: AsyncFn(engine::Served) + Copy + 'static>(test: T) {
+    engine::on_each_driver(SERVER, MODULES, test);
+}
 fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     p.content.push(Box::new(Late));
     p.header_filters.push(Box::new(Parts));
@@ -225,9 +227,7 @@ fn request(target: &str) -> String {
 
 #[test]
 fn the_order_is_that_of_the_page_on_every_driver() {
-    each_driver(|| async {
-        let folder = Folder::new("order");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         for (page, want) in [
             ("/?a(/?b)c(/?d)e", "abcde"),
             ("/?(/30?1)(/20?2)(/10?3)4", "1234"),
@@ -248,9 +248,7 @@ fn the_order_is_that_of_the_page_on_every_driver() {
 
 #[test]
 fn subrequests_run_side_by_side_but_not_without_limit() {
-    each_driver(|| async {
-        let folder = Folder::new("side");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         MOST.set(0);
         let page = format!("/?{}", "(/20?x)".repeat(200));
         let answer = exchange(&served, &[request(&page).as_bytes()]).await;
@@ -266,9 +264,7 @@ fn subrequests_run_side_by_side_but_not_without_limit() {
 
 #[test]
 fn a_part_whose_turn_has_not_come_waits_with_little_in_hand() {
-    each_driver(|| async {
-        let folder = Folder::new("little");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         POURED.set(0);
         let mut client = Client::connect(&served).await;
         client.send(request("/?a(/500?b)(/flood)(/flood)c").as_bytes()).await;
@@ -286,9 +282,7 @@ fn a_part_whose_turn_has_not_come_waits_with_little_in_hand() {
 
 #[test]
 fn parts_that_fail_end_the_page() {
-    each_driver(|| async {
-        let folder = Folder::new("fail");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         for (page, want) in [("/?a(/gone)b", "a"), ("/?a(/5?b)(/broken)c", "ab")] {
             let text = format!("GET {page} HTTP/1.1\r\nHost: a\r\n\r\n");
             let answer = exchange(&served, &[text.as_bytes()]).await;
@@ -306,9 +300,7 @@ fn parts_that_fail_end_the_page() {
 
 #[test]
 fn nothing_is_left_of_a_client_that_has_gone() {
-    each_driver(|| async {
-        let folder = Folder::new("gone");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let mut client = Client::connect(&served).await;
         client.send(request("/?(/5000?a)(/5000?b(/9?c))[/5000?d]").as_bytes()).await;
         event::sleep(200).await;
@@ -321,9 +313,7 @@ fn nothing_is_left_of_a_client_that_has_gone() {
 
 #[test]
 fn nesting_ends() {
-    each_driver(|| async {
-        let folder = Folder::new("nesting");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let deep = |n: usize| format!("/?{}x{}", "(/?".repeat(n), ")".repeat(n));
         let answer = exchange(&served, &[request(&deep(50)).as_bytes()]).await;
         assert!(answer.ends_with("\r\n\r\nx"), "{answer}");
@@ -335,9 +325,7 @@ fn nesting_ends() {
 
 #[test]
 fn kept_connections_go_on_behind_a_page_of_parts() {
-    each_driver(|| async {
-        let folder = Folder::new("kept");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let mut client = Client::connect(&served).await;
         let one = "GET /?a(/10?b)c HTTP/1.1\r\nHost: a\r\n\r\n";
         let two = "GET /?d HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -350,9 +338,7 @@ fn kept_connections_go_on_behind_a_page_of_parts() {
 
 #[test]
 fn what_was_let_go_holds_nobody() {
-    each_driver(|| async {
-        let folder = Folder::new("let-go");
-        let served = serve(SERVER, MODULES, folder.path());
+    served_on_each_driver(async |served| {
         let mut client = Client::connect(&served).await;
         let next = "GET /?d HTTP/1.1\r\nHost: a\r\n\r\n";
         let copied = "GET /copied?c HTTP/1.1\r\nHost: a\r\n\r\n";

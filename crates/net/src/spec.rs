@@ -1,5 +1,6 @@
 //! The socket options of a `listen` directive.
 
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 
 use base::log;
@@ -110,42 +111,38 @@ impl ListenSpec {
     /// Sets the options on a socket. An option that the kernel refuses is logged and ignored, as in
     /// nginx.
     pub(crate) fn configure(&self, fd: &OwnedFd, log: &Log) {
-        let tell = |level: Level, what: &str, result: std::io::Result<()>| {
+        let tell = |what: &str, result: std::io::Result<()>| {
             if let Err(e) = result {
                 let (addr, e) = (&self.addr, os_error(&e));
-                log!(log, level, None, "{what} {addr} failed, ignored {e}");
+                log!(log, Level::Alert, None, "{what} {addr} failed, ignored {e}");
             }
         };
+        let set = |option: &str, value: &dyn Display, result: std::io::Result<()>| {
+            tell(&format!("setsockopt({option}, {value})"), result);
+        };
         if let Some(bytes) = self.rcvbuf {
-            let what = format!("setsockopt(SO_RCVBUF, {bytes})");
-            tell(Level::Alert, &what, socket::set_rcvbuf(fd, bytes));
+            set("SO_RCVBUF", &bytes, socket::set_rcvbuf(fd, bytes));
         }
         if let Some(bytes) = self.sndbuf {
-            let what = format!("setsockopt(SO_SNDBUF, {bytes})");
-            tell(Level::Alert, &what, socket::set_sndbuf(fd, bytes));
+            set("SO_SNDBUF", &bytes, socket::set_sndbuf(fd, bytes));
         }
         if self.kind != Kind::Stream {
             return;
         }
         if let Some(k) = self.keepalive {
-            let what = format!("setsockopt(SO_KEEPALIVE, {})", u8::from(k.on));
-            tell(Level::Alert, &what, socket::set_keepalive(fd, k.on));
+            set("SO_KEEPALIVE", &u8::from(k.on), socket::set_keepalive(fd, k.on));
             if let Some(seconds) = k.idle {
-                let what = format!("setsockopt(TCP_KEEPIDLE, {seconds})");
-                tell(Level::Alert, &what, socket::set_keepidle(fd, seconds));
+                set("TCP_KEEPIDLE", &seconds, socket::set_keepidle(fd, seconds));
             }
             if let Some(seconds) = k.interval {
-                let what = format!("setsockopt(TCP_KEEPINTVL, {seconds})");
-                tell(Level::Alert, &what, socket::set_keepintvl(fd, seconds));
+                set("TCP_KEEPINTVL", &seconds, socket::set_keepintvl(fd, seconds));
             }
             if let Some(count) = k.count {
-                let what = format!("setsockopt(TCP_KEEPCNT, {count})");
-                tell(Level::Alert, &what, socket::set_keepcnt(fd, count));
+                set("TCP_KEEPCNT", &count, socket::set_keepcnt(fd, count));
             }
         }
         if let Some(queue) = self.fastopen {
-            let what = format!("setsockopt(TCP_FASTOPEN, {queue})");
-            tell(Level::Alert, &what, socket::set_fastopen(fd, queue));
+            set("TCP_FASTOPEN", &queue, socket::set_fastopen(fd, queue));
         }
         // Listening again changes the backlog of a socket that was taken over, and starts one that
         // a parent had only bound.
@@ -162,14 +159,14 @@ impl ListenSpec {
         if !self.addr.is_unix() {
             // Accepted sockets inherit it: with one setting here no connection needs a system call
             // for it (engines turn it off again for `tcp_nodelay off`).
-            tell(Level::Alert, "setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
+            tell("setsockopt(TCP_NODELAY) for", socket::set_nodelay(fd, true));
             let was = socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0);
             // Workers do the rest where it depends on the load.
             let deferred = self.deferred == Some(Deferral::Always);
             if was != deferred {
                 let seconds = i32::from(deferred);
                 let what = format!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for");
-                tell(Level::Alert, &what, socket::set_defer_accept(fd, seconds));
+                tell(&what, socket::set_defer_accept(fd, seconds));
             }
         }
     }

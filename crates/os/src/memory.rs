@@ -90,12 +90,7 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller upholds the contract of the same function.
-        let got = unsafe { System.alloc(layout) };
-        if got.is_null() {
-            // SAFETY: as above.
-            return again(layout.size(), || unsafe { System.alloc(layout) });
-        }
-        got
+        or_again(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     #[inline]
@@ -107,24 +102,22 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller upholds the contract of the same function.
-        let got = unsafe { System.alloc_zeroed(layout) };
-        if got.is_null() {
-            // SAFETY: as above.
-            return again(layout.size(), || unsafe { System.alloc_zeroed(layout) });
-        }
-        got
+        or_again(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller upholds the contract; `at` came from `System`.
-        let got = unsafe { System.realloc(at, layout, size) };
-        if got.is_null() {
-            // SAFETY: as above; a realloc that failed has left the old memory as it was.
-            return again(size, || unsafe { System.realloc(at, layout, size) });
-        }
-        got
+        // SAFETY: the caller upholds the contract; `at` came from `System`, and a realloc that
+        // failed has left it as it was.
+        or_again(size, || unsafe { System.realloc(at, layout, size) })
     }
+}
+
+/// One attempt, and [`again`] where it failed.
+#[inline(always)]
+fn or_again(size: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
+    let got = allocate();
+    if got.is_null() { again(size, allocate) } else { got }
 }
 
 /// Gives up blocks of the reserve until the allocation succeeds. An allocation larger than the

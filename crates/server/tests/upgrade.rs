@@ -107,11 +107,17 @@ fn the_new_binary_takes_over() {
     assert_eq!(daemon.get(), b"hello");
 }
 
-#[test]
-fn the_old_binary_comes_back() {
+/// A server whose old master (the first number) lets its workers go, and has a new one.
+fn retired() -> (Daemon, u32, u32) {
     let daemon = Daemon::start(SERVER);
     let (old, new) = daemon.upgrade();
     signal(old, "WINCH");
+    (daemon, old, new)
+}
+
+#[test]
+fn the_old_binary_comes_back() {
+    let (daemon, old, new) = retired();
     let workers = |master: u32| {
         let list = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
         let list = list.unwrap_or_default();
@@ -135,9 +141,7 @@ fn the_old_binary_comes_back() {
 
 #[test]
 fn a_new_binary_that_ends_brings_the_workers_back() {
-    let daemon = Daemon::start(SERVER);
-    let (old, new) = daemon.upgrade();
-    signal(old, "WINCH");
+    let (daemon, old, new) = retired();
     signal(new, "TERM");
     wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
     assert_eq!(daemon.get(), b"hello");

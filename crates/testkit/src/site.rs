@@ -1,12 +1,13 @@
 //! A folder with a configuration, ready to be served.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Driver, Port, Weir};
+use crate::{Driver, PATIENCE, Port, Weir};
 
 /// Where a test's server lives: a prefix of its own with `conf`, `logs` and `html`.
 ///
@@ -125,6 +126,14 @@ impl Site {
         self.ports[n].number()
     }
 
+    /// A receiver of datagrams (a syslog server, say) at the port that `%PORTn%` stands for.
+    pub fn datagrams(&mut self, n: usize) -> UdpSocket {
+        let socket = UdpSocket::bind(("127.0.0.1", self.port(n)));
+        let socket = socket.unwrap_or_else(|e| panic!("cannot receive datagrams: {e}"));
+        socket.set_read_timeout(Some(PATIENCE)).unwrap_or_else(|e| panic!("no time limit: {e}"));
+        socket
+    }
+
     /// Runs the binary on this site with these arguments alone (`-t`, say) and waits for its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command()
@@ -133,11 +142,14 @@ impl Site {
             .unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()))
     }
 
-    /// Checks that `-t` refuses the configuration with a message that has this text.
-    pub fn is_refused(&self, message: &str) {
+    /// Checks that `-t` refuses the configuration with a message that has this text, and gives all
+    /// of the message.
+    #[track_caller]
+    pub fn is_refused(&self, message: &str) -> String {
         let output = self.run(&["-t"]);
-        let told = String::from_utf8_lossy(&output.stderr);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && told.contains(message), "no \"{message}\" in {told}");
+        told
     }
 
     /// Starts the server in the foreground and waits until it listens.

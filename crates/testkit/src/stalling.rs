@@ -93,6 +93,13 @@ impl Node {
 }
 
 impl StallingFolder {
+    /// [`StallingFolder::mount`]; `None`, said on standard error, where that is not allowed.
+    pub fn try_mount(path: &Path, files: Vec<(String, Vec<u8>)>) -> Option<StallingFolder> {
+        let mounted = StallingFolder::mount(path, files);
+        let skip = |e| eprintln!("SKIPPED: no file system can be mounted here: {e}");
+        mounted.map_err(skip).ok()
+    }
+
     /// Mounts a folder with these files at `path`, which is made.
     ///
     /// # Errors

@@ -150,6 +150,23 @@ impl Weir {
         conn.response_to(method)
     }
 
+    /// Checks the statuses of requests by method and path.
+    #[track_caller]
+    pub fn answers_with(&self, statuses: &[(&str, &str, u16)]) {
+        for &(method, path, status) in statuses {
+            assert_eq!(self.request(method, path, "").status, status, "{method} {path}");
+        }
+    }
+
+    /// Checks the bodies of responses by path; their status is 200.
+    #[track_caller]
+    pub fn gives(&self, bodies: &[(&str, &str)]) {
+        for &(path, body) in bodies {
+            let r = self.get(path);
+            assert_eq!((r.status, r.text().as_str()), (200, body), "{path}");
+        }
+    }
+
     /// Sends bytes on a connection of its own and gives all that comes until the server closes.
     pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         let mut conn = self.connect();

@@ -11,6 +11,7 @@ pub mod conf_command;
 mod error;
 pub mod groups;
 mod info;
+pub mod ocsp;
 mod peer;
 pub mod pem;
 pub mod protocols;
@@ -20,6 +21,7 @@ mod session;
 pub mod session_cache;
 mod session_context;
 mod signatures;
+pub mod stapling;
 #[cfg(test)]
 mod tests;
 pub mod tickets;

@@ -23,6 +23,7 @@ pub mod health;
 pub mod http_client;
 pub mod lease;
 pub mod names;
+pub mod ocsp_client;
 pub mod peer;
 pub mod pool;
 pub mod queue;

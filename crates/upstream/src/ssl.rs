@@ -129,8 +129,7 @@ impl SslDraft {
             Some(true) => Some(self.verification(prefix)?),
             _ => None,
         };
-        let options =
-            ClientOptions { certificate, versions, suites, ..ClientOptions::default() };
+        let options = ClientOptions { certificate, versions, suites, ..ClientOptions::default() };
         let config = ClientConfig::new(options).map_err(ConfError::new)?;
         let sessions = self.session_reuse.unwrap_or(true);
         Ok(UpstreamTls {

@@ -54,25 +54,13 @@ fn errors_show_number_and_text() {
 
 #[test]
 fn each_sink_has_its_own_level_and_debug_parts() {
-    struct Part(MemorySink);
-    impl Sink for Part {
-        fn write_line(&self, level: Level, line: &[u8]) {
-            self.0.write_line(level, line);
-        }
-        fn level(&self) -> Level {
-            Level::Debug
-        }
-        fn debug_mask(&self) -> u32 {
-            debug::HTTP
-        }
-    }
-    let part = Rc::new(Part(MemorySink::new(Level::Debug)));
+    let part = Rc::new(Sunk { debug_mask: debug::HTTP, ..Sunk::at(Level::Debug) });
     let grave = Rc::new(MemorySink::new(Level::Crit));
     let log = Log::new(vec![part.clone(), grave.clone()]);
     crate::debug!(log, debug::EVENT, None, "event");
     crate::debug!(log, debug::HTTP, None, "http");
     crate::log!(log, Level::Crit, None, "crit");
-    let (part_text, grave_text) = (part.0.take(), grave.take());
+    let (part_text, grave_text) = (part.lines.take(), grave.take());
     assert!(!part_text.contains("event") && part_text.contains("http"));
     assert!(part_text.contains("crit"));
     assert_eq!(grave_text.lines().count(), 1);
@@ -82,34 +70,40 @@ fn each_sink_has_its_own_level_and_debug_parts() {
 
 #[test]
 fn bare_sinks_get_level_and_message_alone() {
-    struct Bare(MemorySink);
-    impl Sink for Bare {
-        fn write_line(&self, level: Level, line: &[u8]) {
-            self.0.write_line(level, line);
-        }
-        fn level(&self) -> Level {
-            Level::Warn
-        }
-        fn bare(&self) -> bool {
-            true
-        }
-    }
-    let bare = Rc::new(Bare(MemorySink::new(Level::Warn)));
+    let bare = Rc::new(Sunk { bare: true, ..Sunk::at(Level::Warn) });
     crate::log!(Log::new(vec![bare.clone()]), Level::Emerg, Some(3), "no {}", "way");
-    assert_eq!(bare.0.take(), "[emerg] no way\n");
+    assert_eq!(bare.lines.take(), "[emerg] no way\n");
 }
 
-struct Json(MemorySink);
+/// A sink of its own kind.
+struct Sunk {
+    lines: MemorySink,
+    debug_mask: u32,
+    bare: bool,
+    json: bool,
+}
 
-impl Sink for Json {
+impl Sunk {
+    fn at(level: Level) -> Sunk {
+        Sunk { lines: MemorySink::new(level), debug_mask: debug::ALL, bare: false, json: false }
+    }
+}
+
+impl Sink for Sunk {
     fn write_line(&self, level: Level, line: &[u8]) {
-        self.0.write_line(level, line);
+        self.lines.write_line(level, line);
     }
     fn level(&self) -> Level {
-        self.0.level()
+        self.lines.level()
+    }
+    fn debug_mask(&self) -> u32 {
+        self.debug_mask
+    }
+    fn bare(&self) -> bool {
+        self.bare
     }
     fn json(&self) -> bool {
-        true
+        self.json
     }
 }
 
@@ -127,10 +121,10 @@ impl Context for About {
 /// The part behind the time, in one line of each form.
 fn both_forms(write: impl Fn(&Log)) -> (String, String) {
     let text = Rc::new(MemorySink::new(Level::Info));
-    let json = Rc::new(Json(MemorySink::new(Level::Info)));
+    let json = Rc::new(Sunk { json: true, ..Sunk::at(Level::Info) });
     set_ids(12, 34);
     write(&Log::new(vec![json.clone(), text.clone()]));
-    let (text, json) = (text.take(), json.0.take());
+    let (text, json) = (text.take(), json.lines.take());
     let (time, rest) = json.strip_prefix("{\"time\":\"").unwrap().split_at(25);
     assert_eq!(time[..10].replace('-', "/"), text[..10]);
     assert_eq!(time[11..19], text[11..19]);

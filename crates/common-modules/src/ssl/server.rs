@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use conf::ConfError;
-use tls::certified::Certified;
 use engine::tls_files::{self as files, Named};
+use tls::certified::Certified;
 use tls::pem::Passwords;
 use tls::session_cache::CacheUse;
 use tls::verify::{Purpose, Rules, Store, Verdict};

@@ -18,7 +18,7 @@ use conf::{ConfError, Node};
 pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
-use crate::syslog::{Syslog, SyslogSink};
+use crate::syslog::Syslog;
 
 /// The permissions of new log files, before the umask.
 const MODE: u32 = 0o644;
@@ -205,7 +205,7 @@ impl LogFiles {
             b"stderr" => self.sink(b"", chosen),
             text if text.starts_with(b"syslog:") => {
                 let syslog = Rc::new(Syslog::parse(target)?);
-                Rc::new(SyslogSink { syslog, chosen })
+                Rc::new(ErrorSink { place: Place::Syslog(syslog), chosen })
             }
             text if text.starts_with(b"memory:") => {
                 let message = "error logs in \"memory:\" are not supported by this version of weir";
@@ -221,7 +221,7 @@ impl LogFiles {
     }
 
     fn sink(&self, path: &[u8], chosen: Chosen) -> Rc<dyn Sink> {
-        Rc::new(FileSink { file: self.open(path), chosen })
+        Rc::new(ErrorSink { place: Place::File(self.open(path)), chosen })
     }
 
     /// Says whether some log goes to standard error, which then must not be redirected.
@@ -279,15 +279,28 @@ impl Chosen {
     }
 }
 
-struct FileSink {
-    file: Rc<LogFile>,
+/// What takes the lines of an `error_log`.
+enum Place {
+    File(Rc<LogFile>),
+    Syslog(Rc<Syslog>),
+}
+
+struct ErrorSink {
+    place: Place,
     chosen: Chosen,
 }
 
-impl Sink for FileSink {
+impl Sink for ErrorSink {
     fn write_line(&self, level: Level, line: &[u8]) {
-        let haste = if level < Level::Debug { Haste::Now } else { Haste::Soon };
-        self.file.queue.line(line, haste);
+        match &self.place {
+            Place::File(file) => {
+                let haste = if level < Level::Debug { Haste::Now } else { Haste::Soon };
+                file.queue.line(line, haste);
+            }
+            Place::Syslog(syslog) => {
+                syslog.send(Some(level), line.strip_suffix(b"\n").unwrap_or(line));
+            }
+        }
     }
 
     fn level(&self) -> Level {

@@ -11,9 +11,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::poll::ready_bits;
 use super::ticker::{Ticker, limit};
 use super::{Arm, Phase};
 use crate::op::Direction;
@@ -157,7 +159,9 @@ impl Epoll {
             // No task accepts; the report would be repeated in every turn.
             core.idle_listener(key);
         }
-        core.apply(key, ready_bits(event.flags));
+        // The structure is packed: a copy, not a reference.
+        let flags = event.flags;
+        core.apply(key, ready_bits(PollFlags::from_bits_retain(flags.bits() as u16)));
     }
 
     /// Whether the last wait collected nothing.
@@ -172,20 +176,11 @@ fn event_token(event: &Event) -> u64 {
     data.u64()
 }
 
-fn ready_bits(flags: EventFlags) -> u8 {
-    let mut ready = 0;
-    if flags.intersects(EventFlags::IN) {
-        ready |= bits::READ;
-    }
-    if flags.intersects(EventFlags::OUT) {
-        ready |= bits::WRITE;
-    }
-    if flags.intersects(EventFlags::RDHUP) {
-        ready |= bits::READ | bits::PEER_CLOSED;
-    }
-    if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-        // The next operation gets the error.
-        ready |= bits::READ | bits::WRITE | bits::PEER_CLOSED;
-    }
-    ready
-}
+/// The lower half of epoll's flags are poll's.
+const _: () = assert!(
+    EventFlags::IN.bits() == PollFlags::IN.bits() as u32
+        && EventFlags::OUT.bits() == PollFlags::OUT.bits() as u32
+        && EventFlags::RDHUP.bits() == PollFlags::RDHUP.bits() as u32
+        && EventFlags::HUP.bits() == PollFlags::HUP.bits() as u32
+        && EventFlags::ERR.bits() == PollFlags::ERR.bits() as u32
+);

@@ -8,7 +8,7 @@ use conf::table::{Args, Directive};
 use conf::value::{set_once, size};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Scope};
+use http::module::{LocView, Module};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -21,11 +21,8 @@ use crate::compress::{self, Coding, Offer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "brotli",
-    directives: DIRECTIVES,
     variables: &[VarDef::kept("brotli_ratio", ratio)],
-    confs: &[ConfType::of::<BrotliConf>(Scope::Location)],
-    ..Module::EMPTY
+    ..Module::with_conf::<BrotliConf>("brotli", DIRECTIVES)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &TABLE;

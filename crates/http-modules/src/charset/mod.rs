@@ -20,11 +20,8 @@ use self::table::{Pair, Partial, Tables, recode_piece};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "charset",
-    directives: DIRECTIVES,
     confs: &[ConfType::of::<Charsets>(Scope::Main), ConfType::of::<CharsetConf>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
+    ..Module::of::<CharsetConf>("charset", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
@@ -38,8 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
             if n.args[0].bytes() == b"off" {
                 return put(cx, n, |c| &mut c.charset, Choice::Off);
             }
-            let choice = choice(cx, &n.args[0])?;
-            put(cx, n, |c| &mut c.charset, choice)
+            choose(cx, n, |c| &mut c.charset)
         },
     ),
     directive(
@@ -48,10 +44,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "The charset that responses are in before they are recoded.",
-        |cx, n| {
-            let choice = choice(cx, &n.args[0])?;
-            put(cx, n, |c| &mut c.source, choice)
-        },
+        |cx, n| choose(cx, n, |c| &mut c.source),
     ),
     directive(
         "override_charset",
@@ -134,6 +127,15 @@ fn choice(cx: &mut Cx, w: &Word) -> Result<Choice, ConfError> {
         return cx.template(w).map(Choice::Evaluated);
     }
     Ok(Choice::Known(cx.main::<Charsets>().add(&w.text)))
+}
+
+fn choose(
+    cx: &mut Cx,
+    n: &Node,
+    field: fn(&mut CharsetConf) -> &mut Option<Choice>,
+) -> Result<(), ConfError> {
+    let choice = choice(cx, &n.args[0])?;
+    put(cx, n, field, choice)
 }
 
 fn put(

@@ -4,7 +4,6 @@ mod protocol;
 
 use std::rc::Rc;
 
-use base::future::boxed;
 use bytes::Bytes;
 use conf::pattern::{Pattern, Span};
 use conf::table::{Args, Directive};
@@ -13,11 +12,10 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::directives::{Group, named};
-use http::upstream::{self, Job};
 use http::vars::VarDef;
 
 use crate::gateway;
@@ -181,13 +179,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let (target, _) = match self.to.target(r) {
-            Ok(target) => target,
-            Err(status) => return Verdict::Status(status).into(),
-        };
-        let protocol = Box::new(FastCgi::new(self.shape.clone()));
-        let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        self.to.pass(r, &self.conf, |_| Box::new(FastCgi::new(self.shape.clone())))
     }
 }
 

@@ -122,7 +122,7 @@ impl Params {
             let name = f.name.of(bytes);
             let passed = |f: &&Field| !f.dropped;
             let same = |g: &&Field| g.id == f.id && eq_ignore_case(g.name.of(bytes), name);
-            let many = f.id == FieldId::Other || r.head.all(f.id).nth(1).is_some();
+            let many = f.id == FieldId::Other || r.head.fields.all(f.id).nth(1).is_some();
             if !passed(&f)
                 || self.own.iter().any(|o| stands_for(o, name))
                 || kept && is_of_parts(f.id)

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ::upstream::url;
 use ::upstream::{Group, GroupRef, NoPort, Target, Upstreams};
+use base::future::boxed;
 use base::log::Level;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -13,9 +14,10 @@ use conf::{ConfError, Node, Word};
 use engine::TempPath;
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, Install, LocView, Module, Scope};
+use http::module::{Conf, ConfType, Install, LocView, Module, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, default_folder};
+use http::upstream::{self, Job, Protocol};
 
 use super::Gateway;
 use crate::health::{self, Language};
@@ -176,6 +178,24 @@ impl<G: Gateway> To<G> {
             To::Group(_, tls) => tls.is_some(),
             To::Template(..) => G::TLS_SCHEME.is_some(),
         }
+    }
+
+    /// Passes a request on by the protocol that `make` gives, which is told whether the
+    /// connection has TLS.
+    #[inline]
+    pub fn pass<'a>(
+        &self,
+        r: &'a mut Request,
+        conf: &Rc<UpConf>,
+        make: impl FnOnce(bool) -> Box<dyn Protocol>,
+    ) -> Step<'a> {
+        let (target, tls) = match self.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let protocol = make(tls.is_some());
+        let job = Job { conf: conf.clone(), target, protocol, tls };
+        Step::Wait(boxed(|| upstream::run(r, job)))
     }
 
     /// The server for a request, and its name where it is spoken to under TLS.

@@ -4,12 +4,11 @@
 use std::rc::Rc;
 
 use base::ascii::write_u64;
-use base::future::boxed;
 use bytes::Bytes;
-use http::module::{PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{PhaseHandler, Pipeline, Step};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
+use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use proto::params::{Notation, UWSGI_MAX, uwsgi_header};
@@ -55,13 +54,10 @@ struct Handler<G> {
 
 impl<G: Gateway> PhaseHandler for Handler<G> {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let (target, tls) = match self.to.target(r) {
-            Ok(target) => target,
-            Err(status) => return Verdict::Status(status).into(),
+        let make = |tls| -> Box<dyn Protocol> {
+            Box::new(Plain { tls, ..Plain::new(self.shape.clone()) })
         };
-        let protocol = Box::new(Plain { tls: tls.is_some(), ..Plain::new(self.shape.clone()) });
-        let job = Job { conf: self.conf.clone(), target, protocol, tls };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        self.to.pass(r, &self.conf, make)
     }
 }
 

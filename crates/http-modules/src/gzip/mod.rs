@@ -12,7 +12,7 @@ use conf::value::{set_flag, set_once, set_size, size};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Scope};
+use http::module::{LocView, Module};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -25,11 +25,8 @@ use crate::compress::{self, Coding, Offer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "gzip",
-    directives: DIRECTIVES,
     variables: &[VarDef::kept("gzip_ratio", ratio_variable)],
-    confs: &[ConfType::of::<GzipConf>(Scope::Location)],
-    ..Module::EMPTY
+    ..Module::with_conf::<GzipConf>("gzip", DIRECTIVES)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &TABLE;

@@ -10,19 +10,14 @@ use conf::{ConfError, Node};
 use engine::regex::Regex;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Scope};
+use http::module::{LocView, Module};
 use http::request::Request;
 use proto::h1::{FieldId, Version};
 
 use crate::compress::{Coding, weight};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "gzip_negotiation",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<AcceptConf>(Scope::Location)],
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::with_conf::<AcceptConf>("gzip_negotiation", DIRECTIVES);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
     directive(

@@ -3,17 +3,12 @@
 use conf::table::{Args, Directive};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Scope};
+use http::module::{LocView, Module};
 
 use crate::compress::precompressed::{Mode, set_mode};
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "gzip_static",
-    directives: DIRECTIVES,
-    confs: &[ConfType::of::<StaticConf>(Scope::Location)],
-    ..Module::EMPTY
-};
+pub static MODULE: Module = Module::with_conf::<StaticConf>("gzip_static", DIRECTIVES);
 
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "gzip_static",

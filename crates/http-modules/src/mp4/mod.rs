@@ -18,15 +18,12 @@ use proto::h1::Method;
 use proto::mp4::Window;
 
 use self::walk::{Film, Limits, Trouble};
-use crate::static_file::{not_opened, send_file};
+use crate::static_file::{not_a_file, not_opened, send_file};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "mp4",
-    directives: DIRECTIVES,
     confs: &[ConfType::of::<Mp4Conf>(Scope::Location), ConfType::of::<Mp4Handler>(Scope::Location)],
-    install: Some(install),
-    ..Module::EMPTY
+    ..Module::of::<Mp4Conf>("mp4", DIRECTIVES, install)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
@@ -104,11 +101,8 @@ struct Mp4 {
 
 impl PhaseHandler for Mp4 {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if !r.method_is(&[Method::Get, Method::Head]) {
-            return Step::Now(Verdict::Status(405));
-        }
-        if r.uri.last() == Some(&b'/') {
-            return Step::Now(Verdict::Next);
+        if let Some(verdict) = not_a_file(r, &[Method::Get, Method::Head]) {
+            return Step::Now(verdict);
         }
         match self.window(r) {
             Some(window) => Step::Wait(Box::pin(self.cut(r, window))),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::template::Template;
-use conf::{ConfError, Node};
+use conf::{ConfError, Node, Word};
 use engine::regex::Regex;
 use http::cx::Cx;
 use http::request::Request;
@@ -231,23 +231,21 @@ fn is_off<T>(n: &Node, slot: &Option<Rc<Vec<T>>>) -> Result<bool, ConfError> {
     Ok(true)
 }
 
-pub(super) fn set_domain(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if is_off(n, &cx.loc::<ProxyConf>().cookie_domains)? {
-        cx.loc::<ProxyConf>().cookie_domains = Some(Rc::default());
-        return Ok(());
-    }
-    let rule = Rewrite::parse_domain(cx, n.arg(0)?, n.arg(1)?)?;
-    Rc::make_mut(cx.loc::<ProxyConf>().cookie_domains.get_or_insert_default()).push(rule);
-    Ok(())
-}
+type ReadRewrite = fn(&mut Cx, &Word, &Word) -> Result<Rewrite, ConfError>;
 
-pub(super) fn set_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if is_off(n, &cx.loc::<ProxyConf>().cookie_paths)? {
-        cx.loc::<ProxyConf>().cookie_paths = Some(Rc::default());
+/// `proxy_cookie_domain` and `proxy_cookie_path`, whose rules stand in `field`.
+pub(super) fn set_rewrite(
+    cx: &mut Cx,
+    n: &Node,
+    field: fn(&mut ProxyConf) -> &mut Option<Rc<Vec<Rewrite>>>,
+    read: ReadRewrite,
+) -> Result<(), ConfError> {
+    if is_off(n, field(cx.loc()))? {
+        *field(cx.loc()) = Some(Rc::default());
         return Ok(());
     }
-    let rule = Rewrite::parse(cx, n.arg(0)?, n.arg(1)?)?;
-    Rc::make_mut(cx.loc::<ProxyConf>().cookie_paths.get_or_insert_default()).push(rule);
+    let rule = read(cx, n.arg(0)?, n.arg(1)?)?;
+    Rc::make_mut(field(cx.loc()).get_or_insert_default()).push(rule);
     Ok(())
 }
 

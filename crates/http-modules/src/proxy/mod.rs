@@ -146,7 +146,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T12,
         "off",
         "Changes in the Domain attribute of cookies.",
-        cookie::set_domain,
+        |cx, n| cookie::set_rewrite(cx, n, |c| &mut c.cookie_domains, Rewrite::parse_domain),
     ),
     directive(
         "proxy_cookie_path",
@@ -154,7 +154,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T12,
         "off",
         "Changes in the Path attribute of cookies.",
-        cookie::set_path,
+        |cx, n| cookie::set_rewrite(cx, n, |c| &mut c.cookie_paths, Rewrite::parse),
     ),
     directive(
         "proxy_cookie_flags",
@@ -178,14 +178,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "The body of requests to the server, instead of the client's.",
-        |cx, n| {
-            if cx.loc::<ProxyConf>().body.is_some() {
-                return Err(ConfError::directive(n, "is duplicate"));
-            }
-            let t = cx.template(n.arg(0)?)?;
-            cx.loc::<ProxyConf>().body = Some(t);
-            Ok(())
-        },
+        |cx, n| cx.set_template(n, |conf: &mut ProxyConf| &mut conf.body),
     ),
     directive(
         "proxy_method",
@@ -193,14 +186,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T1,
         "",
         "The method of requests to the server, instead of the client's.",
-        |cx, n| {
-            if cx.loc::<ProxyConf>().method.is_some() {
-                return Err(ConfError::directive(n, "is duplicate"));
-            }
-            let t = cx.template(n.arg(0)?)?;
-            cx.loc::<ProxyConf>().method = Some(t);
-            Ok(())
-        },
+        |cx, n| cx.set_template(n, |conf: &mut ProxyConf| &mut conf.method),
     ),
     directive(
         "proxy_http_version",
@@ -284,25 +270,15 @@ fn set_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
+fn write(out: &mut Vec<u8>, text: Option<&Bytes>) -> bool {
+    text.inspect(|text| out.extend_from_slice(text)).is_some()
+}
+
 static VARIABLES: &[VarDef] = &[
-    VarDef::new("proxy_host", |r, out| match r.upstream() {
-        Some(u) => {
-            out.extend_from_slice(&u.host);
-            true
-        }
-        None => false,
-    })
-    .changeable(),
-    VarDef::new("proxy_port", |r, out| match r.upstream() {
-        Some(u) => {
-            out.extend_from_slice(&u.port);
-            true
-        }
-        None => false,
-    })
-    .changeable(),
+    VarDef::new("proxy_host", |r, out| write(out, r.upstream().map(|u| &u.host))).changeable(),
+    VarDef::new("proxy_port", |r, out| write(out, r.upstream().map(|u| &u.port))).changeable(),
     VarDef::new("proxy_add_x_forwarded_for", |r, out| {
-        for f in r.head.all(FieldId::XForwardedFor) {
+        for f in r.head.fields.all(FieldId::XForwardedFor) {
             out.extend_from_slice(f.value.of(r.head_bytes()));
             out.extend_from_slice(b", ");
         }

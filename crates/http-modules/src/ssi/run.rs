@@ -46,98 +46,52 @@ struct Known {
     run: Run,
 }
 
+const fn known(
+    name: &'static [u8],
+    params: &'static [&'static [u8]],
+    needed: usize,
+    within: Option<Branch>,
+    run: Run,
+) -> Known {
+    Known { name, params, needed, within, run }
+}
+
 static COMMANDS: &[Known] = &[
-    Known {
-        name: b"include",
-        params: &[b"virtual", b"file", b"wait", b"set", b"stub"],
-        needed: 0,
-        within: None,
-        run: |b, r, p, _| b.include(r, p),
-    },
-    Known {
-        name: b"echo",
-        params: &[b"var", b"default", b"encoding"],
-        needed: 1,
-        within: None,
-        run: |b, r, p, out| Ok(b.echo(r, p, out)),
-    },
-    Known {
-        name: b"config",
-        params: &[b"errmsg", b"timefmt"],
-        needed: 0,
-        within: None,
-        run: |b, r, p, _| Ok(b.config(r, p)),
-    },
-    Known {
-        name: b"set",
-        params: &[b"var", b"value"],
-        needed: 2,
-        within: None,
-        run: |b, r, p, _| b.set(r, p),
-    },
-    Known {
-        name: b"if",
-        params: &[b"expr"],
-        needed: 1,
-        within: None,
-        run: |b, r, p, _| {
-            if b.branch.is_some() {
-                r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
-                return Err(Failed);
-            }
-            b.condition(r, p)
-        },
-    },
-    Known {
-        name: b"elif",
-        params: &[b"expr"],
-        needed: 1,
-        within: Some(Branch::If),
-        run: |b, r, p, _| b.condition(r, p),
-    },
-    Known {
-        name: b"else",
-        params: &[],
-        needed: 0,
-        within: Some(Branch::If),
-        run: |b, _, _, _| {
-            b.output = !b.chosen;
-            b.branch = Some(Branch::Else);
-            Ok(AfterCommand::Go)
-        },
-    },
-    Known {
-        name: b"endif",
-        params: &[],
-        needed: 0,
-        within: Some(Branch::Else),
-        run: |b, _, _, _| {
-            (b.output, b.chosen, b.branch) = (true, false, None);
-            Ok(AfterCommand::Go)
-        },
-    },
-    Known {
-        name: b"block",
-        params: &[b"name"],
-        needed: 1,
-        within: None,
-        run: |b, _, p, _| {
-            let name = p[0].clone().unwrap_or_default();
-            b.page.blocks.borrow_mut().push(Block { name, text: Vec::new() });
-            (b.output, b.in_block) = (false, true);
-            Ok(AfterCommand::Go)
-        },
-    },
-    Known {
-        name: b"endblock",
-        params: &[],
-        needed: 0,
-        within: None,
-        run: |b, _, _, _| {
-            (b.output, b.in_block) = (true, false);
-            Ok(AfterCommand::Go)
-        },
-    },
+    known(b"include", &[b"virtual", b"file", b"wait", b"set", b"stub"], 0, None, |b, r, p, _| {
+        b.include(r, p)
+    }),
+    known(b"echo", &[b"var", b"default", b"encoding"], 1, None, |b, r, p, out| {
+        Ok(b.echo(r, p, out))
+    }),
+    known(b"config", &[b"errmsg", b"timefmt"], 0, None, |b, r, p, _| Ok(b.config(r, p))),
+    known(b"set", &[b"var", b"value"], 2, None, |b, r, p, _| b.set(r, p)),
+    known(b"if", &[b"expr"], 1, None, |b, r, p, _| {
+        if b.branch.is_some() {
+            r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
+            return Err(Failed);
+        }
+        b.condition(r, p)
+    }),
+    known(b"elif", &[b"expr"], 1, Some(Branch::If), |b, r, p, _| b.condition(r, p)),
+    known(b"else", &[], 0, Some(Branch::If), |b, _, _, _| {
+        b.output = !b.chosen;
+        b.branch = Some(Branch::Else);
+        Ok(AfterCommand::Go)
+    }),
+    known(b"endif", &[], 0, Some(Branch::Else), |b, _, _, _| {
+        (b.output, b.chosen, b.branch) = (true, false, None);
+        Ok(AfterCommand::Go)
+    }),
+    known(b"block", &[b"name"], 1, None, |b, _, p, _| {
+        let name = p[0].clone().unwrap_or_default();
+        b.page.blocks.borrow_mut().push(Block { name, text: Vec::new() });
+        (b.output, b.in_block) = (false, true);
+        Ok(AfterCommand::Go)
+    }),
+    known(b"endblock", &[], 0, None, |b, _, _, _| {
+        (b.output, b.in_block) = (true, false);
+        Ok(AfterCommand::Go)
+    }),
 ];
 
 /// The next step behind a command.

@@ -5,7 +5,7 @@ mod encode;
 
 use conf::table::Directive;
 use http::cx::Cx;
-use http::module::{ConfType, LocView, Module, Scope};
+use http::module::{LocView, Module};
 use http::request::Request;
 use http::vars::VarDef;
 
@@ -17,11 +17,8 @@ use crate::compress::{self, Coding, Offer};
 
 /// The module's table.
 pub static MODULE: Module = Module {
-    name: "zstd",
-    directives: DIRECTIVES,
     variables: &[VarDef::kept("zstd_ratio", ratio)],
-    confs: &[ConfType::of::<ZstdConf>(Scope::Location)],
-    ..Module::EMPTY
+    ..Module::with_conf::<ZstdConf>("zstd", DIRECTIVES)
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &TABLE;

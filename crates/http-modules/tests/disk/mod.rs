@@ -35,13 +35,7 @@ pub fn site_in(
     files.push(("many".to_owned(), format!("{others}u:{{PLAIN}}p\n").into_bytes()));
     files.push(("gone.txt".to_owned(), b"gone".to_vec()));
     files.push(("moving.txt".to_owned(), b"moving".to_vec()));
-    let folder = match StallingFolder::mount(&site.prefix().join("html/disk"), files) {
-        Ok(folder) => folder,
-        Err(e) => {
-            eprintln!("SKIPPED: no file system can be mounted here: {e}");
-            return None;
-        }
-    };
+    let folder = StallingFolder::try_mount(&site.prefix().join("html/disk"), files)?;
     let weir = site
         .file("html/fast.txt", "fast")
         .file("html/fast.bin", pattern(300_000, 9))

@@ -9,6 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use testkit::Weir;
+
 /// A request as it came.
 pub struct Asked {
     pub method: String,
@@ -23,6 +25,17 @@ impl Asked {
         let found = self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
+}
+
+/// Sends a request and returns the cache status and the body.
+pub fn ask(weir: &Weir, path: &str) -> (String, String) {
+    let response = weir.get(path);
+    (response.header("X-Cache").unwrap_or("-").to_owned(), response.text())
+}
+
+/// The same as it is expected.
+pub fn pair(status: &str, body: &str) -> (String, String) {
+    (status.to_owned(), body.to_owned())
 }
 
 /// An answer.
@@ -73,6 +86,19 @@ impl Origin {
             }
         });
         Origin { port, counts }
+    }
+
+    /// Answers with one body, each time as `change` makes of it.
+    pub fn of_body(
+        body: &[u8],
+        change: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static,
+    ) -> Origin {
+        let body = body.to_vec();
+        Origin::start(move |asked| {
+            let mut answer = Answer::of(body.clone());
+            change(asked, &mut answer);
+            answer
+        })
     }
 
     /// The number of requests for a target.
@@ -146,4 +172,9 @@ fn send(mut stream: &TcpStream, asked: &Asked, answer: Answer) -> std::io::Resul
         out.extend_from_slice(b"0\r\n\r\n");
     }
     stream.write_all(&out)
+}
+
+/// A body in which each place is told from others near it.
+pub fn body_of(len: u32) -> Vec<u8> {
+    (0..len).map(|i| (i / 7 % 251) as u8).collect()
 }

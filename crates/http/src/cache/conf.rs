@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Word};
 
@@ -178,12 +177,4 @@ impl CacheConf {
         };
         self.methods & bit != 0
     }
-}
-
-/// Whether one of these is there and not `0`.
-pub(crate) fn any_set(r: &mut Request, list: &[Template]) -> bool {
-    list.iter().any(|t| {
-        let value: Bytes = t.eval(r);
-        !value.is_empty() && &value[..] != b"0"
-    })
 }

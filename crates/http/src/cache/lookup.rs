@@ -14,9 +14,10 @@ use cache::{
     Stored, StreamId, Visit, range_begins_beyond,
 };
 
-use super::conf::{CacheConf, any_set};
+use super::conf::CacheConf;
 use super::ticket::Ticket;
 use super::{purge, serve, stream_reader};
+use crate::conditions::any_set;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::upstream::Protocol;
@@ -167,7 +168,7 @@ fn asked(r: &Request) -> Asked {
         return Asked::read(std::iter::empty(), None, authorized);
     }
     let bytes = r.head_bytes();
-    let lines = r.head.all(FieldId::CacheControl).map(|f| f.value.of(bytes));
+    let lines = r.head.fields.all(FieldId::CacheControl).map(|f| f.value.of(bytes));
     Asked::read(lines, r.header(FieldId::Pragma), authorized)
 }
 

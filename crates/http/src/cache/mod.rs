@@ -43,11 +43,11 @@ pub use cache::{Cache, Report};
 pub use conf::{CacheConf, Draft};
 pub use directives::{Caches, Caching};
 
+pub(crate) use crate::conditions::any_set;
 pub(crate) use cache::{
     CacheStatus as Status, Fill, HEAD_ROOM, Header, Plan, Rules, Stored, can_be_found,
     hash as hash_of, head_text, help, invalidate, outdate, renew, rfc9111, start,
 };
-pub(crate) use conf::any_set;
 pub(crate) use fill_reader::FillBody;
 pub(crate) use lookup::{Begin, begin};
 pub(crate) use serve::stored as serve_stored;

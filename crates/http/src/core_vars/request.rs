@@ -96,7 +96,7 @@ impl Request {
     /// The value of the first cookie of a name, in any case, and the field that it stands in.
     pub fn cookie(&self, name: &[u8]) -> Option<(&[u8], &[u8])> {
         let buf = self.head_bytes();
-        let mut lines = self.head.all(FieldId::Cookie).map(|f| f.value.of(buf));
+        let mut lines = self.head.fields.all(FieldId::Cookie).map(|f| f.value.of(buf));
         lines.find_map(|line| Some((find_cookie(line, name)?, line)))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use ::upstream::ssl::{SslDraft, UpstreamTls};
 use ::upstream::socket::{Bind, SocketConf};
+use ::upstream::ssl::{SslDraft, UpstreamTls};
 use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;

@@ -16,7 +16,8 @@ use ::upstream::socket::{Bind, LocalAddress, local_addr};
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{
-    self, set_access, set_bitmask, set_bufs, set_flag, set_msec, set_num, set_offset, set_once, set_size,
+    self, set_access, set_bitmask, set_bufs, set_flag, set_msec, set_num, set_offset, set_once,
+    set_size,
 };
 use conf::{ConfError, Node};
 use engine::tls_files::Named;

@@ -35,7 +35,7 @@ pub(super) fn intercepted(r: &mut Request, conf: &Conf, status: u16) -> bool {
         let u = r.upstream_mut();
         let head = std::mem::take(&mut u.head);
         let text = u.text.clone();
-        for f in head.all(FieldId::WwwAuthenticate) {
+        for f in head.fields.all(FieldId::WwwAuthenticate) {
             let value = Bytes::copy_from_slice(f.value.of(&text));
             r.out.add("WWW-Authenticate", value);
         }
@@ -60,7 +60,7 @@ pub(crate) fn copy(
 ) -> Accepted {
     let text = r.upstream_mut().text.clone();
     let redirect =
-        head.has(FieldId::XAccelRedirect) && conf.ignore_headers & ignore::XA_REDIRECT == 0;
+        head.fields.has(FieldId::XAccelRedirect) && conf.ignore_headers & ignore::XA_REDIRECT == 0;
     let mut buffering = conf.buffering;
     for f in &head.fields {
         if f.ignored {
@@ -83,10 +83,10 @@ pub(crate) fn copy(
     }
     // Passed on, these are the upstream's to say, or not to say.
     let http = protocol.is_http();
-    if http && !head.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
+    if http && !head.fields.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
         r.out.server = Some(Bytes::new());
     }
-    if http && !head.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
+    if http && !head.fields.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
         r.out.date = Some(Bytes::new());
     }
     r.out.status = head.status;
@@ -99,7 +99,7 @@ pub(crate) fn copy(
     if conf.force_ranges {
         r.out.allow_ranges = true;
     }
-    if head.status == 101 && r.head.has(FieldId::Upgrade) || protocol.only_connects() {
+    if head.status == 101 && r.head.fields.has(FieldId::Upgrade) || protocol.only_connects() {
         return Accepted::Upgrade;
     }
     if !buffering {
@@ -227,7 +227,7 @@ fn content_type(r: &mut Request, value: Bytes) {
 
 #[cold]
 fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
-    if let Some(first) = head.get(f.id) {
+    if let Some(first) = head.fields.get(f.id) {
         let m = proto::h1::ignored_message(f, first, text);
         r.log(Level::Warn, format_args!("{m} while reading response header from upstream"));
     }
@@ -236,7 +236,8 @@ fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
 /// Goes where `X-Accel-Redirect` says.
 pub(crate) fn redirect(r: &mut Request) -> Verdict {
     let u = r.upstream_mut();
-    let Some(target) = u.head.get(FieldId::XAccelRedirect).map(|f| slice(&u.text, f.value)) else {
+    let Some(target) = u.head.fields.get(FieldId::XAccelRedirect).map(|f| slice(&u.text, f.value))
+    else {
         return Verdict::Status(500);
     };
     if target.first() == Some(&b'@') {

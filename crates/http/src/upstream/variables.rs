@@ -71,7 +71,7 @@ fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 
 fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(u) = r.upstream() else { return false };
-    for f in u.head.all(FieldId::SetCookie) {
+    for f in u.head.fields.all(FieldId::SetCookie) {
         let value = f.value.of(&u.text);
         let Some((n, rest)) = value.split_at_checked(name.len()) else { continue };
         if !eq_ignore_case(n, name) {

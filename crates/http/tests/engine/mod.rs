@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::log::{Level, Log, MemorySink};
 use bytes::Bytes;
 use engine::{Engine, Seat};
+use event::testing::each_driver;
 use event::{Deadline, Sock};
 use http::engine::HttpEngine;
 use http::module::Modules;
@@ -18,6 +20,8 @@ pub struct Served {
     pub addr: SockAddr,
     pub errors: Rc<MemorySink>,
     _engine: HttpEngine,
+    /// Its prefix.
+    pub folder: Folder,
 }
 
 impl Served {
@@ -33,8 +37,11 @@ impl Served {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    fn new() -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-engine-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -51,13 +58,14 @@ impl Drop for Folder {
 }
 
 /// Starts the engine on `http`, the contents of an `http` block with one server.
-pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
+pub fn serve(http: &str, modules: Modules) -> Served {
+    let folder = Folder::new();
     let text = Bytes::from(format!("http {{ {http} }}"));
     let options = conf::parse::Options::default();
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), text, &options).unwrap();
     let (log, errors): (Log, _) = base::log::capture(Level::Info);
     base::log::set_default(log.clone());
-    let env = http::LoadEnv::alone(prefix, log.clone()).unwrap();
+    let env = http::LoadEnv::alone(folder.path(), log.clone()).unwrap();
     let main = match http::build::build(&tree.nodes[0], env, modules) {
         Ok(main) => main,
         Err(e) => panic!("{e}"),
@@ -66,7 +74,16 @@ pub fn serve(http: &str, modules: Modules, prefix: &Path) -> Served {
     let engine = HttpEngine::new(main);
     let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::from([]) };
     engine.start(&seat, vec![listener]).unwrap();
-    Served { addr, errors, _engine: engine }
+    Served { addr, errors, _engine: engine, folder }
+}
+
+/// Runs a test on each event driver, with an engine of its own that serves `http`.
+pub fn on_each_driver<T: AsyncFn(Served) + Copy + 'static>(
+    http: &'static str,
+    modules: Modules,
+    test: T,
+) {
+    each_driver(move || async move { test(serve(http, modules)).await });
 }
 
 /// Sends `pieces` with a pause between them, and meanwhile receives until the server closes.

@@ -1,5 +1,7 @@
 //! A parsed head: spans into the caller's buffer, and facts learnt on the way.
 
+use std::ops::Deref;
+
 use super::field::{FieldId, FieldSet};
 use super::method::Method;
 
@@ -93,48 +95,86 @@ pub struct Field {
     pub ignored: bool,
 }
 
-/// Finds fields by id: where the first of each stands in a list.
+/// The field lines of a head in the order sent, and where the first of each id stands among them.
 #[derive(Clone, Debug)]
-pub(super) struct Index {
+pub struct Fields {
+    list: Vec<Field>,
     /// The ids that occur.
     seen: FieldSet,
     /// Index of the first field of an id; valid where `seen` says so.
     first: [u16; FieldId::COUNT],
 }
 
-impl Index {
-    pub(super) fn new() -> Index {
-        Index { seen: FieldSet::EMPTY, first: [0; FieldId::COUNT] }
+impl Fields {
+    pub(super) fn new() -> Fields {
+        Fields { list: Vec::new(), seen: FieldSet::EMPTY, first: [0; FieldId::COUNT] }
     }
 
+    /// Empties the list and keeps its capacity.
     pub(super) fn clear(&mut self) {
+        self.list.clear();
         self.seen = FieldSet::EMPTY;
     }
 
-    /// Records that the first field of `id` is at `at`, which fits: lists are kept shorter.
+    /// Records that the next field is the first of `id`; lists are kept short enough for the index.
     #[inline]
-    pub(super) fn enter(&mut self, id: FieldId, at: usize) {
+    pub(super) fn next_is_first(&mut self, id: FieldId) {
         self.seen.insert(id);
-        self.first[id as usize] = at as u16;
+        self.first[id as usize] = self.list.len() as u16;
     }
 
+    /// Adds a field, which [`Fields::get`] will not find: it is for readers of the whole list.
     #[inline]
-    pub(super) fn has(&self, id: FieldId) -> bool {
+    pub fn push(&mut self, field: Field) {
+        self.list.push(field);
+    }
+
+    /// True when a field of this id occurs (not for `Other`).
+    #[inline]
+    pub fn has(&self, id: FieldId) -> bool {
         self.seen.has(id)
     }
 
+    /// The first field of this id (not for `Other`).
     #[inline]
-    pub(super) fn get<'f>(&self, id: FieldId, fields: &'f [Field]) -> Option<&'f Field> {
-        if self.has(id) { fields.get(self.first[id as usize] as usize) } else { None }
+    pub fn get(&self, id: FieldId) -> Option<&Field> {
+        if self.has(id) { self.list.get(self.first[id as usize] as usize) } else { None }
     }
 
-    pub(super) fn all<'f>(
-        &self,
-        id: FieldId,
-        fields: &'f [Field],
-    ) -> impl Iterator<Item = &'f Field> + use<'f> {
-        let skip = if self.has(id) { self.first[id as usize] as usize } else { fields.len() };
-        fields.iter().skip(skip).filter(move |field| field.id == id)
+    /// The value of the first field of this id.
+    #[inline]
+    pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
+        self.get(id).map(|field| field.value.of(buf))
+    }
+
+    /// All fields of this id, in order (not for `Other`).
+    pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
+        let skip = if self.has(id) { self.first[id as usize] as usize } else { self.list.len() };
+        self.list.iter().skip(skip).filter(move |field| field.id == id)
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.list.capacity()
+    }
+}
+
+impl Deref for Fields {
+    type Target = [Field];
+
+    #[inline]
+    fn deref(&self) -> &[Field] {
+        &self.list
+    }
+}
+
+impl<'a> IntoIterator for &'a Fields {
+    type Item = &'a Field;
+    type IntoIter = std::slice::Iter<'a, Field>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
     }
 }
 
@@ -220,7 +260,7 @@ pub struct Head {
     /// The host of the request.
     pub host: Option<HostRef>,
     /// The field lines in the order sent.
-    pub fields: Vec<Field>,
+    pub fields: Fields,
     /// Some field is `dropped`.
     pub any_dropped: bool,
     /// Tokens of the Connection fields.
@@ -231,7 +271,6 @@ pub struct Head {
     pub chunked: bool,
     /// `Expect: 100-continue` in a request of HTTP/1.1 or later.
     pub expect_continue: bool,
-    pub(super) index: Index,
 }
 
 impl Default for Head {
@@ -259,13 +298,12 @@ impl Head {
             scheme: Span::default(),
             authority: Span::default(),
             host: None,
-            fields: Vec::new(),
+            fields: Fields::new(),
             any_dropped: false,
             connection: Connection::default(),
             content_length: None,
             chunked: false,
             expect_continue: false,
-            index: Index::new(),
         }
     }
 
@@ -292,30 +330,12 @@ impl Head {
         self.content_length = None;
         self.chunked = false;
         self.expect_continue = false;
-        self.index.clear();
-    }
-
-    /// True when a field of this id occurs (not for `Other`).
-    #[inline]
-    pub fn has(&self, id: FieldId) -> bool {
-        self.index.has(id)
-    }
-
-    /// The first field of this id (not for `Other`).
-    #[inline]
-    pub fn get(&self, id: FieldId) -> Option<&Field> {
-        self.index.get(id, &self.fields)
     }
 
     /// The value of the first field of this id.
     #[inline]
     pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
-        self.get(id).map(|field| field.value.of(buf))
-    }
-
-    /// All fields of this id, in order (not for `Other`).
-    pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
-        self.index.all(id, &self.fields)
+        self.fields.value(id, buf)
     }
 
     /// Whether the client keeps the connection: by a field, or by default in HTTP/1.1.

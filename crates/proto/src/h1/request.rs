@@ -266,12 +266,12 @@ impl HeadParser {
 
 /// Records a field that has an id, before it is added to the list.
 fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error> {
-    if let Some(previous) = head.get(field.id) {
+    if let Some(previous) = head.fields.get(field.id) {
         if field.id.is_unique_in_request() {
             return Err(H1Error::duplicate(field, previous));
         }
     } else {
-        head.index.enter(field.id, head.fields.len());
+        head.fields.next_is_first(field.id);
     }
     match field.id {
         FieldId::Host => match host_of(field.value, buf) {
@@ -299,7 +299,7 @@ fn host_of(span: Span, buf: &[u8]) -> Option<HostRef> {
 #[inline]
 fn finish(head: &mut Head, buf: &[u8]) -> Result<(), H1Error> {
     let refuse = |kind| Err(H1Error::field(kind, Span::default()));
-    if head.version > Version::HTTP_10 && !head.has(FieldId::Host) {
+    if head.version > Version::HTTP_10 && !head.fields.has(FieldId::Host) {
         return refuse(H1ErrorKind::NoHost);
     }
     if let Some(value) = head.value(FieldId::ContentLength, buf) {
@@ -308,7 +308,7 @@ fn finish(head: &mut Head, buf: &[u8]) -> Result<(), H1Error> {
             return refuse(H1ErrorKind::InvalidContentLength);
         }
     }
-    if let Some(field) = head.get(FieldId::TransferEncoding) {
+    if let Some(field) = head.fields.get(FieldId::TransferEncoding) {
         if head.version < Version::HTTP_11 {
             return refuse(H1ErrorKind::TransferEncodingIn10);
         }

@@ -85,6 +85,19 @@ pub enum Error {
     HeadTooLong,
 }
 
+impl Error {
+    /// Whether the time was over.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            // That of the kernel, after many SYNs, has a number.
+            Error::Connect(e) | Error::Send(e) | Error::Recv(e) => {
+                e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none()
+            }
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use base::log::os_error;

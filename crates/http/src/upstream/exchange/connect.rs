@@ -106,8 +106,7 @@ impl Exchange {
     pub(super) fn terms(&self, r: &mut Request) -> Option<Box<Terms>> {
         let (name, tls) = (self.tls.as_ref()?, self.conf.tls.as_ref()?);
         let name = tls.name.as_ref().map_or_else(|| (**name).clone(), |name| name.eval(r));
-        let certificate =
-            tls.changing.as_ref().map(|c| (c.certificate.eval(r), c.key.eval(r)));
+        let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(r), c.key.eval(r)));
         Some(Box::new(Terms { name, certificate }))
     }
 
@@ -128,7 +127,8 @@ impl Exchange {
             deadline: Deadline::in_ms(self.conf.connect_timeout),
         };
         let watch = self.client(r);
-        let done = race_if(Box::pin(tls.connect(sock, shake)), watch.as_ref().map(client_end)).await;
+        let done =
+            race_if(Box::pin(tls.connect(sock, shake)), watch.as_ref().map(client_end)).await;
         match done {
             Either::First(Ok(transport)) => Ok(transport),
             Either::First(Err(NoSession::TimedOut)) => Err(timed_out(r, DOING)),

@@ -24,7 +24,6 @@ use mem::Chain;
 use os::SockAddr;
 
 use super::Protocol;
-use connect::Terms;
 use super::caching;
 use super::conf::{Conf, next};
 use super::exchanges::{Attempt, Exchanges};
@@ -33,6 +32,7 @@ use crate::cache::{self, Begin, Status};
 use crate::channel::client_end;
 use crate::module::Verdict;
 use crate::request::Request;
+use connect::Terms;
 
 pub(super) use failure::{client_gone, log_io, timed_out};
 

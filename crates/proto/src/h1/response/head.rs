@@ -1,7 +1,7 @@
 //! A parsed response head.
 
 use crate::h1::field::FieldId;
-use crate::h1::head::{Connection, Field, Index, Span, Version};
+use crate::h1::head::{Connection, Fields, Span, Version};
 
 /// A parsed response head; recycled as a request's [`super::Head`] is.
 #[derive(Clone, Debug)]
@@ -13,14 +13,13 @@ pub struct ResponseHead {
     /// The status code and the text behind it, as sent: `404 Not Found`.
     pub status_line: Span,
     /// The field lines in the order sent.
-    pub fields: Vec<Field>,
+    pub fields: Fields,
     /// Tokens of the Connection fields.
     pub connection: Connection,
     /// Content-Length.
     pub content_length: Option<u64>,
     /// The body is in chunked coding.
     pub chunked: bool,
-    pub(super) index: Index,
 }
 
 impl Default for ResponseHead {
@@ -36,11 +35,10 @@ impl ResponseHead {
             version: Version::HTTP_09,
             status: 0,
             status_line: Span::default(),
-            fields: Vec::new(),
+            fields: Fields::new(),
             connection: Connection::default(),
             content_length: None,
             chunked: false,
-            index: Index::new(),
         }
     }
 
@@ -53,30 +51,12 @@ impl ResponseHead {
         self.connection = Connection::default();
         self.content_length = None;
         self.chunked = false;
-        self.index.clear();
-    }
-
-    /// True when a field of this id occurs (not for `Other`).
-    #[inline]
-    pub fn has(&self, id: FieldId) -> bool {
-        self.index.has(id)
-    }
-
-    /// The first field of this id (not for `Other`).
-    #[inline]
-    pub fn get(&self, id: FieldId) -> Option<&Field> {
-        self.index.get(id, &self.fields)
     }
 
     /// The value of the first field of this id.
     #[inline]
     pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
-        self.get(id).map(|field| field.value.of(buf))
-    }
-
-    /// All fields of this id, in order (not for `Other`).
-    pub fn all(&self, id: FieldId) -> impl Iterator<Item = &Field> {
-        self.index.all(id, &self.fields)
+        self.fields.value(id, buf)
     }
 
     /// Whether the connection can be used again once the body was read: HTTP/1.1 without `close`.

@@ -277,7 +277,7 @@ impl ResponseParser {
 /// The status of a head without a status line.
 fn gateway_status(buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseError> {
     head.status = 200;
-    if let Some(field) = head.get(FieldId::Status).copied() {
+    if let Some(field) = head.fields.get(FieldId::Status).copied() {
         let value = field.value.of(buf);
         let code = value.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
         let code = code.and_then(base::ascii::parse_u64);
@@ -286,7 +286,7 @@ fn gateway_status(buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseErr
         if value.len() > 3 {
             head.status_line = field.value;
         }
-    } else if head.has(FieldId::Location) {
+    } else if head.fields.has(FieldId::Location) {
         head.status = 302;
     }
     Ok(())
@@ -325,9 +325,9 @@ fn field(raw: RawField, buf: &[u8], head: &mut ResponseHead) -> Result<(), Respo
         return Err(ResponseError::bare(ResponseErrorKind::TooLarge));
     }
     if id != FieldId::Other {
-        let first = head.get(id).copied();
+        let first = head.fields.get(id).copied();
         if first.is_none() {
-            head.index.enter(id, head.fields.len());
+            head.fields.next_is_first(id);
         }
         // Fields of early hints are passed on, and say nothing about a body.
         if head.status != 103 {
@@ -361,7 +361,7 @@ fn known_field(
         error.previous = (first.name, first.value);
         return Err(error);
     }
-    if head.has(other) {
+    if head.fields.has(other) {
         return Err(ResponseError::new(LengthAndEncoding, field));
     }
     if field.id == FieldId::ContentLength {

@@ -46,7 +46,7 @@ fn a_response() {
     assert_eq!(head.status_line.of(buf), b"404 Not Found");
     assert_eq!(head.content_length, Some(5));
     assert!(head.connection.close && !head.keeps_connection());
-    assert_eq!(head.all(FieldId::SetCookie).count(), 2);
+    assert_eq!(head.fields.all(FieldId::SetCookie).count(), 2);
     let ignored: Vec<bool> = head.fields.iter().map(|field| field.ignored).collect();
     assert_eq!(ignored, [false, true, false, false, false, false, false]);
     assert_eq!(
