@@ -39,6 +39,8 @@ pub struct LoadEnv {
     pub zones: Rc<shm::Zones>,
     /// Bells that wake other processes of the server.
     pub bells: Rc<shm::Bells>,
+    /// The files of certificates and keys.
+    pub tls_objects: Rc<crate::tls_objects::TlsObjects>,
 }
 
 impl LoadEnv {
@@ -59,6 +61,7 @@ impl LoadEnv {
             pools: Rc::default(),
             zones: Rc::default(),
             bells: Rc::default(),
+            tls_objects: Rc::default(),
         })
     }
 

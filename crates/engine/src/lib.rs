@@ -22,6 +22,8 @@ pub mod status;
 pub mod syslog;
 mod temp_path;
 pub mod tls_files;
+pub mod tls_objects;
+pub mod tls_settings;
 pub mod vars;
 pub mod watch;
 pub mod zones;

@@ -346,6 +346,11 @@ impl Sock {
 
     /// Closes the connection so that the peer sees a reset.
     pub fn reset(self) {
+        self.reset_at_end();
+    }
+
+    /// The peer will see a reset when the connection is closed.
+    pub fn reset_at_end(&self) {
         let _ = with(|inner| inner.driver.reset_on_close(self.0.key, self.fd()));
     }
 }

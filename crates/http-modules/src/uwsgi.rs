@@ -79,6 +79,8 @@ const TLS: &[Directive<Cx>] = &named(
     &[
         "uwsgi_ssl_session_reuse",
         "uwsgi_ssl_protocols",
+        "uwsgi_ssl_ciphers",
+        "uwsgi_ssl_conf_command",
         "uwsgi_ssl_name",
         "uwsgi_ssl_server_name",
         "uwsgi_ssl_verify",
@@ -87,6 +89,7 @@ const TLS: &[Directive<Cx>] = &named(
         "uwsgi_ssl_crl",
         "uwsgi_ssl_certificate",
         "uwsgi_ssl_certificate_key",
+        "uwsgi_ssl_certificate_cache",
         "uwsgi_ssl_password_file",
     ],
     &[Group::<UwsgiConf>::TLS],

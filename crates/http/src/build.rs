@@ -194,7 +194,7 @@ impl Merge {
             return Ok(tls);
         }
         let shared = set.get_rc::<SslShared>().unwrap_or_default();
-        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::PROTOCOLS);
+        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::ENGINE);
         let tls = Rc::new(tls.map_err(|e| e.or_at(at))?);
         self.tls.borrow_mut().push((settings, tls.clone()));
         Ok(tls)

@@ -38,8 +38,9 @@ static DIRECTIVES: &[Directive<Cx>] =
 
 static VARIABLES: &[VarDef] = &variables::variables::<Request>();
 
-/// The protocols that a client may choose by ALPN.
-pub(crate) const PROTOCOLS: &[&[u8]] = &[b"http/1.1", b"http/1.0", b"http/0.9"];
+/// What TLS has to know of this engine.
+pub(crate) const ENGINE: ssl::Engine =
+    ssl::Engine { name: "HTTP", alpn: &[b"http/1.1", b"http/1.0", b"http/0.9"] };
 
 /// Checks that the servers of addresses with TLS have certificates.
 ///
@@ -48,7 +49,7 @@ pub(crate) const PROTOCOLS: &[&[u8]] = &[b"http/1.1", b"http/1.0", b"http/0.9"];
 pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfError> {
     for address in listens.iter().flat_map(|listen| &listen.addresses).filter(|a| a.ssl) {
         let default = &address.default;
-        if default.tls.config.is_some() {
+        if default.tls.has_certificates() {
             continue;
         }
         for server in servers {
@@ -57,7 +58,7 @@ pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfErr
             let is_default = Rc::ptr_eq(&server.server, default);
             let tls = &server.server.tls;
             // With a default server that refuses, the others must be able to answer.
-            let lacks = tls.config.is_none() && !tls.rejects;
+            let lacks = !tls.has_certificates() && !tls.rejects;
             if lacks && (is_default || default.tls.rejects) {
                 let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);
                 let m = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in";
@@ -84,7 +85,7 @@ enum Fail {
 ///
 /// # Errors
 /// The connection is to be closed; the reason was logged.
-pub(crate) async fn accept(c: &Conn, main: &HttpMain) -> Result<(), ()> {
+pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> {
     let ms = c.listen.default.core.client_header_timeout;
     let shaken = rarely(main.life.unless_given_up(Box::pin(shake(c, main, ms)).as_mut())).await;
     match shaken {
@@ -92,7 +93,7 @@ pub(crate) async fn accept(c: &Conn, main: &HttpMain) -> Result<(), ()> {
         Some(Err(Fail::Say(level, m))) => {
             let log = &c.server().root.core.error_log;
             if c.log_enabled(log, level) {
-                c.log_write(log, level, format_args!("{m} while SSL handshaking"), c);
+                c.log_write(log, level, format_args!("{m} while SSL handshaking"), &**c);
             }
             Err(())
         }
@@ -100,7 +101,7 @@ pub(crate) async fn accept(c: &Conn, main: &HttpMain) -> Result<(), ()> {
     }
 }
 
-async fn shake(c: &Conn, main: &HttpMain, ms: u64) -> Result<(), Fail> {
+async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), Fail> {
     let until = Deadline::in_ms(ms);
     match c.sock.readable_or(&main.life.gate, until).await.map_err(|e| failed(&e))? {
         Wake::Ready => {}
@@ -119,7 +120,10 @@ async fn shake(c: &Conn, main: &HttpMain, ms: u64) -> Result<(), Fail> {
         let kept = hello.filter(|_| main.asks_hello).map(whole_message);
         (server_of(c, name.as_deref()), name, kept)
     });
-    let session = match begin(&server) {
+    let mut session = Established::new(tls_of(c, &server).tls.clone());
+    (session.server_name, session.hello) = (name, hello);
+    let _ = c.tls.set(Box::new(Secured { session, server: server.clone() }));
+    let session = match begin(c, main, &server) {
         Ok(session) => session,
         Err((alert, fail)) => {
             c.sock.go_clear();
@@ -132,11 +136,15 @@ async fn shake(c: &Conn, main: &HttpMain, ms: u64) -> Result<(), Fail> {
     };
     c.sock.go_sealed(session);
     c.sock.handshake(until).await.map_err(|e| failed(&e))?;
-    let info = c.sock.take_session_info().unwrap_or_default();
-    let mut session = Established::new(info, server.tls.clone());
-    (session.server_name, session.hello) = (name, hello);
-    let _ = c.tls.set(Box::new(Secured { session, server }));
+    if let (Some(tls), Some(info)) = (c.tls.get(), c.sock.take_session_info()) {
+        tls.session.established(info);
+    }
     Ok(())
+}
+
+/// The server whose TLS a server's clients have: one without certificates has the default's.
+fn tls_of<'a>(c: &'a Conn, server: &'a Rc<Server>) -> &'a Rc<Server> {
+    if server.tls.has_certificates() { server } else { &c.listen.default }
 }
 
 /// The message with its head of four bytes.
@@ -155,16 +163,31 @@ fn server_of(c: &Conn, name: Option<&[u8]>) -> Rc<Server> {
     found.unwrap_or(&c.listen.default).clone()
 }
 
-fn begin(server: &Server) -> Result<Session, (&'static [u8], Fail)> {
+fn begin(
+    c: &Rc<Conn>,
+    main: &Rc<HttpMain>,
+    server: &Rc<Server>,
+) -> Result<Session, (&'static [u8], Fail)> {
     if server.tls.rejects {
         let m = "SSL_do_handshake() failed (SSL: error:0A0000E2:SSL routines::callback failed)";
         return Err((UNRECOGNIZED_NAME, Fail::Say(Level::Info, m.to_owned())));
     }
-    let Some(config) = &server.tls.config else {
-        let m = "no \"ssl_certificate\" is defined in server listening on SSL port";
-        return Err((HANDSHAKE_FAILURE, Fail::Say(Level::Error, m.to_owned())));
+    let tls = &tls_of(c, server).tls;
+    let failed = |level, m: String| (HANDSHAKE_FAILURE, Fail::Say(level, m));
+    let config = match &tls.changing {
+        None => tls.config.clone(),
+        Some(_) => {
+            let mut r = Request::take(c.clone(), main);
+            let config = tls.config_for(&mut *r);
+            Request::give_back(r);
+            config.map_err(|m| failed(Level::Error, m))?
+        }
     };
-    Session::server(config).map_err(|e| (HANDSHAKE_FAILURE, Fail::Say(Level::Alert, e.to_string())))
+    let Some(config) = config else {
+        let m = "no \"ssl_certificate\" is defined in server listening on SSL port";
+        return Err(failed(Level::Error, m.to_owned()));
+    };
+    Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
 }
 
 fn failed(e: &io::Error) -> Fail {

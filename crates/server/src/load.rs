@@ -12,6 +12,7 @@ use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
 use engine::logs::{LogFile, LogFiles};
+use engine::tls_objects::TlsObjects;
 use engine::{Engine, LoadEnv};
 use net::listeners::OpenEnv;
 use net::{Inherited, Listeners};
@@ -178,6 +179,7 @@ impl Loader {
             pools: draft.pools.clone(),
             zones: zones.clone(),
             bells: self.lasting.bells.clone(),
+            tls_objects: TlsObjects::of(zones, draft.tls_inheritable.unwrap_or(true)),
         };
         let mut built = Vec::new();
         for node in nodes {
@@ -185,6 +187,7 @@ impl Loader {
                 built.push((entry.build)(node, env.clone())?);
             }
         }
+        env.tls_objects.settle();
         Ok(built)
     }
 

@@ -66,6 +66,7 @@ pub struct MainBlock {
     pub(crate) timer_resolution_ms: Option<u64>,
     pub(crate) log_queue_size: Option<usize>,
     pub(crate) pcre_jit: Option<bool>,
+    pub(crate) tls_inheritable: Option<bool>,
     pub(crate) events: Option<EventsBlock>,
     pub(crate) pools: Rc<event::Pools>,
     /// The names of the engines' blocks that were met.
@@ -96,6 +97,7 @@ impl MainBlock {
             timer_resolution_ms: None,
             log_queue_size: None,
             pcre_jit: None,
+            tls_inheritable: None,
             events: None,
             pools: Rc::default(),
             blocks: Vec::new(),
@@ -180,6 +182,18 @@ pub static DIRECTIVES: &[D] = &[
         "Without effect: regular expressions are compiled for linear time, and never interpreted.",
         |d, n| set_flag(&mut d.pcre_jit, n),
     ),
+    main(
+        "ssl_object_cache_inheritable",
+        Args::FLAG,
+        "on",
+        "A new configuration takes files of certificates over whose time has not changed.",
+        |d, n| set_flag(&mut d.tls_inheritable, n),
+    ),
+    main("ssl_engine", Args::T1, "", "Refused: the crypto library has no engines.", |_, n| {
+        let m =
+            format!("\"ssl_engine\" cannot be had: there is no engine \"{}\"", n.arg(0)?.lossy());
+        Err(ConfError::at(n.arg(0)?, m))
+    }),
     main("pid", Args::T1, "logs/nginx.pid", "The file that names the master.", |d, n| {
         set_str(&mut d.pid, n)
     }),

@@ -20,6 +20,8 @@ pub struct ClientOptions {
     pub versions: Vec<u16>,
     /// The numbers of cipher suites in order of preference; all when empty.
     pub suites: Vec<u16>,
+    /// The numbers of groups in order of preference; the usual ones when empty.
+    pub groups: Vec<u16>,
     /// Protocols for ALPN, best first.
     pub alpn: Vec<Vec<u8>>,
     /// The sessions that may be resumed; 0 for none.
@@ -45,7 +47,7 @@ impl ClientConfig {
     /// # Errors
     /// No version or suite that can be had is left.
     pub fn new(options: ClientOptions) -> Result<ClientConfig, String> {
-        let provider = Arc::new(provider(&options.suites, &[])?);
+        let provider = Arc::new(provider(&options.suites, &options.groups)?);
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
             .map_err(|e| e.to_string())?

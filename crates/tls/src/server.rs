@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub max_early_data: u32,
     /// Certificates are sent compressed to clients that can take them so.
     pub compress_certificates: bool,
+    /// The tickets sent after a handshake of TLS 1.3; two by default.
+    pub ticket_count: Option<u32>,
     /// Seals sessions into tickets.
     pub tickets: Option<Tickets>,
     /// Keeps sessions.
@@ -93,6 +95,9 @@ impl ServerConfig {
         inner.session_storage = options.sessions.unwrap_or_else(SessionCache::none).store();
         if let Some(tickets) = options.tickets {
             inner.ticketer = tickets.producer();
+        }
+        if let Some(count) = options.ticket_count {
+            inner.send_tls13_tickets = count as usize;
         }
         inner.cert_compressors = compressors(options.compress_certificates);
         // A session goes on in our own record layer.

@@ -7,12 +7,17 @@ use std::sync::Arc;
 
 use base::log::Level;
 use bytes::Bytes;
+use conf::ConfError;
 use conf::template::Template;
-use conf::{ConfError, Word};
 use engine::tls_files::{self as files, Named};
+use engine::tls_settings::{self, Algorithms};
 use event::{Deadline, Sock};
 use net::Transport;
+use tls::certified::Certified;
+use tls::ciphers::Ciphers;
+use tls::conf_command::Command;
 use tls::pem::Passwords;
+use tls::protocols::Version;
 use tls::verify::{Purpose, Rules, Store, check_host};
 use tls::x509::Certificate;
 use tls::{ClientConfig, ClientOptions, ClientSessions, Session};
@@ -23,10 +28,12 @@ engine::settings! {
     pub struct SslDraft {
         /// `…_ssl_session_reuse`
         pub session_reuse: Option<bool>,
-        /// `…_ssl_protocols`: the numbers of versions.
-        pub protocols: Option<Vec<u16>>,
+        /// `…_ssl_protocols`
+        pub protocols: Option<Vec<Version>>,
         /// `…_ssl_ciphers`
-        pub ciphers: Option<Word>,
+        pub ciphers: Option<Ciphers>,
+        /// `…_ssl_conf_command`
+        pub commands: Option<Vec<Command>>,
         /// `…_ssl_name`
         pub name: Option<Template>,
         /// `…_ssl_server_name`
@@ -45,6 +52,8 @@ engine::settings! {
         pub key: Option<(Named, Template)>,
         /// The folder of names of files that are relative.
         pub folder: Option<PathBuf>,
+        /// `…_ssl_certificate_cache`
+        pub cache: Option<Option<files::CacheTerms>>,
         /// `…_ssl_password_file`
         pub passwords: Option<Passwords>,
     }
@@ -73,12 +82,10 @@ pub struct Changing {
     pub certificate: Template,
     /// The name of its key.
     pub key: Template,
-    passwords: Passwords,
-    /// Names of files are relative to this folder.
-    folder: PathBuf,
-    versions: Vec<u16>,
-    suites: Vec<u16>,
-    last: RefCell<Option<(Bytes, Bytes, ClientConfig)>>,
+    certificates: files::Certificates,
+    algorithms: Algorithms,
+    /// The one used last, with the chain that it shows.
+    last: RefCell<Option<(Bytes, Bytes, Option<Vec<Vec<u8>>>, ClientConfig)>>,
 }
 
 /// The reason why a connection has no session.
@@ -95,8 +102,13 @@ impl SslDraft {
     /// # Errors
     /// A file cannot be read or used, or the settings do not go together.
     pub fn finish(&self, prefix: &str) -> Result<UpstreamTls, ConfError> {
-        let versions = self.protocols.clone().unwrap_or_default();
-        let suites = Vec::new();
+        let commands = self.commands.as_deref().unwrap_or_default();
+        let algorithms = tls_settings::algorithms(
+            self.protocols.as_deref(),
+            self.ciphers.clone(),
+            None,
+            commands,
+        )?;
         let (mut certificate, mut changing) = (None, None);
         if let Some((name, names)) = &self.certificate {
             let Some((key, keys)) = &self.key else {
@@ -116,10 +128,12 @@ impl SslDraft {
                     changing = Some(Changing {
                         certificate: names.clone(),
                         key: keys.clone(),
-                        passwords,
-                        folder: self.folder.clone().unwrap_or_default(),
-                        versions: versions.clone(),
-                        suites: Vec::new(),
+                        certificates: files::Certificates::new(
+                            self.folder.clone().unwrap_or_default(),
+                            passwords,
+                            self.cache.unwrap_or_default(),
+                        ),
+                        algorithms: algorithms.clone(),
                         last: RefCell::default(),
                     });
                 }
@@ -129,8 +143,7 @@ impl SslDraft {
             Some(true) => Some(self.verification(prefix)?),
             _ => None,
         };
-        let options = ClientOptions { certificate, versions, suites, ..ClientOptions::default() };
-        let config = ClientConfig::new(options).map_err(ConfError::new)?;
+        let config = config(certificate, &algorithms).map_err(ConfError::new)?;
         let sessions = self.session_reuse.unwrap_or(true);
         Ok(UpstreamTls {
             sessions: sessions.then(|| ClientSessions::new(config.clone())),
@@ -156,38 +169,33 @@ impl SslDraft {
     }
 }
 
+fn config(certificate: Option<Certified>, algorithms: &Algorithms) -> Result<ClientConfig, String> {
+    let Algorithms { versions, suites, groups } = algorithms.clone();
+    ClientConfig::new(ClientOptions {
+        certificate,
+        versions,
+        suites,
+        groups,
+        ..ClientOptions::default()
+    })
+}
+
 impl Changing {
     /// The configuration with a certificate of these names; an empty name stands for none.
     fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, String> {
-        if let Some((c, k, config)) = &*self.last.borrow()
-            && c == certificate
-            && k == key
+        let certified = match certificate.is_empty() {
+            true => None,
+            false => Some(self.certificates.get(certificate, key)?),
+        };
+        if let Some((c, k, chain, config)) = &*self.last.borrow()
+            && (c, k) == (certificate, key)
+            && *chain == certified.as_ref().map(|c| c.chain().map(<[u8]>::to_vec).collect())
         {
             return Ok(config.clone());
         }
-        let text = |name: &Bytes| base::log::lossy(name).into_owned();
-        let (name, key_name) = (text(certificate), text(key));
-        let of = |name: &str| (name.to_owned(), self.folder.join(name));
-        let certified = match name.is_empty() {
-            true => None,
-            false => {
-                let loaded = files::load(of(&name), of(&key_name), &self.passwords);
-                Some(loaded.map_err(|e| match e {
-                    files::NotLoaded::Certificate(e) => {
-                        format!("cannot load certificate \"{name}\": {e}")
-                    }
-                    files::NotLoaded::Key(e) => {
-                        format!("cannot load certificate key \"{key_name}\": {e}")
-                    }
-                    files::NotLoaded::Pair(e) => format!("SSL_use_PrivateKey() failed ({e})"),
-                })?)
-            }
-        };
-        let (versions, suites) = (self.versions.clone(), self.suites.clone());
-        let options =
-            ClientOptions { certificate: certified, versions, suites, ..ClientOptions::default() };
-        let config = ClientConfig::new(options)?;
-        *self.last.borrow_mut() = Some((certificate.clone(), key.clone(), config.clone()));
+        let chain = certified.as_ref().map(|c| c.chain().map(<[u8]>::to_vec).collect());
+        let config = config(certified, &self.algorithms)?;
+        *self.last.borrow_mut() = Some((certificate.clone(), key.clone(), chain, config.clone()));
         Ok(config)
     }
 }

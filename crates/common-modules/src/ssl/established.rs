@@ -14,8 +14,8 @@ use super::settings::VerifyClient;
 
 /// A session with a client.
 pub struct Established {
-    /// What both ends agreed on.
-    pub info: Info,
+    /// What both ends agreed on, once they did.
+    info: OnceCell<Info>,
     /// The name of the server in the client's hello.
     pub server_name: Option<Box<[u8]>>,
     /// The hello's message, where variables ask for it.
@@ -55,9 +55,20 @@ pub trait Secured {
 }
 
 impl Established {
-    /// A session that a server's configuration was used for.
-    pub fn new(info: Info, server: Rc<ServerTls>) -> Established {
-        Established { info, server_name: None, hello: None, server, peer: OnceCell::new() }
+    /// A session that is to be established with a server's configuration.
+    pub fn new(server: Rc<ServerTls>) -> Established {
+        let (info, peer) = (OnceCell::new(), OnceCell::new());
+        Established { info, server_name: None, hello: None, server, peer }
+    }
+
+    /// The handshake is over.
+    pub fn established(&self, info: Info) {
+        let _ = self.info.set(info);
+    }
+
+    /// What both ends agreed on; nothing before the end of the handshake.
+    pub fn info(&self) -> Option<&Info> {
+        self.info.get()
     }
 
     /// The client's certificate.
@@ -70,7 +81,7 @@ impl Established {
     }
 
     fn verify(&self) -> Peer {
-        let Some(chain) = &self.info.peer_certificates else {
+        let Some(chain) = self.info().and_then(|info| info.peer_certificates.as_ref()) else {
             return Peer { certificate: None, verified: Verified::None };
         };
         let parse = |der: &[u8]| Certificate::parse(Bytes::copy_from_slice(der)).map(Arc::new);

@@ -7,6 +7,6 @@ mod shared;
 pub mod variables;
 
 pub use established::{Established, NoEntry, Secured};
-pub use server::{ServerTls, Verify, compile};
+pub use server::{Engine, ServerTls, Verify, compile};
 pub use settings::{SslSettings, directives};
 pub use shared::SslShared;

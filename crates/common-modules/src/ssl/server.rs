@@ -1,11 +1,16 @@
 //! A server's TLS, compiled from its directives.
 
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use conf::ConfError;
+use conf::template::Template;
+use engine::Session;
 use engine::tls_files::{self as files, Named};
+use engine::tls_settings::{self, Algorithms};
 use tls::certified::Certified;
-use tls::pem::Passwords;
+use tls::conf_command::Command;
 use tls::session_cache::CacheUse;
 use tls::verify::{Purpose, Rules, Store, Verdict};
 use tls::x509::Certificate;
@@ -17,9 +22,12 @@ use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
 
 /// A server's TLS.
+#[derive(Default)]
 pub struct ServerTls {
-    /// The configuration of its sessions; `None` where it has no certificate.
+    /// The configuration of its sessions, unless it has no certificate or one that changes.
     pub config: Option<ServerConfig>,
+    /// Certificates that depend on the client.
+    pub changing: Option<Changing>,
     /// It refuses handshakes.
     pub rejects: bool,
     /// Whether clients need certificates.
@@ -27,6 +35,7 @@ pub struct ServerTls {
 }
 
 /// The verification of clients.
+#[derive(Default)]
 pub struct Verify {
     /// Whether they are asked, and what is done with the answer.
     pub mode: VerifyClient,
@@ -52,60 +61,196 @@ const TIMEOUT_S: u64 = 300;
 /// The most early data, as in OpenSSL.
 const EARLY_DATA_MAX: u32 = 16 * 1024;
 
-/// Loads files and compiles a server's settings. `alpn` are the engine's protocols.
+/// The engine that a server belongs to.
+#[derive(Clone, Copy)]
+pub struct Engine {
+    /// Its name: sessions of one engine are not resumed in another.
+    pub name: &'static str,
+    /// The protocols that clients may choose by ALPN, best first.
+    pub alpn: &'static [&'static [u8]],
+}
+
+/// Loads files and compiles a server's settings.
 ///
 /// # Errors
 /// A file cannot be read or used, or the settings do not go together.
 pub fn compile(
-    s: &SslSettings,
-    shared: &SslShared,
-    alpn: &[&[u8]],
+    s: &Rc<SslSettings>,
+    shared: &Rc<SslShared>,
+    engine: Engine,
 ) -> Result<ServerTls, ConfError> {
     let rejects = s.reject.unwrap_or(false);
-    let verify = verify(s)?;
     let names = s.certificates.as_deref().unwrap_or_default();
     if names.is_empty() {
-        return Ok(ServerTls { config: None, rejects, verify });
+        // Its sessions are those of the default server, but it may want certificates.
+        let verify = Verify { mode: s.verify.unwrap_or_default(), ..Verify::default() };
+        return Ok(ServerTls { rejects, verify, ..ServerTls::default() });
     }
-    let certificates = certificates(names, s)?;
-    let context = context(&certificates, s, &verify);
-    let timeout_s = u32::try_from(s.timeout_s.unwrap_or(TIMEOUT_S)).unwrap_or(u32::MAX);
-    let authorities = match s.client_certificate {
-        Some(_) => verify.store.certificates().iter().map(|c| c.subject().der().to_vec()).collect(),
-        None => Vec::new(),
-    };
-    let early_data = s.early_data.unwrap_or(false);
-    let options = ServerOptions {
-        certificates,
-        versions: s.protocols.clone().unwrap_or_default(),
-        prefer_server_ciphers: s.prefer_server_ciphers.unwrap_or(false),
-        alpn: alpn.iter().map(|name| name.to_vec()).collect(),
-        verify: match verify.mode {
-            VerifyClient::Off => VerifyMode::Off,
-            _ => VerifyMode::Ask,
-        },
-        authorities,
-        record_size: s.buffer_size.unwrap_or(0),
-        max_early_data: if early_data { EARLY_DATA_MAX } else { 0 },
-        compress_certificates: s.compression.unwrap_or(false),
-        tickets: tickets(s, shared, context.clone(), timeout_s)?,
-        sessions: Some(sessions(s, shared, context, timeout_s)),
-        ..ServerOptions::default()
-    };
-    let config = ServerConfig::new(options).map_err(ConfError::new)?;
-    Ok(ServerTls { config: Some(config), rejects, verify })
+    let verify = verify(s)?;
+    let commands = s.commands.as_deref().unwrap_or_default();
+    let algorithms = tls_settings::algorithms(
+        s.protocols.as_deref(),
+        s.ciphers.clone(),
+        s.groups.clone(),
+        commands,
+    )?;
+    let own = Commanded::of(commands, s)?;
+    let recipe = Recipe { settings: s.clone(), shared: shared.clone(), algorithms, own, engine };
+    let pairs = pairs(names, s)?;
+    let is_fixed = |(_, text): &Pair| text.0.as_const().is_some() && text.1.as_const().is_some();
+    if !pairs.iter().all(is_fixed) {
+        let folder = s.folder.clone().unwrap_or_default();
+        let passwords = s.passwords.clone().unwrap_or_default();
+        let terms = s.certificate_cache.unwrap_or_default();
+        let changing = Changing {
+            names: pairs.into_iter().map(|(_, names)| names).collect(),
+            certificates: files::Certificates::new(folder, passwords, terms),
+            recipe,
+        };
+        return Ok(ServerTls { config: None, changing: Some(changing), rejects, verify });
+    }
+    let passwords = s.passwords.clone().unwrap_or_default();
+    let load = |((name, key), _): &Pair| files::certified(name, key, &passwords);
+    let certificates = pairs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    let config = recipe.config(certificates, &verify)?;
+    Ok(ServerTls { config: Some(config), changing: None, rejects, verify })
 }
 
-fn certificates(names: &[Named], s: &SslSettings) -> Result<Vec<Certified>, ConfError> {
+/// A certificate and its key: their names as they stand in the configuration, and with variables.
+type Pair = ((Named, Named), (Template, Template));
+
+fn pairs(names: &[(Named, Template)], s: &SslSettings) -> Result<Vec<Pair>, ConfError> {
     let keys = s.keys.as_deref().unwrap_or_default();
     if keys.len() < names.len() {
-        let name = names[keys.len()].word.lossy().into_owned();
+        let word = &names[keys.len()].0.word;
+        let name = word.lossy();
         let m = format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\"");
-        return Err(ConfError::at(&names[keys.len()].word, m));
+        return Err(ConfError::at(word, m));
     }
-    let none = Passwords::none();
-    let passwords = s.passwords.as_ref().unwrap_or(&none);
-    names.iter().zip(keys).map(|(name, key)| files::certified(name, key, passwords)).collect()
+    let pair = |((name, n), (key, k)): (&(Named, Template), &(Named, Template))| {
+        ((name.clone(), key.clone()), (n.clone(), k.clone()))
+    };
+    Ok(names.iter().zip(keys).map(pair).collect())
+}
+
+/// All settings of a configuration but its certificates.
+struct Recipe {
+    settings: Rc<SslSettings>,
+    shared: Rc<SslShared>,
+    algorithms: Algorithms,
+    own: Commanded,
+    engine: Engine,
+}
+
+impl Recipe {
+    fn config(
+        &self,
+        mut certificates: Vec<Certified>,
+        verify: &Verify,
+    ) -> Result<ServerConfig, ConfError> {
+        let Recipe { settings: s, shared, algorithms, own, engine: Engine { name: engine, alpn } } =
+            self;
+        // A command's certificate takes the place of the directive's.
+        certificates.splice(0..0, own.certificate.clone());
+        let context = context(engine, &certificates, s, verify);
+        let timeout_s = u32::try_from(s.timeout_s.unwrap_or(TIMEOUT_S)).unwrap_or(u32::MAX);
+        let authorities = match s.client_certificate {
+            Some(_) => {
+                verify.store.certificates().iter().map(|c| c.subject().der().to_vec()).collect()
+            }
+            None => Vec::new(),
+        };
+        let early_data = s.early_data.unwrap_or(false);
+        let options = ServerOptions {
+            certificates,
+            versions: algorithms.versions.clone(),
+            suites: algorithms.suites.clone(),
+            groups: algorithms.groups.clone(),
+            prefer_server_ciphers: own.prefers.or(s.prefer_server_ciphers).unwrap_or(false),
+            alpn: alpn.iter().map(|name| name.to_vec()).collect(),
+            verify: match verify.mode {
+                VerifyClient::Off => VerifyMode::Off,
+                _ => VerifyMode::Ask,
+            },
+            authorities,
+            record_size: s.buffer_size.unwrap_or(0),
+            max_early_data: if early_data { EARLY_DATA_MAX } else { 0 },
+            compress_certificates: own.compression.or(s.compression).unwrap_or(false),
+            tickets: match own.tickets {
+                Some(false) => None,
+                _ => tickets(s, shared, context.clone(), timeout_s)?,
+            },
+            ticket_count: own.ticket_count,
+            sessions: Some(sessions(s, shared, context, timeout_s)),
+        };
+        ServerConfig::new(options).map_err(ConfError::new)
+    }
+}
+
+/// Certificates whose files are named by variables.
+pub struct Changing {
+    names: Vec<(Template, Template)>,
+    certificates: files::Certificates,
+    recipe: Recipe,
+}
+
+impl ServerTls {
+    /// The configuration for a client: with the certificates that variables name for `s`.
+    ///
+    /// # Errors
+    /// A file cannot be read or used; for the log.
+    pub fn config_for<S: Session>(&self, s: &mut S) -> Result<Option<ServerConfig>, String> {
+        let Some(changing) = &self.changing else { return Ok(self.config.clone()) };
+        let mut certificates = Vec::new();
+        for (name, key) in &changing.names {
+            let (name, key) = (name.eval(s), key.eval(s));
+            certificates.push(changing.certificates.get(&name, &key)?);
+        }
+        changing.recipe.config(certificates, &self.verify).map(Some).map_err(|e| e.message)
+    }
+
+    /// Whether it has certificates.
+    pub fn has_certificates(&self) -> bool {
+        self.config.is_some() || self.changing.is_some()
+    }
+}
+
+/// The rest of what `ssl_conf_command` sets.
+#[derive(Default)]
+struct Commanded {
+    certificate: Option<Certified>,
+    prefers: Option<bool>,
+    tickets: Option<bool>,
+    ticket_count: Option<u32>,
+    compression: Option<bool>,
+}
+
+impl Commanded {
+    fn of(commands: &[Command], s: &SslSettings) -> Result<Commanded, ConfError> {
+        let mut own = Commanded::default();
+        let (mut certificate, mut key) = (None, None);
+        for command in commands {
+            match command {
+                Command::Certificate(path) => certificate = Some(path),
+                Command::PrivateKey(path) => key = Some(path),
+                Command::ServerPreference(on) => own.prefers = Some(*on),
+                Command::SessionTickets(on) => own.tickets = Some(*on),
+                Command::TicketCount(count) => own.ticket_count = Some(*count),
+                Command::CertificateCompression(on) => own.compression = Some(*on),
+                _ => {}
+            }
+        }
+        if let (Some(certificate), Some(key)) = (certificate, key) {
+            let of = |path: &String| (path.clone(), PathBuf::from(path));
+            let passwords = s.passwords.clone().unwrap_or_default();
+            let loaded = files::load(of(certificate), of(key), &passwords);
+            own.certificate = Some(loaded.map_err(|e| {
+                let m = format!("SSL_CONF_cmd(\"Certificate\", \"{certificate}\") failed ({e})");
+                ConfError::new(m)
+            })?);
+        }
+        Ok(own)
+    }
 }
 
 fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
@@ -127,8 +272,14 @@ fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
 
 /// Sessions of this server are good for servers with the same certificates and the same
 /// verification alone.
-fn context(certificates: &[Certified], s: &SslSettings, verify: &Verify) -> SessionContext {
-    let mut parts: Vec<Vec<u8>> = Vec::new();
+fn context(
+    engine: &str,
+    certificates: &[Certified],
+    s: &SslSettings,
+    verify: &Verify,
+) -> SessionContext {
+    // Those of another engine are no use here, as their rules differ.
+    let mut parts: Vec<Vec<u8>> = vec![engine.as_bytes().to_vec()];
     for certified in certificates {
         parts.extend(certified.chain().next().map(<[u8]>::to_vec));
     }
@@ -177,13 +328,5 @@ fn sessions(
             Some(zone) => SessionCache::shared(zone, context, timeout_s),
             None => SessionCache::none(),
         },
-    }
-}
-
-/// A server without TLS of its own.
-impl Default for ServerTls {
-    fn default() -> ServerTls {
-        let verify = Verify { mode: VerifyClient::Off, depth: 1, store: Store::default() };
-        ServerTls { config: None, rejects: false, verify }
     }
 }

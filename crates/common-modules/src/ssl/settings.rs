@@ -1,10 +1,18 @@
 //! The `ssl_…` directives of a server, as far as they are set at one level.
 
+use std::path::PathBuf;
+
 use conf::table::{Args, Contexts, Directive, directive};
-use conf::{ConfError, Node, Word, value};
-use engine::tls_files::{self, Named};
+use conf::template::Template;
+use conf::{ConfError, Node, value};
+use engine::tls_files::{self, CacheTerms, Named};
+use engine::tls_settings;
 use engine::{Cx, Session};
+use tls::ciphers::Ciphers;
+use tls::conf_command::Command;
+use tls::groups::Groups;
 use tls::pem::Passwords;
+use tls::protocols::Version;
 use tls::session_cache::CacheSetting;
 
 use super::shared::SslShared;
@@ -26,12 +34,15 @@ pub enum VerifyClient {
 engine::settings! {
     /// The `ssl_…` directives of one level.
     pub struct SslSettings {
-        pub(super) certificates: Option<Vec<Named>>,
-        pub(super) keys: Option<Vec<Named>>,
+        pub(super) certificates: Option<Vec<(Named, Template)>>,
+        pub(super) keys: Option<Vec<(Named, Template)>>,
+        /// The folder of names of files that are relative.
+        pub(super) folder: Option<PathBuf>,
+        pub(super) certificate_cache: Option<Option<CacheTerms>>,
         pub(super) passwords: Option<Passwords>,
-        pub(super) protocols: Option<Vec<u16>>,
-        pub(super) ciphers: Option<Word>,
-        pub(super) curves: Option<Word>,
+        pub(super) protocols: Option<Vec<Version>>,
+        pub(super) ciphers: Option<Ciphers>,
+        pub(super) groups: Option<Groups>,
         pub(super) prefer_server_ciphers: Option<bool>,
         pub(super) buffer_size: Option<usize>,
         pub(super) verify: Option<VerifyClient>,
@@ -45,6 +56,7 @@ engine::settings! {
         pub(super) ticket_keys: Option<Vec<Named>>,
         pub(super) early_data: Option<bool>,
         pub(super) compression: Option<bool>,
+        pub(super) commands: Option<Vec<Command>>,
         pub(super) reject: Option<bool>,
     }
 }
@@ -57,7 +69,7 @@ const VERIFY: &[(&str, VerifyClient)] = &[
 ];
 
 /// The directives of a server's TLS, for an engine's table.
-pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20] {
+pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24] {
     [
         directive(
             "ssl_certificate",
@@ -66,7 +78,8 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             "",
             "A file with the certificate of the server and the rest of its chain, in PEM.",
             |cx, n| {
-                let named = Named::of(cx, n)?;
+                let named = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
+                of(cx).folder = Some(cx.env.conf_path(b""));
                 of(cx).certificates.get_or_insert_default().push(named);
                 SslShared::make_keys(cx, n)
             },
@@ -78,10 +91,18 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             "",
             "A file with the private key of the certificate, in PEM.",
             |cx, n| {
-                let named = Named::of(cx, n)?;
+                let named = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 of(cx).keys.get_or_insert_default().push(named);
                 Ok(())
             },
+        ),
+        directive(
+            "ssl_certificate_cache",
+            contexts,
+            Args::T123,
+            "off",
+            "Certificates whose files are named by variables are kept in memory.",
+            |cx, n| value::set_once(&mut of(cx).certificate_cache, n, CacheTerms::read),
         ),
         directive(
             "ssl_password_file",
@@ -97,7 +118,35 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 20
             Args::ONE_MORE,
             "TLSv1.2 TLSv1.3",
             "The versions of TLS; those before 1.2 are not to be had.",
-            |cx, n| value::set_once(&mut of(cx).protocols, n, tls_files::protocols),
+            |cx, n| value::set_once(&mut of(cx).protocols, n, tls_settings::protocols),
+        ),
+        directive(
+            "ssl_ciphers",
+            contexts,
+            Args::T1,
+            "HIGH:!aNULL:!MD5",
+            "The cipher suites of TLS 1.2, in OpenSSL's language; those with AEAD are to be had.",
+            |cx, n| value::set_once(&mut of(cx).ciphers, n, tls_settings::ciphers),
+        ),
+        directive(
+            "ssl_ecdh_curve",
+            contexts,
+            Args::T1,
+            "auto",
+            "The groups of the key exchange, best first.",
+            |cx, n| value::set_once(&mut of(cx).groups, n, tls_settings::groups),
+        ),
+        directive(
+            "ssl_conf_command",
+            contexts,
+            Args::T2,
+            "",
+            "A command of OpenSSL's configuration.",
+            |cx, n| {
+                let commands = tls_settings::command(cx, n)?;
+                of(cx).commands.get_or_insert_default().extend(commands);
+                Ok(())
+            },
         ),
         directive(
             "ssl_prefer_server_ciphers",
@@ -261,7 +310,7 @@ fn set_passwords<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfErro
 }
 
 fn set_dhparam<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
-    let Named { word, path } = Named::of(cx, node)?;
+    let Named { word, path, .. } = Named::of(cx, node)?;
     let text = std::fs::read(&path).map_err(|e| {
         let (path, e) = (path.display(), base::log::os_error(&e));
         ConfError::at(&word, format!("BIO_new_file(\"{path}\") failed {e}"))

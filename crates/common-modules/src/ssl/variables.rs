@@ -4,6 +4,7 @@ use engine::Session;
 use engine::vars::{VarDef, WriteFn};
 use proto::tls_hello::{ClientHello, Verdict, fingerprint, parse_message};
 use proto::tls_names;
+use tls::Info;
 use tls::x509::Certificate;
 
 use super::established::{Established, Secured};
@@ -15,7 +16,7 @@ pub const OF_HELLO: &[&str] =
 /// The variables of a server's sessions, for an engine's table.
 pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
     [
-        of(|s, out| session(s, out, |e, out| write(out, e.info.version_name())), "ssl_protocol"),
+        of(|s, out| info(s, out, |i, out| write(out, i.version_name())), "ssl_protocol"),
         of(cipher, "ssl_cipher"),
         of(curve, "ssl_curve"),
         of(|s, out| hello(s, out, tls_names::write_ciphers), "ssl_ciphers"),
@@ -24,7 +25,7 @@ pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
         of(|s, out| hello(s, out, |h, out| write(out, &fingerprint::ja3_text(h))), "ssl_ja3"),
         of(|s, out| hello(s, out, |h, out| write(out, &fingerprint::ja3(h))), "ssl_ja3_hash"),
         of(|s, out| hello(s, out, ja4), "ssl_ja4"),
-        of(|s, out| session(s, out, |e, out| scheme(out, e.info.signed_with)), "ssl_sigalg"),
+        of(|s, out| info(s, out, |i, out| scheme(out, i.signed_with)), "ssl_sigalg"),
         of(session_id, "ssl_session_id"),
         of(reused, "ssl_session_reused"),
         of(early_data, "ssl_early_data"),
@@ -55,10 +56,7 @@ pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
             "ssl_client_v_end",
         ),
         of(|s, out| peer(s, out, remain), "ssl_client_v_remain"),
-        of(
-            |s, out| session(s, out, |e, out| scheme(out, e.info.peer_signed_with)),
-            "ssl_client_sigalg",
-        ),
+        of(|s, out| info(s, out, |i, out| scheme(out, i.peer_signed_with)), "ssl_client_sigalg"),
         // Servers here cannot take an encrypted hello.
         of(|_, _| false, "ssl_ech_status"),
         of(|_, _| false, "ssl_ech_outer_server_name"),
@@ -78,6 +76,14 @@ fn session<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Established, &mut Vec
     let Some(established) = s.established() else { return false };
     let before = out.len();
     tell(established, out);
+    out.len() > before
+}
+
+/// The same for what both ends agreed on.
+fn info<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Info, &mut Vec<u8>)) -> bool {
+    let Some(info) = s.established().and_then(Established::info) else { return false };
+    let before = out.len();
+    tell(info, out);
     out.len() > before
 }
 
@@ -101,11 +107,11 @@ fn ja4(hello: &ClientHello<'_>, out: &mut Vec<u8>) {
 }
 
 fn cipher<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| write(out, tls_names::cipher_suite(e.info.suite).unwrap_or_default()))
+    info(s, out, |i, out| write(out, tls_names::cipher_suite(i.suite).unwrap_or_default()))
 }
 
 fn curve<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| write(out, tls_names::group(e.info.group).unwrap_or_default()))
+    info(s, out, |i, out| write(out, tls_names::group(i.group).unwrap_or_default()))
 }
 
 fn scheme(out: &mut Vec<u8>, number: u16) {
@@ -113,16 +119,16 @@ fn scheme(out: &mut Vec<u8>, number: u16) {
 }
 
 fn session_id<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| base::ascii::write_hex(out, &e.info.session_id))
+    info(s, out, |i, out| base::ascii::write_hex(out, &i.session_id))
 }
 
 fn reused<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| out.push(if e.info.is_resumed { b'r' } else { b'.' }))
+    info(s, out, |i, out| out.push(if i.is_resumed { b'r' } else { b'.' }))
 }
 
 fn early_data<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| {
-        if e.info.has_early_data {
+    info(s, out, |i, out| {
+        if i.has_early_data {
             out.push(b'1');
         }
     })
@@ -133,7 +139,7 @@ fn server_name<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
 }
 
 fn alpn<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
-    session(s, out, |e, out| out.extend_from_slice(e.info.alpn.as_deref().unwrap_or_default()))
+    info(s, out, |i, out| out.extend_from_slice(i.alpn.as_deref().unwrap_or_default()))
 }
 
 fn remain(certificate: &Certificate, out: &mut Vec<u8>) {

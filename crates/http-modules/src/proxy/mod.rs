@@ -92,6 +92,8 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_cache_rfc9111",
         "proxy_ssl_session_reuse",
         "proxy_ssl_protocols",
+        "proxy_ssl_ciphers",
+        "proxy_ssl_conf_command",
         "proxy_ssl_name",
         "proxy_ssl_server_name",
         "proxy_ssl_verify",
@@ -100,6 +102,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_ssl_crl",
         "proxy_ssl_certificate",
         "proxy_ssl_certificate_key",
+        "proxy_ssl_certificate_cache",
         "proxy_ssl_password_file",
     ],
     &[

@@ -20,7 +20,7 @@ use conf::value::{
     set_size,
 };
 use conf::{ConfError, Node};
-use engine::tls_files::Named;
+use engine::tls_files::{CacheTerms, Named};
 
 use super::conf::{Draft, ignore, next};
 use super::store::Store;
@@ -107,7 +107,28 @@ impl<T: Shared> Group<T> {
             "The versions of TLS to servers; those before 1.2 are not to be had.",
             |cx, n| {
                 let protocols = &mut draft::<T>(cx).ssl.protocols;
-                set_once(protocols, n, engine::tls_files::protocols)
+                set_once(protocols, n, engine::tls_settings::protocols)
+            },
+        ),
+        shared(
+            "_ssl_ciphers",
+            Args::T1,
+            "DEFAULT",
+            "The cipher suites of TLS 1.2 to servers; those with AEAD are to be had.",
+            |cx, n| {
+                let ciphers = &mut draft::<T>(cx).ssl.ciphers;
+                set_once(ciphers, n, engine::tls_settings::ciphers)
+            },
+        ),
+        shared(
+            "_ssl_conf_command",
+            Args::T2,
+            "",
+            "A command of OpenSSL's configuration, for sessions with servers.",
+            |cx, n| {
+                let commands = engine::tls_settings::command(cx, n)?;
+                draft::<T>(cx).ssl.commands.get_or_insert_default().extend(commands);
+                Ok(())
             },
         ),
         shared(
@@ -181,6 +202,13 @@ impl<T: Shared> Group<T> {
                 let file = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 set_once(&mut draft::<T>(cx).ssl.key, n, |_| Ok(file))
             },
+        ),
+        shared(
+            "_ssl_certificate_cache",
+            Args::T123,
+            "off",
+            "Certificates whose files are named by variables are kept in memory.",
+            |cx, n| set_once(&mut draft::<T>(cx).ssl.cache, n, CacheTerms::read),
         ),
         shared(
             "_ssl_password_file",

@@ -439,7 +439,7 @@ impl Transport {
     pub fn reset(self) {
         match self.0 {
             Carrier::Plain(sock) => sock.reset(),
-            Carrier::Tls(tls) => tls.sock.reset(),
+            Carrier::Tls(tls) => tls.reset(),
         }
     }
 

@@ -315,6 +315,13 @@ impl TlsSock {
         until(attempt, move || self.sock.writable(deadline.renewed()))
     }
 
+    /// Closes the connection so that the peer sees a reset.
+    pub fn reset(self) {
+        // The session's end would be sent when this is dropped.
+        self.state.borrow_mut().mode = Mode::Clear;
+        self.sock.reset_at_end();
+    }
+
     pub fn shutdown_write(&self) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         if let Mode::Sealed(session) = &mut state.mode {
@@ -324,6 +331,21 @@ impl TlsSock {
             self.sock.try_send(&mut state.unsent, None)?;
         }
         self.sock.shutdown_write()
+    }
+}
+
+/// However a connection ends, the peer is told that the session does, as far as the socket takes it:
+/// without that, the end could be an attacker's.
+impl Drop for TlsSock {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if let Mode::Sealed(session) = &mut state.mode
+            && state.unsent.is_empty()
+        {
+            session.close(state.unsent.writer_for(END_ROOM));
+            // Nobody waits for it.
+            let _ = self.sock.try_send(&mut state.unsent, None);
+        }
     }
 }
 

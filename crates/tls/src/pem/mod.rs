@@ -16,7 +16,7 @@ mod source;
 pub use error::Error;
 pub use key::PrivateKey;
 pub use passwords::Passwords;
-pub use source::Source;
+pub use source::{Secret, Source, read_secret};
 
 use block::{Block, Blocks};
 

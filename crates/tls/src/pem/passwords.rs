@@ -57,7 +57,7 @@ impl Passwords {
             format!("{call} \"{name}\" failed ({number}: {text})")
         };
         let file = std::fs::File::open(path).map_err(|error| failed("open()", error))?;
-        let text = super::source::read(file).map_err(|error| failed("read()", error))?;
+        let text = super::source::read_secret(file).map_err(|error| failed("read()", error))?;
         Passwords::parse(&text).ok_or_else(|| format!("too long line in \"{name}\""))
     }
 

@@ -84,11 +84,17 @@ impl Source {
 /// A file that opens and cannot be read, a directory, is empty for OpenSSL.
 fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let file = File::open(path).map_err(|error| Error::file(path, &error))?;
-    Ok(read(file).unwrap_or_default())
+    Ok(read_secret(file).unwrap_or_default())
 }
 
+/// Bytes that are overwritten when they are dropped.
+pub type Secret = Zeroizing<Vec<u8>>;
+
 /// Reads all of a file into memory of its size, so that no copies of secrets are left behind.
-pub(super) fn read(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
+///
+/// # Errors
+/// The system's.
+pub fn read_secret(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
     /// Larger than any sensible chain of certificates: anything else is a mistake.
     const FILE_MAX: u64 = 16 << 20;
     let len = file.metadata()?.len().min(FILE_MAX);
