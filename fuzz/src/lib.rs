@@ -22,6 +22,8 @@ pub mod h1_response;
 pub mod mp4_cut;
 pub mod proxy_protocol;
 pub mod sub_patterns;
+pub mod tls_certificate;
+pub mod tls_crl;
 pub mod tls_hello;
 pub mod tls_ocsp;
 pub mod tls_pem;

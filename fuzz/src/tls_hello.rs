@@ -1,14 +1,58 @@
 //! Hellos of TLS clients, and the names and fingerprints made of them.
 
+use proto::tls_hello::extension::SERVER_NAME;
 use proto::tls_hello::fingerprint::{Carrier, ja3, ja3_text, ja4, ja4_raw};
-use proto::tls_hello::{INPUT_MAX, Verdict, parse, parse_message};
+use proto::tls_hello::{INPUT_MAX, Malformed, Verdict, parse, parse_message};
 use proto::tls_names;
+use rustls::server::Acceptor;
+
+/// What rustls takes is a hello here, with the same fields.
+fn same_for_rustls(data: &[u8], ours: &Verdict<'_>) {
+    let mut acceptor = Acceptor::default();
+    let mut rest = data;
+    let accepted = loop {
+        match acceptor.read_tls(&mut rest) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        match acceptor.accept() {
+            Ok(Some(accepted)) => break accepted,
+            Ok(None) => {}
+            Err(_) => return,
+        }
+    };
+    let theirs = accepted.client_hello();
+    let hello = match ours {
+        Verdict::Hello(hello) => hello,
+        // OpenSSL and we take one name in the list, rustls the first of several; and rustls takes
+        // records with the versions of DTLS.
+        Verdict::Malformed(
+            Malformed::BadExtension(SERVER_NAME) | Malformed::ServerName | Malformed::RecordVersion,
+        ) => return,
+        other => panic!("rustls takes it: {other:?}"),
+    };
+    if let Some(name) = theirs.server_name() {
+        // In small letters there, and without a dot at the end.
+        let ours = hello.host().map(str::to_lowercase).unwrap_or_default();
+        assert_eq!(ours.strip_suffix('.').unwrap_or(&ours), name);
+    }
+    let alpn = theirs.alpn().into_iter().flatten();
+    assert!(alpn.eq(hello.alpn()));
+    let suites = theirs.cipher_suites().iter().map(|suite| u16::from(*suite));
+    assert!(suites.eq(hello.cipher_suites()));
+    let schemes = theirs.signature_schemes().iter().map(|scheme| u16::from(*scheme));
+    assert!(schemes.eq(hello.signature_algorithms()));
+    if let Some(groups) = theirs.named_groups() {
+        assert!(groups.iter().map(|group| u16::from(*group)).eq(hello.groups()));
+    }
+}
 
 /// Every beginning is incomplete or has the verdict of the whole; the same message in records of
-/// another length, and without records, is the same hello.
+/// another length, and without records, is the same hello; what rustls takes is taken.
 pub fn run(data: &[u8]) {
     let whole = parse(data);
     let text = format!("{whole:?}");
+    same_for_rustls(data, &whole);
     // A step that is no divisor of common lengths; all beginnings of a long input take too long.
     let step = data.len() / 512 + 1;
     for len in (0..data.len()).step_by(step) {

@@ -209,41 +209,53 @@ fn points(rng: &mut Rng) -> Extension {
     Extension::new("2.5.29.31", der::element(0x30, &entries.concat()))
 }
 
-/// One thing that is wrong or rare. Some change the draft, some what is made of it.
+/// One thing that is wrong or rare.
 pub fn spoil(rng: &mut Rng, draft: &mut Draft, keys: &[Key], odd: &mut Odd) {
-    let count = draft.extensions.len();
-    match rng.below(24) {
+    if rng.percent(50) {
+        return spoil_extensions(rng, &mut draft.extensions, odd);
+    }
+    match rng.below(13) {
         0 => draft.version = 1 + rng.below(2) as u8,
         1 => draft.validity.1 = "210101000000Z".to_owned(),
         2 => draft.validity.0 = "390101000000Z".to_owned(),
         3 => draft.validity.1 = "20500101000000Z".to_owned(),
-        4 => {
-            let odd = [
-                "2001010000Z",
-                "200101000000+0100",
-                "20200101000000.5Z",
-                "200101000000",
-                "201301000000Z",
-                "19491231235959Z",
-                "99991231235959Z",
-            ];
-            draft.validity.0 = odd[rng.below(odd.len())].to_owned();
-        }
+        4 => draft.validity.0 = odd_time(rng),
         5 => {
-            draft.serial = [&[0u8][..], &[0x81], &[0x7f; 20], &[0, 0xff, 1]][rng.below(4)].to_vec()
+            let serials: [&[u8]; 4] = [&[0], &[0x81], &[0x7f; 20], &[0, 0xff, 1]];
+            draft.serial = serials[rng.below(4)].to_vec();
         }
         6 => draft.issuer = respelled(rng, "level1"),
         7 => draft.issuer = der::name("O=nobody"),
-        8 if count > 0 => {
-            let again = draft.extensions[rng.below(count)].clone();
-            draft.extensions.push(again);
+        8 => draft.spki = keys[rng.below(keys.len())].spki(),
+        9 => draft.spki = odd_key(rng),
+        10 => draft.subject = respelled(rng, "level0"),
+        11 => {
+            odd.push("odd name");
+            draft.subject = odd_name(rng);
         }
-        9 if count > 0 => {
-            draft.extensions.remove(rng.below(count));
+        _ => {
+            // The second of the verification, and those before and after it.
+            let end = ["270115080001Z", "270115080000Z", "270115075959Z"][rng.below(3)];
+            draft.validity.1 = end.to_owned();
         }
-        10 if count > 0 => {
+    }
+}
+
+fn spoil_extensions(rng: &mut Rng, list: &mut Vec<Extension>, odd: &mut Odd) {
+    const KEY_USAGE: &str = "2.5.29.15";
+    const AUTHORITY_KEY_ID: &str = "2.5.29.35";
+    let count = list.len();
+    match rng.below(12) {
+        0 if count > 0 => {
+            let again = list[rng.below(count)].clone();
+            list.push(again);
+        }
+        1 if count > 0 => {
+            list.remove(rng.below(count));
+        }
+        2 if count > 0 => {
             odd.push("bytes of an extension changed");
-            let value = &mut draft.extensions[rng.below(count)].value;
+            let value = &mut list[rng.below(count)].value;
             match rng.below(3) {
                 0 => value.push(0),
                 1 => {
@@ -257,35 +269,33 @@ pub fn spoil(rng: &mut Rng, draft: &mut Draft, keys: &[Key], odd: &mut Odd) {
                 }
             }
         }
-        11 | 12 => draft.extensions.push(rare(rng)),
-        13 => draft.spki = keys[rng.below(keys.len())].spki(),
-        14 => draft.spki = odd_key(rng),
-        15 => draft.subject = respelled(rng, "level0"),
-        16 => {
-            odd.push("odd name");
-            draft.subject = odd_name(rng);
+        3 => list.retain(|e| e.oid != AUTHORITY_KEY_ID),
+        4 => {
+            list.retain(|e| e.oid != AUTHORITY_KEY_ID);
+            list.push(authority_key_id(rng));
         }
-        17 => draft.extensions.retain(|e| e.oid != "2.5.29.35"),
-        18 => {
-            draft.extensions.retain(|e| e.oid != "2.5.29.35");
-            draft.extensions.push(authority_key_id(rng));
+        5 => list.retain(|e| e.oid != KEY_USAGE),
+        6 => list.clear(),
+        7 => {
+            list.retain(|e| e.oid != KEY_USAGE);
+            list.push(Extension::key_usage(1 << rng.below(16)));
         }
-        19 => draft.extensions.retain(|e| e.oid != "2.5.29.15"),
-        20 => draft.extensions.clear(),
-        21 => {
-            draft.extensions.retain(|e| e.oid != "2.5.29.15");
-            draft.extensions.push(Extension::key_usage(1 << rng.below(16)));
-        }
-        22 => {
-            for extension in &mut draft.extensions {
-                extension.critical = !extension.critical;
-            }
-        }
-        _ => {
-            let end = ["251231235959Z", "270115080000Z", "270115075959Z"][rng.below(3)];
-            draft.validity.1 = end.to_owned();
-        }
+        8 => list.iter_mut().for_each(|extension| extension.critical = !extension.critical),
+        _ => list.push(rare(rng)),
     }
+}
+
+fn odd_time(rng: &mut Rng) -> String {
+    let odd = [
+        "2001010000Z",
+        "200101000000+0100",
+        "20200101000000.5Z",
+        "200101000000",
+        "201301000000Z",
+        "19491231235959Z",
+        "99991231235959Z",
+    ];
+    odd[rng.below(odd.len())].to_owned()
 }
 
 fn rare(rng: &mut Rng) -> Extension {

@@ -280,7 +280,9 @@ impl Certificates {
             NotLoaded::Key(e) => format!("cannot load certificate key \"{key}\": {e}"),
             NotLoaded::Pair(e) => format!("SSL_use_PrivateKey() failed ({e})"),
         })?;
-        if let Some(terms) = self.terms {
+        let is_secret = || Source::key(&key, |name| self.folder.join(name)).is_encrypted();
+        // An encrypted key is not kept open.
+        if let Some(terms) = self.terms.filter(|_| !is_secret()) {
             let mut known = self.known.borrow_mut();
             // A certificate and its key count as two.
             if known.len() >= (terms.max / 2).max(1) {

@@ -72,8 +72,8 @@ fn connect(server: &ServerConfig, client: &ClientSessions) -> bool {
     near.say(b"answer");
     far.take(&mut near.out);
     assert_eq!((near.plain.filled(), far.plain.filled()), (&b"question"[..], &b"answer"[..]));
-    let resumed = near.session.info().unwrap().is_resumed;
-    assert_eq!(far.session.info().unwrap().is_resumed, resumed);
+    let resumed = near.session.take_info().unwrap().is_resumed;
+    assert_eq!(far.session.take_info().unwrap().is_resumed, resumed);
     resumed
 }
 

@@ -85,7 +85,14 @@ pub struct Changing {
     certificates: files::Certificates,
     algorithms: Algorithms,
     /// The one used last, with the chain that it shows.
-    last: RefCell<Option<(Bytes, Bytes, Option<Vec<Vec<u8>>>, ClientConfig)>>,
+    last: RefCell<Option<Last>>,
+}
+
+/// A configuration with the names that it was made for.
+struct Last {
+    names: (Bytes, Bytes),
+    chain: Option<Vec<Vec<u8>>>,
+    config: ClientConfig,
 }
 
 /// The reason why a connection has no session.
@@ -94,6 +101,8 @@ pub enum NoSession {
     TimedOut,
     /// For the log, at this level.
     Failed(Level, String),
+    /// The certificate to show cannot be had: no other server can be asked either. For the log.
+    NoCertificate(String),
 }
 
 impl SslDraft {
@@ -187,15 +196,16 @@ impl Changing {
             true => None,
             false => Some(self.certificates.get(certificate, key)?),
         };
-        if let Some((c, k, chain, config)) = &*self.last.borrow()
-            && (c, k) == (certificate, key)
-            && *chain == certified.as_ref().map(|c| c.chain().map(<[u8]>::to_vec).collect())
-        {
-            return Ok(config.clone());
-        }
+        let names = (certificate.clone(), key.clone());
         let chain = certified.as_ref().map(|c| c.chain().map(<[u8]>::to_vec).collect());
+        if let Some(last) = &*self.last.borrow()
+            && last.names == names
+            && last.chain == chain
+        {
+            return Ok(last.config.clone());
+        }
         let config = config(certified, &self.algorithms)?;
-        *self.last.borrow_mut() = Some((certificate.clone(), key.clone(), chain, config.clone()));
+        *self.last.borrow_mut() = Some(Last { names, chain, config: config.clone() });
         Ok(config)
     }
 }
@@ -222,7 +232,7 @@ impl UpstreamTls {
         let name = server_name(shake.name);
         let config = match (&self.changing, &shake.certificate, &self.sessions) {
             (Some(changing), Some((certificate, key)), _) => {
-                changing.config(certificate, key).map_err(|m| failed(Level::Error, m))?
+                changing.config(certificate, key).map_err(NoSession::NoCertificate)?
             }
             (_, _, Some(sessions)) => sessions.config(shake.peer, name),
             _ => self.config.clone(),

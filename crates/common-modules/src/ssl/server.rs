@@ -41,6 +41,8 @@ pub struct Verify {
     pub mode: VerifyClient,
     depth: u32,
     store: Store,
+    /// Clients are told the names of so many of the store's certificates, the first ones.
+    told: usize,
 }
 
 impl Verify {
@@ -156,7 +158,8 @@ impl Recipe {
         let timeout_s = u32::try_from(s.timeout_s.unwrap_or(TIMEOUT_S)).unwrap_or(u32::MAX);
         let authorities = match s.client_certificate {
             Some(_) => {
-                verify.store.certificates().iter().map(|c| c.subject().der().to_vec()).collect()
+                let told = verify.store.certificates().iter().take(verify.told);
+                told.map(|c| c.subject().der().to_vec()).collect()
             }
             None => Vec::new(),
         };
@@ -176,9 +179,9 @@ impl Recipe {
             record_size: s.buffer_size.unwrap_or(0),
             max_early_data: if early_data { EARLY_DATA_MAX } else { 0 },
             compress_certificates: own.compression.or(s.compression).unwrap_or(false),
-            tickets: match own.tickets {
+            tickets: match own.tickets.or(s.tickets) {
                 Some(false) => None,
-                _ => tickets(s, shared, context.clone(), timeout_s)?,
+                _ => tickets(s, shared, context, timeout_s)?,
             },
             ticket_count: own.ticket_count,
             sessions: Some(sessions(s, shared, context, timeout_s)),
@@ -256,7 +259,11 @@ impl Commanded {
 fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
     let mode = s.verify.unwrap_or_default();
     let mut store = Store::default();
-    for named in [&s.client_certificate, &s.trusted_certificate].into_iter().flatten() {
+    if let Some(named) = &s.client_certificate {
+        files::trust(&mut store, named)?;
+    }
+    let told = store.certificates().len();
+    if let Some(named) = &s.trusted_certificate {
         files::trust(&mut store, named)?;
     }
     if let Some(named) = &s.crl {
@@ -267,7 +274,7 @@ fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
         return Err(ConfError::new("no ssl_client_certificate for ssl_verify_client"));
     }
     let depth = u32::try_from(s.depth.unwrap_or(1)).unwrap_or(u32::MAX);
-    Ok(Verify { mode, depth, store })
+    Ok(Verify { mode, depth, store, told })
 }
 
 /// Sessions of this server are good for servers with the same certificates and the same
@@ -297,7 +304,7 @@ fn tickets(
     timeout_s: u32,
 ) -> Result<Option<Tickets>, ConfError> {
     // Early data must not be taken twice: a session is then kept here, and given out once.
-    if !s.tickets.unwrap_or(true) || s.early_data == Some(true) {
+    if s.early_data == Some(true) {
         return Ok(None);
     }
     if let Some(files) = &s.ticket_keys {

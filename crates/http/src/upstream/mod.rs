@@ -22,7 +22,8 @@ pub mod modules;
 mod request_body;
 pub(crate) mod source;
 mod spill;
-pub(crate) mod store;
+pub(crate) mod ssl_directives;
+mod store;
 mod tunnel;
 mod variables;
 

@@ -334,8 +334,8 @@ impl TlsSock {
     }
 }
 
-/// However a connection ends, the peer is told that the session does, as far as the socket takes it:
-/// without that, the end could be an attacker's.
+/// However a connection ends, the peer is told that the session does, as far as the socket takes
+/// it: without that, the end could be an attacker's.
 impl Drop for TlsSock {
     fn drop(&mut self) {
         let state = self.state.get_mut();

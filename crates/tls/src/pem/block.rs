@@ -107,8 +107,9 @@ fn memchr(text: &[u8]) -> Option<usize> {
 
 /// Base64 with complete padding and nothing behind it. Blanks may stand anywhere.
 fn decode(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let text: Zeroizing<Vec<u8>> =
-        Zeroizing::new(text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect());
+    let mut digits = Zeroizing::new(Vec::with_capacity(text.len()));
+    digits.extend(text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()));
+    let text = digits;
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = text.get(..text.len() - padding)?;
     if !text.len().is_multiple_of(4) || padding > 2 || digits.contains(&b'=') {

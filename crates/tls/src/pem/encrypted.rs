@@ -245,12 +245,14 @@ impl Derivation<'_> {
 fn pkcs12(kind: u8, password: &[u8], salt: &[u8], rounds: u32, len: usize) -> Zeroizing<Vec<u8>> {
     /// The block of SHA-1.
     const BLOCK: usize = 64;
-    let repeated = |bytes: &[u8]| -> Vec<u8> {
-        let len = bytes.len().div_ceil(BLOCK) * BLOCK;
-        bytes.iter().copied().cycle().take(len).collect()
-    };
-    let mut input = Zeroizing::new(repeated(salt));
-    input.extend(Zeroizing::new(repeated(&utf16(password))).iter());
+    let password = utf16(password);
+    let parts = [salt, &password];
+    let room = |part: &[u8]| part.len().div_ceil(BLOCK) * BLOCK;
+    // Room for all of it at once: growing would leave copies behind.
+    let mut input = Zeroizing::new(Vec::with_capacity(parts.map(room).iter().sum()));
+    for part in parts {
+        input.extend(part.iter().copied().cycle().take(room(part)));
+    }
     let mut out = Zeroizing::new(Vec::with_capacity(64));
     while out.len() < len {
         let mut hash = Sha1::new_with_prefix([kind; BLOCK]).chain_update(&*input).finalize();
@@ -276,10 +278,10 @@ fn pkcs12(kind: u8, password: &[u8], salt: &[u8], rounds: u32, len: usize) -> Ze
 /// password that is no UTF-8 is taken for ISO 8859-1.
 fn utf16(password: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut out = Zeroizing::new(Vec::with_capacity(password.len() * 2 + 2));
-    let units: Vec<u16> = match std::str::from_utf8(password) {
-        Ok(text) => text.encode_utf16().collect(),
-        Err(_) => password.iter().map(|byte| u16::from(*byte)).collect(),
-    };
-    out.extend(Zeroizing::new(units).iter().chain(&[0]).flat_map(|unit| unit.to_be_bytes()));
+    match std::str::from_utf8(password) {
+        Ok(text) => out.extend(text.encode_utf16().flat_map(u16::to_be_bytes)),
+        Err(_) => out.extend(password.iter().flat_map(|byte| [0, *byte])),
+    }
+    out.extend([0, 0]);
     out
 }

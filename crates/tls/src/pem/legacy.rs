@@ -11,6 +11,8 @@ use super::key::PrivateKey;
 
 /// The length of the salt: the beginning of the initialization vector.
 const SALT: usize = 8;
+/// The length of an MD5.
+const BLOCK: usize = 16;
 
 pub(super) struct Legacy {
     cipher: Cipher,
@@ -43,17 +45,13 @@ impl Legacy {
     pub(super) fn open(&self, data: &[u8], password: &[u8]) -> Result<PrivateKey, &'static str> {
         let salt = self.iv.get(..SALT).unwrap_or_default();
         let mut key = Zeroizing::new(Vec::with_capacity(64));
-        let mut last = None;
         while key.len() < self.cipher.key_len() {
             let mut md5 = Md5::new();
-            if let Some(last) = last {
-                md5.update(last);
-            }
+            // Each block is a hash of the one before, too.
+            md5.update(key.last_chunk::<BLOCK>().map_or(&[][..], |last| last));
             md5.update(password);
             md5.update(salt);
-            let hash = md5.finalize();
-            key.extend_from_slice(&hash);
-            last = Some(hash);
+            key.extend_from_slice(&md5.finalize());
         }
         key.truncate(self.cipher.key_len());
         let opened = self.cipher.open(&key, &self.iv, data).ok_or(BAD_DECRYPT)?;

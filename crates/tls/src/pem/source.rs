@@ -1,5 +1,6 @@
 //! The place of a certificate or a key, as directives name it.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use zeroize::Zeroizing;
 use super::{Error, Passwords, PrivateKey, certificates, private_key};
 
 /// The place of a certificate or a key.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Source {
     /// A file.
     File(PathBuf),
@@ -67,6 +68,12 @@ impl Source {
         private_key(&self.text()?, passwords)
     }
 
+    /// Whether a password is needed for a key.
+    pub fn is_encrypted(&self) -> bool {
+        let text = self.text().unwrap_or_default();
+        memchr::memmem::find(&text, b"ENCRYPTED").is_some()
+    }
+
     fn text(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         match self {
             Source::Data(text) => Ok(text.clone()),
@@ -77,6 +84,17 @@ impl Source {
             Source::Store => {
                 Err(Error::plain("loading \"store:...\" certificate keys is not supported"))
             }
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(path) => write!(f, "File({})", path.display()),
+            Source::Data(_) => f.write_str("Data"),
+            Source::Engine => f.write_str("Engine"),
+            Source::Store => f.write_str("Store"),
         }
     }
 }

@@ -265,6 +265,7 @@ fn places() {
     let one = certificate();
     let data = Source::certificate(&format!("data:{}", String::from_utf8_lossy(&one)), full);
     assert_eq!(data.load_certificates().unwrap().len(), 1);
+    assert_eq!(format!("{data:?}"), "Data");
     let engine = Source::Engine.load_key(&Passwords::none()).unwrap_err().to_string();
     assert_eq!(engine, "loading \"engine:...\" certificate keys is not supported");
     let missing = Source::File("/nonexistent/a.pem".into()).load_certificates().unwrap_err();

@@ -192,7 +192,7 @@ impl Certificate {
     /// nginx's `$ssl_client_v_remain`: whole days left, none when it is over. `now` is in seconds
     /// since 1970. `None` if the time is malformed.
     pub fn days_left(&self, now: i64) -> Option<i64> {
-        self.not_after.unix().map(|end| (end - now).max(0) / 86_400)
+        self.not_after.unix().map(|end| end.saturating_sub(now).max(0) / 86_400)
     }
 
     /// The public key.

@@ -39,6 +39,15 @@ fn variables_of_nginx() {
 }
 
 #[test]
+fn days_left_at_the_end_of_time() {
+    let key = Key::generate(KeyKind::P256);
+    let validity = ("500101000000Z".to_owned(), "500101000000Z".to_owned());
+    let draft = Draft { validity, ..Draft::new("CN=a", "CN=a", &key) };
+    let certificate = parse(&draft.sign(&key)).unwrap();
+    assert_eq!(certificate.days_left(i64::MAX), Some(0));
+}
+
+#[test]
 fn serial_numbers() {
     let key = Key::generate(KeyKind::P256);
     let text = |serial: &[u8]| {
@@ -358,4 +367,17 @@ fn revocation_lists() {
     assert!(parse(&foreign).unwrap().revokes(&[1]), "an entry of another issuer");
     let none = ListDraft { next_update: None, ..ListDraft::new("CN=a") };
     assert!(parse(&none).unwrap().next_update().is_none());
+}
+
+/// The bundle that systems have: every root in it can be read, and is a root.
+#[test]
+fn the_systems_roots() {
+    let Ok(text) = std::fs::read("/etc/ssl/certs/ca-certificates.crt") else { return };
+    let bundle = pem::read(&text).unwrap();
+    assert!(bundle.certificates.len() > 50);
+    for root in &bundle.certificates {
+        let name = root.subject().rfc2253();
+        assert!(root.is_self_signed() && !root.extensions().invalid, "{name}");
+        assert!(root.public_key().security_bits() >= 112, "{name}");
+    }
 }

@@ -136,6 +136,10 @@ impl Exchange {
                 r.log(level, format_args!("{m} while {DOING}"));
                 Err(Stop::Next(next::ERROR))
             }
+            Either::First(Err(NoSession::NoCertificate(m))) => {
+                r.log(Level::Error, format_args!("{m} while {DOING}"));
+                Err(Stop::Status(500))
+            }
             Either::Second(_) => Err(client_gone(r, DOING)),
         }
     }

@@ -1,0 +1,235 @@
+//! TLS sessions over real connections: resumed by every worker and after reloads, and never by
+//! another server.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::HandshakeKind::{Full, Resumed};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
+    SupportedProtocolVersion,
+};
+use testkit::{Driver, Site, Weir, built_binary, each_driver};
+
+static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+/// Takes every certificate: the sessions matter here.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+/// A client with no session yet; it offers those of a name at every port.
+fn client(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+        .with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(64);
+    Arc::new(config)
+}
+
+/// Makes a connection and a request. The kind of the handshake, and the body of the answer.
+fn ask(client: &Arc<ClientConfig>, port: u16) -> (HandshakeKind, String) {
+    let name = ServerName::try_from("a.example").unwrap();
+    let mut tls = ClientConnection::new(client.clone(), name).unwrap();
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+    let request = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    // How connections end is tested elsewhere: sessions that were complete count here.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
+    (tls.handshake_kind().unwrap(), body.to_owned())
+}
+
+fn kind(client: &Arc<ClientConfig>, port: u16) -> HandshakeKind {
+    ask(client, port).0
+}
+
+/// A site with the certificates `one`, `two` and `three` and their keys, and a file for tickets.
+fn site(driver: Driver, workers: usize, http: &str) -> Weir {
+    let mut site = Site::new(built_binary(), driver).file("conf/tickets", [7; 80]);
+    for name in ["one", "two", "three"] {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        site = site.file(&format!("conf/{name}.pem"), certificate.pem());
+        site = site.file(&format!("conf/{name}.key"), key.serialize_pem());
+    }
+    let config = format!(
+        "worker_processes {workers};\nevents {{}}\nhttp {{\n\
+         ssl_certificate one.pem; ssl_certificate_key one.key;\n{http}\n}}\n"
+    );
+    site.config(&config).start()
+}
+
+#[test]
+fn every_worker_resumes_and_so_does_the_next_configuration() {
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            2,
+            "server {
+                listen 127.0.0.1:%PORT0% ssl;
+                return 200 $pid;
+            }
+            server {
+                listen 127.0.0.1:%PORT1% ssl;
+                ssl_session_ticket_key tickets;
+                return 200 $pid;
+            }
+            server {
+                listen 127.0.0.1:%PORT2% ssl;
+                ssl_session_tickets off;
+                ssl_session_cache shared:sessions:1m;
+                return 200 $pid;
+            }
+            server {
+                listen 127.0.0.1:%PORT3% ssl;
+                ssl_session_cache shared:sessions:1m;
+                return 200 $pid;
+            }",
+        );
+        let clients: Vec<_> =
+            (0..4).flat_map(|n| BOTH.map(|version| (n, weir.port(n), client(version)))).collect();
+        for (n, port, client) in &clients {
+            assert_eq!(kind(client, *port), Full, "server {n}");
+        }
+        for generation in 0..3 {
+            for (n, port, client) in &clients {
+                let mut workers = HashSet::new();
+                for _ in 0..500 {
+                    let (kind, pid) = ask(client, *port);
+                    assert_eq!(kind, Resumed, "server {n}, generation {generation}");
+                    workers.insert(pid);
+                    if workers.len() == 2 {
+                        break;
+                    }
+                }
+                assert_eq!(workers.len(), 2, "server {n}, generation {generation}");
+            }
+            weir.reload();
+        }
+    });
+}
+
+#[test]
+fn a_session_of_one_server_is_resumed_by_no_other() {
+    each_driver(|driver| {
+        // All with the same keys and the same zone.
+        for sessions in [
+            "",
+            "ssl_session_ticket_key tickets;",
+            "ssl_session_tickets off; ssl_session_cache shared:sessions:1m;",
+        ] {
+            let server = |n: usize, own: &str| {
+                format!(
+                    "server {{ listen 127.0.0.1:%PORT{n}% ssl; {sessions} {own} return 200 x; }}\n"
+                )
+            };
+            let others = [
+                "ssl_certificate two.pem; ssl_certificate_key two.key;",
+                "ssl_verify_client optional; ssl_client_certificate two.pem;",
+                "ssl_verify_client optional; ssl_client_certificate three.pem;",
+                "ssl_verify_client optional; ssl_client_certificate two.pem; ssl_verify_depth 3;",
+                "ssl_verify_client optional_no_ca; ssl_client_certificate two.pem;",
+            ];
+            let mut http = server(0, "") + &server(1, "");
+            for (n, own) in others.iter().enumerate() {
+                http.push_str(&server(n + 2, own));
+            }
+            let weir = site(driver, 1, &http);
+            for version in BOTH {
+                let alike = client(version);
+                assert_eq!(kind(&alike, weir.port(0)), Full);
+                assert_eq!(kind(&alike, weir.port(1)), Resumed, "{sessions}");
+                for from in 0..others.len() + 2 {
+                    for to in (2..others.len() + 2).filter(|to| *to != from) {
+                        let client = client(version);
+                        assert_eq!(kind(&client, weir.port(from)), Full);
+                        let kind = kind(&client, weir.port(to));
+                        assert_eq!(kind, Full, "{sessions} from {from} to {to}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn sessions_end_with_their_time() {
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            1,
+            "ssl_session_timeout 0;
+            server { listen 127.0.0.1:%PORT0% ssl; return 200 x; }
+            server {
+                listen 127.0.0.1:%PORT1% ssl;
+                ssl_session_tickets off;
+                ssl_session_cache shared:sessions:1m;
+                return 200 x;
+            }
+            server {
+                listen 127.0.0.1:%PORT2% ssl;
+                ssl_session_tickets off;
+                ssl_session_timeout 1h;
+                return 200 x;
+            }",
+        );
+        for version in BOTH {
+            for n in 0..3 {
+                let client = client(version);
+                let kinds = [0; 3].map(|_| kind(&client, weir.port(n)));
+                assert_eq!(kinds, [Full; 3], "server {n}");
+            }
+        }
+    });
+}
