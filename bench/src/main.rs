@@ -137,6 +137,7 @@ const LOADS: &[Load] = &[
     load("memory-short", "4,000 slow clients in 60 to 134 MB: who is served", false, memory::short),
     load("slow-readers", "80 slow readers of 50 MB passed on: memory", false, memory::readers),
     load("storm", "reload every 200 ms under load: what fails", false, storm::run),
+    load("tls-storm", "the same over TLS: what fails, what is resumed", false, tls::storm::run),
     load("storm-upgrade", "the same with a binary upgrade half-way", false, storm::run),
 ];
 

@@ -143,7 +143,7 @@ fn storm(options: &Options, kind: Kind, upgrade: bool) -> Outcome<Storm> {
 }
 
 /// Reloads until shortly before the load ends; gives how often.
-fn blow(server: &Server, length: Duration, mut upgrade: bool) -> u32 {
+pub fn blow(server: &Server, length: Duration, mut upgrade: bool) -> u32 {
     let began = Instant::now();
     let end = length.saturating_sub(Duration::from_millis(500));
     let mut reloads = 0;

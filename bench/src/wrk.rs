@@ -111,9 +111,14 @@ pub fn run_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Result> {
     finish(start_with(load, header, "http")?)
 }
 
-/// The same over TLS; it takes every certificate.
+/// Starts it over TLS; it takes every certificate.
+pub fn start_over_tls(load: &Load<'_>) -> Outcome<Child> {
+    start_with(load, None, "https")
+}
+
+/// Runs it over TLS to its end.
 pub fn run_over_tls(load: &Load<'_>) -> Outcome<Result> {
-    finish(start_with(load, None, "https")?)
+    finish(start_over_tls(load)?)
 }
 
 /// Reads a line of figures.

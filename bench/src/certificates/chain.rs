@@ -20,6 +20,8 @@ pub struct Case {
     pub depth: u32,
     pub now: i64,
     pub host: Option<&'static str>,
+    /// OpenSSL's security level.
+    pub level: u8,
     pub odd: Odd,
 }
 
@@ -77,6 +79,7 @@ pub fn case(rng: &mut Rng, keys: &Keys) -> Case {
         }),
         now: NOW,
         host: rng.percent(15).then(|| draft::ASKED[rng.below(draft::ASKED.len())]),
+        level: if rng.percent(85) { 2 } else { rng.below(6) as u8 },
         odd,
     };
     trust(rng, &mut case, &levels, keys);

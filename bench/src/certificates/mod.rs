@@ -71,6 +71,7 @@ struct Answer {
 fn verify(case: &Case) -> Answer {
     let mut answer = Answer { errors: Vec::new(), malformed: None, host: true };
     let mut store = Store::default();
+    store.set_security_level(case.level);
     let mut peer = Vec::new();
     let read = |der: &Vec<u8>| Certificate::parse(der.clone().into());
     for der in &case.trusted {

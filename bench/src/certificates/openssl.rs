@@ -33,7 +33,8 @@ pub fn verify(folder: &Path, case: &Case) -> crate::Outcome<Answer> {
     let untrusted = write("untrusted.pem", certificates(&case.peer[1..]))?;
     let leaf = write("leaf.pem", certificates(&case.peer[..1]))?;
     let mut command = Command::new("openssl");
-    command.arg("verify").args(["-no-CApath", "-no-CAstore", "-auth_level", "2"]);
+    command.arg("verify").args(["-no-CApath", "-no-CAstore"]);
+    command.args(["-auth_level", &case.level.to_string()]);
     let name = if case.server { "ssl_server" } else { "ssl_client" };
     command.args(["-verify_name", name, "-attime", &case.now.to_string()]);
     command.args(["-verify_depth", &case.depth.to_string()]);

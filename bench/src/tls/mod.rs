@@ -5,6 +5,7 @@
 
 mod client;
 pub mod idle;
+pub mod storm;
 
 use std::fs;
 use std::path::{Path, PathBuf};

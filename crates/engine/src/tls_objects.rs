@@ -25,8 +25,9 @@ pub struct TlsObjects {
 /// The text of a file; kept from other eyes, and overwritten at the end.
 struct Object {
     text: tls::pem::Secret,
-    /// The file's number, and the time of its last change in seconds: nginx looks at as much.
-    state: (u64, i64),
+    /// The file's number, and the time of its last change; whole seconds, as nginx compares, would
+    /// miss a file that is written twice in one.
+    state: (u64, i64, i64),
 }
 
 impl ZoneState for TlsObjects {
@@ -75,6 +76,6 @@ impl TlsObjects {
     }
 }
 
-fn state(meta: &std::fs::Metadata) -> (u64, i64) {
-    (meta.ino(), meta.mtime())
+fn state(meta: &std::fs::Metadata) -> (u64, i64, i64) {
+    (meta.ino(), meta.mtime(), meta.mtime_nsec())
 }

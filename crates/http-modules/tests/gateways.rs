@@ -348,7 +348,10 @@ fn configurations() {
             ("fastcgi_split_path_info ^(x)$;", "pattern \"^(x)$\" must have 2 captures"),
             ("fastcgi_buffers 1 4k; fastcgi_pass 127.0.0.1:1;", "at least 2 \"fastcgi_buffers\""),
             ("uwsgi_modifier1 256;", "value must be between 0 and 255"),
-            ("uwsgi_pass suwsgi://127.0.0.1:1;", "not supported by this version of weir"),
+            (
+                "uwsgi_pass suwsgi://127.0.0.1:1; uwsgi_ssl_verify on;",
+                "no uwsgi_ssl_trusted_certificate for uwsgi_ssl_verify",
+            ),
             ("memcached_next_upstream http_500;", "invalid value \"http_500\""),
             ("memcached_pass 127.0.0.1:1;", "unknown \"memcached_key\" variable"),
             (

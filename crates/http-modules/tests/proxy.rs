@@ -387,7 +387,10 @@ fn unix_sockets_and_bad_configurations() {
                 ("proxy_pass http://u:80;", "upstream \"u\" may not have port 80"),
                 ("proxy_redirect default;", "should be placed after the \"proxy_pass\" directive"),
                 ("proxy_buffers 1 4k; proxy_pass http://u;", "at least 2 \"proxy_buffers\""),
-                ("proxy_pass https://u;", "not supported by this version of weir"),
+                (
+                    "proxy_pass https://u; proxy_ssl_verify on;",
+                    "no proxy_ssl_trusted_certificate for proxy_ssl_verify",
+                ),
                 ("if ($uri) { proxy_pass http://u/x; }", "cannot have URI part"),
             ] {
                 let up = "upstream u { server 127.0.0.1:1; }";

@@ -9,55 +9,12 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::HandshakeKind::{Full, Resumed};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
-    SupportedProtocolVersion,
-};
-use testkit::{Driver, Site, Weir, built_binary, each_driver};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
+use testkit::{AnyCertificate, Driver, Site, Weir, built_binary, each_driver};
 
 static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
-
-/// Takes every certificate: the sessions matter here.
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
-}
 
 /// A client with no session yet; it offers those of a name at every port.
 fn client(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {

@@ -4,9 +4,12 @@
 use std::io;
 use std::rc::Rc;
 
+use ::upstream::resolver::Resolving;
 use base::future::rarely;
 use base::log::Level;
-use common_modules::ssl::{self, Established, NoEntry, SslSettings, SslShared, variables};
+use common_modules::ssl::{
+    self, Established, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
+};
 use conf::ConfError;
 use conf::table::{Contexts, Directive};
 use event::{Deadline, Wake};
@@ -19,6 +22,7 @@ use tls::Session;
 use crate::build::Built;
 use crate::channel::conn::{Conn, Secured};
 use crate::cx::Cx;
+use crate::join_directives;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
 use crate::server::{HttpMain, Listen, Server};
@@ -29,12 +33,24 @@ pub static MODULE: Module = Module {
     name: "ssl",
     directives: DIRECTIVES,
     variables: VARIABLES,
-    confs: &[ConfType::of::<SslSettings>(Scope::Server), ConfType::of::<SslShared>(Scope::Main)],
+    confs: &[
+        ConfType::of::<SslSettings>(Scope::Server),
+        ConfType::of::<SslShared>(Scope::Main),
+        ConfType::of::<OcspZones>(Scope::Main),
+    ],
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] =
-    &ssl::directives::<Request>(Contexts::HTTP.or(Contexts::SERVER));
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(
+    &settings::certificates::<Request>(PLACES),
+    &settings::algorithms::<Request>(PLACES),
+    &settings::clients::<Request>(PLACES),
+    &settings::sessions::<Request>(PLACES),
+    &settings::further::<Request>(PLACES),
+    &settings::ocsp::<Request>(PLACES),
+);
+
+const PLACES: Contexts = Contexts::HTTP.or(Contexts::SERVER);
 
 static VARIABLES: &[VarDef] = &variables::variables::<Request>();
 
@@ -135,9 +151,16 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), Fail> {
         }
     };
     c.sock.go_sealed(session);
+    let server = tls_of(c, &server);
+    let resolving = || server.root.confs.get::<Resolving>().cloned().unwrap_or_default();
+    server.tls.update_staples(|| resolving().lookup());
     c.sock.handshake(until).await.map_err(|e| failed(&e))?;
     if let (Some(tls), Some(info)) = (c.tls.get(), c.sock.take_session_info()) {
         tls.session.established(info);
+        if server.tls.looks_up_clients() {
+            let (log, lookup) = (&server.root.core.error_log, resolving().lookup());
+            Box::pin(tls.session.look_up(&lookup, log, c.number)).await;
+        }
     }
     Ok(())
 }
@@ -156,11 +179,13 @@ fn whole_message(hello: &ClientHello<'_>) -> Box<[u8]> {
 
 /// The server of the name in the client's hello, else the default one of the address.
 fn server_of(c: &Conn, name: Option<&[u8]>) -> Rc<Server> {
-    let found = name.and_then(|name| {
-        let host = name.get(..validate_host(name)?.name_len)?.to_ascii_lowercase();
-        c.listen.names.as_ref()?.find_early(&host)
-    });
-    found.unwrap_or(&c.listen.default).clone()
+    name.and_then(|name| named(c, name)).unwrap_or(&c.listen.default).clone()
+}
+
+/// The server of this name, if there is one.
+fn named<'a>(c: &'a Conn, name: &[u8]) -> Option<&'a Rc<Server>> {
+    let host = name.get(..validate_host(name)?.name_len)?.to_ascii_lowercase();
+    c.listen.names.as_ref()?.find_early(&host)
 }
 
 fn begin(
@@ -224,6 +249,10 @@ pub(crate) fn admit(r: &Request) -> Result<(), u16> {
             r.log(Level::Info, m);
             Err(495)
         }
+        Err(NoEntry::Status(text)) => {
+            r.log(Level::Info, format_args!("client SSL certificate verify error: {text}"));
+            Err(495)
+        }
         Err(NoEntry::Missing) => {
             r.log(Level::Info, format_args!("client sent no required SSL certificate"));
             Err(496)
@@ -237,11 +266,15 @@ pub(crate) fn admit(r: &Request) -> Result<(), u16> {
 /// # Errors
 /// The status to refuse the request with.
 pub(crate) fn check_name(r: &Request) -> Result<(), u16> {
-    let Some(named) = r.c().tls.get().and_then(|tls| tls.session.server_name.as_deref()) else {
+    let Some(name) = r.c().tls.get().and_then(|tls| tls.session.server_name.as_deref()) else {
         return Ok(());
     };
-    let is_same = r.host.eq_ignore_ascii_case(named);
+    let is_same = r.host.eq_ignore_ascii_case(name);
     if is_same || r.head.host.is_none() || !r.server.tls.verify.is_on() {
+        return Ok(());
+    }
+    // A name that no server has negotiated nothing.
+    if named(r.c(), name).is_none() {
         return Ok(());
     }
     let m =

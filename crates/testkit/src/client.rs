@@ -49,7 +49,13 @@ pub struct Conn {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Other(Box<dyn ReadWrite + Send>),
 }
+
+/// A stream of bytes in both directions.
+pub trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
 
 impl Conn {
     /// Connects to 127.0.0.1.
@@ -64,6 +70,11 @@ impl Conn {
         Self::with(Stream::Unix(UnixStream::connect(path).expect("connect to the unix socket")))
     }
 
+    /// Speaks over any stream, of TLS say, whose reads have their own limit of time.
+    pub fn over(stream: impl ReadWrite + Send + 'static) -> Self {
+        Self { stream: Stream::Other(Box::new(stream)), pending: Vec::new() }
+    }
+
     fn with(stream: Stream) -> Self {
         let mut conn = Self { stream, pending: Vec::new() };
         conn.set_patience(PATIENCE);
@@ -76,6 +87,7 @@ impl Conn {
         match &self.stream {
             Stream::Tcp(s) => s.set_read_timeout(patience).and(s.set_write_timeout(patience)),
             Stream::Unix(s) => s.set_read_timeout(patience).and(s.set_write_timeout(patience)),
+            Stream::Other(_) => Ok(()),
         }
         .expect("set the socket's timeouts");
     }
@@ -84,7 +96,7 @@ impl Conn {
     pub fn local_port(&self) -> Option<u16> {
         match &self.stream {
             Stream::Tcp(s) => s.local_addr().ok().map(|a| a.port()),
-            Stream::Unix(_) => None,
+            Stream::Unix(_) | Stream::Other(_) => None,
         }
     }
 
@@ -98,6 +110,7 @@ impl Conn {
         match &mut self.stream {
             Stream::Tcp(s) => s.write_all(bytes.as_ref()),
             Stream::Unix(s) => s.write_all(bytes.as_ref()),
+            Stream::Other(s) => s.write_all(bytes.as_ref()).and_then(|()| s.flush()),
         }
     }
 
@@ -107,6 +120,7 @@ impl Conn {
         match &self.stream {
             Stream::Tcp(s) => s.shutdown(how),
             Stream::Unix(s) => s.shutdown(how),
+            Stream::Other(_) => panic!("only sockets end in one direction"),
         }
         .expect("shut down the writing side");
     }
@@ -121,6 +135,7 @@ impl Conn {
             let read = match &mut self.stream {
                 Stream::Tcp(s) => s.read(&mut buffer),
                 Stream::Unix(s) => s.read(&mut buffer),
+                Stream::Other(s) => s.read(&mut buffer),
             };
             match read {
                 // A read with a timeout is not restarted after a signal.

@@ -21,12 +21,14 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
 
+mod any_certificate;
 mod backend;
 mod binary;
 pub mod certificates;
 mod client;
 mod maria;
 pub mod mmdb;
+pub mod openssl;
 mod peer;
 mod ports;
 mod procfs;
@@ -36,6 +38,7 @@ mod stalling;
 mod turns;
 mod weir;
 
+pub use any_certificate::AnyCertificate;
 pub use backend::Backend;
 pub use binary::built_binary;
 pub use client::{Conn, Response};

@@ -1,6 +1,6 @@
 //! A certificate chain with its private key, ready to sign.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::SignatureAlgorithm;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -14,6 +14,18 @@ use crate::x509::Certificate;
 #[derive(Clone, Debug)]
 pub struct Certified {
     pub(crate) key: Arc<CertifiedKey>,
+    slot: Option<StapleSlot>,
+}
+
+/// The place of a staple that changes while the server runs; clones are the same place.
+#[derive(Clone, Debug, Default)]
+struct StapleSlot(Arc<Mutex<Option<Stapled>>>);
+
+/// A key with its staple, and the last second in which it is shown.
+#[derive(Clone, Debug)]
+struct Stapled {
+    key: Arc<CertifiedKey>,
+    until: i64,
 }
 
 impl Certified {
@@ -32,7 +44,8 @@ impl Certified {
             return Err(MISMATCH.to_owned());
         }
         let chain = chain.into_iter().map(CertificateDer::from).collect();
-        Ok(Certified { key: Arc::new(CertifiedKey::new(chain, Arc::new(Noting(key)))) })
+        let key = Arc::new(CertifiedKey::new(chain, Arc::new(Noting(key))));
+        Ok(Certified { key, slot: None })
     }
 
     /// The chain in DER, the end's own certificate first.
@@ -42,12 +55,36 @@ impl Certified {
 
     /// The same with an OCSP response to show.
     pub fn with_staple(&self, staple: Vec<u8>) -> Certified {
-        let key = CertifiedKey {
-            cert: self.key.cert.clone(),
-            key: Arc::clone(&self.key.key),
-            ocsp: Some(staple),
-        };
-        Certified { key: Arc::new(key) }
+        Certified { key: self.stapled(staple), slot: None }
+    }
+
+    fn stapled(&self, staple: Vec<u8>) -> Arc<CertifiedKey> {
+        let (cert, key) = (self.key.cert.clone(), Arc::clone(&self.key.key));
+        Arc::new(CertifiedKey { cert, key, ocsp: Some(staple) })
+    }
+
+    /// The same with a place for OCSP responses, empty at first, that all clones share.
+    pub fn with_staples(&self) -> Certified {
+        Certified { key: Arc::clone(&self.key), slot: Some(StapleSlot::default()) }
+    }
+
+    /// Shows an OCSP response until the second `until` since 1970 has passed, if there is a place
+    /// for one.
+    pub fn staple(&self, response: &[u8], until: i64) {
+        let Some(slot) = &self.slot else { return };
+        let stapled = Stapled { key: self.stapled(response.to_vec()), until };
+        *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(stapled);
+    }
+
+    /// The chain and the key as they are shown at `now`, in seconds since 1970.
+    pub(crate) fn shown(&self, now: impl FnOnce() -> i64) -> Arc<CertifiedKey> {
+        if let Some(slot) = &self.slot
+            && let Some(stapled) = &*slot.0.lock().unwrap_or_else(PoisonError::into_inner)
+            && stapled.until >= now()
+        {
+            return Arc::clone(&stapled.key);
+        }
+        Arc::clone(&self.key)
     }
 
     /// The place in the order of choice: a signature by ECDSA costs a tenth of RSA's.

@@ -148,6 +148,7 @@ impl ResolvesServerCert for Choice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let schemes = hello.signature_schemes();
         let fits = |c: &&Certified| c.key.key.choose_scheme(schemes).is_some();
-        self.0.iter().find(fits).or_else(|| self.0.first()).map(|c| Arc::clone(&c.key))
+        let chosen = self.0.iter().find(fits).or_else(|| self.0.first());
+        chosen.map(|c| c.shown(|| crate::unix_secs().cast_signed()))
     }
 }

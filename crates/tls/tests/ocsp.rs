@@ -5,28 +5,20 @@
 extern crate weir_tls as tls;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use testkit::openssl::{OcspServer, openssl};
 use tls::ocsp::{Answer, CertStatus, Error, Query, Signers, response_of_file};
 use tls::x509::Certificate;
 
 /// The clocks may differ by so much, seconds.
 const SKEW: i64 = 300;
-
-/// Runs `openssl` in a folder; it must succeed.
-fn openssl(dir: &Path, line: &str) -> Vec<u8> {
-    let args = line.split_whitespace();
-    let output = Command::new("openssl").args(args).current_dir(dir).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "openssl {line}: {told}");
-    output.stdout
-}
 
 const EXTENSIONS: &str = "[req]\ndistinguished_name = dn\n[dn]\n\
     [ca]\nbasicConstraints = critical, CA:true\nsubjectKeyIdentifier = hash\n\
@@ -255,6 +247,31 @@ fn only_the_issuer_and_its_delegates_sign() {
 }
 
 #[test]
+fn rsa_signs_with_a_hash_that_is_strong() {
+    let pki = Pki::get();
+    let query = Query::new(&pki.certificate("high"), &pki.certificate("rsa"));
+    fs::write(pki.0.join("rsa.req"), query.to_der()).unwrap();
+    pki.key("weak", "ec -pkeyopt ec_paramgen_curve:P-256");
+    let sign = "x509 -req -in weak.csr -CA rsa.pem -CAkey rsa.key -set_serial 9 -days 30 -extfile ext.cnf -extensions responder -out weak.pem";
+    let status = |signer: &str, hash: &str| {
+        let how = format!("-rsigner {signer}.pem -rkey {signer}.key -rmd {hash}");
+        let files = "-reqin rsa.req -respout rsa.resp";
+        openssl(&pki.0, &format!("ocsp -index index.txt -CA rsa.pem {how} {files}"));
+        let response = fs::read(pki.0.join("rsa.resp")).unwrap().into();
+        query.check(&response, Signers::Authorized, now()).map(|answer| answer.status)
+    };
+    // The index does not know it.
+    for hash in ["sha256", "sha384", "sha512"] {
+        assert_eq!(status("rsa", hash), Ok(CertStatus::Unknown), "{hash}");
+    }
+    assert_eq!(status("rsa", "sha1"), Err(Error::Signature));
+    openssl(&pki.0, &format!("{sign} -sha256"));
+    assert_eq!(status("weak", "sha256"), Ok(CertStatus::Unknown));
+    openssl(&pki.0, &format!("{sign} -sha1"));
+    assert_eq!(status("weak", "sha256"), Err(Error::NotAuthorized));
+}
+
+#[test]
 fn delegates_are_valid_for_their_time() {
     let pki = Pki::get();
     let response = pki.response("good", "brief", "");
@@ -377,66 +394,22 @@ fn what_is_cut_or_changed_is_refused() {
     }
 }
 
-/// A responder that serves over HTTP; ended with its value.
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    fn start(pki: &Pki, how: &str) -> Server {
-        let line = format!(
-            "ocsp -index index.txt -CA ca.pem -rsigner delegate.pem -rkey delegate.key -port 0 {how}"
-        );
-        let mut child = Command::new("openssl")
-            .args(line.split_whitespace())
-            .current_dir(&pki.0)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(child.stdout.take().unwrap());
-        let mut text = String::new();
-        // `ACCEPT [::]:PORT PID=…`
-        let port = loop {
-            let start = text.len();
-            assert!(told.read_line(&mut text).unwrap() > 0, "no responder: {text}");
-            if let Some(rest) = text[start..].strip_prefix("ACCEPT ") {
-                let address = rest.split_whitespace().next().unwrap();
-                break address.rsplit(':').next().unwrap().parse().unwrap();
-            }
-        };
-        // It writes a line a request, and dies if nobody takes it.
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
-        Server { child, port }
-    }
-
-    /// The body of a response with status 200.
-    fn get(&self, target: &[u8]) -> Option<Bytes> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let mut request =
-            [b"GET ", target, b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
-                .concat();
-        stream.write_all(&request).unwrap();
-        request.clear();
-        stream.read_to_end(&mut request).unwrap();
-        let head = request.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
-        request.starts_with(b"HTTP/1.0 200 OK").then(|| request.split_off(head).into())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The body of a response with status 200.
+fn get(server: &OcspServer, target: &[u8]) -> Option<Bytes> {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(&[b"GET ", target, head].concat()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    answer.starts_with(b"HTTP/1.0 200 OK").then(|| answer.split_off(head).into())
 }
 
 #[test]
 fn a_responder_that_serves() {
     let pki = Pki::get();
-    let server = Server::start(pki, "-ndays 1");
+    let how = "-index index.txt -CA ca.pem -rsigner delegate.pem -rkey delegate.key -ndays 1";
+    let server = OcspServer::start(&pki.0, how);
     for (name, want) in [
         ("good", CertStatus::Good),
         ("revoked", CertStatus::Revoked),
@@ -444,12 +417,12 @@ fn a_responder_that_serves() {
         ("long", CertStatus::Unknown),
     ] {
         let query = pki.query(name);
-        let response = server.get(&query.target(b"/")).unwrap();
+        let response = get(&server, &query.target(b"/")).unwrap();
         let answer = query.check(&response, Signers::Authorized, now()).unwrap();
         assert_eq!(answer.status, want, "{name}");
         assert!(answer.next_update.unwrap() > now());
     }
-    assert_eq!(server.get(b"/AAAA"), None);
+    assert_eq!(get(&server, b"/AAAA"), None);
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use base::log::Log;
 use bytes::Bytes;
 use tls::Info;
 use tls::verify::Error;
 use tls::x509::Certificate;
+use upstream::names::Lookup;
 
 use super::server::ServerTls;
 use super::settings::VerifyClient;
@@ -22,6 +24,8 @@ pub struct Established {
     pub hello: Option<Box<[u8]>>,
     server: Rc<ServerTls>,
     peer: OnceCell<Peer>,
+    /// What OCSP says of the client, where it is asked.
+    status: OnceCell<Result<(), &'static str>>,
 }
 
 /// The client's certificate.
@@ -46,6 +50,8 @@ pub enum NoEntry {
     Missing,
     /// It showed a bad one.
     Bad(u8, &'static str),
+    /// It was revoked, or that could not be found out.
+    Status(&'static str),
 }
 
 /// A session of an engine that TLS may protect.
@@ -57,8 +63,8 @@ pub trait Secured {
 impl Established {
     /// A session that is to be established with a server's configuration.
     pub fn new(server: Rc<ServerTls>) -> Established {
-        let (info, peer) = (OnceCell::new(), OnceCell::new());
-        Established { info, server_name: None, hello: None, server, peer }
+        let (info, peer, status) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Established { info, server_name: None, hello: None, server, peer, status }
     }
 
     /// The handshake is over.
@@ -77,22 +83,34 @@ impl Established {
     }
 
     fn peer(&self) -> &Peer {
-        self.peer.get_or_init(|| self.verify())
+        self.peer.get_or_init(|| self.verify().0)
     }
 
-    fn verify(&self) -> Peer {
+    /// Asks OCSP responders for the certificates of a client that was verified, where the server
+    /// wants that: before the first request.
+    pub async fn look_up(&self, lookup: &Lookup, log: &Log, connection: u64) {
+        let Some(clients) = &self.server.client_status else { return };
+        let (peer, chain) = self.verify();
+        if let Verified::Good = peer.verified {
+            let status = clients.check(&chain, lookup, log, connection).await;
+            let _ = self.status.set(status);
+        }
+        let _ = self.peer.set(peer);
+    }
+
+    /// The client's certificate, and the verified chain.
+    fn verify(&self) -> (Peer, Vec<Arc<Certificate>>) {
+        let bad = |verified| (Peer { certificate: None, verified }, Vec::new());
         let Some(chain) = self.info().and_then(|info| info.peer_certificates.as_ref()) else {
-            return Peer { certificate: None, verified: Verified::None };
+            return bad(Verified::None);
         };
         let parse = |der: &[u8]| Certificate::parse(Bytes::copy_from_slice(der)).map(Arc::new);
         let Ok(chain) = chain.iter().map(|der| parse(der)).collect::<Result<Vec<_>, _>>() else {
-            return Peer { certificate: None, verified: Verified::Unreadable };
+            return bad(Verified::Unreadable);
         };
-        let verified = match self.server.verify.check(&chain).error() {
-            None => Verified::Good,
-            Some(error) => Verified::Bad(error),
-        };
-        Peer { certificate: chain.into_iter().next(), verified }
+        let verdict = self.server.verify.check(&chain);
+        let verified = verdict.error().map_or(Verified::Good, Verified::Bad);
+        (Peer { certificate: chain.into_iter().next(), verified }, verdict.chain)
     }
 
     /// Whether the client may enter a server whose `ssl_verify_client` is `mode`.
@@ -104,7 +122,10 @@ impl Established {
             return Ok(());
         }
         match self.peer().verified {
-            Verified::Good => Ok(()),
+            Verified::Good => match self.status.get() {
+                Some(Err(text)) => Err(NoEntry::Status(text)),
+                _ => Ok(()),
+            },
             Verified::None if mode == VerifyClient::On => Err(NoEntry::Missing),
             Verified::None => Ok(()),
             Verified::Bad(e) if mode == VerifyClient::OptionalNoCa && e.is_optional() => Ok(()),
@@ -117,7 +138,10 @@ impl Established {
     pub fn verdict(&self) -> String {
         match self.peer().verified {
             Verified::None => "NONE".to_owned(),
-            Verified::Good => "SUCCESS".to_owned(),
+            Verified::Good => match self.status.get() {
+                Some(Err(text)) => format!("FAILED:{text}"),
+                _ => "SUCCESS".to_owned(),
+            },
             Verified::Bad(e) => format!("FAILED:{}", e.text()),
             Verified::Unreadable => format!("FAILED:{UNREADABLE}"),
         }

@@ -1,12 +1,16 @@
 //! TLS of a server: its directives, the sessions of its clients, and what variables tell of them.
 
+mod client_status;
 mod established;
 mod server;
-mod settings;
+pub mod settings;
 mod shared;
+mod stapling;
 pub mod variables;
 
+pub use client_status::{ClientStatus, OcspMode, OcspZone, OcspZones};
 pub use established::{Established, NoEntry, Secured};
 pub use server::{Engine, ServerTls, Verify, compile};
-pub use settings::{SslSettings, directives};
+pub use settings::SslSettings;
 pub use shared::SslShared;
+pub use stapling::Stapler;

@@ -17,9 +17,12 @@ use tls::x509::Certificate;
 use tls::{
     ServerConfig, ServerOptions, SessionCache, SessionContext, TicketKey, Tickets, VerifyMode,
 };
+use upstream::names::Lookup;
 
+use super::client_status::{ClientStatus, client_status};
 use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
+use super::stapling::{Stapler, staplers, warn_unstapled};
 
 /// A server's TLS.
 #[derive(Default)]
@@ -32,6 +35,22 @@ pub struct ServerTls {
     pub rejects: bool,
     /// Whether clients need certificates.
     pub verify: Verify,
+    /// The certificates whose staples are fetched.
+    pub(super) staplers: Vec<Rc<Stapler>>,
+    /// The look-up of clients' certificates.
+    pub(super) client_status: Option<ClientStatus>,
+}
+
+impl ServerTls {
+    /// Has staples fetched that are due: for each handshake.
+    pub fn update_staples(&self, lookup: impl Fn() -> Lookup) {
+        self.staplers.iter().for_each(|stapler| stapler.update(&lookup));
+    }
+
+    /// Whether [`super::Established::look_up`] asks anybody.
+    pub fn looks_up_clients(&self) -> bool {
+        self.client_status.is_some()
+    }
 }
 
 /// The verification of clients.
@@ -97,6 +116,7 @@ pub fn compile(
         commands,
     )?;
     let own = Commanded::of(commands, s)?;
+    let client_status = client_status(s)?;
     let recipe = Recipe { settings: s.clone(), shared: shared.clone(), algorithms, own, engine };
     let pairs = pairs(names, s)?;
     let is_fixed = |(_, text): &Pair| text.0.as_const().is_some() && text.1.as_const().is_some();
@@ -109,13 +129,16 @@ pub fn compile(
             certificates: files::Certificates::new(folder, passwords, terms),
             recipe,
         };
-        return Ok(ServerTls { config: None, changing: Some(changing), rejects, verify });
+        warn_unstapled(s, names);
+        let (changing, staplers) = (Some(changing), Vec::new());
+        return Ok(ServerTls { config: None, changing, rejects, verify, staplers, client_status });
     }
     let passwords = s.passwords.clone().unwrap_or_default();
     let load = |((name, key), _): &Pair| files::certified(name, key, &passwords);
-    let certificates = pairs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-    let config = recipe.config(certificates, &verify)?;
-    Ok(ServerTls { config: Some(config), changing: None, rejects, verify })
+    let mut certificates = pairs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    let staplers = staplers(s, names, &mut certificates, &verify.store)?;
+    let config = Some(recipe.config(certificates, &verify)?);
+    Ok(ServerTls { config, changing: None, rejects, verify, staplers, client_status })
 }
 
 /// A certificate and its key: their names as they stand in the configuration, and with variables.

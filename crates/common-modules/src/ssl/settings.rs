@@ -1,10 +1,11 @@
 //! The `ssl_…` directives of a server, as far as they are set at one level.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use conf::table::{Args, Contexts, Directive, directive};
 use conf::template::Template;
-use conf::{ConfError, Node, value};
+use conf::{ConfError, Node, Word, value};
 use engine::tls_files::{self, CacheTerms, Named};
 use engine::tls_settings;
 use engine::{Cx, Session};
@@ -15,6 +16,7 @@ use tls::pem::Passwords;
 use tls::protocols::Version;
 use tls::session_cache::CacheSetting;
 
+use super::client_status::{self, OcspMode, OcspZone};
 use super::shared::SslShared;
 
 /// `ssl_verify_client`
@@ -58,6 +60,13 @@ engine::settings! {
         pub(super) compression: Option<bool>,
         pub(super) commands: Option<Vec<Command>>,
         pub(super) reject: Option<bool>,
+        pub(super) stapling: Option<bool>,
+        pub(super) stapling_file: Option<Named>,
+        pub(super) stapling_responder: Option<Word>,
+        pub(super) stapling_verify: Option<bool>,
+        pub(super) ocsp: Option<OcspMode>,
+        pub(super) ocsp_responder: Option<Word>,
+        pub(super) ocsp_cache: Option<Option<Rc<OcspZone>>>,
     }
 }
 
@@ -68,8 +77,8 @@ const VERIFY: &[(&str, VerifyClient)] = &[
     ("optional_no_ca", VerifyClient::OptionalNoCa),
 ];
 
-/// The directives of a server's TLS, for an engine's table.
-pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24] {
+/// The directives of certificates and keys, for an engine's table.
+pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
     [
         directive(
             "ssl_certificate",
@@ -112,6 +121,12 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24
             "A file with passwords of private keys, one a line, tried in turn.",
             set_passwords,
         ),
+    ]
+}
+
+/// The directives of versions, cipher suites and records.
+pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
+    [
         directive(
             "ssl_protocols",
             contexts,
@@ -164,6 +179,12 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24
             "The most data in a record.",
             |cx, n| value::set_size(&mut of(cx).buffer_size, n),
         ),
+    ]
+}
+
+/// The directives of the certificates of clients.
+pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
+    [
         directive(
             "ssl_verify_client",
             contexts,
@@ -204,6 +225,12 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24
             "A file with revocation lists for the certificates of clients.",
             |cx, n| set_file(cx, n, |s| &mut s.crl),
         ),
+    ]
+}
+
+/// The directives of sessions that are resumed.
+pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
+    [
         directive(
             "ssl_session_cache",
             contexts,
@@ -253,6 +280,12 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24
             "Data that clients send before the handshake is at its end is taken (TLS 1.3).",
             |cx, n| value::set_flag(&mut of(cx).early_data, n),
         ),
+    ]
+}
+
+/// The directives of handshakes in general.
+pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
+    [
         directive(
             "ssl_certificate_compression",
             contexts,
@@ -285,6 +318,75 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 24
             "A key for the encrypted ClientHello, which servers here cannot take: of no effect.",
             |_, n| {
                 conf::warn(&n.name, "\"ssl_ech_file\" is not supported on this platform, ignored");
+                Ok(())
+            },
+        ),
+    ]
+}
+
+/// The directives about OCSP, for an engine's table.
+pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
+    [
+        directive(
+            "ssl_stapling",
+            contexts,
+            Args::FLAG,
+            "off",
+            "Shows clients a response of the issuer's OCSP responder with the certificate.",
+            |cx, n| value::set_flag(&mut of(cx).stapling, n),
+        ),
+        directive(
+            "ssl_stapling_file",
+            contexts,
+            Args::T1,
+            "",
+            "A file with the response, in DER, which is shown as it is.",
+            |cx, n| set_file(cx, n, |s| &mut s.stapling_file),
+        ),
+        directive(
+            "ssl_stapling_responder",
+            contexts,
+            Args::T1,
+            "",
+            "The URL of the responder, instead of the one in the certificate.",
+            |cx, n| value::set_once(&mut of(cx).stapling_responder, n, |n| n.arg(0).cloned()),
+        ),
+        directive(
+            "ssl_stapling_verify",
+            contexts,
+            Args::FLAG,
+            "off",
+            "The response must be signed by the issuer or a responder that it has authorized.",
+            |cx, n| value::set_flag(&mut of(cx).stapling_verify, n),
+        ),
+        directive(
+            "ssl_ocsp",
+            contexts,
+            Args::T1,
+            "off",
+            "Asks OCSP responders for the certificates of clients: all of the chain, or its leaf.",
+            |cx, n| value::set_enum(&mut of(cx).ocsp, n, client_status::MODES),
+        ),
+        directive(
+            "ssl_ocsp_responder",
+            contexts,
+            Args::T1,
+            "",
+            "The URL of the responder for clients, instead of the one in their certificates.",
+            |cx, n| value::set_once(&mut of(cx).ocsp_responder, n, |n| n.arg(0).cloned()),
+        ),
+        directive(
+            "ssl_ocsp_cache",
+            contexts,
+            Args::T1,
+            "off",
+            "The memory that workers share for what responders said of clients.",
+            |cx, n| {
+                if of(cx).ocsp_cache.is_some() {
+                    return Err(ConfError::directive(n, "is duplicate"));
+                }
+                let zone = client_status::cache(cx, n)?;
+                of(cx).ocsp_cache = Some(zone);
                 Ok(())
             },
         ),

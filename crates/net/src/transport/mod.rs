@@ -17,6 +17,8 @@
 #[cfg(test)]
 mod tests;
 mod tls;
+#[cfg(test)]
+mod tls_tests;
 
 use std::future::Future;
 use std::io;

@@ -131,7 +131,7 @@ impl TlsSock {
     /// Runs the handshake to its end.
     pub async fn handshake(&self, deadline: Deadline) -> io::Result<()> {
         let mut is_begun = false;
-        let attempt = || {
+        let mut attempt = || -> io::Result<Option<()>> {
             let state = &mut *self.state.borrow_mut();
             let Mode::Sealed(session) = &mut state.mode else { return Ok(Some(())) };
             loop {
@@ -153,7 +153,11 @@ impl TlsSock {
                 }
             }
         };
-        until(attempt, || self.sock.readable(deadline)).await?;
+        while attempt()?.is_none() {
+            // The peer waits for what the socket did not take.
+            self.flush(deadline).await?;
+            self.sock.readable(deadline).await?;
+        }
         self.flush(deadline).await
     }
 
@@ -169,7 +173,8 @@ impl TlsSock {
         let state = &*self.state.borrow();
         !state.plain.is_empty()
             || match &state.mode {
-                Mode::Waiting => false,
+                // A PROXY protocol header can bring the hello with it.
+                Mode::Waiting => !state.input.is_empty(),
                 Mode::Clear => !state.input.is_empty(),
                 Mode::Sealed(session) => session.is_ended() || session.has_record(&state.input),
             }

@@ -181,6 +181,12 @@ impl Query {
     }
 }
 
+/// Whether `issuer` is the one that signed `certificate`: of certificates with one name, the one
+/// that responders are asked by.
+pub fn has_issued(issuer: &Certificate, certificate: &Certificate) -> bool {
+    certificate.issuer() == issuer.subject() && certificate.is_signed_by(issuer.public_key())
+}
+
 /// Key of a status in a cache: hashes of the issuer's name and key, and the serial number.
 pub type CacheKey = [u8; 60];
 
@@ -203,3 +209,6 @@ fn check_times(single: &Single, now: i64) -> Result<(), Error> {
 pub fn response_of_file(file: &Bytes) -> Result<Bytes, Malformed> {
     response::first(file)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ impl Run<'_> {
             if i != 0 && certificate.is_self_issued() {
                 continue;
             }
+            if certificate.extensions().proxy.is_some() && !is_proxy_name(&certificate) {
+                self.fail(Error::ProxySubject, i);
+            }
             for j in (i + 1..self.chain.len()).rev() {
                 let issuer = self.chain[j].clone();
                 let Some(constraints) = &issuer.extensions().name_constraints else { continue };
@@ -36,6 +39,16 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// A proxy's name is its issuer's with one more common name (RFC 3820 section 3.4).
+fn is_proxy_name(certificate: &Certificate) -> bool {
+    let (subject, issuer) = (certificate.subject(), certificate.issuer());
+    let [.., before, last] = subject.attributes() else { return false };
+    subject.attributes().len() == issuer.attributes().len() + 1
+        && !last.shares_rdn_with(before)
+        && last.oid == oid::COMMON_NAME
+        && subject.canonical().starts_with(issuer.canonical())
 }
 
 fn check(

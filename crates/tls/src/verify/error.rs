@@ -49,6 +49,9 @@ errors! {
     CriticalExtension = 34, "unhandled critical extension";
     NoCrlSign = 35, "key usage does not include CRL signing";
     CriticalListExtension = 36, "unhandled critical CRL extension";
+    InvalidNonCa = 37, "invalid non-CA certificate (has CA markings)";
+    ProxyPathLength = 38, "proxy path length constraint exceeded";
+    NoDigitalSignature = 39, "key usage does not include digital signature";
     ProxyCertificate = 40, "proxy certificates not allowed, please set the appropriate flag";
     ListScope = 44, "different CRL scope";
     UnnestedResource = 46, "RFC 3779 resource not subset of parent's resources";
@@ -61,6 +64,7 @@ errors! {
     LeafKeyTooSmall = 66, "EE certificate key too weak";
     IssuerKeyTooSmall = 67, "CA certificate key too weak";
     WeakSignature = 68, "CA signature digest algorithm too weak";
+    ProxySubject = 72, "proxy subject name violation";
     InvalidCa = 79, "invalid CA certificate";
 }
 

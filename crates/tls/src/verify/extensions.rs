@@ -8,42 +8,66 @@ impl Run<'_> {
     /// Every certificate of the chain may stand at its place.
     pub(super) fn check_extensions(&mut self) {
         let length = self.chain.len();
+        let mut place = Place::Leaf;
         // How many authorities stand below, those aside that issued for themselves.
-        let mut below = 0;
+        let mut below: u32 = 0;
+        let mut proxies: u32 = 0;
         for i in 0..length {
             let certificate = self.chain[i].clone();
             let extensions = certificate.extensions();
             if extensions.unhandled_critical {
                 self.fail(Error::CriticalExtension, i);
             }
-            if extensions.proxy {
+            if extensions.proxy.is_some() {
                 self.fail(Error::ProxyCertificate, i);
             }
-            if i > 0 {
-                let authority = authority(&certificate);
-                // The root may be an old one.
-                let allowed = match authority {
-                    Authority::No => false,
-                    Authority::Yes => true,
-                    _ => i + 1 == length,
-                };
-                if !allowed {
-                    self.fail(Error::InvalidCa, i);
-                }
+            if let Some(error) = place.refuses(authority(&certificate), i + 1 == length) {
+                self.fail(error, i);
             }
             if length > 1 && certificate.public_key().kind() == Kind::Unknown {
                 self.fail(Error::Unspecified, i);
             }
-            if !is_fit(&certificate, self.rules.purpose, i > 0) {
+            if !is_fit(&certificate, self.rules.purpose, place == Place::Issuer) {
                 self.fail(Error::Purpose, i);
             }
             let limit = extensions.basic.and_then(|b| b.path_length);
-            if i > 1 && limit.is_some_and(|limit| below > limit) {
+            if i > 1 && limit.is_some_and(|limit| below > limit.saturating_add(proxies)) {
                 self.fail(Error::PathLength, i);
             }
             if i > 0 && !certificate.is_self_issued() {
                 below += 1;
             }
+            place = Place::Issuer;
+            if let Some(proxy) = extensions.proxy {
+                if proxy.path_length.is_some_and(|limit| proxies > limit) {
+                    self.fail(Error::ProxyPathLength, i);
+                }
+                proxies = proxy.path_length.unwrap_or(proxies).saturating_add(1);
+                place = Place::IssuerOfProxy;
+            }
+        }
+    }
+}
+
+/// Where a certificate stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Leaf,
+    /// It issued a proxy certificate, as only a user does.
+    IssuerOfProxy,
+    Issuer,
+}
+
+impl Place {
+    /// The error of a certificate with these rights at this place.
+    fn refuses(self, authority: Authority, last: bool) -> Option<Error> {
+        match (self, authority) {
+            (Place::Leaf, _) | (Place::IssuerOfProxy, Authority::No) => None,
+            (Place::IssuerOfProxy, _) => Some(Error::InvalidNonCa),
+            (Place::Issuer, Authority::No) => Some(Error::InvalidCa),
+            (Place::Issuer, Authority::Yes) => None,
+            // The root may be an old one.
+            (Place::Issuer, _) => (!last).then_some(Error::InvalidCa),
         }
     }
 }
@@ -119,9 +143,14 @@ fn is_fit(certificate: &Certificate, purpose: Purpose, as_authority: bool) -> bo
     !lacks(extensions.key_usage, usage) && !lacks(extensions.netscape, kind)
 }
 
-/// The key usage, if there is one, allows to sign certificates.
-pub(super) fn may_sign_certificates(issuer: &Certificate) -> bool {
-    !lacks(issuer.extensions().key_usage, ku::KEY_CERT_SIGN)
+/// The error of an issuer whose key usage does not allow to sign this certificate.
+pub(super) fn refuses_to_sign(issuer: &Certificate, subject: &Certificate) -> Option<Error> {
+    let usage = issuer.extensions().key_usage;
+    if subject.extensions().proxy.is_some() {
+        lacks(usage, ku::DIGITAL_SIGNATURE).then_some(Error::NoDigitalSignature)
+    } else {
+        lacks(usage, ku::KEY_CERT_SIGN).then_some(Error::NoCertSign)
+    }
 }
 
 /// The key usage, if there is one, allows to sign revocation lists.

@@ -18,13 +18,15 @@ mod revocation;
 pub use error::Error;
 pub use host::check_host;
 
-use crate::x509::{Certificate, RevocationList};
+use crate::x509::{Certificate, Kind, RevocationList};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// OpenSSL's security level in Debian and most other systems: 112 bits. RSA of 2048 bits and
-/// SHA-224 just pass.
-const SECURITY_BITS: u32 = 112;
+/// Bits that OpenSSL's security levels ask of keys and hashes, from level one on.
+const SECURITY_BITS: [u32; 5] = [80, 112, 128, 192, 256];
+
+/// The level of Debian and most other systems: RSA of 2048 bits and SHA-224 just pass.
+const USUAL_LEVEL: u8 = 2;
 
 /// The longest chain looked at, whatever depth is set. OpenSSL's own default.
 const DEPTH_MAX: u32 = 100;
@@ -80,6 +82,7 @@ pub struct Store {
     /// By the issuer's canonical name.
     lists: HashMap<Vec<u8>, Vec<RevocationList>>,
     check_lists: bool,
+    security_level: Option<u8>,
 }
 
 impl Store {
@@ -103,6 +106,17 @@ impl Store {
     /// nginx's `ssl_crl` wants it.
     pub fn check_revocation(&mut self) {
         self.check_lists = true;
+    }
+
+    /// OpenSSL's security level for keys and signatures, as `@SECLEVEL` among the ciphers sets it;
+    /// two without a call. Zero asks for nothing.
+    pub fn set_security_level(&mut self, level: u8) {
+        self.security_level = Some(level);
+    }
+
+    fn security_bits(&self) -> u32 {
+        let level = usize::from(self.security_level.unwrap_or(USUAL_LEVEL));
+        level.checked_sub(1).map_or(0, |i| SECURITY_BITS[i.min(SECURITY_BITS.len() - 1)])
     }
 
     /// The trusted certificates in the order in which they were added.
@@ -151,7 +165,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all(&mut self) {
-        if self.chain[0].public_key().security_bits() < SECURITY_BITS {
+        if self.chain[0].public_key().security_bits() < self.store.security_bits() {
             self.fail(Error::LeafKeyTooSmall, 0);
         }
         if !self.build() {
@@ -161,6 +175,11 @@ impl Run<'_> {
         }
         self.check_extensions();
         self.check_strength();
+        if self.chain[0].public_key().kind() == Kind::Unknown {
+            // Here, too.
+            self.fail(Error::Unspecified, 0);
+            return;
+        }
         if self.store.check_lists {
             self.check_revocation();
         }
@@ -174,13 +193,14 @@ impl Run<'_> {
 
     /// Keys of issuers, and the hashes of all signatures but the root's.
     fn check_strength(&mut self) {
+        let wanted = self.store.security_bits();
         for i in 0..self.chain.len() {
             let certificate = self.chain[i].clone();
-            if i > 0 && certificate.public_key().security_bits() < SECURITY_BITS {
+            if i > 0 && certificate.public_key().security_bits() < wanted {
                 self.fail(Error::IssuerKeyTooSmall, i);
             }
             let scheme = certificate.algorithm().scheme();
-            if i + 1 < self.chain.len() && scheme.security_bits() < SECURITY_BITS {
+            if i + 1 < self.chain.len() && scheme.security_bits() < wanted {
                 self.fail(Error::WeakSignature, i);
             }
         }
@@ -201,8 +221,8 @@ impl Run<'_> {
         loop {
             let certificate = self.chain[i].clone();
             if !Arc::ptr_eq(&certificate, &issuer) {
-                if !extensions::may_sign_certificates(&issuer) {
-                    self.fail(Error::NoCertSign, i + 1);
+                if let Some(error) = extensions::refuses_to_sign(&issuer, &certificate) {
+                    self.fail(error, i + 1);
                 }
                 if !certificate.is_signed_by(issuer.public_key()) {
                     self.fail(Error::Signature, i);

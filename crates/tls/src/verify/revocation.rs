@@ -33,7 +33,7 @@ impl<'a> Run<'a> {
     /// Every certificate, also the root, has a valid list that does not name it.
     pub(super) fn check_revocation(&mut self) {
         for i in 0..self.chain.len() {
-            if !self.chain[i].extensions().proxy {
+            if self.chain[i].extensions().proxy.is_none() {
                 self.check_one(i);
             }
         }
@@ -129,6 +129,8 @@ impl<'a> Run<'a> {
         }
         let next = (i + 1).min(self.chain.len() - 1);
         let id = list.authority_key_id();
+        // Of the next one the name is not looked at: it is the issuer's, or that of a certificate
+        // without an issuer, whose key did not sign the list.
         let by_issuer = self.chain[next].is_meant_by(id);
         let issuer = if by_issuer {
             next

@@ -39,6 +39,11 @@ pub(crate) struct BasicConstraints {
     pub path_length: Option<u32>,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProxyInfo {
+    pub path_length: Option<u32>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuthorityKeyId {
     pub key_id: Option<Bytes>,
@@ -63,8 +68,8 @@ pub(crate) struct Extensions {
     /// A critical one is unknown.
     pub unhandled_critical: bool,
     pub basic: Option<BasicConstraints>,
-    /// It is a proxy certificate (RFC 3820).
-    pub proxy: bool,
+    /// It is a proxy certificate (RFC 3820), with the count of further ones that it allows.
+    pub proxy: Option<ProxyInfo>,
     /// It has resources of RFC 3779, whose nesting is not checked.
     pub resources: bool,
     pub key_usage: Option<u16>,
@@ -84,11 +89,13 @@ pub(crate) struct Extensions {
 impl Extensions {
     pub(crate) fn read(list: &[Raw], issuer: &Name) -> Extensions {
         let mut all = Extensions::default();
-        for (i, raw) in list.iter().enumerate() {
+        // Only those that the checks use, which are few, whatever the certificate has.
+        let mut used: Vec<&Bytes> = Vec::new();
+        for raw in list {
             all.unhandled_critical |= raw.critical && !is_handled(&raw.oid);
-            let twice = list[..i].iter().any(|other| other.oid == raw.oid);
             match all.read_one(raw, issuer) {
-                Ok(true) => all.invalid |= twice,
+                Ok(true) if used.contains(&&raw.oid) => all.invalid = true,
+                Ok(true) => used.push(&raw.oid),
                 Ok(false) => {}
                 Err(_) => all.invalid = true,
             }
@@ -97,7 +104,7 @@ impl Extensions {
         let named = list
             .iter()
             .any(|raw| raw.oid == oid::SUBJECT_ALT_NAME || raw.oid == oid::ISSUER_ALT_NAME);
-        all.invalid |= all.proxy && (named || all.basic.is_some_and(|b| b.ca));
+        all.invalid |= all.proxy.is_some() && (named || all.basic.is_some_and(|b| b.ca));
         all
     }
 
@@ -106,7 +113,7 @@ impl Extensions {
         let owner = &raw.value;
         match &*raw.oid {
             oid::BASIC_CONSTRAINTS => self.basic = Some(basic_constraints(owner)?),
-            oid::PROXY_CERT_INFO => self.proxy = true,
+            oid::PROXY_CERT_INFO => self.proxy = Some(proxy_info(owner)?),
             oid::IP_RESOURCES | oid::AS_RESOURCES => self.resources = true,
             oid::KEY_USAGE => {
                 let bits = der::named_bits(Reader::whole(owner, tag::BIT_STRING)?)?;
@@ -195,15 +202,27 @@ fn basic_constraints(value: &[u8]) -> Result<BasicConstraints, Malformed> {
     let ca = reader.optional(tag::BOOLEAN)?.map(der::boolean).transpose()?.unwrap_or(false);
     let length = reader.optional(tag::INTEGER)?.map(der::integer).transpose()?;
     reader.finish()?;
-    let path_length = match length {
-        None => None,
-        // One of 31 bits at most: a longer one is a mistake, and no limit to OpenSSL.
-        Some(bytes) if bytes.len() <= 4 && bytes[0] < 0x80 => {
-            Some(bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
-        }
-        Some(_) => return Err(Malformed("bad path length")),
-    };
+    let path_length = length.map(path_length).transpose()?;
     Ok(BasicConstraints { ca, path_length })
+}
+
+/// One of 31 bits at most: a longer one is a mistake, and no limit to OpenSSL.
+fn path_length(bytes: &[u8]) -> Result<u32, Malformed> {
+    if bytes.len() > 4 || bytes[0] >= 0x80 {
+        return Err(Malformed("bad path length"));
+    }
+    Ok(bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
+}
+
+fn proxy_info(value: &[u8]) -> Result<ProxyInfo, Malformed> {
+    let mut reader = Reader::new(Reader::whole(value, tag::SEQUENCE)?);
+    let length = reader.optional(tag::INTEGER)?.map(der::integer).transpose()?;
+    let mut policy = reader.sequence()?;
+    reader.finish()?;
+    der::oid(policy.expect(tag::OID)?)?;
+    policy.optional(tag::OCTET_STRING)?;
+    policy.finish()?;
+    Ok(ProxyInfo { path_length: length.map(path_length).transpose()? })
 }
 
 fn extended_key_usage(value: &[u8]) -> Result<ExtendedKeyUsage, Malformed> {

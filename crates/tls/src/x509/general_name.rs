@@ -182,6 +182,9 @@ pub(crate) struct DistributionPoint {
     pub crl_issuer: Option<Vec<GeneralName>>,
 }
 
+/// Each point may hold a copy of the issuer's name.
+const POINTS_MAX: usize = 64;
+
 /// Every reason that a list can be limited to.
 pub(crate) const ALL_REASONS: u16 = 0x807f;
 
@@ -195,6 +198,9 @@ impl DistributionPoint {
         let mut reader = Reader::new(Reader::whole(value, tag::SEQUENCE)?);
         let mut points = Vec::new();
         while !reader.is_empty() {
+            if points.len() == POINTS_MAX {
+                return Err(Malformed("too many distribution points"));
+            }
             let mut fields = reader.sequence()?;
             let name = fields.optional(tag::constructed(0))?;
             let reasons = fields.optional(tag::context(1))?;

@@ -4,6 +4,7 @@ use super::der::{self, Reader, tag};
 use super::{Malformed, oid};
 use aws_lc_rs::signature as aws;
 use bytes::Bytes;
+use std::sync::OnceLock;
 
 /// A certificate's public key.
 #[derive(Clone, Debug)]
@@ -12,7 +13,9 @@ pub struct PublicKey {
     der: Bytes,
     /// The key itself: an RSAPublicKey, a point, 32 bytes.
     bits: Bytes,
-    kind: Kind,
+    /// Found out when somebody asks: a peer can send hundreds of certificates whose points take a
+    /// while to check, and few of them are looked at.
+    kind: OnceLock<Kind>,
 }
 
 /// The kind of a public key.
@@ -51,17 +54,12 @@ impl PublicKey {
     /// `spki` is a part of `owner`. A key of an unknown or malformed kind is no error here: nothing
     /// can be verified with it.
     pub(crate) fn parse(owner: &Bytes, spki: &[u8]) -> Result<PublicKey, Malformed> {
-        let mut reader = Reader::new(Reader::whole(spki, tag::SEQUENCE)?);
-        let mut algorithm = reader.sequence()?;
-        let (bits, unused) = der::bit_string(reader.expect(tag::BIT_STRING)?)?;
-        reader.finish()?;
-        let name = der::oid(algorithm.expect(tag::OID)?)?;
-        let kind = if unused == 0 {
-            kind(name, algorithm, bits).unwrap_or(Kind::Unknown)
-        } else {
-            Kind::Unknown
-        };
-        Ok(PublicKey { der: owner.slice_ref(spki), bits: owner.slice_ref(bits), kind })
+        let (_, bits, _) = parts(spki)?;
+        Ok(PublicKey {
+            der: owner.slice_ref(spki),
+            bits: owner.slice_ref(bits),
+            kind: OnceLock::new(),
+        })
     }
 
     /// The SubjectPublicKeyInfo.
@@ -77,19 +75,22 @@ impl PublicKey {
 
     /// The kind.
     pub fn kind(&self) -> Kind {
-        self.kind
+        *self.kind.get_or_init(|| match parts(&self.der) {
+            Ok((algorithm, bits, 0)) => kind(algorithm, bits).unwrap_or(Kind::Unknown),
+            _ => Kind::Unknown,
+        })
     }
 
     /// Its strength in bits as OpenSSL counts it; zero if it is of no use.
     pub(crate) fn security_bits(&self) -> u32 {
-        match self.kind {
+        match self.kind() {
             // NIST SP 800-56B, which OpenSSL rounds to steps of eight: some makers' keys of 2048
-            // bits have a few less. The steps further up do not matter to any level in use.
+            // bits have a few less.
             Kind::Rsa(bits) | Kind::RsaPss(bits, _) => match bits {
                 0..1_024 => 0,
                 1_024..1_970 => 80,
-                1_970..3_072 => 112,
-                3_072..7_680 => 128,
+                1_970..2_680 => 112,
+                2_680..7_680 => 128,
                 7_680.. => 192,
             },
             Kind::P256 | Kind::Ed25519 => 128,
@@ -100,8 +101,20 @@ impl PublicKey {
     }
 }
 
-fn kind(name: &[u8], mut algorithm: Reader<'_>, bits: &[u8]) -> Result<Kind, Malformed> {
-    match name {
+/// The fields of a SubjectPublicKeyInfo: the algorithm, the key, and how many of its last bits are
+/// unused.
+fn parts(spki: &[u8]) -> Result<(Reader<'_>, &[u8], u8), Malformed> {
+    let mut reader = Reader::new(Reader::whole(spki, tag::SEQUENCE)?);
+    let algorithm = reader.sequence()?;
+    let (bits, unused) = der::bit_string(reader.expect(tag::BIT_STRING)?)?;
+    reader.finish()?;
+    let mut name = algorithm;
+    der::oid(name.expect(tag::OID)?)?;
+    Ok((algorithm, bits, unused))
+}
+
+fn kind(mut algorithm: Reader<'_>, bits: &[u8]) -> Result<Kind, Malformed> {
+    match algorithm.expect(tag::OID)? {
         // OpenSSL does not look at the parameters; they should be NULL.
         oid::RSA_ENCRYPTION => Ok(Kind::Rsa(modulus_bits(bits)?)),
         oid::RSA_PSS => {

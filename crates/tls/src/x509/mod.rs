@@ -58,7 +58,6 @@ pub struct Certificate {
     algorithm: Algorithm,
     signature: Bytes,
     self_issued: bool,
-    self_signed: bool,
 }
 
 /// Equal if every byte is.
@@ -103,12 +102,11 @@ impl Certificate {
         fields.finish()?;
         let extensions = Extensions::read(&extensions.unwrap_or_default(), &issuer);
 
-        let mut certificate = Certificate {
+        Ok(Certificate {
             signed: der.slice_ref(signed.raw),
             version,
             serial: der.slice_ref(serial),
             self_issued: issuer == subject,
-            self_signed: false,
             issuer,
             subject,
             not_before,
@@ -119,12 +117,7 @@ impl Certificate {
             algorithm,
             signature: der.slice_ref(signature),
             der,
-        };
-        certificate.self_signed = certificate.self_issued
-            && !certificate.extensions.invalid
-            && certificate.is_meant_by(certificate.extensions.authority_key_id.as_ref())
-            && certificate.inner_algorithm.scheme().is_of(certificate.key.kind());
-        Ok(certificate)
+        })
     }
 
     /// Its encoding.
@@ -287,7 +280,10 @@ impl Certificate {
     /// It names itself as its issuer, and nothing in it speaks against it. The signature is not
     /// looked at.
     pub(crate) fn is_self_signed(&self) -> bool {
-        self.self_signed
+        self.self_issued
+            && !self.extensions.invalid
+            && self.is_meant_by(self.extensions.authority_key_id.as_ref())
+            && self.inner_algorithm.scheme().is_of(self.key.kind())
     }
 
     /// Whether an authority key identifier can mean this certificate.

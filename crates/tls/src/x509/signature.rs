@@ -137,7 +137,7 @@ impl Scheme {
             }
             Scheme::Ed25519 => 128,
             // It fails as a signature, and not as a weak one.
-            Scheme::Unsupported(_) => 112,
+            Scheme::Unsupported(_) => 128,
             Scheme::Broken(_) | Scheme::Unknown => 0,
         }
     }

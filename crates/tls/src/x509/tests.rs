@@ -116,13 +116,35 @@ fn bad_extensions_make_a_certificate_invalid() {
     assert_eq!(read(vec![unknown.clone(), unknown.clone()]), (false, false));
     assert_eq!(read(vec![unknown.critical()]), (false, true));
     assert_eq!(read(vec![Extension::subject_key_id(b"a").critical()]), (false, true));
-    let proxy = Extension::new("1.3.6.1.5.5.7.1.14", write::sequence(&[]));
+    let policy = write::sequence(&[&write::oid("1.3.6.1.5.5.7.21.1")]);
+    let proxy = Extension::new("1.3.6.1.5.5.7.1.14", write::sequence(&[&policy]));
+    let empty = Extension::new("1.3.6.1.5.5.7.1.14", write::sequence(&[]));
+    assert_eq!(read(vec![empty]), (true, false));
     assert_eq!(read(vec![proxy.clone()]), (false, false));
     assert_eq!(read(vec![proxy.clone(), Extension::basic(true, None)]), (true, false));
     let names = Extension::alt_names(&[(0x82, b"a.example")]);
     assert_eq!(read(vec![proxy.clone(), names]), (true, false));
     let issuer = Extension::new("2.5.29.18", write::sequence(&[]));
     assert_eq!(read(vec![issuer, proxy]), (true, false));
+}
+
+/// A certificate of the size of a handshake's message costs little however it is filled.
+#[test]
+fn many_extensions_and_many_points() {
+    let key = Key::generate(KeyKind::P256);
+    let read = |extensions: Vec<Extension>| {
+        let part = Draft { extensions, ..Draft::new("CN=a", "CN=a", &key) };
+        parse(&part.sign(&key)).unwrap().extensions().invalid
+    };
+    let unknown = Extension::new("1.2", vec![]);
+    assert!(!read(vec![unknown; 7_000]));
+    let points = |n| {
+        let name = write::attribute("2.5.4.3", 0x0c, b"a");
+        let name = write::element(0xa0, &write::element(0xa1, &name));
+        Extension::new("2.5.29.31", write::element(0x30, &write::sequence(&[&name]).repeat(n)))
+    };
+    assert!(!read(vec![points(64)]));
+    assert!(read(vec![points(65)]));
 }
 
 #[test]

@@ -6,18 +6,39 @@ use ::upstream::pool::UpConn;
 use base::future::rarely;
 use base::log::Level;
 use event::{Deadline, Either, Side, race, race_if};
-use mem::{Chain, Page};
+use mem::{Buf, Chain, Page};
 use net::Transport;
 
 use super::failure::{client_gone, log_io, no_answer, timed_out, too_big};
 use super::{Exchange, Stop};
-use crate::channel::client_end;
+use crate::channel::{client_end, in_memory};
 use crate::request::Request;
 use crate::upstream::HeadStep;
 use crate::upstream::conf::next;
 
 /// The most bytes of interim responses before the final one.
 const INTERIM_MAX: usize = 1 << 20;
+
+/// Sends what is taken. Of a transport that sends no files, a body's file goes through memory.
+async fn send(r: &mut Request, sock: &Transport, out: &mut Chain) -> io::Result<usize> {
+    if sock.sends_files() || out.iter().all(|buf| !matches!(buf, Buf::File { .. })) {
+        return sock.try_send(out, None);
+    }
+    rarely(send_read(r, sock, out)).await
+}
+
+async fn send_read(r: &mut Request, sock: &Transport, out: &mut Chain) -> io::Result<usize> {
+    sock.try_send(&mut Chain::new(), None)?;
+    let mut sent = 0;
+    while !out.is_empty() && !sock.has_unsent() {
+        let piece = in_memory(r, out).await;
+        let mut piece = piece.map_err(|_| io::Error::other("the request body cannot be read"))?;
+        sent += sock.try_send(&mut piece, None)?;
+        piece.append(out);
+        std::mem::swap(out, &mut piece);
+    }
+    Ok(sent)
+}
 
 impl Exchange {
     /// Sends the request and reads the response's head, both at once: a server may answer before it
@@ -34,7 +55,7 @@ impl Exchange {
         let mut broken = None;
         loop {
             if !out.is_empty() || sock.has_unsent() {
-                match sock.try_send(out, None) {
+                match send(r, sock, out).await {
                     Ok(n) => {
                         self.sent |= n > 0;
                         r.upstream_mut().now().sent += n as u64;

@@ -327,8 +327,6 @@ fn odd_extensions() {
     // Policies are understood as far as nobody asks for one.
     let policies = Extension::new("2.5.29.32", vec![0x30, 0]).critical();
     assert_eq!(leaf_with(policies), []);
-    let proxy = Extension::new("1.3.6.1.5.5.7.1.14", vec![0x30, 0]).critical();
-    assert_eq!(leaf_with(proxy), [(Error::ProxyCertificate, 0)]);
     let resources = Extension::new("1.3.6.1.5.5.7.1.7", vec![0x30, 0]);
     assert_eq!(leaf_with(resources), [(Error::UnnestedResource, 0)]);
     // A malformed one makes the certificate nobody's issuer, and issued by nobody.
@@ -336,6 +334,44 @@ fn odd_extensions() {
     let none = [(Error::NoLocalIssuer, 0), (Error::LeafSignature, 0)];
     assert_eq!(leaf_with(malformed.clone()), none);
     assert_eq!(with_middle(&middle().with(malformed)), none);
+}
+
+/// Never accepted; the last error is not one that `optional_no_ca` lets pass, even without a root.
+#[test]
+fn proxy_certificates() {
+    use testkit::certificates::der;
+    let info = |length: &[u8]| {
+        let policy = der::sequence(&[&der::oid("1.3.6.1.5.5.7.21.1")]);
+        Extension::new("1.3.6.1.5.5.7.1.14", der::sequence(&[length, &policy])).critical()
+    };
+    let proxy = |subject, length| Draft::new(subject, "CN=leaf", &LEAF).with(info(length));
+    let user = |draft: &Draft| draft.sign(&MIDDLE);
+    let check = |first: &Draft, user: Vec<u8>| {
+        let chain = peer(&[first.sign(&LEAF), user, middle().sign(&ROOT)]);
+        store(&[&root()]).verify(&chain, &client(2)).errors
+    };
+    let never = (Error::ProxyCertificate, 0);
+    assert_eq!(check(&proxy("CN=leaf/CN=proxy", &[]), user(&leaf())), [never]);
+    let named = [never, (Error::ProxySubject, 0)];
+    assert_eq!(check(&proxy("CN=proxy", &[]), user(&leaf())), named);
+    assert_eq!(check(&proxy("CN=other/CN=proxy", &[]), user(&leaf())), named);
+    assert_eq!(check(&proxy("CN=leaf/O=proxy", &[]), user(&leaf())), named);
+    let sound = proxy("CN=leaf/CN=proxy", &[]);
+    let authority = leaf().with(Extension::basic(true, None));
+    assert_eq!(check(&sound, user(&authority)), [never, (Error::InvalidNonCa, 1)]);
+    let silent = usage(leaf(), 0x20);
+    let unsigned = [never, (Error::Purpose, 1), (Error::NoDigitalSignature, 1)];
+    assert_eq!(check(&sound, user(&silent)), unsigned);
+    // A proxy of a proxy that allows none below.
+    let second = Draft::new("CN=leaf/CN=a/CN=b", "CN=leaf/CN=a", &LEAF).with(info(&[]));
+    let first = proxy("CN=leaf/CN=a", &[2, 1, 0]).sign(&LEAF);
+    let chain = peer(&[second.sign(&LEAF), first, user(&leaf()), middle().sign(&ROOT)]);
+    let errors = store(&[&root()]).verify(&chain, &client(3)).errors;
+    assert_eq!(errors, [never, (Error::ProxyCertificate, 1), (Error::ProxyPathLength, 1)]);
+
+    let alone = proxy("CN=proxy", &[]).sign(&LEAF);
+    let verdict = store(&[&root()]).verify(&peer(&[alone]), &client(1));
+    assert_eq!(verdict.error(), Some(Error::ProxySubject));
 }
 
 #[test]
@@ -348,12 +384,14 @@ fn weak_keys_and_hashes() {
     let spki = der::sequence(&[&rsa, &der::bits(&modulus)]);
     let weak = Draft { spki: spki.clone(), ..leaf() };
     assert_eq!(with_leaf(&weak, Purpose::Client), [(Error::LeafKeyTooSmall, 0)]);
-    // Its key is unknown: OpenSSL gives up.
+    // Its key is unknown: OpenSSL gives up, here and without an issuer.
     let unknown = der::sequence(&[&der::oid("1.2.3"), &[5, 0]]);
     let unknown = der::sequence(&[&unknown, &der::bits(&[1])]);
     let unknown = Draft { spki: unknown, ..Draft::new("CN=leaf", "CN=root", &LEAF) };
     let errors = store(&[&root()]).verify(&peer(&[unknown.sign(&ROOT)]), &client(1)).errors;
     assert_eq!(errors, [(Error::LeafKeyTooSmall, 0), (Error::Unspecified, 0)]);
+    let errors = Store::default().verify(&peer(&[unknown.sign(&ROOT)]), &client(1)).errors;
+    assert_eq!(errors.last(), Some(&(Error::Unspecified, 0)));
 
     let key = Key::generate(KeyKind::Rsa);
     let authority = Draft::new("CN=rsa", "CN=rsa", &key).with(Extension::basic(true, None));
@@ -370,6 +408,22 @@ fn weak_keys_and_hashes() {
     assert_eq!(signed(11, &aws::RSA_PKCS1_SHA256), []);
     assert_eq!(signed(5, &aws::RSA_PKCS1_SHA256)[0], (Error::WeakSignature, 0), "SHA-1");
     assert_eq!(signed(4, &aws::RSA_PKCS1_SHA256)[0], (Error::WeakSignature, 0), "MD5");
+}
+
+#[test]
+fn security_levels() {
+    let check = |level| {
+        let mut store = store(&[&root()]);
+        store.set_security_level(level);
+        let direct = Draft::new("CN=leaf", "CN=root", &LEAF).sign(&ROOT);
+        store.verify(&peer(&[direct]), &client(1)).errors
+    };
+    // P-256 with SHA-256: 128 bits. Once noted, the error of the leaf comes again at the end of
+    // a chain without a root only.
+    (0..=3).for_each(|level| assert_eq!(check(level), [], "{level}"));
+    let weak =
+        [(Error::LeafKeyTooSmall, 0), (Error::WeakSignature, 0), (Error::IssuerKeyTooSmall, 1)];
+    (4..=9).for_each(|level| assert_eq!(check(level), weak, "{level}"));
 }
 
 /// Certificates that issue for one another in a circle end at the depth.

@@ -85,6 +85,17 @@ fn signatures() {
     assert_eq!(silent(0x04), [(Error::NoCrlSign, 0), (Error::NoCrlSign, 1)]);
 }
 
+/// Without an issuer, the certificate's own key is held against the list, as in OpenSSL.
+#[test]
+fn no_issuer_no_list() {
+    let mut store = Store::default();
+    store.check_revocation();
+    store.add_list(list(&own().sign(&ROOT)));
+    let errors = store.verify(&peer(&[direct().sign(&ROOT)]), &client(1)).errors;
+    let refused = [Error::NoLocalIssuer, Error::ListSignature, Error::LeafSignature];
+    assert_eq!(errors, refused.map(|error| (error, 0)));
+}
+
 /// The answer about a list's signature is kept for one key alone.
 #[test]
 fn the_kept_answer_is_of_one_key() {

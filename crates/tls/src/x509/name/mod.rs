@@ -120,6 +120,10 @@ impl Attribute {
         text(self.tag, &self.value).ok().flatten()
     }
 
+    pub(crate) fn shares_rdn_with(&self, other: &Attribute) -> bool {
+        self.rdn == other.rdn
+    }
+
     /// The value of an IA5String.
     pub(crate) fn ia5(&self) -> Option<&Bytes> {
         (self.tag == tag::IA5_STRING).then_some(&self.value)

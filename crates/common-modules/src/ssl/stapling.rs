@@ -1,0 +1,183 @@
+//! `ssl_stapling`: OCSP responses that are shown to clients with the certificate.
+//!
+//! As in nginx a response is fetched once a handshake has asked for the certificate, by each
+//! worker for itself, and again before it ends. What cannot be stapled is said once, at loading,
+//! and served without.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::unix_secs;
+use bytes::Bytes;
+use conf::ConfError;
+use conf::template::Template;
+use engine::tls_files::Named;
+use tls::certified::Certified;
+use tls::ocsp::{Query, Signers, has_issued, response_of_file};
+use tls::stapling::Staple;
+use tls::verify::Store;
+use tls::x509::Certificate;
+use upstream::names::Lookup;
+use upstream::ocsp_client::{self, Journal, Responder};
+
+use super::settings::SslSettings;
+
+/// Fetches the staples of one certificate.
+pub struct Stapler {
+    staple: RefCell<Staple>,
+    certified: Certified,
+    query: Query,
+    responder: Responder,
+    /// The chain that clients get: with `ssl_stapling_verify off` any of it may sign.
+    chain: Vec<Certificate>,
+    verify: bool,
+    /// The certificate's file.
+    name: String,
+}
+
+/// Gives certificates their staple of a file, or a place for fetched ones.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn staplers(
+    s: &SslSettings,
+    names: &[(Named, Template)],
+    certificates: &mut [Certified],
+    store: &Store,
+) -> Result<Vec<Rc<Stapler>>, ConfError> {
+    if s.stapling != Some(true) {
+        return Ok(Vec::new());
+    }
+    if let Some(file) = &s.stapling_file {
+        let response = of_file(file)?;
+        for certified in certificates {
+            *certified = certified.with_staple(response.to_vec());
+        }
+        return Ok(Vec::new());
+    }
+    let mut staplers = Vec::new();
+    for (certified, (name, _)) in certificates.iter_mut().zip(names) {
+        let shown = name.path.display().to_string();
+        match stapler(s, certified.with_staples(), store, shown.clone()) {
+            Ok(stapler) => {
+                *certified = stapler.certified.clone();
+                staplers.push(Rc::new(stapler));
+            }
+            Err(why) => {
+                let why = why.replace("{certificate}", &format!("certificate \"{shown}\""));
+                conf::warn(&name.word, format!("\"ssl_stapling\" ignored, {why}"));
+            }
+        }
+    }
+    Ok(staplers)
+}
+
+/// Says that certificates which variables name are not stapled, if they were to be.
+pub(super) fn warn_unstapled(s: &SslSettings, names: &[(Named, Template)]) {
+    if let (Some(true), [(name, _), ..]) = (s.stapling, names) {
+        conf::warn(&name.word, "\"ssl_stapling\" ignored, the certificates contain variables");
+    }
+}
+
+/// The response in a file.
+fn of_file(file: &Named) -> Result<Bytes, ConfError> {
+    let path = file.path.display();
+    let bytes = std::fs::read(&file.path).map_err(|e| {
+        let e = base::log::os_error(&e);
+        ConfError::at(&file.word, format!("BIO_new_file(\"{path}\") failed {e}"))
+    })?;
+    response_of_file(&bytes.into()).map_err(|e| {
+        ConfError::at(&file.word, format!("d2i_OCSP_RESPONSE_bio(\"{path}\") failed ({e})"))
+    })
+}
+
+/// # Errors
+/// The reason why there are no staples, in nginx's words.
+fn stapler(
+    s: &SslSettings,
+    certified: Certified,
+    store: &Store,
+    name: String,
+) -> Result<Stapler, String> {
+    let chain: Result<Vec<_>, _> =
+        certified.chain().map(|der| Certificate::parse(Bytes::copy_from_slice(der))).collect();
+    let mut chain = chain.map_err(|e| format!("{e} in the chain of {{certificate}}"))?;
+    let own = chain.remove(0);
+    let trusted = store.certificates().iter().map(|c| &**c);
+    let mut issuers = chain.iter().chain(trusted).filter(|c| has_issued(c, &own));
+    let issuer = issuers.next().ok_or("issuer certificate not found for {certificate}")?;
+    let query = Query::new(&own, issuer);
+    let none = "no OCSP responder URL in the {certificate}";
+    let url = match &s.stapling_responder {
+        Some(word) => word.text.clone(),
+        None => Bytes::copy_from_slice(own.ocsp_responders().next().ok_or(none)?),
+    };
+    let mut responder = Responder::parse(&url);
+    if let Ok(responder) = &mut responder
+        && let Err(why) = responder.resolve()
+    {
+        return Err(of_responder(why, &url));
+    }
+    let responder = responder.map_err(|why| of_responder(why, &url))?;
+    Ok(Stapler {
+        staple: RefCell::new(Staple::to_fetch()),
+        certified,
+        query,
+        responder,
+        chain,
+        verify: s.stapling_verify.unwrap_or(false),
+        name,
+    })
+}
+
+fn of_responder(why: &str, url: &[u8]) -> String {
+    let url = base::log::lossy(url);
+    format!("{why} in OCSP responder \"{url}\" in the {{certificate}}")
+}
+
+fn now() -> i64 {
+    unix_secs().cast_signed()
+}
+
+impl Stapler {
+    /// Fetches a response if one is due, in a task of its own.
+    pub fn update(self: &Rc<Self>, lookup: impl FnOnce() -> Lookup) {
+        if !self.staple.borrow_mut().is_due(now()) {
+            return;
+        }
+        let (stapler, lookup) = (self.clone(), lookup());
+        event::spawn(async move { stapler.fetch(lookup).await });
+    }
+
+    async fn fetch(&self, lookup: Lookup) {
+        let log = base::log::default();
+        let journal = Journal { log: &log, connection: None, certificate: Some(&self.name) };
+        let target = self.query.target(self.responder.uri());
+        let response = ocsp_client::fetch(&self.responder, &lookup, &target, journal).await;
+        let now = now();
+        let mut staple = self.staple.borrow_mut();
+        let Some(response) = response else { return staple.failed(now) };
+        let tell = |message: std::fmt::Arguments<'_>| {
+            journal.write(Level::Error, &self.responder, None, message);
+        };
+        let signers = match self.verify {
+            true => Signers::Authorized,
+            false => Signers::Any(&self.chain),
+        };
+        match self.query.check(&response, signers, now) {
+            Err(e) => {
+                tell(format_args!("{e}"));
+                staple.failed(now);
+            }
+            Ok(answer) => match staple.fetched(response.clone(), &answer, now) {
+                Ok(()) => {
+                    self.certified.staple(&response, answer.next_update.unwrap_or(i64::MAX));
+                }
+                Err(status) => {
+                    tell(format_args!("certificate status \"{status}\" in the OCSP response"));
+                }
+            },
+        }
+    }
+}
