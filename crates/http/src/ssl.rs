@@ -121,7 +121,9 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), Fail> {
     let until = Deadline::in_ms(ms);
     match c.sock.readable_or(&main.life.gate, until).await.map_err(|e| failed(&e))? {
         Wake::Ready => {}
-        Wake::Gate | Wake::Reclaim => return Err(Fail::Gone),
+        // The worker is leaving. The client has just connected, and its hello is on its way.
+        Wake::Gate => c.sock.readable(until).await.map_err(|e| failed(&e))?,
+        Wake::Reclaim => return Err(Fail::Gone),
     }
     match c.sock.first(until).await.map_err(|e| failed(&e))? {
         First::Nothing => return Err(Fail::Gone),

@@ -6,58 +6,18 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CipherSuite, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
-    ProtocolVersion, SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    CipherSuite, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, StreamOwned,
+    SupportedProtocolVersion,
 };
 use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{Conn, PATIENCE, Site};
+use testkit::{AnyCertificate, Conn, PATIENCE, Site};
 
 pub static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
-
-/// Takes every certificate.
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
 
 /// A certificate and its key.
 pub struct Pair {
