@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,14 +60,22 @@ fn responder() -> OcspServer {
 fn site(driver: Driver, main: &str, http: &str) -> Weir {
     let dir = pki().display();
     let config = format!(
-        "worker_processes 1;\n{main}\nevents {{}}\nhttp {{\n\
+        "{main}\nevents {{}}\nhttp {{\n\
          ssl_certificate {dir}/chain.pem; ssl_certificate_key {dir}/server.key;\n{http}\n}}\n"
     );
     Site::new(built_binary(), driver).config(&config).start()
 }
 
-/// All that `openssl s_client` tells of a connection with one request.
-fn connect(weir: &Weir, port: usize, how: &str) -> String {
+const ONE_WORKER: &str = "worker_processes 1; error_log logs/error.log info;";
+/// That they share what they know.
+const TWO_WORKERS: &str = "worker_processes 2; error_log logs/error.log info;";
+
+fn of_client(name: &str) -> String {
+    format!("-cert {name}.pem -key {name}.key")
+}
+
+/// `openssl s_client`, connected with one request.
+fn client(weir: &Weir, port: usize, how: &str) -> Child {
     let address = format!("127.0.0.1:{}", weir.port(port));
     let mut child = Command::new("openssl")
         .args(["s_client", "-ign_eof", "-status", "-servername", "a.test", "-connect", &address])
@@ -81,6 +89,13 @@ fn connect(weir: &Weir, port: usize, how: &str) -> String {
     let mut input = child.stdin.take().unwrap();
     // A client that was turned away is gone.
     let _ = input.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    child.stdin = Some(input);
+    child
+}
+
+/// All that it tells in the end.
+fn connect(weir: &Weir, port: usize, how: &str) -> String {
+    let mut child = client(weir, port, how);
     let mut told = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut told).unwrap();
     child.wait().unwrap();
@@ -101,7 +116,7 @@ fn staples_are_fetched_and_shown() {
     each_driver(|driver| {
         let weir = site(
             driver,
-            "",
+            ONE_WORKER,
             &format!(
                 "ssl_stapling on; ssl_stapling_responder http://127.0.0.1:{port}/;
                  server {{ listen 127.0.0.1:%PORT0% ssl; return 200 body; }}
@@ -133,7 +148,7 @@ fn a_file_is_shown_as_it_is() {
     each_driver(|driver| {
         let weir = site(
             driver,
-            "",
+            ONE_WORKER,
             &format!(
                 "ssl_stapling on; ssl_stapling_file {}/file.der;
                  server {{ listen 127.0.0.1:%PORT0% ssl; return 200 body; }}",
@@ -151,9 +166,9 @@ fn responders_that_fail_are_named_and_harm_nobody() {
     let port = silent.local_addr().unwrap().port();
     let dead = testkit::Port::reserve();
     each_driver(|driver| {
-        let weir = site(
+        let mut weir = site(
             driver,
-            "error_log logs/error.log info;",
+            ONE_WORKER,
             &format!(
                 "ssl_stapling on;
                  server {{ listen 127.0.0.1:%PORT0% ssl; return 200 body;
@@ -170,6 +185,9 @@ fn responders_that_fail_are_named_and_harm_nobody() {
         let line = weir.wait_for_log("error.log", "Connection refused");
         let context = " while requesting certificate status, responder: 127.0.0.1, peer: ";
         assert!(line.contains(context) && line.contains("chain.pem\""), "{line}");
+        // The one that is silent still is, and the worker does not wait for it.
+        weir.signal("QUIT");
+        assert!(weir.wait_for_end().success());
     });
 }
 
@@ -246,7 +264,7 @@ fn clients_are_looked_up_and_remembered() {
         let (port, count) = counting(responder.port());
         let weir = site(
             driver,
-            "error_log logs/error.log info;",
+            TWO_WORKERS,
             &format!(
                 "ssl_client_certificate {}/ca.pem; ssl_verify_client optional;
                  ssl_session_tickets off;
@@ -261,14 +279,16 @@ fn clients_are_looked_up_and_remembered() {
                 dead.number()
             ),
         );
-        let of = |name: &str| format!("-cert {name}.pem -key {name}.key");
-        for _ in 0..2 {
+        for round in 0..5 {
+            if round == 4 {
+                weir.reload();
+            }
             for (name, status, verdict) in [
                 ("good", "200", "SUCCESS"),
                 ("revoked", "400", "FAILED:certificate revoked"),
                 ("unknown", "400", "FAILED:certificate status unknown"),
             ] {
-                let told = connect(&weir, 0, &of(name));
+                let told = connect(&weir, 0, &of_client(name));
                 assert!(told.contains(&format!("HTTP/1.1 {status} ")), "{name}: {told}");
                 assert!(told.contains(&format!("X-Verify: {verdict}\r\n")), "{name}: {told}");
             }
@@ -279,10 +299,46 @@ fn clients_are_looked_up_and_remembered() {
         assert!(line.contains(text), "{line}");
         // Nobody is asked for a client without a certificate.
         assert!(connect(&weir, 0, "").contains("X-Verify: NONE\r\n"));
-        let told = connect(&weir, 1, &of("good"));
+        let told = connect(&weir, 1, &of_client("good"));
         assert!(told.contains("X-Verify: FAILED:certificate status request failed\r\n"), "{told}");
         weir.wait_for_log("error.log", "connect() failed (111: Connection refused)");
-        assert!(connect(&weir, 2, &of("revoked")).contains("X-Verify: SUCCESS\r\n"));
+        assert!(connect(&weir, 2, &of_client("revoked")).contains("X-Verify: SUCCESS\r\n"));
         assert_eq!(count.load(Ordering::SeqCst), 3);
+    });
+}
+
+#[test]
+fn a_silent_responder_holds_up_its_own_client_alone() {
+    each_driver(|driver| {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let weir = site(
+            driver,
+            ONE_WORKER,
+            &format!(
+                "ssl_client_certificate {}/ca.pem; ssl_verify_client optional; ssl_ocsp leaf;
+                 ssl_ocsp_responder http://127.0.0.1:{port}/;
+                 server {{ listen 127.0.0.1:%PORT0% ssl; return 200 body; }}",
+                pki().display()
+            ),
+        );
+        std::thread::scope(|s| {
+            let held = s.spawn(|| connect(&weir, 0, &of_client("good")));
+            let (question, _) = silent.accept().unwrap();
+            assert!(connect(&weir, 0, "").contains("\r\n\r\nbody"));
+            // The end of the responder's connection is no answer.
+            drop(question);
+            let told = held.join().unwrap();
+            assert!(told.contains("HTTP/1.1 400 "), "{told}");
+        });
+        weir.wait_for_log(
+            "error.log",
+            " while requesting certificate status, responder: 127.0.0.1, peer: ",
+        );
+        // A server that is to end does not wait for a responder.
+        let mut child = client(&weir, 0, &of_client("good"));
+        let _question = silent.accept().unwrap();
+        drop(weir);
+        child.wait().unwrap();
     });
 }
