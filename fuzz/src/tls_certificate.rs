@@ -10,7 +10,7 @@ use tls::x509::Certificate;
 /// The root, whose key nobody has.
 static ROOT: &[u8] = include_bytes!("../seeds/tls_certificate/root");
 
-/// What the root's key and those below signed.
+/// The certificates and lists that the root's key and those below signed.
 static SIGNED: LazyLock<Vec<Certificate>> = LazyLock::new(|| {
     let seeds: [&'static [u8]; 3] = [
         ROOT,

@@ -6,7 +6,7 @@ use proto::tls_hello::{INPUT_MAX, Malformed, Verdict, parse, parse_message};
 use proto::tls_names;
 use rustls::server::Acceptor;
 
-/// What rustls takes is a hello here, with the same fields.
+/// A hello that rustls takes is one here, with the same fields.
 fn same_for_rustls(data: &[u8], ours: &Verdict<'_>) {
     let mut acceptor = Acceptor::default();
     let mut rest = data;

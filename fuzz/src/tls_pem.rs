@@ -2,8 +2,8 @@
 
 use tls::pem::{Passwords, certificates, private_key};
 
-/// What was read is written and read the same, also with text around it and other ends of lines; a
-/// beginning of a text has no more certificates than the whole.
+/// A text that was read is written and read the same, also with text around it and other ends of
+/// lines; a beginning of a text has no more certificates than the whole.
 pub fn run(data: &[u8]) {
     if let Ok(chain) = certificates(data) {
         assert!(!chain.is_empty());

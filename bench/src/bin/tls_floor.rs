@@ -26,7 +26,7 @@ const BODY: usize = 1024;
 const LISTENER: u64 = u64::MAX;
 const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-/// What one turn of a connection writes at most: a server's first flight, or some answers.
+/// The most that one turn of a connection writes: a server's first flight, or some answers.
 const ROOM: usize = 64 * 1024;
 
 type Failed = Box<dyn std::error::Error>;
@@ -59,7 +59,7 @@ fn config(certificate: &str, key: &str) -> Result<ServerConfig, Failed> {
 struct Connection {
     fd: OwnedFd,
     tls: UnbufferedServerConnection,
-    /// What of a record has come.
+    /// The part of a record that has come.
     received: Vec<u8>,
     unsent: Vec<u8>,
 }

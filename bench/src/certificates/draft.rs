@@ -4,10 +4,10 @@ use testkit::certificates::{Draft, Extension, Key, ListDraft, der, general_names
 
 use crate::differential::rng::Rng;
 
-/// What a case has that the two are known to judge in different ways.
+/// The parts of a case that the two are known to judge in different ways.
 pub type Odd = Vec<&'static str>;
 
-/// What a certificate is for in its chain.
+/// The part of a certificate in its chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Leaf,

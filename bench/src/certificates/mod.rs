@@ -27,7 +27,7 @@ const PRINTED_EVERY: usize = 10;
 /// Cases that are kept of each kind of difference.
 const KEPT: usize = 3;
 
-/// What a side says: the errors with their places, none for a good chain.
+/// The verdict of a side: the errors with their places, none for a good chain.
 type Errors = Vec<(u8, usize)>;
 
 /// Runs the comparison.

@@ -9,7 +9,7 @@ use testkit::certificates::der::pem;
 use super::Errors;
 use super::chain::Case;
 
-/// What the program says.
+/// The program's verdict.
 #[derive(Debug)]
 pub struct Answer {
     pub accepts: bool,

@@ -18,7 +18,7 @@ const NAME: &[u8] = b" tls files";
 #[derive(Default)]
 pub struct TlsObjects {
     files: RefCell<HashMap<PathBuf, Rc<Object>>>,
-    /// Those of the configuration before.
+    /// The files of the configuration before.
     before: RefCell<Option<Rc<TlsObjects>>>,
 }
 

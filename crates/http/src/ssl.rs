@@ -54,7 +54,7 @@ const PLACES: Contexts = Contexts::HTTP.or(Contexts::SERVER);
 
 static VARIABLES: &[VarDef] = &variables::variables::<Request>();
 
-/// What TLS has to know of this engine.
+/// The engine as TLS knows it.
 pub(crate) const ENGINE: ssl::Engine =
     ssl::Engine { name: "HTTP", alpn: &[b"http/1.1", b"http/1.0", b"http/0.9"] };
 

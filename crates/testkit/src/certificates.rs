@@ -324,7 +324,7 @@ pub fn general_names(tag: u8, names: &[(u8, &[u8])]) -> Vec<u8> {
     der::element(tag, &all.concat())
 }
 
-/// What a certificate shall hold.
+/// The contents of a certificate to write.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// 3 by default; 1 is left out of the encoding.
@@ -398,7 +398,7 @@ pub fn signed(part: &[u8], key: &Key) -> Vec<u8> {
     der::sequence(&[part, &key.algorithm(), &der::bits(&key.sign(part))])
 }
 
-/// What a revocation list shall hold.
+/// The contents of a revocation list to write.
 #[derive(Clone, Debug)]
 pub struct ListDraft {
     /// A whole Name.

@@ -24,8 +24,6 @@ pub struct ClientOptions {
     pub groups: Vec<u16>,
     /// Protocols for ALPN, best first.
     pub alpn: Vec<Vec<u8>>,
-    /// The sessions that may be resumed; 0 for none.
-    pub sessions: usize,
 }
 
 /// The configuration of a client's sessions; cheap to clone.
@@ -58,24 +56,12 @@ impl ClientConfig {
             None => builder.with_no_client_auth(),
         };
         named.alpn_protocols = options.alpn;
-        named.resumption = match options.sessions {
-            0 => Resumption::disabled(),
-            most => Resumption::in_memory_sessions(most),
-        };
+        // [`crate::ClientSessions`] keeps them, by server.
+        named.resumption = Resumption::disabled();
         named.enable_secret_extraction = true;
         let mut nameless = named.clone();
         nameless.enable_sni = false;
         Ok(ClientConfig { named: Arc::new(named), nameless: Arc::new(nameless) })
-    }
-
-    /// The same with a memory of sessions of its own: for another server.
-    pub fn for_peer(&self) -> ClientConfig {
-        let fresh = |config: &rustls::ClientConfig| {
-            let mut config = config.clone();
-            config.resumption = Resumption::in_memory_sessions(1);
-            Arc::new(config)
-        };
-        ClientConfig { named: fresh(&self.named), nameless: fresh(&self.nameless) }
     }
 }
 

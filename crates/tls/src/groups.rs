@@ -121,7 +121,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a list of groups selects.
+/// The groups that a list selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Groups {
     groups: Vec<Group>,

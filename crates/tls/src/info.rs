@@ -1,6 +1,6 @@
 //! The facts of an established session.
 
-/// What both ends agreed on, and what the peer showed.
+/// The terms that both ends agreed on, and the certificates that the peer showed.
 #[derive(Clone, Debug, Default)]
 pub struct Info {
     /// The version's number: 0x0303 for TLS 1.2.

@@ -77,7 +77,7 @@ impl Protocol {
     }
 }
 
-/// What a setting of versions comes to.
+/// The outcome of a setting of versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Protocols {
     /// The versions, the older one first; one at least.

@@ -1,4 +1,4 @@
-//! What a session belongs to: the settings that decided whom server and client saw.
+//! The owner of a session: the settings that decided whom server and client saw.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Fetches the responses of OCSP responders: for staples, and for the certificates of clients.
 //!
-//! What is asked and what the response says is `tls::ocsp`'s concern; here are only URLs, addresses
-//! and one GET.
+//! The question and the meaning of the response are `tls::ocsp`'s concern; here are only URLs,
+//! addresses and one GET.
 
 use std::fmt;
 

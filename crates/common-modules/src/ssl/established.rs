@@ -16,7 +16,7 @@ use super::settings::VerifyClient;
 
 /// A session with a client.
 pub struct Established {
-    /// What both ends agreed on, once they did.
+    /// The terms that both ends agreed on, once they did.
     info: OnceCell<Info>,
     /// The name of the server in the client's hello.
     pub server_name: Option<Box<[u8]>>,
@@ -24,7 +24,7 @@ pub struct Established {
     pub hello: Option<Box<[u8]>>,
     server: Rc<ServerTls>,
     peer: OnceCell<Peer>,
-    /// What OCSP says of the client, where it is asked.
+    /// The answer of OCSP about the client, where it is asked.
     status: OnceCell<Result<(), &'static str>>,
 }
 
@@ -72,7 +72,7 @@ impl Established {
         let _ = self.info.set(info);
     }
 
-    /// What both ends agreed on; nothing before the end of the handshake.
+    /// The terms that both ends agreed on; none before the end of the handshake.
     pub fn info(&self) -> Option<&Info> {
         self.info.get()
     }

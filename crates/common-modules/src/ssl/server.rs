@@ -308,7 +308,7 @@ fn context(
     s: &SslSettings,
     verify: &Verify,
 ) -> SessionContext {
-    // Those of another engine are no use here, as their rules differ.
+    // Sessions of another engine are no use here, as its rules differ.
     let mut parts: Vec<Vec<u8>> = vec![engine.as_bytes().to_vec()];
     for certified in certificates {
         parts.extend(certified.chain().next().map(<[u8]>::to_vec));

@@ -279,7 +279,7 @@ impl Chosen {
     }
 }
 
-/// What takes the lines of an `error_log`.
+/// The receiver of the lines of an `error_log`.
 enum Place {
     File(Rc<LogFile>),
     Syslog(Rc<Syslog>),

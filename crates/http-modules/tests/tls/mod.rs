@@ -66,7 +66,7 @@ impl Pair {
     }
 }
 
-/// What the client saw.
+/// The client's view.
 pub struct Seen {
     pub certificate: Vec<u8>,
     pub version: ProtocolVersion,

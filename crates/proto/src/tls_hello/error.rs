@@ -1,4 +1,4 @@
-//! What can be wrong with a hello, and the alert for it.
+//! The faults of a hello, each with its alert.
 
 use std::fmt;
 

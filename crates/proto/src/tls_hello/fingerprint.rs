@@ -12,7 +12,7 @@ use crate::tls_names::write_hex;
 
 /// The number of hexadecimal digits that JA4 keeps of a hash.
 const JA4_DIGITS: usize = 12;
-/// What JA4 has in place of the hash of an empty list.
+/// The text of JA4 in place of the hash of an empty list.
 const JA4_EMPTY: &[u8] = b"000000000000";
 
 /// The text of JA3: version, suites, extensions, groups and forms of points, in the client's order.
@@ -158,7 +158,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// What is built here is ASCII alone.
+/// The text is ASCII alone.
 fn ascii(bytes: Vec<u8>) -> String {
     bytes.into_iter().map(char::from).collect()
 }

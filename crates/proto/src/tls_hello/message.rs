@@ -48,7 +48,8 @@ fn spans(message: &[u8]) -> Result<Spans, Malformed> {
     Ok(spans)
 }
 
-/// Which numbers have come: a bit each, for as many extensions as fit must not take quadratic time.
+/// The numbers that have come: a bit each, for as many extensions as fit must not take quadratic
+/// time.
 struct Seen([u64; 1024]);
 
 impl Seen {

@@ -35,7 +35,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Those of TLS 1.2, in OpenSSL's order.
+    /// The suites of TLS 1.2, in OpenSSL's order.
     pub const TLS12: [Suite; 6] = [
         Suite::EcdsaAes256,
         Suite::RsaAes256,
@@ -45,7 +45,7 @@ impl Suite {
         Suite::RsaAes128,
     ];
 
-    /// Those of TLS 1.3, in OpenSSL's order.
+    /// The suites of TLS 1.3, in OpenSSL's order.
     pub const TLS13: [Suite; 3] = [Suite::Aes256, Suite::Chacha20, Suite::Aes128];
 
     /// The number in the protocol.
@@ -127,7 +127,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a cipher string selects.
+/// The suites that a cipher string selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ciphers {
     text: String,

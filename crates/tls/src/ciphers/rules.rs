@@ -3,17 +3,17 @@
 use super::Reason;
 use super::table::{Marks, ROWS, Row, group};
 
-/// What a string selects.
+/// The selection of a string.
 pub(super) struct Selected {
     /// The suites, best first.
     pub(super) rows: Vec<&'static Row>,
-    /// Those of them that the string names, in its order.
+    /// The ones among them that the string names, in its order.
     pub(super) named: Vec<&'static Row>,
     /// The last `@SECLEVEL`.
     pub(super) security_level: Option<u8>,
 }
 
-/// What `DEFAULT` stands for.
+/// The string that `DEFAULT` stands for.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 
 /// Applies a cipher string.
@@ -60,7 +60,7 @@ enum Action {
     Kill,
 }
 
-/// What a rule applies to.
+/// The suites that a rule applies to.
 struct Rule {
     marks: Marks,
     /// One suite, where the last part of the rule names it.
@@ -208,7 +208,7 @@ fn rule(text: &mut Text<'_>) -> Result<Option<Rule>, Reason> {
     }
 }
 
-/// What both select; none if that is nothing.
+/// The suites that both select; none if there are none.
 fn intersection(a: &Marks, b: &Marks) -> Option<Marks> {
     let meet = |a: u32, b: u32| match (a, b) {
         (0, other) | (other, 0) => Some(other),

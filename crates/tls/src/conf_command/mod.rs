@@ -11,7 +11,7 @@ use crate::ciphers::{self, Ciphers, Suite};
 use crate::groups::Groups;
 use crate::protocols::{Protocol, Version};
 
-/// What a command sets.
+/// The setting of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// The suites of TLS 1.3, best first; empty for none.
@@ -42,7 +42,7 @@ pub enum Command {
     CertificateCompression(bool),
 }
 
-/// What a line of `ssl_conf_command` comes to.
+/// The outcome of a line of `ssl_conf_command`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Parsed {
     /// What it sets.

@@ -2,7 +2,7 @@
 
 use super::{Command, Parsed, items};
 
-/// What an option is here.
+/// The meaning of an option here.
 #[derive(Clone, Copy)]
 enum Effect {
     Tickets,

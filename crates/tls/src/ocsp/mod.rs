@@ -37,7 +37,7 @@ use response::{Basic, Single};
 /// The clocks of a responder and of this machine may differ by so much, seconds. nginx's value.
 const SKEW: i64 = 300;
 
-/// What a responder says of a certificate.
+/// A responder's word on a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CertStatus {
     /// Not revoked.

@@ -14,7 +14,7 @@ const BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 48, 1, 1];
 /// A response that a responder has signed, its signature not checked yet.
 pub(super) struct Basic {
     bytes: Bytes,
-    /// What is signed.
+    /// The bytes that are signed.
     pub(super) signed: Bytes,
     pub(super) responder: ResponderId,
     /// The content of the sequence of single responses.
@@ -33,7 +33,7 @@ pub(super) enum ResponderId {
     Key(Bytes),
 }
 
-/// What a response says of one certificate.
+/// The part of a response about one certificate.
 pub(super) struct Single {
     pub(super) status: CertStatus,
     pub(super) this_update: i64,

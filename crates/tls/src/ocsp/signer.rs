@@ -1,4 +1,4 @@
-//! Who may sign a response, and whether it did.
+//! The signers of a response: who may, and who did.
 
 use super::Error;
 use super::cert_id::sha1;

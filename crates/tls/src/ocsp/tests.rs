@@ -132,7 +132,7 @@ fn a_delegate_is_signed_by_the_issuer_in_its_name() {
     let any_use = Extension::extended(&["2.5.29.37.0"]);
     let any_use = Draft::new("CN=delegate", "CN=ca", &key).with(any_use).sign(&asked.key);
     assert_eq!(check(vec![any_use]), Err(Error::NotAuthorized));
-    // What cannot be read and others do no harm; beyond the eighth nobody looks.
+    // Responses that cannot be read, and others, do no harm; beyond the eighth nobody looks.
     let junk = der::sequence(&[&[2, 1, 1]]);
     let mut many = vec![junk; 7];
     many.push(right);

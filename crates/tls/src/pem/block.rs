@@ -6,7 +6,7 @@ use super::error::{BAD_BASE64, BAD_END_LINE};
 
 /// A block.
 pub(super) struct Block<'a> {
-    /// What its first line names.
+    /// The name in its first line.
     pub(super) label: &'a [u8],
     /// The lines in front of the data, without the blank one behind them; usually none.
     pub(super) header: Lines<'a>,
@@ -66,7 +66,7 @@ impl<'a> Blocks<'a> {
             }
             match line {
                 b"" if is_behind_blank => return Err(BAD_END_LINE),
-                // What was taken for data is the header.
+                // The line taken for data is the header.
                 b"" => {
                     is_behind_blank = true;
                     header = std::mem::take(&mut data);

@@ -113,7 +113,7 @@ fn keys_in_encrypted_pkcs8() {
             "PEM_read_bio_PrivateKey() failed (SSL: error:04800068:PEM routines::bad password read)"
         );
     }
-    // What OpenSSL has in its default provider, too, and nobody uses.
+    // Ciphers that OpenSSL has in its default provider, too, and nobody uses.
     let other = openssl("pkcs8 -topk8 -v2 camellia-128-cbc -passout pass:a", &ec);
     let error = private_key(&other, &passwords("a")).unwrap_err().to_string();
     assert!(error.contains("unknown digest algorithm"), "{error}");
@@ -186,7 +186,7 @@ fn chains_of_certificates() {
     assert_eq!(certificates(long.as_bytes()).unwrap(), ders[..1]);
 }
 
-/// What nginx 1.22 with OpenSSL 3.0 says of the same files.
+/// The messages of nginx 1.22 with OpenSSL 3.0 for the same files.
 #[test]
 fn words_for_broken_certificates() {
     const START: &str = "PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::no start line:\

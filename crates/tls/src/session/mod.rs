@@ -155,13 +155,6 @@ impl Session {
             traffic.close(out);
         }
     }
-
-    /// Gives back memory that an idle session does not need.
-    pub fn rest(&mut self) {
-        if let Phase::Open(traffic) = &mut self.0 {
-            traffic.rest();
-        }
-    }
 }
 
 impl std::fmt::Debug for Session {

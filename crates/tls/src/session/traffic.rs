@@ -290,12 +290,6 @@ impl Traffic {
         let level = if what == alert::CLOSE_NOTIFY { 1 } else { 2 };
         self.write.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
     }
-
-    pub fn rest(&mut self) {
-        if self.message.is_empty() {
-            self.message = Vec::new();
-        }
-    }
 }
 
 impl Kernel {

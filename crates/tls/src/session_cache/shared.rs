@@ -81,7 +81,7 @@ impl SharedSessions {
     }
 
     fn table(&self) -> MutexGuard<'_, Table<Expiry>> {
-        // What a panic left behind is repaired by the table's own lock.
+        // A state that a panic left behind is repaired by the table's own lock.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

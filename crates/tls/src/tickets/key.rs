@@ -72,7 +72,7 @@ impl TicketKey {
         Some(TicketKey { name, key: LessSafeKey::new(UnboundKey::from(key)) })
     }
 
-    /// What a ticket is bound to beside its content.
+    /// The context that a ticket is bound to beside its content.
     fn bound_to(&self, context: &SessionContext) -> Aad<[u8; NAME_LEN + SessionContext::LEN]> {
         let mut bytes = [0; NAME_LEN + SessionContext::LEN];
         bytes[..NAME_LEN].copy_from_slice(&self.name);

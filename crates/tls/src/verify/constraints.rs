@@ -9,7 +9,7 @@ use crate::x509::{Certificate, Name, oid};
 /// pair of certificates.
 const WORK_MAX: usize = 1 << 20;
 
-/// What a name is after the comparison with constraints: fine, or the error.
+/// The outcome of a name's comparison with constraints: fine, or the error.
 type Outcome = Result<(), Error>;
 
 impl Run<'_> {

@@ -1,4 +1,4 @@
-//! What speaks against a certificate: OpenSSL's numbers and words, which nginx writes into its log
+//! The errors of a verification: OpenSSL's numbers and words, which nginx writes into its log
 //! and into `$ssl_client_verify`.
 
 macro_rules! errors {

@@ -1,4 +1,4 @@
-//! What extensions allow a certificate to be: an authority, a client, a server.
+//! The parts that extensions allow a certificate to play: an authority, a client, a server.
 
 use super::{Error, Purpose, Run};
 use crate::x509::extensions::{key_usage as ku, netscape};

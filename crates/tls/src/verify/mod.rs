@@ -31,7 +31,7 @@ const USUAL_LEVEL: u8 = 2;
 /// The longest chain looked at, whatever depth is set. OpenSSL's own default.
 const DEPTH_MAX: u32 = 100;
 
-/// What the peer is.
+/// The part of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A client that identifies itself to us.

@@ -34,7 +34,7 @@ pub struct RevocationList {
     checked: OnceLock<(Bytes, bool)>,
 }
 
-/// What a list is about.
+/// The subject of a list.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     /// The place where it was published.

@@ -59,7 +59,7 @@ pub(crate) struct Raw {
     pub value: Bytes,
 }
 
-/// What the extensions say.
+/// The contents of the extensions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extensions {
     /// One that the checks use is malformed or stands twice. Such a certificate is nobody's
@@ -174,8 +174,8 @@ impl AuthorityKeyId {
     }
 }
 
-/// Those that the checks understand, so that they may be critical. Policies are not evaluated
-/// unless somebody asks for it, which nginx does not.
+/// The extensions that the checks understand, so that they may be critical. Policies are not
+/// evaluated unless somebody asks for it, which nginx does not.
 fn is_handled(oid: &[u8]) -> bool {
     matches!(
         oid,

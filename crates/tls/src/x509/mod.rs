@@ -44,7 +44,7 @@ impl std::fmt::Display for Malformed {
 #[derive(Clone, Debug)]
 pub struct Certificate {
     der: Bytes,
-    /// What is signed.
+    /// The bytes that are signed.
     signed: Bytes,
     version: u8,
     serial: Bytes,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 const LINE: usize = 64;
 
-/// What a file for verification holds, in the file's order.
+/// The contents of a file for verification, in the file's order.
 #[derive(Debug, Default)]
 pub struct Bundle {
     /// The certificates.
@@ -20,7 +20,7 @@ pub struct Bundle {
 pub struct BadFile {
     /// The number of the block, from one on.
     pub block: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: &'static str,
 }
 

@@ -88,7 +88,7 @@ impl Exchange {
     }
 }
 
-/// What a session with a server depends on, for one request.
+/// The terms of a session with a server, for one request.
 pub(super) struct Terms {
     name: Bytes,
     certificate: Option<(Bytes, Bytes)>,

@@ -290,7 +290,7 @@ fn path_lengths() {
     assert_eq!(with_middle(&limited(middle(), 0)), []);
     assert_eq!(with_root(&limited(root(), 1)), []);
     assert_eq!(with_root(&limited(root(), 0)), [(Error::PathLength, 2)]);
-    // Who issued for himself does not count.
+    // An authority that issued for itself does not count.
     let own = Draft::new("CN=middle", "CN=middle", &LEAF)
         .with(Extension::basic(true, None))
         .with(Extension::authority_key_id(b"old"))
