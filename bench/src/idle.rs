@@ -6,31 +6,34 @@ use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, row};
-use crate::server::{Server, Setup};
+use crate::server::{Kind, Server, Setup};
 use crate::tls::idle::Idle;
-use crate::{Outcome, proc};
+use crate::{Outcome, h2, proc};
 
-/// Connections in the clear, or over TLS.
+/// Connections in the clear, over TLS, or of HTTP/2.
 enum Means {
     Plain,
     Tls(Idle),
+    H2(h2::idle::Idle),
 }
 
 impl Means {
     /// A server's setup, and the port for connections where it is not the usual one.
-    fn setup(&self, connections: usize) -> Outcome<(Setup, Option<u16>)> {
+    fn setup(&self, kind: Kind, connections: usize) -> Outcome<(Setup, Option<u16>)> {
         let (setup, port) = match self {
             Means::Plain => (Setup::default(), None),
             Means::Tls(idle) => idle.setup().map(|(setup, port)| (setup, Some(port)))?,
+            Means::H2(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
         };
         Ok((Setup { connections, ..setup }, port))
     }
 
-    /// A connection with one answered request behind it.
+    /// A connection with answered requests behind it.
     fn one(&self, port: u16) -> Result<TcpStream> {
         match self {
             Means::Plain => plain(port),
             Means::Tls(idle) => idle.one(port),
+            Means::H2(idle) => idle.one(port),
         }
     }
 }
@@ -38,7 +41,12 @@ impl Means {
 /// Measures every real server. Two parts add up: the memory that connections take when they come,
 /// and the memory set aside for them at the start (`worker_connections`).
 pub fn run(options: &Options, name: &str) -> Outcome {
-    let means = if name == "tls-idle" { Means::Tls(Idle::new()?) } else { Means::Plain };
+    let means = match name {
+        "tls-idle" => Means::Tls(Idle::new()?),
+        "h2-idle" => Means::H2(h2::idle::Idle::new(false)?),
+        "h2-tls-idle" => Means::H2(h2::idle::Idle::new(true)?),
+        _ => Means::Plain,
+    };
     let room = proc::descriptor_limit().saturating_sub(100) as usize;
     let count = options.connections.min(room);
     if count < options.connections {
@@ -54,8 +62,8 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         "after they left, B each",
     ])];
     for &kind in options.servers.iter().filter(|k| k.is_real()) {
-        let (few, _) = means.setup(64)?;
-        let (many, port) = means.setup(count + 200)?;
+        let (few, _) = means.setup(kind, 64)?;
+        let (many, port) = means.setup(kind, count + 200)?;
         let base = {
             let (server, _) = Server::start(options, kind, &few)?;
             settled(&server).private_dirty as f64
@@ -68,7 +76,8 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         let growth = (full.private_dirty as f64 - empty.private_dirty as f64) / count as f64;
         let rss = (full.rss as f64 - empty.rss as f64) / count as f64;
         drop(held);
-        std::thread::sleep(Duration::from_millis(500));
+        // Free memory goes back in a quiet second.
+        std::thread::sleep(Duration::from_millis(2500));
         let after = settled(&server);
         let left = (after.private_dirty as f64 - empty.private_dirty as f64) / count as f64;
         rows.push(row([
@@ -91,7 +100,7 @@ fn settled(server: &Server) -> proc::Memory {
     proc::memory(&[server.worker()])
 }
 
-/// Opens connections, each with one answered request behind it.
+/// Opens connections, each with answered requests behind it.
 fn hold(means: &Means, port: u16, count: usize) -> Outcome<Vec<TcpStream>> {
     let mut held = Vec::with_capacity(count);
     for n in 0..count {

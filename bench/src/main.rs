@@ -19,6 +19,7 @@ mod deploy;
 mod differential;
 mod disk;
 mod drivers;
+mod h2;
 mod helper;
 mod idle;
 mod leaks;
@@ -101,6 +102,19 @@ const LOADS: &[Load] = &[
     load("tls-1m", "1 MB file over TLS", true, tls::run),
     load("tls-proxy", "1 KB that comes over TLS and is passed on over TLS", true, tls::run),
     load("tls-idle", "10,000 idle connections over TLS: memory each", true, idle::run),
+    load("h2-1k", "1 KB file over HTTP/2, 8 connections of 32 streams", false, h2::run),
+    load("h2-1k-one", "the same, a connection of 100 streams", false, h2::run),
+    load("h2-1k-many", "the same, 256 connections of 8 streams", false, h2::run),
+    load("h2-100k", "100 KB file over HTTP/2", false, h2::run),
+    load("h2-1m", "1 MB file over HTTP/2", false, h2::run),
+    load("h2-post", "POST of 10 KB over HTTP/2, passed on", false, h2::run),
+    load("h2-tls-1k", "1 KB file over HTTP/2 and TLS", false, h2::run),
+    load("h2-tls-100k", "100 KB file over HTTP/2 and TLS", false, h2::run),
+    load("h2-idle", "10,000 idle connections of HTTP/2: memory each", false, idle::run),
+    load("h2-tls-idle", "the same over TLS", false, idle::run),
+    load("h2-header-bomb", "large fields on stalled streams: memory held", false, h2::bomb::run),
+    load("h2-reload", "reload every 200 ms under HTTP/2: lost streams", false, h2::reload::run),
+    load("h2-floods", "attacks over HTTP/2: cut off, cost, p99 of others", false, h2::floods::run),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),
@@ -128,7 +142,14 @@ const LOADS: &[Load] = &[
         false,
         certificates::run,
     ),
+    load(
+        "tls-interop",
+        "1,000 handshakes each of curl, s_client, Go and Python",
+        false,
+        tls::interop::run,
+    ),
     load("differential-config", "bad values to both: the same words", false, messages::run),
+    load("h2spec", "h2spec's cases, in the clear and over TLS: what fails", false, h2::spec::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
@@ -150,17 +171,29 @@ const fn load(
     Load { name, help, by_default, run }
 }
 
+/// Words for several loads.
+const GROUPS: &[(&str, &[&str])] = &[("h2", h2::LOADS)];
+
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let mut options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(message) => {
             eprintln!("{message}\n\n{}", options::USAGE);
             for load in LOADS {
                 eprintln!("  {:<14} {}", load.name, load.help);
             }
+            for (name, loads) in GROUPS {
+                eprintln!("  {name:<14} {}", loads.join(", "));
+            }
             return ExitCode::from(2);
         }
     };
+    for (group, loads) in GROUPS {
+        if options.loads.iter().any(|name| name == group) {
+            options.loads.retain(|name| name != group);
+            options.loads.extend(loads.iter().map(ToString::to_string));
+        }
+    }
     if let Some(unknown) = options.loads.iter().find(|n| !LOADS.iter().any(|l| l.name == **n)) {
         eprintln!("bench: no load is called {unknown:?}; --help lists them");
         return ExitCode::from(2);

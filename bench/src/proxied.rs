@@ -80,8 +80,9 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
                 .replace("%PREFIX%", &text(&prefix))
                 .replace("%PORT%", &port.to_string())
                 .replace("%ROOT%", &text(&prefix.join("site")))
+                .replace("%LOG%", "off")
                 .replace("%CONNECTIONS%", "4096");
-            let names = ["USE", "ONLY_NGINX", "FILE_CACHE", "GENERATION", "BLOCKS"];
+            let names = ["USE", "ONLY_NGINX", "FILE_CACHE", "GENERATION", "BLOCKS", "LISTEN"];
             let conf = names.iter().fold(conf, |c, n| c.replace(&format!("%{n}%"), ""));
             write(&prefix.join("server.conf"), &conf)?;
             let args = ["-p", &text(&prefix), "-c", "server.conf", "-g", "daemon off;"];
@@ -102,6 +103,11 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
         }
     };
     Helper::start(1, &program, &arguments, port, prefix)
+}
+
+/// nginx with files, on CPU 1.
+pub fn files(options: &Options) -> Outcome<Helper> {
+    backend(options, Behind::Nginx)
 }
 
 fn haproxy(backend: &Helper) -> Outcome<Helper> {

@@ -44,7 +44,13 @@ impl Subject {
 
     /// Another program.
     pub fn helper(name: &'static str, helper: Helper) -> Self {
-        Self::new(name, helper.port, Running::Helper(helper))
+        let port = helper.port;
+        Self::helper_at(name, helper, port)
+    }
+
+    /// Another program at another port of its own.
+    pub fn helper_at(name: &'static str, helper: Helper, port: u16) -> Self {
+        Self::new(name, port, Running::Helper(helper))
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -98,11 +104,15 @@ pub fn print(subjects: &[Subject], unit: &str) {
         ]));
     }
     report::table(&rows);
-    let nginx = Kind::Nginx.name();
-    let Some(reference) = subjects.iter().find(|s| s.name == nginx) else { return };
-    for s in subjects.iter().filter(|s| s.name != nginx) {
+    print_ratios(subjects, unit, Kind::Nginx.name());
+}
+
+/// Prints the ratios to the subject of this name.
+pub fn print_ratios(subjects: &[Subject], unit: &str, to: &str) {
+    let Some(reference) = subjects.iter().find(|s| s.name == to) else { return };
+    for s in subjects.iter().filter(|s| s.name != to) {
         println!(
-            "{} / {nginx}: CPU {}, {unit}/s {}, p99 {}",
+            "{} / {to}: CPU {}, {unit}/s {}, p99 {}",
             s.name,
             report::ratios(&s.cpu_us, &reference.cpu_us),
             report::ratios(&s.rate, &reference.rate),

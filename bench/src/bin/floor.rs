@@ -2,9 +2,10 @@
 //! edge-triggered epoll, a fixed response of 1 KB for each request head. It reads no HTTP beyond
 //! the empty line; it is no server, but the yardstick for servers.
 //!
-//! `floor PORT [close|echo|hold]`: with `close`, each connection is closed after its first answer;
-//! with `echo`, the first request upgrades a connection, and later bytes are sent back; with
-//! `hold`, requests wait for one with the path `/go`, and then all of them are answered at once.
+//! `floor PORT [close|echo|hold|sink]`: with `close`, each connection is closed after its first
+//! answer; with `echo`, the first request upgrades a connection, and later bytes are sent back;
+//! with `hold`, requests wait for one with the path `/go`, and then all of them are answered at
+//! once; with `sink`, requests have bodies, and a short answer behind the last byte.
 
 #![forbid(unsafe_code)]
 
@@ -24,13 +25,14 @@ const LISTENER: u64 = u64::MAX;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(port) = args.next().and_then(|p| p.parse().ok()) else {
-        eprintln!("usage: floor PORT [close|echo|hold]");
+        eprintln!("usage: floor PORT [close|echo|hold|sink]");
         return ExitCode::from(2);
     };
     let mode = match args.next().as_deref() {
         Some("close") => Mode::Close,
         Some("echo") => Mode::Echo,
         Some("hold") => Mode::Hold,
+        Some("sink") => Mode::Sink,
         _ => Mode::Keep,
     };
     match serve(port, mode) {
@@ -49,6 +51,7 @@ enum Mode {
     Close,
     Echo,
     Hold,
+    Sink,
 }
 
 /// A connection with its unsent bytes.
@@ -56,6 +59,8 @@ struct Connection {
     fd: OwnedFd,
     unsent: VecDeque<u8>,
     upgraded: bool,
+    /// Bytes of a request's body that are still to come.
+    body: usize,
 }
 
 fn serve(port: u16, mode: Mode) -> rustix::io::Result<()> {
@@ -113,6 +118,9 @@ fn response(mode: Mode) -> Vec<u8> {
                     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
         return head.as_bytes().to_vec();
     }
+    if mode == Mode::Sink {
+        return b"HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Length: 2\r\n\r\nok".to_vec();
+    }
     let connection = if mode == Mode::Close { "close" } else { "keep-alive" };
     let mut bytes = format!(
         "HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Type: text/plain\r\n\
@@ -143,7 +151,8 @@ fn accept_all(
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
-        connections[index] = Some(Connection { fd, unsent: VecDeque::new(), upgraded: false });
+        connections[index] =
+            Some(Connection { fd, unsent: VecDeque::new(), upgraded: false, body: 0 });
     }
 }
 
@@ -165,6 +174,9 @@ impl After {
 
 /// Answers received requests.
 fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> After {
+    if mode == Mode::Sink {
+        return sink(c, response, received);
+    }
     received.clear();
     let requests = match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
         Ok((_, 0)) => return After::Close,
@@ -179,6 +191,42 @@ fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mod
         return After::keep(send(c, received));
     }
     After::keep(respond(c, response, requests, mode))
+}
+
+/// Reads requests with bodies, one at a time on a connection as proxies send them, and answers each
+/// at its end.
+fn sink(c: &mut Connection, response: &[u8], received: &mut Vec<u8>) -> After {
+    loop {
+        received.clear();
+        match net::recv(&c.fd, spare_capacity(received), RecvFlags::empty()) {
+            Ok((_, 0)) => return After::Close,
+            Ok(_) => {}
+            Err(Errno::AGAIN) => return After::Keep,
+            Err(Errno::INTR) => continue,
+            Err(_) => return After::Close,
+        }
+        let mut body = received.len();
+        if c.body == 0 {
+            let Some(head) = received.windows(4).position(|w| w == b"\r\n\r\n") else {
+                return After::Close;
+            };
+            c.body = content_length(&received[..head]);
+            body -= head + 4;
+        }
+        // More than the body would be another request, which no proxy sends yet.
+        let Some(rest) = c.body.checked_sub(body) else { return After::Close };
+        c.body = rest;
+        if rest == 0 && !send(c, response) {
+            return After::Close;
+        }
+    }
+}
+
+/// The length that a head announces; 0 where it has none.
+fn content_length(head: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let line = text.split("\r\n").find_map(|line| line.strip_prefix("content-length:"));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Answers `requests` requests; false when the connection is over.

@@ -3,8 +3,9 @@
 //! All servers of a load have the same certificate and key, and the clients leave them no choice of
 //! version, cipher and key exchange, so that all do the same work.
 
-mod client;
+pub mod client;
 pub mod idle;
+pub mod interop;
 pub mod storm;
 
 use std::fs;
@@ -52,13 +53,13 @@ fn shape(name: &str) -> Shape {
 }
 
 /// A self-signed certificate and its key in files of a folder, which goes with it.
-struct Certificate {
+pub struct Certificate {
     folder: PathBuf,
 }
 
 impl Certificate {
     /// With a key of RSA of 2048 bits, or of ECDSA on P-256.
-    fn new(rsa: bool) -> Outcome<Self> {
+    pub fn new(rsa: bool) -> Outcome<Self> {
         let certificate = Self { folder: new_folder()? };
         let key: &[&str] = match rsa {
             true => &["rsa:2048"],
@@ -76,11 +77,13 @@ impl Certificate {
         }
     }
 
-    fn chain(&self) -> PathBuf {
+    /// The certificate's file.
+    pub fn chain(&self) -> PathBuf {
         self.folder.join("certificate.pem")
     }
 
-    fn key(&self) -> PathBuf {
+    /// The key's file.
+    pub fn key(&self) -> PathBuf {
         self.folder.join("key.pem")
     }
 }

@@ -21,6 +21,8 @@ pub struct ListenAddress {
     pub proxy_protocol: bool,
     /// Clients speak TLS.
     pub ssl: bool,
+    /// Clients may speak HTTP/2.
+    pub http2: bool,
     /// Socket options were given: they may stand once an address.
     pub set: bool,
     /// The place in the configuration.
@@ -37,6 +39,7 @@ impl ListenAddress {
             default_server: false,
             proxy_protocol: false,
             ssl: false,
+            http2: false,
             set: false,
             at: at.clone(),
         }

@@ -21,6 +21,7 @@ pub mod stats;
 pub mod status;
 pub mod syslog;
 mod temp_path;
+pub mod tls_certificates;
 pub mod tls_files;
 pub mod tls_objects;
 pub mod tls_settings;

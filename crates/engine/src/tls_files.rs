@@ -1,16 +1,14 @@
 //! Files of certificates and keys that directives name, for servers and for clients.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use bytes::Bytes;
 use conf::{ConfError, Node, Word};
 use tls::certified::Certified;
 use tls::pem::{self, Passwords, Source};
 use tls::verify::Store;
 
-use crate::tls_objects::TlsObjects;
+use crate::tls_objects::{TlsObjects, Trust};
 use crate::{Cx, Session};
 
 /// A file that a directive names.
@@ -43,7 +41,7 @@ impl Named {
     }
 
     /// The name for messages: a path, and no secret.
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         match self.word.bytes().starts_with(b"data:") {
             true => "data:...".to_owned(),
             false => self.path.display().to_string(),
@@ -127,11 +125,43 @@ fn from_sources(
     Certified::new(chain, key.der()).map_err(NotLoaded::Pair)
 }
 
-/// Trusts the certificates of a file.
+/// Trusts the certificates of files; with revocation lists every certificate then needs one. Files
+/// that several settings name are read once.
 ///
 /// # Errors
-/// It cannot be read, or has none.
-pub fn trust(store: &mut Store, named: &Named) -> Result<(), ConfError> {
+/// A file cannot be read, or has none.
+pub fn trust(
+    files: &[&Named],
+    lists: Option<&Named>,
+    security_level: Option<u8>,
+) -> Result<Rc<Trust>, ConfError> {
+    let untrusting = || {
+        let mut trust = Trust::default();
+        if let Some(level) = security_level {
+            trust.store.set_security_level(level);
+        }
+        trust
+    };
+    // The level holds for chains that nobody vouches for, too.
+    let Some(any) = files.first().copied().or(lists) else { return Ok(Rc::new(untrusting())) };
+    let paths = files.iter().map(|named| named.path.clone()).collect();
+    let key = (paths, lists.map(|named| named.path.clone()), security_level);
+    any.objects.trust(key, || {
+        let mut trust = untrusting();
+        for (at, named) in files.iter().enumerate() {
+            add_certificates(&mut trust.store, named)?;
+            if at == 0 {
+                trust.first = trust.store.certificates().len();
+            }
+        }
+        if let Some(named) = lists {
+            add_lists(&mut trust.store, named)?;
+        }
+        Ok(trust)
+    })
+}
+
+fn add_certificates(store: &mut Store, named: &Named) -> Result<(), ConfError> {
     let bundle = bundle(named, "SSL_CTX_load_verify_locations")?;
     if bundle.certificates.is_empty() {
         return Err(failed(named, "SSL_CTX_load_verify_locations", &NOTHING));
@@ -140,11 +170,7 @@ pub fn trust(store: &mut Store, named: &Named) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Takes the revocation lists of a file; every certificate then needs one.
-///
-/// # Errors
-/// It cannot be read.
-pub fn revoke(store: &mut Store, named: &Named) -> Result<(), ConfError> {
+fn add_lists(store: &mut Store, named: &Named) -> Result<(), ConfError> {
     let lists = bundle(named, "X509_LOOKUP_load_file")?.lists;
     if lists.is_empty() {
         return Err(failed(named, "X509_LOOKUP_load_file", &NOTHING));
@@ -168,143 +194,4 @@ fn bundle(named: &Named, call: &str) -> Result<tls::x509::pem::Bundle, ConfError
 fn failed(named: &Named, call: &str, why: &dyn std::fmt::Display) -> ConfError {
     let m = format!("{call}(\"{}\") failed (SSL: {why})", named.path.display());
     ConfError::at(&named.word, m)
-}
-
-/// `ssl_certificate_cache`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheTerms {
-    /// The most certificates and keys.
-    max: usize,
-    /// Seconds without use after which one goes.
-    inactive_s: u64,
-    /// Seconds after which its files are looked at again.
-    valid_s: u64,
-}
-
-impl CacheTerms {
-    /// Reads the directive; `None` for `off`.
-    ///
-    /// # Errors
-    /// A parameter is wrong, or `max` is missing.
-    pub fn read(node: &Node) -> Result<Option<CacheTerms>, ConfError> {
-        let mut terms = CacheTerms { max: 0, inactive_s: 10, valid_s: 60 };
-        for word in &node.args {
-            let invalid = || {
-                let m = format!("invalid parameter \"{}\"", word.lossy());
-                ConfError::at(word, m)
-            };
-            let text = word.bytes();
-            if let Some(max) = text.strip_prefix(b"max=") {
-                let max = base::ascii::parse_u64(max).filter(|max| *max > 0).ok_or_else(invalid)?;
-                terms.max = usize::try_from(max).unwrap_or(usize::MAX);
-            } else if let Some(time) = text.strip_prefix(b"inactive=") {
-                terms.inactive_s = conf::value::parse_sec(time).ok_or_else(invalid)?;
-            } else if let Some(time) = text.strip_prefix(b"valid=") {
-                terms.valid_s = conf::value::parse_sec(time).ok_or_else(invalid)?;
-            } else if text == b"off" && node.args.len() == 1 {
-                return Ok(None);
-            } else {
-                return Err(invalid());
-            }
-        }
-        match terms.max {
-            0 => {
-                let m = format!("\"{}\" must have the \"max\" parameter", node.name.lossy());
-                Err(ConfError::at(&node.name, m))
-            }
-            _ => Ok(Some(terms)),
-        }
-    }
-}
-
-/// Certificates whose files are named by variables, and the passwords of their keys.
-pub struct Certificates {
-    /// Names of files are relative to this folder.
-    folder: PathBuf,
-    passwords: Passwords,
-    terms: Option<CacheTerms>,
-    known: RefCell<Vec<Known>>,
-}
-
-/// A certificate that is kept.
-struct Known {
-    names: (Bytes, Bytes),
-    certified: Certified,
-    /// The files' times and numbers.
-    state: [Option<(u64, i64, i64)>; 2],
-    checked_s: u64,
-    used_s: u64,
-}
-
-impl Certificates {
-    /// None yet.
-    pub fn new(folder: PathBuf, passwords: Passwords, terms: Option<CacheTerms>) -> Certificates {
-        Certificates { folder, passwords, terms, known: RefCell::default() }
-    }
-
-    /// The certificate of these names, and its key.
-    ///
-    /// # Errors
-    /// A file cannot be read or used; for the log.
-    pub fn get(&self, name: &Bytes, key: &Bytes) -> Result<Certified, String> {
-        let now = base::time::now_ms() / 1000;
-        let names = (name.clone(), key.clone());
-        if let Some(terms) = self.terms {
-            let mut known = self.known.borrow_mut();
-            known.retain(|one| now.saturating_sub(one.used_s) <= terms.inactive_s);
-            if let Some(at) = known.iter().position(|one| one.names == names) {
-                let mut one = known.remove(at);
-                if now.saturating_sub(one.checked_s) >= terms.valid_s {
-                    one.checked_s = now;
-                    if one.state != self.state(&names) {
-                        drop(known);
-                        return self.load(names, now);
-                    }
-                }
-                one.used_s = now;
-                let certified = one.certified.clone();
-                known.push(one);
-                return Ok(certified);
-            }
-        }
-        self.load(names, now)
-    }
-
-    fn load(&self, names: (Bytes, Bytes), now: u64) -> Result<Certified, String> {
-        let text = |name: &Bytes| base::log::lossy(name).into_owned();
-        let (name, key) = (text(&names.0), text(&names.1));
-        let of = |name: &str| (name.to_owned(), self.folder.join(name));
-        let loaded = load(of(&name), of(&key), &self.passwords);
-        let certified = loaded.map_err(|e| match e {
-            NotLoaded::Certificate(e) => format!("cannot load certificate \"{name}\": {e}"),
-            NotLoaded::Key(e) => format!("cannot load certificate key \"{key}\": {e}"),
-            NotLoaded::Pair(e) => format!("SSL_use_PrivateKey() failed ({e})"),
-        })?;
-        let is_secret = || Source::key(&key, |name| self.folder.join(name)).is_encrypted();
-        // An encrypted key is not kept open.
-        if let Some(terms) = self.terms.filter(|_| !is_secret()) {
-            let mut known = self.known.borrow_mut();
-            // A certificate and its key count as two.
-            if known.len() >= (terms.max / 2).max(1) {
-                known.remove(0);
-            }
-            known.push(Known {
-                state: self.state(&names),
-                names,
-                certified: certified.clone(),
-                checked_s: now,
-                used_s: now,
-            });
-        }
-        Ok(certified)
-    }
-
-    fn state(&self, names: &(Bytes, Bytes)) -> [Option<(u64, i64, i64)>; 2] {
-        use std::os::unix::fs::MetadataExt;
-        [&names.0, &names.1].map(|name| {
-            let path = self.folder.join(&*base::log::lossy(name));
-            let meta = std::fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
-        })
-    }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use shm::{ZoneState, Zones};
+use tls::verify::Store;
 
 /// The name among the zones, which go from a configuration to the next; no directive can give it.
 const NAME: &[u8] = b" tls files";
@@ -18,9 +19,23 @@ const NAME: &[u8] = b" tls files";
 #[derive(Default)]
 pub struct TlsObjects {
     files: RefCell<HashMap<PathBuf, Rc<Object>>>,
+    /// Trusted certificates and revocation lists, read once for all who name the same files.
+    trust: RefCell<Vec<(TrustKey, Rc<Trust>)>>,
     /// The files of the configuration before.
     before: RefCell<Option<Rc<TlsObjects>>>,
 }
+
+/// Trusted certificates and revocation lists.
+#[derive(Default)]
+pub struct Trust {
+    /// All of them.
+    pub store: Store,
+    /// So many of the certificates, the first ones, are from the first file.
+    pub first: usize,
+}
+
+/// Files of trusted certificates, one of revocation lists, and the level of security.
+pub type TrustKey = (Vec<PathBuf>, Option<PathBuf>, Option<u8>);
 
 /// The text of a file; kept from other eyes, and overwritten at the end.
 struct Object {
@@ -41,8 +56,7 @@ impl TlsObjects {
         // The name is nobody else's.
         let _ = zones.declare(NAME, None, "tls");
         let before = zones.kept::<TlsObjects>(NAME).filter(|_| inherits);
-        let objects =
-            Rc::new(TlsObjects { files: RefCell::default(), before: RefCell::new(before) });
+        let objects = Rc::new(TlsObjects { before: RefCell::new(before), ..TlsObjects::default() });
         zones.put(NAME, objects.clone());
         objects
     }
@@ -50,6 +64,23 @@ impl TlsObjects {
     /// The configuration is loaded: lets go of files that only the one before has.
     pub fn settle(&self) {
         self.before.take();
+    }
+
+    /// The trust of these files: what `read` made of them before, or makes now.
+    ///
+    /// # Errors
+    /// That of `read`.
+    pub fn trust<E>(
+        &self,
+        key: TrustKey,
+        read: impl FnOnce() -> Result<Trust, E>,
+    ) -> Result<Rc<Trust>, E> {
+        if let Some((_, trust)) = self.trust.borrow().iter().find(|(other, _)| *other == key) {
+            return Ok(trust.clone());
+        }
+        let trust = Rc::new(read()?);
+        self.trust.borrow_mut().push((key, trust.clone()));
+        Ok(trust)
     }
 
     /// The text of a file.
@@ -78,4 +109,21 @@ impl TlsObjects {
 
 fn state(meta: &std::fs::Metadata) -> (u64, i64, i64) {
     (meta.ino(), meta.mtime(), meta.mtime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_is_read_once_for_the_same_files_and_level() {
+        let objects = TlsObjects::default();
+        let key = |file: &str, level| (vec![PathBuf::from(file)], None, level);
+        let trust = |key, ok: bool| objects.trust(key, || ok.then(Trust::default).ok_or("failed"));
+        assert!(trust(key("a", None), false).is_err(), "a failure is not kept");
+        let first = trust(key("a", None), true).unwrap();
+        assert!(Rc::ptr_eq(&first, &trust(key("a", None), false).unwrap()));
+        assert!(!Rc::ptr_eq(&first, &trust(key("a", Some(3)), true).unwrap()));
+        assert!(!Rc::ptr_eq(&first, &trust(key("b", None), true).unwrap()));
+    }
 }

@@ -1,11 +1,14 @@
 //! The settings of algorithms that servers and clients of TLS have alike.
 
 use conf::{ConfError, Node, Word};
+use tls::KeyLog;
 use tls::ciphers::{Ciphers, Suite};
 use tls::conf_command::{self, Command};
-use tls::groups::Groups;
+use tls::groups::{Group, Groups};
 use tls::protocols::{Protocol, Protocols, Version};
+use tls::x509::{SCHEMES, scheme_bits};
 
+use crate::logs::Haste;
 use crate::{Cx, Session};
 
 /// The algorithms of a configuration, by their numbers; an empty list stands for the usual ones.
@@ -17,6 +20,43 @@ pub struct Algorithms {
     pub suites: Vec<u16>,
     /// Groups, best first.
     pub groups: Vec<u16>,
+    /// Signature schemes, best first.
+    pub signatures: Vec<u16>,
+    /// OpenSSL's level of security for certificates, where `@SECLEVEL` sets it.
+    pub security_level: Option<u8>,
+}
+
+impl Algorithms {
+    /// The strength in bits that the level of security wants.
+    pub fn security_bits(&self) -> u32 {
+        self.security_level.map_or(0, tls::verify::security_bits)
+    }
+
+    /// Leaves out what does not reach the level of security.
+    fn secure(&mut self, groups: Option<Groups>) -> Result<(), ConfError> {
+        let bits = self.security_bits();
+        let is_secure = |group: &&Group| group.bits() >= bits;
+        let told = match &groups {
+            Some(groups) => groups.groups(),
+            // The usual ones reach level 3.
+            None if bits <= 128 => &[],
+            None => &Group::AUTO,
+        };
+        self.groups = told.iter().filter(is_secure).map(|group| group.number()).collect();
+        let left = |what| ConfError::new(format!("no {what} is left by \"@SECLEVEL\""));
+        if self.groups.is_empty() && !told.is_empty() {
+            return Err(left("group"));
+        }
+        if bits > 128 {
+            let all = if self.signatures.is_empty() { &SCHEMES[..] } else { &self.signatures };
+            let is_secure = |scheme: &&u16| scheme_bits(**scheme) >= bits;
+            self.signatures = all.iter().filter(is_secure).copied().collect();
+            if self.signatures.is_empty() {
+                return Err(left("signature algorithm"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads `ssl_protocols`.
@@ -73,11 +113,29 @@ pub fn command<S: Session>(cx: &Cx<S>, node: &Node) -> Result<Vec<Command>, Conf
     let parsed = conf_command::parse(&name.lossy(), &text)
         .map_err(|e| ConfError::at(name, e.to_string()))?;
     parsed.warnings.into_iter().for_each(|warning| conf::warn(name, warning));
-    if parsed.commands.iter().any(|c| matches!(c, Command::SignatureAlgorithms(_))) {
-        let m = format!("\"{}\" is not supported by this version of weir", name.lossy());
-        return Err(ConfError::at(name, m));
-    }
     Ok(parsed.commands)
+}
+
+/// Reads `ssl_key_log`, and warns that it is on.
+///
+/// # Errors
+/// The file exists, and others than its owner have access to it.
+pub fn key_log<S: Session>(cx: &Cx<S>, node: &Node) -> Result<KeyLog, ConfError> {
+    use std::os::unix::fs::PermissionsExt;
+    let word = node.arg(0)?;
+    if word.text.is_empty() {
+        return Err(ConfError::at(word, "the name of the file is missing"));
+    }
+    let file = cx.env.logs.open_private(word.bytes());
+    let path = file.path().display();
+    if std::fs::metadata(file.path()).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0) {
+        let m =
+            format!("others than its owner have access to \"{path}\", which keys are written to");
+        return Err(ConfError::at(word, m));
+    }
+    let name = node.name.lossy();
+    conf::warn(word, format!("\"{name}\" is on: whoever reads \"{path}\" can decrypt connections"));
+    Ok(KeyLog::new(move |line| file.append_line(line, Haste::Now)))
 }
 
 /// The algorithms of settings and of the commands that come after them.
@@ -94,33 +152,33 @@ pub fn algorithms(
     if versions.is_empty() {
         return Err(ConfError::new("no protocol is left by \"ssl_conf_command\""));
     }
-    let mut modern = None;
+    let (mut modern, mut signatures) = (None, Vec::new());
     for command in commands {
         match command {
             Command::Suites(suites) => modern = Some(suites.clone()),
             Command::Ciphers(other) => ciphers = Some(other.clone()),
             Command::Groups(other) => groups = Some(other.clone()),
+            Command::SignatureAlgorithms(other) => signatures.clone_from(other),
             _ => {}
         }
     }
-    let mut suites: Vec<u16> = Vec::new();
+    let security_level = ciphers.as_ref().and_then(Ciphers::security_level);
+    let versions_13 = versions.contains(&Version::Tls13);
+    let versions = versions.iter().map(|version| version.number()).collect();
+    let mut algorithms =
+        Algorithms { versions, signatures, security_level, ..Algorithms::default() };
     if modern.is_some() || ciphers.is_some() {
         let modern = modern.unwrap_or_else(|| Suite::TLS13.to_vec());
-        let has_13 = versions.contains(&Version::Tls13) && !modern.is_empty();
-        suites.extend(modern.iter().map(|suite| suite.number()));
-        match &ciphers {
-            Some(ciphers) => {
-                let old = ciphers.suites(has_13).map_err(|e| ConfError::new(e.to_string()))?;
-                suites.extend(old.iter().map(|suite| suite.number()));
-            }
-            None => suites.extend(Suite::TLS12.iter().map(|suite| suite.number())),
-        }
+        let bits = algorithms.security_bits();
+        let modern = modern.iter().filter(|suite| suite.bits() >= bits);
+        algorithms.suites.extend(modern.map(|suite| suite.number()));
+        let has_13 = versions_13 && !algorithms.suites.is_empty();
+        let old = match &ciphers {
+            Some(ciphers) => ciphers.suites(has_13).map_err(|e| ConfError::new(e.to_string()))?,
+            None => &Suite::TLS12,
+        };
+        algorithms.suites.extend(old.iter().map(|suite| suite.number()));
     }
-    Ok(Algorithms {
-        versions: versions.iter().map(|version| version.number()).collect(),
-        suites,
-        groups: groups.map_or_else(Vec::new, |groups| {
-            groups.groups().iter().map(|group| group.number()).collect()
-        }),
-    })
+    algorithms.secure(groups)?;
+    Ok(algorithms)
 }

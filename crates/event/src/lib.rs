@@ -19,7 +19,7 @@ mod runtime;
 mod sock;
 pub mod testing;
 
-pub use deadline::{Deadline, Elapsed, sleep, timeout};
+pub use deadline::{Deadline, Elapsed, sleep, sleep_until, timeout};
 pub use driver::{DriverKind, SELECT_MAX, sim};
 pub use fd::Fd;
 pub use gate::Gate;

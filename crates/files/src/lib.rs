@@ -21,6 +21,7 @@
 
 pub mod aio;
 mod append_file;
+mod batch;
 mod contents;
 mod file;
 mod file_error;
@@ -48,6 +49,8 @@ pub use nonblocking::{real_path as real_path_cached, retire, wrap_local};
 pub use open_file_cache::OpenFileCache;
 pub use opener::{FileCaches, OpenSettings, Opener, Questions, open_internal};
 pub use path::{FilePath, as_path};
-pub use reading::{ReadSettings, file_error, is_of_file, of_file, piece, read_some, truncated};
+pub use reading::{
+    ReadSettings, file_error, is_of_file, of_file, piece, piece_now, read_some, truncated,
+};
 pub use sending::{FileAtFront, FileRead, SendReady, Sending, Step, first_byte, front_file};
 pub use temp_file::{Keep, TempFile, next_number};

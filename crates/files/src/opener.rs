@@ -22,6 +22,7 @@ use mem::FileHandle;
 use os::file::FileMeta;
 
 use crate::aio::NoPool;
+use crate::batch::Batch;
 use crate::contents::Contents;
 use crate::file::{Facts, Listing, OpenError, OpenFile, copied};
 use crate::links::Links;
@@ -37,9 +38,23 @@ pub struct FileCaches {
     pub(crate) contents: Contents,
     recent: RecentDescriptors,
     pub(crate) caches: Caches,
+    batch: Batch,
 }
 
 impl FileCaches {
+    /// Answers requests that came with one read: what one of them learns of a file holds for all.
+    pub fn batch<T>(&self, answer: impl FnOnce() -> T) -> T {
+        struct End<'a>(&'a Batch);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.end();
+            }
+        }
+        self.batch.begin();
+        let _end = End(&self.batch);
+        answer()
+    }
+
     /// The path leads to another file now.
     fn forget(&self, path: &[u8]) {
         self.contents.remove(path);
@@ -266,6 +281,11 @@ impl Opener<'_> {
         path: &[u8],
         links: Links,
     ) -> Poll<Result<FileMeta, OpenError>> {
+        if links.follow()
+            && let Some(meta) = self.files.batch.get(path)
+        {
+            return Poll::Ready(Ok(meta));
+        }
         let now = now_ms();
         let questions = &mut *self.questions;
         if let Some((at, meta)) = questions.last_stat
@@ -285,6 +305,7 @@ impl Opener<'_> {
                 if let Ok(meta) = &answer
                     && links.follow()
                 {
+                    self.files.batch.put(path, meta);
                     questions.last_stat = Some((now, *meta));
                     questions.last_stat_path.clear();
                     questions.last_stat_path.extend_from_slice(path);

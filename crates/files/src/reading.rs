@@ -17,7 +17,7 @@ const SCRATCH: usize = 16 << 10;
 const RING_SCRATCH: u64 = 128 << 10;
 
 /// The location's settings about reading files.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ReadSettings {
     /// `aio off`: the loop waits for the disk.
     pub aio_off: bool,
@@ -25,6 +25,8 @@ pub struct ReadSettings {
     pub directio: bool,
     /// `directio_alignment`.
     pub align: usize,
+    /// Bytes of room before those that are read into a page, for who puts something there.
+    pub front: usize,
 }
 
 pub(crate) enum FromMemory {
@@ -35,9 +37,13 @@ pub(crate) enum FromMemory {
 }
 
 /// Reads the part of a range that is in memory, if its first byte is.
-pub(crate) fn from_memory(file: &FileHandle, pos: u64, len: usize) -> io::Result<FromMemory> {
+pub(crate) fn from_memory(
+    file: &FileHandle,
+    pos: u64,
+    (front, len): (usize, usize),
+) -> io::Result<FromMemory> {
     let mut got = Cached::Missing;
-    let page = filled(len, |buf| {
+    let page = filled(front, len, |buf| {
         got = page_cache::read_at(file, buf, pos)?;
         Ok(if let Cached::Bytes(n) = got { n } else { 0 })
     })?;
@@ -221,15 +227,15 @@ pub async fn piece(
     settings: ReadSettings,
     pool: impl FnOnce() -> io::Result<Option<Pool>>,
 ) -> io::Result<Buf> {
-    let ReadSettings { aio_off, directio, align } = settings;
+    let ReadSettings { aio_off, directio, align, front } = settings;
     match (aio_off, directio && file.is_direct()) {
         (true, true) => return Ok(Buf::Mem(read_direct(file, pos, len, align)?)),
         (true, false) => {
-            let page = filled(len, |buf| os::file::read_at(file, buf, pos))?;
+            let page = filled(front, len, |buf| os::file::read_at(file, buf, pos))?;
             return if page.is_empty() { Err(truncated()) } else { Ok(page.into()) };
         }
         (false, false) if !file.is_slow() => {
-            if let FromMemory::Read(page) = from_memory(file, pos, len)? {
+            if let FromMemory::Read(page) = from_memory(file, pos, (front, len))? {
                 return Ok(page.into());
             }
         }
@@ -238,8 +244,36 @@ pub async fn piece(
     Ok(Buf::Mem(into_memory(pool()?, file, pos, len, align).await?))
 }
 
-fn filled(len: usize, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Page> {
-    let mut page = Page::try_get(len)?;
+/// The next bytes of a file as [`piece`] has them, where that needs no wait; else `None`.
+///
+/// # Errors
+/// As [`piece`].
+pub fn piece_now(
+    file: &FileHandle,
+    pos: u64,
+    len: usize,
+    settings: ReadSettings,
+) -> io::Result<Option<Page>> {
+    let ReadSettings { aio_off, front, .. } = settings;
+    if file.is_direct() || file.is_slow() {
+        return Ok(None);
+    }
+    if aio_off {
+        let page = filled(front, len, |buf| os::file::read_at(file, buf, pos))?;
+        return if page.is_empty() { Err(truncated()) } else { Ok(Some(page)) };
+    }
+    Ok(match from_memory(file, pos, (front, len))? {
+        FromMemory::Read(page) => Some(page),
+        FromMemory::Missing | FromMemory::Unknown => None,
+    })
+}
+
+fn filled(
+    front: usize,
+    len: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<Page> {
+    let mut page = Page::try_get_behind(front, len)?;
     page.append_with(|v| {
         let at = v.len();
         v.resize(at + len, 0);

@@ -173,15 +173,16 @@ impl Sending {
             if self.waited && page_cache::is_there(&file, pos, room.min(AHEAD)) {
                 return send(SendReady::whole(before + room.min(AHEAD)));
             }
-            let can_be_asked = match from_memory(&file, pos, piece as usize).map_err(of_file)? {
-                FromMemory::Read(page) => {
-                    let len = replace(wire, before, page.into());
-                    let copy = Some(Copy { file, pos, end: pos + len, before });
-                    return send(SendReady { copy, ..SendReady::whole(before + len) });
-                }
-                FromMemory::Missing => true,
-                FromMemory::Unknown => false,
-            };
+            let can_be_asked =
+                match from_memory(&file, pos, (0, piece as usize)).map_err(of_file)? {
+                    FromMemory::Read(page) => {
+                        let len = replace(wire, before, page.into());
+                        let copy = Some(Copy { file, pos, end: pos + len, before });
+                        return send(SendReady { copy, ..SendReady::whole(before + len) });
+                    }
+                    FromMemory::Missing => true,
+                    FromMemory::Unknown => false,
+                };
             // Where the file system does not say, only a part that a thread has read a moment ago
             // is known to be there, and of a file without a key that cannot be remembered.
             if !self.read_ahead && (can_be_asked || file.key() != 0) {

@@ -66,6 +66,7 @@ pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
+    &http::http2::MODULE,
     &early_read::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,

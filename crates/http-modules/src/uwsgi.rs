@@ -90,6 +90,7 @@ const TLS: &[Directive<Cx>] = &named(
         "uwsgi_ssl_certificate",
         "uwsgi_ssl_certificate_key",
         "uwsgi_ssl_certificate_cache",
+        "uwsgi_ssl_key_log",
         "uwsgi_ssl_password_file",
     ],
     &[Group::<UwsgiConf>::TLS],
@@ -149,10 +150,6 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };
     let own = l.conf::<UwsgiConf>();
     let (conf, params) = own.common.finish(l, &to, &HIDDEN[1..])?;
-    let conf = match to.uses_tls() {
-        true => conf.with_tls(own.common.ssl()?),
-        false => conf,
-    };
     let kind = Kind::Uwsgi {
         modifier1: own.modifier1.unwrap_or(0),
         modifier2: own.modifier2.unwrap_or(0),

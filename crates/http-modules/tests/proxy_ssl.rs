@@ -265,6 +265,75 @@ fn bodies_go_whole_in_both_directions() {
 }
 
 #[test]
+fn checks_of_health_have_the_tls_of_their_location() {
+    const OURS: &str = "proxy_ssl_server_name on; proxy_ssl_name good.example;
+        proxy_ssl_certificate good.pem; proxy_ssl_certificate_key good.key;";
+    let group = |name: &str, port: u16| {
+        format!("upstream {name} {{ zone {name} 64k; server 127.0.0.1:%PORT{port}%; }}\n")
+    };
+    let groups = [("good", 1), ("kept", 1), ("expired", 2), ("plain", 0), ("tcp", 1)];
+    let groups: String = groups.iter().map(|(name, port)| group(name, *port)).collect();
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            &format!(
+                "match ours {{ body ~ '^good.example,.,CN=good.example,1,TLSv1.2$'; }}
+                log_format told '$connection_requests $ssl_protocol $request_uri';
+                access_log logs/told.log told; {groups}"
+            ),
+            &format!(
+                "location /good {{ {VERIFY} {OURS} proxy_ssl_protocols TLSv1.2;
+                    proxy_pass https://good/;
+                    health_check interval=50ms mandatory match=ours; }}
+                location /kept {{ proxy_pass https://kept/; health_check interval=50ms
+                    mandatory uri=/kept keepalive_time=1h; }}
+                location /expired {{ {VERIFY} {OURS} proxy_pass https://expired/;
+                    health_check interval=50ms mandatory; }}
+                location /plain {{ proxy_pass https://plain/;
+                    health_check interval=50ms mandatory type=tcp; }}
+                location /tcp {{ proxy_pass https://tcp/;
+                    health_check interval=50ms mandatory type=tcp; }}"
+            ),
+        )
+        .start();
+        for name in ["good", "tcp", "kept"] {
+            weir.wait_for_log("error.log", &format!("in upstream \"{name}\" is healthy"));
+        }
+        for (name, why) in [
+            ("expired", "upstream SSL certificate verify error: (10:certificate has expired)"),
+            ("plain", "SSL_do_handshake() failed (SSL: "),
+        ] {
+            let text = format!("in upstream \"{name}\" is unhealthy: {why}");
+            weir.wait_for_log("error.log", &text);
+        }
+        weir.wait_for_log("told.log", "3 TLSv1.3 /kept");
+        weir.answers_with(&[
+            ("GET", "/good", 200),
+            ("GET", "/tcp", 200),
+            ("GET", "/kept", 200),
+            ("GET", "/expired", 502),
+            ("GET", "/plain", 502),
+        ]);
+    });
+}
+
+#[test]
+fn checks_of_health_know_no_request() {
+    for (line, end) in [
+        ("proxy_ssl_name $host;", "_ssl_name"),
+        ("proxy_ssl_certificate $host; proxy_ssl_certificate_key a;", "_ssl_certificate"),
+        (
+            "proxy_ssl_certificate good.pem; proxy_ssl_certificate_key $host;",
+            "_ssl_certificate_key",
+        ),
+    ] {
+        let locations = format!("location / {{ {line} proxy_pass https://u; health_check; }}");
+        site(Driver::Epoll, "upstream u { zone u 64k; server 127.0.0.1:1; }", &locations)
+            .is_refused(&format!("\"health_check\" requires \"proxy{end}\" without variables"));
+    }
+}
+
+#[test]
 fn an_upgraded_connection_goes_through_tls_at_both_ends() {
     each_driver(|driver| {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();

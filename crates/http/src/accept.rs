@@ -10,7 +10,7 @@ use os::SockAddr;
 use crate::answer::Answerer;
 use crate::channel::conn::Conn;
 use crate::server::HttpMain;
-use crate::{h1, proxy_header, ssl};
+use crate::{h1, h2, proxy_header, ssl};
 use engine::life::Work;
 use engine::stats::{Field, Stats};
 
@@ -39,7 +39,24 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
             return;
         }
     }
-    h1::run::<Answerer>(c, main, first).await;
+    let is_http2 = c
+        .tls
+        .get()
+        .is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")));
+    let first = match is_http2 {
+        true => Some(first),
+        false => h1::run::<Answerer>(&c, &main, first).await,
+    };
+    if let Some(first) = first {
+        rarely(h2::run::<Answerer>(c.clone(), main, first)).await;
+    }
+    if c.reset_at_end.get() {
+        if let Ok(c) = Rc::try_unwrap(c) {
+            c.sock.reset();
+        }
+        return;
+    }
+    drop(c);
     if let Some(c) = left.upgrade() {
         // A subrequest that nobody waits for still goes on; the client need not wait for its end.
         let _ = c.sock.shutdown_write();

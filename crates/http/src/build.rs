@@ -18,9 +18,11 @@ use engine::life::Life;
 use engine::merge::Merged;
 use engine::names::ServerName;
 use engine::regex::Regex;
+use os::SockAddr;
 
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
+use crate::http2_conf::Http2;
 use crate::location::{LocKind, Location, LocationInfo, Tree};
 use crate::module::{ConfSet, LocView, Modules, Pipeline};
 use crate::server::{HttpMain, Listen, Server};
@@ -43,8 +45,11 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         temp_paths: RefCell::new(folders),
         prefix: env.prefix.clone(),
         tls: RefCell::default(),
+        http2_addresses: RefCell::default(),
     };
     let top = merge.top(&level);
+    let of_http2 = servers.iter().flat_map(|(level, _)| &level.block.listens).filter(|l| l.http2);
+    *merge.http2_addresses.borrow_mut() = of_http2.map(|l| l.spec.addr.clone()).collect();
     let mut built = Vec::with_capacity(servers.len());
     for (level, at) in servers {
         built.push(merge.server(level, &at, &top)?);
@@ -107,8 +112,13 @@ struct Merge {
     /// Folders for temporary files that some location names.
     temp_paths: RefCell<Vec<TempPath>>,
     /// The TLS of servers, by the settings, which several of them may share.
-    tls: RefCell<Vec<(Rc<SslSettings>, Rc<ServerTls>)>>,
+    tls: RefCell<Vec<KnownTls>>,
+    /// The addresses that some server gives to HTTP/2.
+    http2_addresses: RefCell<Vec<SockAddr>>,
 }
+
+/// The TLS of servers with these settings, and with or without HTTP/2.
+type KnownTls = (Rc<SslSettings>, bool, Rc<ServerTls>);
 
 /// A merged level with the core's settings as plain values, all of them shared with the level
 /// around where nothing was set.
@@ -171,12 +181,16 @@ impl Merge {
         if names.is_empty() {
             names.push(ServerName::empty(at));
         }
+        let addresses = self.http2_addresses.borrow();
+        let listens_http2 = listens.iter().any(|l| addresses.contains(&l.spec.addr));
+        let http2 = Http2::of(&merged.values.set, listens_http2);
         let server = Rc::new(Server {
+            http2,
             name: names[0].shown(),
             names: names.into(),
             by_name: OnceCell::new(),
             core: merged.core_srv.clone(),
-            tls: self.tls(&merged.values.set, at)?,
+            tls: self.tls(&merged.values.set, http2.enabled, at)?,
             root,
             named,
         });
@@ -187,16 +201,18 @@ impl Merge {
     }
 
     /// A server's TLS; servers with the same settings have the same.
-    fn tls(&self, set: &ConfSet, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
+    fn tls(&self, set: &ConfSet, http2: bool, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
         let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
-        let known = self.tls.borrow().iter().find(|(s, _)| Rc::ptr_eq(s, &settings)).cloned();
-        if let Some((_, tls)) = known {
+        let all = self.tls.borrow();
+        let known = all.iter().find(|(s, h2, _)| Rc::ptr_eq(s, &settings) && *h2 == http2).cloned();
+        drop(all);
+        if let Some((_, _, tls)) = known {
             return Ok(tls);
         }
         let shared = set.get_rc::<SslShared>().unwrap_or_default();
-        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::ENGINE);
+        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::engine(http2));
         let tls = Rc::new(tls.map_err(|e| e.or_at(at))?);
-        self.tls.borrow_mut().push((settings, tls.clone()));
+        self.tls.borrow_mut().push((settings, http2, tls.clone()));
         Ok(tls)
     }
 

@@ -12,6 +12,7 @@ use crate::types::Types;
 use engine::TempPath;
 use engine::settings::Inherit;
 use files::{Aio, OpenFileCache};
+use proto::h1::Limits;
 
 /// Declares a draft of optional values with its inheritance, and the plain values made from it.
 macro_rules! settings {
@@ -320,5 +321,19 @@ settings! {
         merge_slashes: bool = true,
         /// CONNECT is not refused: some location of the server passes it on.
         allow_connect: bool = false,
+    }
+}
+
+impl CoreSrv {
+    /// The limits of requests' heads.
+    pub(crate) fn head_limits(&self) -> Limits {
+        Limits {
+            header_buffer: self.client_header_buffer_size as u32,
+            large_size: self.large_header_buffer_size as u32,
+            large_number: self.large_header_buffers as u32,
+            max_headers: self.max_headers as u32,
+            ignore_invalid: self.ignore_invalid_headers,
+            underscores: self.underscores_in_headers,
+        }
     }
 }

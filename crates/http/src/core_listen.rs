@@ -7,12 +7,19 @@ use crate::cx::Cx;
 
 pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let (mut default_server, mut proxy_protocol, mut ssl) = (false, false, false);
+    let mut http2 = false;
     let listen = net::listen::parse(n, Some(80), &mut |w| {
         match w.bytes() {
             b"default_server" | b"default" => default_server = true,
             b"proxy_protocol" => proxy_protocol = true,
             b"ssl" => ssl = true,
-            b"http2" | b"quic" => return Err(unsupported(w)),
+            b"http2" => {
+                let m =
+                    "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive";
+                conf::warn(w, format!("{m} instead"));
+                http2 = true;
+            }
+            b"quic" => return Err(unsupported(w)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -24,7 +31,7 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             return Err(ConfError::at(word, format!("a duplicate listen {}", spec.addr)));
         }
         let (set, at) = (listen.has_options, word.clone());
-        let listen = ListenAddress { spec, default_server, proxy_protocol, ssl, set, at };
+        let listen = ListenAddress { spec, default_server, proxy_protocol, ssl, http2, set, at };
         server.listens.push(listen);
     }
     Ok(())

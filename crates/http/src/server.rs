@@ -26,6 +26,8 @@ pub struct Server {
     pub core: Rc<CoreSrv>,
     /// Its own level: the settings for requests that no location takes.
     pub root: Rc<Location>,
+    /// Its settings for HTTP/2.
+    pub(crate) http2: crate::http2_conf::Http2,
     /// Its TLS.
     pub(crate) tls: Rc<ServerTls>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,

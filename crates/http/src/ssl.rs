@@ -8,11 +8,11 @@ use ::upstream::resolver::Resolving;
 use base::future::rarely;
 use base::log::Level;
 use common_modules::ssl::{
-    self, Established, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
+    self, Established, Expiries, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
 };
 use conf::ConfError;
 use conf::table::{Contexts, Directive};
-use event::{Deadline, Wake};
+use event::{Deadline, Either, Wake};
 use mem::Chain;
 use net::transport::First;
 use proto::tls_hello::ClientHello;
@@ -38,6 +38,8 @@ pub static MODULE: Module = Module {
         ConfType::of::<SslShared>(Scope::Main),
         ConfType::of::<OcspZones>(Scope::Main),
     ],
+    start: Some(start),
+    status: Some(|main, o| expiries(&main.servers).report(o)),
     ..Module::EMPTY
 };
 
@@ -55,14 +57,33 @@ const PLACES: Contexts = Contexts::HTTP.or(Contexts::SERVER);
 static VARIABLES: &[VarDef] = &variables::variables::<Request>();
 
 /// The engine as TLS knows it.
-pub(crate) const ENGINE: ssl::Engine =
-    ssl::Engine { name: "HTTP", alpn: &[b"http/1.1", b"http/1.0", b"http/0.9"] };
+pub(crate) const fn engine(http2: bool) -> ssl::Engine {
+    let alpn: &[&[u8]] = match http2 {
+        true => &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"],
+        false => &[b"http/1.1", b"http/1.0", b"http/0.9"],
+    };
+    ssl::Engine { name: "HTTP", alpn }
+}
 
-/// Checks that the servers of addresses with TLS have certificates.
+/// The ends of the certificates of servers.
+fn expiries<'a>(servers: impl IntoIterator<Item = &'a Rc<Server>>) -> Expiries {
+    Expiries::of(servers.into_iter().map(|server| (&server.name, &*server.tls)))
+}
+
+/// One worker writes for all that certificates end.
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
+    if seat.index == 0 {
+        event::spawn(expiries(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
+    }
+}
+
+/// Checks that the servers of addresses with TLS have certificates, and warns of those that end
+/// soon.
 ///
 /// # Errors
 /// One has none, and does not refuse handshakes.
 pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfError> {
+    expiries(servers.iter().map(|built| &built.server)).warn_at_load();
     for address in listens.iter().flat_map(|listen| &listen.addresses).filter(|a| a.ssl) {
         let default = &address.default;
         if default.tls.has_certificates() {
@@ -87,6 +108,7 @@ pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfErr
 
 /// An alert in plain text: a handshake that is refused before it begins.
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+const PROTOCOL_VERSION: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
 const HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
 
 /// The outcome of a handshake that is none.
@@ -133,15 +155,25 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), Fail> {
         }
         First::Hello => {}
     }
-    let (server, name, hello) = c.sock.with_hello(|hello| {
+    let (server, is_old, name, hello) = c.sock.with_hello(|hello| {
+        // RFC 8446 section D.5, whatever else such a hello offers.
+        let is_old = hello.is_some_and(|hello| hello.legacy_version() <= 0x0300);
         let name = hello.and_then(ClientHello::server_name).map(Box::<[u8]>::from);
         let kept = hello.filter(|_| main.asks_hello).map(whole_message);
-        (server_of(c, name.as_deref()), name, kept)
+        (server_of(c, name.as_deref()), is_old, name, kept)
     });
     let mut session = Established::new(tls_of(c, &server).tls.clone());
     (session.server_name, session.hello) = (name, hello);
     let _ = c.tls.set(Box::new(Secured { session, server: server.clone() }));
-    let session = match begin(c, main, &server) {
+    let begun = match is_old {
+        false => begin(c, main, &server, until).await,
+        true => {
+            let why = "error:0A000102:SSL routines::unsupported protocol";
+            let m = format!("SSL_do_handshake() failed (SSL: {why})");
+            Err((PROTOCOL_VERSION, Fail::Say(Level::Info, m)))
+        }
+    };
+    let session = match begun {
         Ok(session) => session,
         Err((alert, fail)) => {
             c.sock.go_clear();
@@ -190,10 +222,11 @@ fn named<'a>(c: &'a Conn, name: &[u8]) -> Option<&'a Rc<Server>> {
     c.listen.names.as_ref()?.find_early(&host)
 }
 
-fn begin(
+async fn begin(
     c: &Rc<Conn>,
     main: &Rc<HttpMain>,
     server: &Rc<Server>,
+    until: Deadline,
 ) -> Result<Session, (&'static [u8], Fail)> {
     if server.tls.rejects {
         let m = "SSL_do_handshake() failed (SSL: error:0A0000E2:SSL routines::callback failed)";
@@ -203,11 +236,18 @@ fn begin(
     let failed = |level, m: String| (HANDSHAKE_FAILURE, Fail::Say(level, m));
     let config = match &tls.changing {
         None => tls.config.clone(),
-        Some(_) => {
+        Some(changing) => {
             let mut r = Request::take(c.clone(), main);
-            let config = tls.config_for(&mut *r);
+            let names = changing.names_for(&mut *r);
             Request::give_back(r);
-            config.map_err(|m| failed(Level::Error, m))?
+            let loading = Box::pin(tls.config_with(changing, &names));
+            match event::race(loading, event::sleep_until(until)).await {
+                Either::First(config) => Some(config.map_err(|m| failed(Level::Error, m))?),
+                Either::Second(()) => {
+                    let m = "the certificates were not read in time".to_owned();
+                    return Err(failed(Level::Error, m));
+                }
+            }
         }
     };
     let Some(config) = config else {

@@ -16,6 +16,11 @@ pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     // In this order, as the request line comes first: its path is made as the default server of the
     // address has it (`merge_slashes`), whatever the host.
     let mut prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
+    if r.head.version == Version::HTTP_20 && prepared.is_ok() && !r.server.http2.enabled {
+        let m = "client attempted to request the server name for which the negotiated protocol is";
+        r.log(Level::Info, format_args!("{m} disabled"));
+        prepared = Err(421);
+    }
     if prepared.is_ok() && r.c().listen.ssl {
         prepared = crate::ssl::admit(r);
     }
@@ -49,7 +54,7 @@ fn checked(r: &mut Request) -> Result<(), u16> {
         return refuse(r, 400, "HTTP/1.1 request without \"Host\" header");
     }
     match r.head.method {
-        Method::Connect if r.head.version != Version::HTTP_11 || !r.server.core.allow_connect => {
+        Method::Connect if r.head.version < Version::HTTP_11 || !r.server.core.allow_connect => {
             return refuse(r, 405, "CONNECT method");
         }
         Method::Connect if r.head.has_body() => {

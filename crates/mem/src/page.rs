@@ -225,6 +225,29 @@ impl Page {
         }
     }
 
+    /// An empty page that can hold `min` bytes, with room for `front` more before them: see
+    /// [`Page::prepend`].
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_get_behind(front: usize, min: usize) -> io::Result<Page> {
+        let mut page = Page::try_get(front + min)?;
+        let inner = page.inner_mut();
+        inner.bytes.resize(front, 0);
+        inner.start = front;
+        Ok(page)
+    }
+
+    /// Puts bytes before the filled ones, if there is room; false where there is none.
+    pub fn prepend(&mut self, front: &[u8]) -> bool {
+        let Some(inner) = &mut self.inner else { return false };
+        let Some(start) = inner.start.checked_sub(front.len()) else { return false };
+        let Some(room) = inner.bytes.get_mut(start..inner.start) else { return false };
+        room.copy_from_slice(front);
+        inner.start = start;
+        true
+    }
+
     /// Keeps the first `n` filled bytes and drops what follows them.
     pub fn truncate(&mut self, n: usize) {
         let Some(inner) = &mut self.inner else { return };
@@ -316,6 +339,20 @@ impl fmt::Debug for Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_put_before_others_where_there_is_room() {
+        let mut page = Page::try_get_behind(4, 10).unwrap();
+        assert!(page.is_empty());
+        page.extend_from_slice(b"payload");
+        assert!(page.prepend(b"head"));
+        assert_eq!(page.filled(), b"headpayload");
+        assert!(!page.prepend(b"x"), "there is no room left");
+        let mut page = Page::copied(b"ab");
+        page.consume(1);
+        assert!(page.prepend(b"c") && page.filled() == b"cb");
+        assert!(!Page::new().prepend(b"x"));
+    }
 
     #[test]
     fn a_page_is_a_pointer() {

@@ -272,6 +272,15 @@ pub fn give_back() {
 #[cfg(not(target_env = "gnu"))]
 pub fn give_back() {}
 
+/// Bytes of the heap in use, those of C libraries included, with what the heap itself needs for
+/// them. Walks the whole heap: for measuring.
+#[cfg(target_env = "gnu")]
+pub fn in_use() -> usize {
+    // SAFETY: mallinfo2(3) may be called at any time.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
 /// Whether the system may refuse memory to this process, or kill it: a limit on address space, data
 /// or the control group, or a kernel without overcommitment.
 pub fn is_limited() -> bool {

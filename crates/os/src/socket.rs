@@ -272,6 +272,11 @@ pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
 }
 
+/// `TCP_NOTSENT_LOWAT`: the socket takes no more than about `bytes` that it has not sent yet.
+pub fn set_notsent_lowat(fd: impl AsFd, bytes: i32) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
 /// `TCP_CORK`, which `tcp_nopush` means on Linux.
 pub fn set_cork(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_cork(fd, on)?)

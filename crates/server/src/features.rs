@@ -29,6 +29,7 @@ pub const WITH: &[&str] = &[
     "--with-http_ssl_module",
     "--with-http_stub_status_module",
     "--with-http_sub_module",
+    "--with-http_v2_module",
 ];
 
 /// nginx's defaults that are not built in.

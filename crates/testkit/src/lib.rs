@@ -15,8 +15,8 @@
 //! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
 //! anything panicked, or if a process was left behind.
 //!
-//! Standard library only, but for mounting and for keys. Everything here may panic: that is how a
-//! test fails.
+//! Standard library only, but for mounting, for TLS and keys, and for header blocks of HTTP/2.
+//! Everything here may panic: that is how a test fails.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::panic)]
@@ -26,6 +26,7 @@ mod backend;
 mod binary;
 pub mod certificates;
 mod client;
+pub mod h2;
 mod maria;
 pub mod mmdb;
 pub mod openssl;
@@ -38,7 +39,7 @@ mod stalling;
 mod turns;
 mod weir;
 
-pub use any_certificate::AnyCertificate;
+pub use any_certificate::{AnyCertificate, AnySignature};
 pub use backend::Backend;
 pub use binary::built_binary;
 pub use client::{Conn, Response};

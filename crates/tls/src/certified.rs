@@ -53,6 +53,12 @@ impl Certified {
         self.key.cert.iter().map(|certificate| &certificate[..])
     }
 
+    /// The strength of its key in bits, as OpenSSL's security levels count it.
+    pub fn security_bits(&self) -> u32 {
+        let own = self.chain().next().map(|der| Certificate::parse(der.to_vec().into()));
+        own.and_then(Result::ok).map_or(0, |own| own.public_key().security_bits())
+    }
+
     /// The same with an OCSP response to show.
     pub fn with_staple(&self, staple: Vec<u8>) -> Certified {
         Certified { key: self.stapled(staple), slot: None }

@@ -7,9 +7,11 @@ use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 
+use crate::KeyLog;
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;
 use crate::server::{provider, versions};
+use crate::signatures::Schemes;
 
 /// The settings of a client's sessions.
 #[derive(Default)]
@@ -22,8 +24,12 @@ pub struct ClientOptions {
     pub suites: Vec<u16>,
     /// The numbers of groups in order of preference; the usual ones when empty.
     pub groups: Vec<u16>,
+    /// The numbers of signature schemes in order of preference; all when empty.
+    pub signatures: Vec<u16>,
     /// Protocols for ALPN, best first.
     pub alpn: Vec<Vec<u8>>,
+    /// Writes the keys of sessions, for debugging.
+    pub key_log: Option<KeyLog>,
 }
 
 /// The configuration of a client's sessions; cheap to clone.
@@ -45,20 +51,29 @@ impl ClientConfig {
     /// # Errors
     /// No version or suite that can be had is left.
     pub fn new(options: ClientOptions) -> Result<ClientConfig, String> {
+        let schemes = Schemes::new(&options.signatures);
         let provider = Arc::new(provider(&options.suites, &options.groups)?);
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
             .map_err(|e| e.to_string())?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(SignatureOnly::default()));
+            .with_custom_certificate_verifier(Arc::new(SignatureOnly {
+                authorities: Vec::new(),
+                schemes: schemes.clone(),
+            }));
         let mut named = match options.certificate {
-            Some(certificate) => builder.with_client_cert_resolver(Arc::new(Own(certificate.key))),
+            Some(certificate) => {
+                builder.with_client_cert_resolver(Arc::new(Own(schemes.limit(&certificate.key))))
+            }
             None => builder.with_no_client_auth(),
         };
         named.alpn_protocols = options.alpn;
         // [`crate::ClientSessions`] keeps them, by server.
         named.resumption = Resumption::disabled();
         named.enable_secret_extraction = true;
+        if let Some(log) = options.key_log {
+            named.key_log = log.rustls();
+        }
         let mut nameless = named.clone();
         nameless.enable_sni = false;
         Ok(ClientConfig { named: Arc::new(named), nameless: Arc::new(nameless) })

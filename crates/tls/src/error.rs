@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rustls::PeerMisbehaved;
+
 use crate::record::alert;
 
 /// A session's fault, and the alert that tells the peer.
@@ -30,7 +32,29 @@ impl Error {
         Error { alert: Some(alert::INTERNAL_ERROR), by_peer: false, text: text.into() }
     }
 
-    /// rustls's error; it sends the alert itself.
+    /// An error of rustls in a handshake that it sent no alert for, which peers and tests of
+    /// protocols expect.
+    pub(crate) fn unsent(error: &rustls::Error) -> Error {
+        let mut own = Error::rustls(error);
+        own.alert = match error {
+            rustls::Error::AlertReceived(_) => None,
+            rustls::Error::InvalidMessage(_) => Some(alert::DECODE_ERROR),
+            rustls::Error::PeerMisbehaved(
+                PeerMisbehaved::RejectedEarlyDataInterleavedWithHandshakeMessage,
+            ) => Some(alert::BAD_RECORD_MAC),
+            rustls::Error::PeerMisbehaved(_) => Some(alert::UNEXPECTED_MESSAGE),
+            // In TLS 1.2: the client cannot verify what our key can sign.
+            rustls::Error::General(text) if text == "incompatible signing key" => {
+                let text = rustls::PeerIncompatible::NoSignatureSchemesInCommon;
+                (own.by_peer, own.text) = (true, rustls::Error::from(text).to_string());
+                Some(alert::HANDSHAKE_FAILURE)
+            }
+            _ => Some(alert::INTERNAL_ERROR),
+        };
+        own
+    }
+
+    /// rustls's error; it has sent the alert.
     pub(crate) fn rustls(error: &rustls::Error) -> Error {
         let by_peer = !matches!(
             error,

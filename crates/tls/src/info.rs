@@ -1,5 +1,9 @@
 //! The facts of an established session.
 
+use std::sync::Arc;
+
+use rustls::sign::CertifiedKey;
+
 /// The terms that both ends agreed on, and the certificates that the peer showed.
 #[derive(Clone, Debug, Default)]
 pub struct Info {
@@ -21,6 +25,8 @@ pub struct Info {
     pub has_early_data: bool,
     /// The protocol chosen by ALPN.
     pub alpn: Option<Box<[u8]>>,
+    /// The certificate that we chose for the peer.
+    pub(crate) own: Option<Arc<CertifiedKey>>,
     /// The certificates that the peer sent, its own first, in DER.
     pub peer_certificates: Option<Box<[Box<[u8]>]>>,
 }
@@ -29,6 +35,11 @@ impl Info {
     /// Whether it is TLS 1.3.
     pub fn is_13(&self) -> bool {
         self.version == 0x0304
+    }
+
+    /// The certificate that a server chose for the client, in DER.
+    pub fn own_certificate(&self) -> Option<&[u8]> {
+        self.own.as_ref()?.cert.first().map(|certificate| &certificate[..])
     }
 
     /// The version as OpenSSL writes it: `TLSv1.3`.

@@ -5,35 +5,69 @@ use bytes::Bytes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, PeerMisbehaved, SignatureScheme,
+};
 
-use crate::x509::{Certificate, SCHEMES, Version, verify_handshake_signature};
+use crate::signatures::Schemes;
+use crate::x509::{Certificate, Version, verify_handshake_signature};
 
 /// Takes every certificate whose key signed the handshake.
 #[derive(Debug, Default)]
 pub(crate) struct SignatureOnly {
     /// The names of authorities that a client is told.
     pub authorities: Vec<DistinguishedName>,
+    /// The schemes that the peer may sign with.
+    pub schemes: Schemes,
 }
 
-fn check(
-    version: Version,
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let certificate = Certificate::parse(Bytes::copy_from_slice(certificate))
-        .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
-    let scheme = u16::from(signed.scheme);
-    crate::signatures::note_peer(scheme);
-    match verify_handshake_signature(&certificate, version, scheme, message, signed.signature()) {
-        true => Ok(HandshakeSignatureValid::assertion()),
-        false => Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature)),
+impl SignatureOnly {
+    fn check(
+        &self,
+        version: Version,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if !self.schemes.allows(signed.scheme) {
+            return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
+        }
+        let certificate = Certificate::parse(Bytes::copy_from_slice(certificate))
+            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let (scheme, signature) = (u16::from(signed.scheme), signed.signature());
+        crate::signatures::note_peer(scheme);
+        match verify_handshake_signature(&certificate, version, scheme, message, signature) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature)),
+        }
     }
 }
 
-fn schemes() -> Vec<SignatureScheme> {
-    SCHEMES.iter().map(|&scheme| SignatureScheme::from(scheme)).collect()
+/// The part of the library's traits that is the same for both ends.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.check(Version::Tls12, message, certificate, signed)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.check(Version::Tls13, message, certificate, signed)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.schemes.told()
+        }
+    };
 }
 
 impl ClientCertVerifier for SignatureOnly {
@@ -54,27 +88,7 @@ impl ClientCertVerifier for SignatureOnly {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check(Version::Tls12, message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check(Version::Tls13, message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    signatures!();
 }
 
 impl ServerCertVerifier for SignatureOnly {
@@ -89,25 +103,5 @@ impl ServerCertVerifier for SignatureOnly {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check(Version::Tls12, message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        check(Version::Tls13, message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    signatures!();
 }

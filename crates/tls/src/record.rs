@@ -235,6 +235,8 @@ pub(crate) mod alert {
     pub const UNEXPECTED_MESSAGE: u8 = 10;
     pub const BAD_RECORD_MAC: u8 = 20;
     pub const RECORD_OVERFLOW: u8 = 22;
+    pub const HANDSHAKE_FAILURE: u8 = 40;
+    pub const ILLEGAL_PARAMETER: u8 = 47;
     pub const DECODE_ERROR: u8 = 50;
     pub const INTERNAL_ERROR: u8 = 80;
     pub const USER_CANCELED: u8 = 90;

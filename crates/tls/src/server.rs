@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::DistinguishedName;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{DistinguishedName, SignatureScheme};
 
 use crate::certificate_compression::compressors;
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;
 use crate::record::MAX_PLAIN;
-use crate::{SessionCache, Tickets};
+use crate::signatures::Schemes;
+use crate::{KeyLog, SessionCache, Tickets};
 
 /// Whether the client is asked for a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct ServerOptions {
     pub suites: Vec<u16>,
     /// The numbers of groups in order of preference; the usual ones when empty.
     pub groups: Vec<u16>,
+    /// The numbers of signature schemes in order of preference; all when empty.
+    pub signatures: Vec<u16>,
     /// Our order of suites counts, not the client's.
     pub prefer_server_ciphers: bool,
     /// Protocols for ALPN, best first.
@@ -55,7 +58,13 @@ pub struct ServerOptions {
     pub tickets: Option<Tickets>,
     /// Keeps sessions.
     pub sessions: Option<SessionCache>,
+    /// Writes the keys of sessions, for debugging.
+    pub key_log: Option<KeyLog>,
 }
+
+/// The most early data that is passed over. Clients of OpenSSL's servers send up to 16 KB; the
+/// library counts a record again whenever it looks for the one behind it.
+const EARLY_DATA_SKIPPED: u32 = 128 * 1024;
 
 /// The configuration of a server's sessions; cheap to clone.
 #[derive(Clone)]
@@ -80,18 +89,25 @@ impl ServerConfig {
         let builder = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
             .map_err(|e| e.to_string())?;
+        let schemes = Schemes::new(&options.signatures);
         let builder = match options.verify {
             VerifyMode::Off => builder.with_no_client_auth(),
             VerifyMode::Ask => builder.with_client_cert_verifier(Arc::new(SignatureOnly {
                 authorities: options.authorities.into_iter().map(DistinguishedName::from).collect(),
+                schemes: schemes.clone(),
             })),
         };
         let mut certificates = options.certificates;
         certificates.sort_by_key(Certified::order);
-        let mut inner = builder.with_cert_resolver(Arc::new(Choice(certificates)));
+        let mut inner = builder.with_cert_resolver(Arc::new(Choice { certificates, schemes }));
         inner.ignore_client_order = options.prefer_server_ciphers;
         inner.alpn_protocols = options.alpn;
-        inner.max_early_data_size = options.max_early_data;
+        // Early data is never taken with tickets that hold the session, so that the limit is that
+        // of what is passed over: a client may have a ticket of another server of this name.
+        inner.max_early_data_size = match options.tickets {
+            Some(_) => EARLY_DATA_SKIPPED,
+            None => options.max_early_data,
+        };
         inner.session_storage = options.sessions.unwrap_or_else(SessionCache::none).store();
         if let Some(tickets) = options.tickets {
             inner.ticketer = tickets.producer();
@@ -100,6 +116,9 @@ impl ServerConfig {
             inner.send_tls13_tickets = count as usize;
         }
         inner.cert_compressors = compressors(options.compress_certificates);
+        if let Some(log) = options.key_log {
+            inner.key_log = log.rustls();
+        }
         // A session goes on in our own record layer.
         inner.enable_secret_extraction = true;
         let record_size = match options.record_size {
@@ -140,15 +159,21 @@ pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider,
     Ok(provider)
 }
 
-/// The first of the certificates whose key can sign as the client wants.
+/// The first of the certificates whose key can sign as both ends want.
 #[derive(Debug)]
-struct Choice(Vec<Certified>);
+struct Choice {
+    certificates: Vec<Certified>,
+    schemes: Schemes,
+}
 
 impl ResolvesServerCert for Choice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let schemes = hello.signature_schemes();
-        let fits = |c: &&Certified| c.key.key.choose_scheme(schemes).is_some();
-        let chosen = self.0.iter().find(fits).or_else(|| self.0.first());
-        chosen.map(|c| c.shown(|| crate::unix_secs().cast_signed()))
+        let both = |scheme: &&SignatureScheme| self.schemes.allows(**scheme);
+        let offered: Vec<_> = hello.signature_schemes().iter().filter(both).copied().collect();
+        let fits = |c: &&Certified| c.key.key.choose_scheme(&offered).is_some();
+        let chosen = self.certificates.iter().find(fits).or_else(|| self.certificates.first());
+        let shown = chosen.map(|c| c.shown(|| crate::unix_secs().cast_signed()))?;
+        crate::signatures::note_own(&shown);
+        Some(self.schemes.limit(&shown))
     }
 }

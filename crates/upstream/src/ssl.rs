@@ -3,24 +3,29 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use base::log::Level;
 use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
+use engine::tls_certificates::{CacheTerms, Certificates};
 use engine::tls_files::{self as files, Named};
+use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
-use event::{Deadline, Sock};
+use event::{Deadline, Either, Sock};
 use net::Transport;
+use os::SockAddr;
 use tls::certified::Certified;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
 use tls::pem::Passwords;
 use tls::protocols::Version;
-use tls::verify::{Purpose, Rules, Store, check_host};
+use tls::verify::{Purpose, Rules, check_host};
 use tls::x509::Certificate;
-use tls::{ClientConfig, ClientOptions, ClientSessions, Session};
+use tls::{ClientConfig, ClientOptions, ClientSessions, KeyLog, Session};
 
 engine::settings! {
     /// The `…_ssl_…` directives of one level.
@@ -53,7 +58,9 @@ engine::settings! {
         /// The folder of names of files that are relative.
         pub folder: Option<PathBuf>,
         /// `…_ssl_certificate_cache`
-        pub cache: Option<Option<files::CacheTerms>>,
+        pub cache: Option<Option<CacheTerms>>,
+        /// `…_ssl_key_log`
+        pub key_log: Option<KeyLog>,
         /// `…_ssl_password_file`
         pub passwords: Option<Passwords>,
     }
@@ -72,7 +79,7 @@ pub struct UpstreamTls {
 }
 
 struct Verify {
-    store: Store,
+    trust: Rc<Trust>,
     depth: u32,
 }
 
@@ -82,8 +89,9 @@ pub struct Changing {
     pub certificate: Template,
     /// The name of its key.
     pub key: Template,
-    certificates: files::Certificates,
+    certificates: Certificates,
     algorithms: Algorithms,
+    key_log: Option<KeyLog>,
     /// The one used last, with the chain that it shows.
     last: RefCell<Option<Last>>,
 }
@@ -93,6 +101,45 @@ struct Last {
     names: (Bytes, Bytes),
     chain: Option<Vec<Vec<u8>>>,
     config: ClientConfig,
+}
+
+/// The TLS of exchanges of the server's own, for which no request gives variables their values.
+pub struct Fixed {
+    tls: Rc<UpstreamTls>,
+    name: Bytes,
+}
+
+impl Fixed {
+    /// The settings with a server's name, which holds unless `…_ssl_name` gives another one.
+    ///
+    /// # Errors
+    /// The end of a directive's name (`_ssl_name`) whose value depends on the request.
+    pub fn new(tls: &Rc<UpstreamTls>, name: &Bytes) -> Result<Fixed, &'static str> {
+        let name = match &tls.name {
+            None => name,
+            Some(template) => template.as_const().ok_or("_ssl_name")?,
+        };
+        match &tls.changing {
+            None => Ok(Fixed { tls: tls.clone(), name: name.clone() }),
+            Some(changing) if changing.certificate.as_const().is_none() => Err("_ssl_certificate"),
+            Some(_) => Err("_ssl_certificate_key"),
+        }
+    }
+
+    /// Puts TLS over a new connection to `addr`.
+    ///
+    /// # Errors
+    /// The connection has no session, and is closed.
+    pub async fn connect(
+        &self,
+        sock: Sock,
+        addr: &SockAddr,
+        deadline: Deadline,
+    ) -> Result<Transport, NoSession> {
+        let peer = addr.to_string();
+        let shake = Shake { peer: peer.as_bytes(), name: &self.name, certificate: None, deadline };
+        self.tls.connect(sock, shake).await
+    }
 }
 
 /// The reason why a connection has no session.
@@ -137,22 +184,23 @@ impl SslDraft {
                     changing = Some(Changing {
                         certificate: names.clone(),
                         key: keys.clone(),
-                        certificates: files::Certificates::new(
+                        certificates: Certificates::new(
                             self.folder.clone().unwrap_or_default(),
                             passwords,
                             self.cache.unwrap_or_default(),
                         ),
                         algorithms: algorithms.clone(),
+                        key_log: self.key_log.clone(),
                         last: RefCell::default(),
                     });
                 }
             }
         }
         let verify = match self.verify {
-            Some(true) => Some(self.verification(prefix)?),
+            Some(true) => Some(self.verification(prefix, algorithms.security_level)?),
             _ => None,
         };
-        let config = config(certificate, &algorithms).map_err(ConfError::new)?;
+        let config = config(certificate, &algorithms, &self.key_log).map_err(ConfError::new)?;
         let sessions = self.session_reuse.unwrap_or(true);
         Ok(UpstreamTls {
             sessions: sessions.then(|| ClientSessions::new(config.clone())),
@@ -164,37 +212,39 @@ impl SslDraft {
         })
     }
 
-    fn verification(&self, prefix: &str) -> Result<Verify, ConfError> {
+    fn verification(&self, prefix: &str, security_level: Option<u8>) -> Result<Verify, ConfError> {
         let Some(trusted) = &self.trusted else {
             let m = format!("no {prefix}_ssl_trusted_certificate for {prefix}_ssl_verify");
             return Err(ConfError::new(m));
         };
-        let mut store = Store::default();
-        files::trust(&mut store, trusted)?;
-        if let Some(crl) = &self.crl {
-            files::revoke(&mut store, crl)?;
-        }
-        Ok(Verify { store, depth: u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX) })
+        let trust = files::trust(&[trusted], self.crl.as_ref(), security_level)?;
+        Ok(Verify { trust, depth: u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX) })
     }
 }
 
-fn config(certificate: Option<Certified>, algorithms: &Algorithms) -> Result<ClientConfig, String> {
-    let Algorithms { versions, suites, groups } = algorithms.clone();
+fn config(
+    certificate: Option<Certified>,
+    algorithms: &Algorithms,
+    key_log: &Option<KeyLog>,
+) -> Result<ClientConfig, String> {
+    let Algorithms { versions, suites, groups, signatures, .. } = algorithms.clone();
     ClientConfig::new(ClientOptions {
         certificate,
         versions,
         suites,
         groups,
+        signatures,
+        key_log: key_log.clone(),
         ..ClientOptions::default()
     })
 }
 
 impl Changing {
     /// The configuration with a certificate of these names; an empty name stands for none.
-    fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, String> {
+    async fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, String> {
         let certified = match certificate.is_empty() {
             true => None,
-            false => Some(self.certificates.get(certificate, key)?),
+            false => Some(self.certificates.get(certificate, key).await?),
         };
         let names = (certificate.clone(), key.clone());
         let chain = certified.as_ref().map(|c| c.chain().map(<[u8]>::to_vec).collect());
@@ -204,7 +254,7 @@ impl Changing {
         {
             return Ok(last.config.clone());
         }
-        let config = config(certified, &self.algorithms)?;
+        let config = config(certified, &self.algorithms, &self.key_log)?;
         *self.last.borrow_mut() = Some(Last { names, chain, config: config.clone() });
         Ok(config)
     }
@@ -232,7 +282,12 @@ impl UpstreamTls {
         let name = server_name(shake.name);
         let config = match (&self.changing, &shake.certificate, &self.sessions) {
             (Some(changing), Some((certificate, key)), _) => {
-                changing.config(certificate, key).map_err(NoSession::NoCertificate)?
+                let loading = changing.config(certificate, key);
+                let done = event::race(pin!(loading), event::sleep_until(shake.deadline)).await;
+                match done {
+                    Either::First(config) => config.map_err(NoSession::NoCertificate)?,
+                    Either::Second(()) => return Err(NoSession::TimedOut),
+                }
             }
             (_, _, Some(sessions)) => sessions.config(shake.peer, name),
             _ => self.config.clone(),
@@ -264,7 +319,7 @@ impl Verify {
         let chain = chain.map_err(|e| format!("upstream SSL certificate cannot be read: {e}"))?;
         let now = base::time::unix_secs().cast_signed();
         let rules = Rules { purpose: Purpose::Server, depth: self.depth, now };
-        if let Some(error) = self.store.verify(&chain, &rules).error() {
+        if let Some(error) = self.trust.store.verify(&chain, &rules).error() {
             let (number, text) = (error.number(), error.text());
             return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
         }

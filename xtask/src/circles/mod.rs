@@ -13,8 +13,9 @@ use crate::Findings;
 use crate::rust_source::{Source, is_name_byte};
 use crate::workspace::Workspace;
 
-/// Modules in a crate's largest circle.
-const MODULES: usize = 8;
+/// Modules in a crate's largest circle. Each protocol of `http` is one of its circle: a request
+/// owns its channel, and a channel is a stream of some protocol.
+const MODULES: usize = 9;
 
 /// Crates whose largest circle is larger than that. A figure follows the truth down, and never up:
 /// a circle that is smaller than its figure is a finding, too.
@@ -308,15 +309,16 @@ mod tests {
     #[test]
     fn figures_follow_the_truth_down_and_never_up() {
         let mut texts = Vec::new();
-        for i in 0..9 {
-            texts.push((format!("m{i}.rs"), format!("use crate::m{};", (i + 1) % 9)));
+        let size = super::MODULES + 1;
+        for i in 0..size {
+            texts.push((format!("m{i}.rs"), format!("use crate::m{};", (i + 1) % size)));
         }
         let texts: Vec<_> = texts.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
-        let nine = [("x".to_string(), circle(&texts))];
-        assert!(judged(&nine, &[]).is_err());
-        assert!(judged(&nine, &[("x", 9)]).is_ok());
-        assert!(judged(&nine, &[("x", 10)]).is_err());
-        assert!(judged(&nine, &[("x", 9), ("gone", 9)]).is_err());
+        let large = [("x".to_string(), circle(&texts))];
+        assert!(judged(&large, &[]).is_err());
+        assert!(judged(&large, &[("x", size)]).is_ok());
+        assert!(judged(&large, &[("x", size + 1)]).is_err());
+        assert!(judged(&large, &[("x", size), ("gone", size)]).is_err());
         let two = [("a.rs", "use crate::b;"), ("b.rs", "use crate::a;")];
         let two = [("x".to_string(), circle(&two))];
         assert!(judged(&two, &[]).is_ok());

@@ -52,7 +52,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("files/src/temp_file.rs", &[], "in a thread, or at the start"),
     (
         "files/src/reading.rs",
-        &["into_cache", "read_retried", "piece"],
+        &["into_cache", "read_retried", "piece", "piece_now"],
         "in a thread, or of bytes in memory, or `aio` is off",
     ),
     ("http/src/files.rs", &["find_real_root", "real_root"], "in a thread"),

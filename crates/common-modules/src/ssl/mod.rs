@@ -2,6 +2,7 @@
 
 mod client_status;
 mod established;
+mod expiry;
 mod server;
 pub mod settings;
 mod shared;
@@ -10,6 +11,7 @@ pub mod variables;
 
 pub use client_status::{ClientStatus, OcspMode, OcspZone, OcspZones};
 pub use established::{Established, NoEntry, Secured};
+pub use expiry::Expiries;
 pub use server::{Engine, ServerTls, Verify, compile};
 pub use settings::SslSettings;
 pub use shared::SslShared;

@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 use engine::Session;
+use engine::tls_certificates::{Certificates, shown};
 use engine::tls_files::{self as files, Named};
+use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
 use tls::certified::Certified;
 use tls::conf_command::Command;
 use tls::session_cache::CacheUse;
-use tls::verify::{Purpose, Rules, Store, Verdict};
+use tls::verify::{Purpose, Rules, Verdict};
 use tls::x509::Certificate;
 use tls::{
     ServerConfig, ServerOptions, SessionCache, SessionContext, TicketKey, Tickets, VerifyMode,
@@ -20,6 +23,7 @@ use tls::{
 use upstream::names::Lookup;
 
 use super::client_status::{ClientStatus, client_status};
+use super::expiry::Term;
 use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
 use super::stapling::{Stapler, staplers, warn_unstapled};
@@ -35,6 +39,8 @@ pub struct ServerTls {
     pub rejects: bool,
     /// Whether clients need certificates.
     pub verify: Verify,
+    /// The ends of its certificates.
+    pub(super) terms: Vec<Term>,
     /// The certificates whose staples are fetched.
     pub(super) staplers: Vec<Rc<Stapler>>,
     /// The look-up of clients' certificates.
@@ -59,9 +65,8 @@ pub struct Verify {
     /// Whether they are asked, and what is done with the answer.
     pub mode: VerifyClient,
     depth: u32,
-    store: Store,
-    /// Clients are told the names of so many of the store's certificates, the first ones.
-    told: usize,
+    /// Clients are told the names of the first file's certificates.
+    trust: Rc<Trust>,
 }
 
 impl Verify {
@@ -73,7 +78,7 @@ impl Verify {
     /// Verifies what a client showed, its own certificate first.
     pub fn check(&self, chain: &[Arc<Certificate>]) -> Verdict {
         let now = base::time::unix_secs().cast_signed();
-        self.store.verify(chain, &Rules { purpose: Purpose::Client, depth: self.depth, now })
+        self.trust.store.verify(chain, &Rules { purpose: Purpose::Client, depth: self.depth, now })
     }
 }
 
@@ -107,7 +112,6 @@ pub fn compile(
         let verify = Verify { mode: s.verify.unwrap_or_default(), ..Verify::default() };
         return Ok(ServerTls { rejects, verify, ..ServerTls::default() });
     }
-    let verify = verify(s)?;
     let commands = s.commands.as_deref().unwrap_or_default();
     let algorithms = tls_settings::algorithms(
         s.protocols.as_deref(),
@@ -115,6 +119,7 @@ pub fn compile(
         s.groups.clone(),
         commands,
     )?;
+    let verify = verify(s, algorithms.security_level)?;
     let own = Commanded::of(commands, s)?;
     let client_status = client_status(s)?;
     let recipe = Recipe { settings: s.clone(), shared: shared.clone(), algorithms, own, engine };
@@ -126,19 +131,31 @@ pub fn compile(
         let terms = s.certificate_cache.unwrap_or_default();
         let changing = Changing {
             names: pairs.into_iter().map(|(_, names)| names).collect(),
-            certificates: files::Certificates::new(folder, passwords, terms),
+            certificates: Certificates::new(folder, passwords, terms),
             recipe,
         };
         warn_unstapled(s, names);
-        let (changing, staplers) = (Some(changing), Vec::new());
-        return Ok(ServerTls { config: None, changing, rejects, verify, staplers, client_status });
+        let changing = Some(changing);
+        return Ok(ServerTls { changing, rejects, verify, client_status, ..ServerTls::default() });
     }
     let passwords = s.passwords.clone().unwrap_or_default();
-    let load = |((name, key), _): &Pair| files::certified(name, key, &passwords);
+    let load = |((name, key), _): &Pair| {
+        let certified = files::certified(name, key, &passwords)?;
+        recipe
+            .check_strength(&certified, &name.shown())
+            .map_err(|m| ConfError::at(&name.word, m))?;
+        Ok(certified)
+    };
     let mut certificates = pairs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-    let staplers = staplers(s, names, &mut certificates, &verify.store)?;
+    let term =
+        |((name, _), certified): (&(Named, _), _)| Term::of(&name.word, name.shown(), certified);
+    let mut terms: Vec<Term> = names.iter().zip(&certificates).filter_map(term).collect();
+    if let Some((file, certified)) = &recipe.own.certificate {
+        terms.extend(Term::of(&names[0].0.word, file.clone(), certified));
+    }
+    let staplers = staplers(s, names, &mut certificates, &verify.trust.store)?;
     let config = Some(recipe.config(certificates, &verify)?);
-    Ok(ServerTls { config, changing: None, rejects, verify, staplers, client_status })
+    Ok(ServerTls { config, changing: None, rejects, verify, terms, staplers, client_status })
 }
 
 /// A certificate and its key: their names as they stand in the configuration, and with variables.
@@ -168,6 +185,16 @@ struct Recipe {
 }
 
 impl Recipe {
+    /// Checks that a certificate reaches the level of security, in the words of nginx.
+    fn check_strength(&self, certified: &Certified, name: &str) -> Result<(), String> {
+        let bits = self.algorithms.security_bits();
+        if bits == 0 || certified.security_bits() >= bits {
+            return Ok(());
+        }
+        let why = "SSL: error:0A00018F:SSL routines::ee key too small";
+        Err(format!("SSL_CTX_use_certificate(\"{name}\") failed ({why})"))
+    }
+
     fn config(
         &self,
         mut certificates: Vec<Certified>,
@@ -176,12 +203,12 @@ impl Recipe {
         let Recipe { settings: s, shared, algorithms, own, engine: Engine { name: engine, alpn } } =
             self;
         // A command's certificate takes the place of the directive's.
-        certificates.splice(0..0, own.certificate.clone());
+        certificates.splice(0..0, own.certificate.iter().map(|(_, certified)| certified.clone()));
         let context = context(engine, &certificates, s, verify);
         let timeout_s = u32::try_from(s.timeout_s.unwrap_or(TIMEOUT_S)).unwrap_or(u32::MAX);
         let authorities = match s.client_certificate {
             Some(_) => {
-                let told = verify.store.certificates().iter().take(verify.told);
+                let told = verify.trust.store.certificates().iter().take(verify.trust.first);
                 told.map(|c| c.subject().der().to_vec()).collect()
             }
             None => Vec::new(),
@@ -192,6 +219,7 @@ impl Recipe {
             versions: algorithms.versions.clone(),
             suites: algorithms.suites.clone(),
             groups: algorithms.groups.clone(),
+            signatures: algorithms.signatures.clone(),
             prefer_server_ciphers: own.prefers.or(s.prefer_server_ciphers).unwrap_or(false),
             alpn: alpn.iter().map(|name| name.to_vec()).collect(),
             verify: match verify.mode {
@@ -208,6 +236,7 @@ impl Recipe {
             },
             ticket_count: own.ticket_count,
             sessions: Some(sessions(s, shared, context, timeout_s)),
+            key_log: s.key_log.clone(),
         };
         ServerConfig::new(options).map_err(ConfError::new)
     }
@@ -216,23 +245,34 @@ impl Recipe {
 /// Certificates whose files are named by variables.
 pub struct Changing {
     names: Vec<(Template, Template)>,
-    certificates: files::Certificates,
+    certificates: Certificates,
     recipe: Recipe,
 }
 
+impl Changing {
+    /// The names of the certificates and their keys for `s`.
+    pub fn names_for<S: Session>(&self, s: &mut S) -> Vec<(Bytes, Bytes)> {
+        self.names.iter().map(|(name, key)| (name.eval(s), key.eval(s))).collect()
+    }
+}
+
 impl ServerTls {
-    /// The configuration for a client: with the certificates that variables name for `s`.
+    /// The configuration with certificates of these names ([`Changing::names_for`]).
     ///
     /// # Errors
     /// A file cannot be read or used; for the log.
-    pub fn config_for<S: Session>(&self, s: &mut S) -> Result<Option<ServerConfig>, String> {
-        let Some(changing) = &self.changing else { return Ok(self.config.clone()) };
+    pub async fn config_with(
+        &self,
+        changing: &Changing,
+        names: &[(Bytes, Bytes)],
+    ) -> Result<ServerConfig, String> {
         let mut certificates = Vec::new();
-        for (name, key) in &changing.names {
-            let (name, key) = (name.eval(s), key.eval(s));
-            certificates.push(changing.certificates.get(&name, &key)?);
+        for (name, key) in names {
+            let certified = changing.certificates.get(name, key).await?;
+            changing.recipe.check_strength(&certified, shown(&base::log::lossy(name)))?;
+            certificates.push(certified);
         }
-        changing.recipe.config(certificates, &self.verify).map(Some).map_err(|e| e.message)
+        changing.recipe.config(certificates, &self.verify).map_err(|e| e.message)
     }
 
     /// Whether it has certificates.
@@ -244,7 +284,8 @@ impl ServerTls {
 /// The rest of what `ssl_conf_command` sets.
 #[derive(Default)]
 struct Commanded {
-    certificate: Option<Certified>,
+    /// With the name of its file.
+    certificate: Option<(String, Certified)>,
     prefers: Option<bool>,
     tickets: Option<bool>,
     ticket_count: Option<u32>,
@@ -270,34 +311,25 @@ impl Commanded {
             let of = |path: &String| (path.clone(), PathBuf::from(path));
             let passwords = s.passwords.clone().unwrap_or_default();
             let loaded = files::load(of(certificate), of(key), &passwords);
-            own.certificate = Some(loaded.map_err(|e| {
+            let loaded = loaded.map_err(|e| {
                 let m = format!("SSL_CONF_cmd(\"Certificate\", \"{certificate}\") failed ({e})");
                 ConfError::new(m)
-            })?);
+            })?;
+            own.certificate = Some((certificate.clone(), loaded));
         }
         Ok(own)
     }
 }
 
-fn verify(s: &SslSettings) -> Result<Verify, ConfError> {
+fn verify(s: &SslSettings, security_level: Option<u8>) -> Result<Verify, ConfError> {
     let mode = s.verify.unwrap_or_default();
-    let mut store = Store::default();
-    if let Some(named) = &s.client_certificate {
-        files::trust(&mut store, named)?;
-    }
-    let told = store.certificates().len();
-    if let Some(named) = &s.trusted_certificate {
-        files::trust(&mut store, named)?;
-    }
-    if let Some(named) = &s.crl {
-        files::revoke(&mut store, named)?;
-    }
-    let has_trust = s.client_certificate.is_some() || s.trusted_certificate.is_some();
-    if mode != VerifyClient::Off && mode != VerifyClient::OptionalNoCa && !has_trust {
+    let named: Vec<_> = s.client_certificate.iter().chain(&s.trusted_certificate).collect();
+    let trust = files::trust(&named, s.crl.as_ref(), security_level)?;
+    if mode != VerifyClient::Off && mode != VerifyClient::OptionalNoCa && named.is_empty() {
         return Err(ConfError::new("no ssl_client_certificate for ssl_verify_client"));
     }
     let depth = u32::try_from(s.depth.unwrap_or(1)).unwrap_or(u32::MAX);
-    Ok(Verify { mode, depth, store, told })
+    Ok(Verify { mode, depth, trust })
 }
 
 /// Sessions of this server are good for servers with the same certificates and the same
@@ -315,7 +347,7 @@ fn context(
     }
     parts.push(vec![verify.mode as u8]);
     parts.push(verify.depth.to_be_bytes().to_vec());
-    parts.extend(verify.store.certificates().iter().map(|c| c.der().to_vec()));
+    parts.extend(verify.trust.store.certificates().iter().map(|c| c.der().to_vec()));
     parts.push(s.crl.as_ref().map_or(Vec::new(), |crl| crl.word.bytes().to_vec()));
     SessionContext::new(parts.iter().map(Vec::as_slice))
 }

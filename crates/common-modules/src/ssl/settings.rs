@@ -6,9 +6,11 @@ use std::rc::Rc;
 use conf::table::{Args, Contexts, Directive, directive};
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
-use engine::tls_files::{self, CacheTerms, Named};
+use engine::tls_certificates::CacheTerms;
+use engine::tls_files::{self, Named};
 use engine::tls_settings;
 use engine::{Cx, Session};
+use tls::KeyLog;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
 use tls::groups::Groups;
@@ -60,6 +62,7 @@ engine::settings! {
         pub(super) compression: Option<bool>,
         pub(super) commands: Option<Vec<Command>>,
         pub(super) reject: Option<bool>,
+        pub(super) key_log: Option<KeyLog>,
         pub(super) stapling: Option<bool>,
         pub(super) stapling_file: Option<Named>,
         pub(super) stapling_responder: Option<Word>,
@@ -284,7 +287,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
 }
 
 /// The directives of handshakes in general.
-pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
+pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
     [
         directive(
             "ssl_certificate_compression",
@@ -309,6 +312,17 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
             "",
             "Parameters for DHE, which no cipher suite here uses: read, and of no effect.",
             set_dhparam,
+        ),
+        directive(
+            "ssl_key_log",
+            contexts,
+            Args::T1,
+            "",
+            "A file for the keys of sessions (NSS key log format), for debugging.",
+            |cx, n| {
+                let log = tls_settings::key_log(cx, n)?;
+                value::set_once(&mut of(cx).key_log, n, |_| Ok(log))
+            },
         ),
         directive(
             "ssl_ech_file",

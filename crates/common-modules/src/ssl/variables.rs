@@ -1,11 +1,12 @@
 //! `$ssl_…`: the facts of a client's session.
 
+use bytes::Bytes;
 use engine::Session;
 use engine::vars::{VarDef, WriteFn};
 use proto::tls_hello::{ClientHello, Verdict, fingerprint, parse_message};
 use proto::tls_names;
 use tls::Info;
-use tls::x509::Certificate;
+use tls::x509::{Certificate, Kind};
 
 use super::established::{Established, Secured};
 
@@ -14,7 +15,7 @@ pub const OF_HELLO: &[&str] =
     &["ssl_ciphers", "ssl_curves", "ssl_sigalgs", "ssl_ja3", "ssl_ja3_hash", "ssl_ja4"];
 
 /// The variables of a server's sessions, for an engine's table.
-pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
+pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 39] {
     [
         of(|s, out| info(s, out, |i, out| write(out, i.version_name())), "ssl_protocol"),
         of(cipher, "ssl_cipher"),
@@ -47,16 +48,27 @@ pub const fn variables<S: Session + Secured>() -> [VarDef<S>; 31] {
         ),
         of(|s, out| peer(s, out, |c, out| write(out, &c.serial_text())), "ssl_client_serial"),
         of(|s, out| peer(s, out, |c, out| write(out, &c.fingerprint())), "ssl_client_fingerprint"),
-        of(
-            |s, out| peer(s, out, |c, out| write(out, &c.not_before().to_string())),
-            "ssl_client_v_start",
-        ),
-        of(
-            |s, out| peer(s, out, |c, out| write(out, &c.not_after().to_string())),
-            "ssl_client_v_end",
-        ),
+        of(|s, out| peer(s, out, start), "ssl_client_v_start"),
+        of(|s, out| peer(s, out, end), "ssl_client_v_end"),
         of(|s, out| peer(s, out, remain), "ssl_client_v_remain"),
         of(|s, out| info(s, out, |i, out| scheme(out, i.peer_signed_with)), "ssl_client_sigalg"),
+        of(|s, out| own(s, out, |c, out| write(out, key_type(c))), "ssl_server_cert_type"),
+        of(
+            |s, out| own(s, out, |c, out| write(out, &c.subject().rfc2253())),
+            "ssl_server_cert_s_dn",
+        ),
+        of(
+            |s, out| own(s, out, |c, out| write(out, &c.issuer().rfc2253())),
+            "ssl_server_cert_i_dn",
+        ),
+        of(|s, out| own(s, out, |c, out| write(out, &c.serial_text())), "ssl_server_cert_serial"),
+        of(
+            |s, out| own(s, out, |c, out| write(out, &c.fingerprint())),
+            "ssl_server_cert_fingerprint",
+        ),
+        of(|s, out| own(s, out, start), "ssl_server_cert_v_start"),
+        of(|s, out| own(s, out, end), "ssl_server_cert_v_end"),
+        of(|s, out| own(s, out, remain), "ssl_server_cert_v_remain"),
         // Servers here cannot take an encrypted hello.
         of(|_, _| false, "ssl_ech_status"),
         of(|_, _| false, "ssl_ech_outer_server_name"),
@@ -93,6 +105,25 @@ fn peer<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Certificate, &mut Vec<u8
     };
     tell(certificate, out);
     true
+}
+
+/// The same for the server's own certificate. It is read again for each value: whoever logs it
+/// pays, and connections stay small.
+fn own<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&Certificate, &mut Vec<u8>)) -> bool {
+    let info = s.established().and_then(Established::info);
+    let Some(der) = info.and_then(Info::own_certificate) else { return false };
+    let Ok(certificate) = Certificate::parse(Bytes::copy_from_slice(der)) else { return false };
+    tell(&certificate, out);
+    true
+}
+
+fn key_type(certificate: &Certificate) -> &'static str {
+    match certificate.public_key().kind() {
+        Kind::Rsa(_) | Kind::RsaPss(..) => "rsa",
+        Kind::P256 | Kind::P384 | Kind::P521 => "ecdsa",
+        Kind::Ed25519 => "ed25519",
+        Kind::Unknown => "",
+    }
 }
 
 fn hello<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&ClientHello<'_>, &mut Vec<u8>)) -> bool {
@@ -140,6 +171,14 @@ fn server_name<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
 
 fn alpn<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {
     info(s, out, |i, out| out.extend_from_slice(i.alpn.as_deref().unwrap_or_default()))
+}
+
+fn start(certificate: &Certificate, out: &mut Vec<u8>) {
+    write(out, &certificate.not_before().to_string());
+}
+
+fn end(certificate: &Certificate, out: &mut Vec<u8>) {
+    write(out, &certificate.not_after().to_string());
 }
 
 fn remain(certificate: &Certificate, out: &mut Vec<u8>) {

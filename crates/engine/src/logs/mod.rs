@@ -23,6 +23,9 @@ use crate::syslog::Syslog;
 /// The permissions of new log files, before the umask.
 const MODE: u32 = 0o644;
 
+/// Those of files with secrets.
+const PRIVATE_MODE: u32 = 0o600;
+
 /// Hands over the lines held back for a file, before it is reopened or the process ends.
 pub type Flush = Rc<dyn Fn()>;
 
@@ -57,6 +60,11 @@ impl LogFile {
     /// Lines for which there is no room are dropped and counted.
     pub fn append(&self, lines: &mut Vec<u8>, coding: Option<Coding>, haste: Haste) {
         self.queue.append(lines, coding, haste);
+    }
+
+    /// Appends one whole line.
+    pub fn append_line(&self, line: &[u8], haste: Haste) {
+        self.queue.line(line, haste);
     }
 
     /// See [`LogQueue::settled`].
@@ -159,6 +167,13 @@ impl LogFiles {
         }
         let file = Rc::new(LogFile::new(path, &self.queue_max));
         files.push(file.clone());
+        file
+    }
+
+    /// As [`LogFiles::open`] for a file with secrets: others than its owner cannot read it.
+    pub fn open_private(&self, path: &[u8]) -> Rc<LogFile> {
+        let file = self.open(path);
+        file.queue.shared().keep_private();
         file
     }
 

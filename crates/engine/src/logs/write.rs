@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::log::Level;
 
-use super::MODE;
+use super::{MODE, PRIVATE_MODE};
 
 /// Lines of several turns of the loop that wait are put together up to this size: one write each.
 const GATHER_MAX: usize = 64 << 10;
@@ -86,6 +87,8 @@ struct Waiting {
 pub(super) struct Shared {
     /// Absolute; empty for standard error, and where entries know their files themselves.
     path: PathBuf,
+    /// Nobody but its owner may read the file.
+    private: AtomicBool,
     waiting: Mutex<Waiting>,
     /// Held by the writer: one at a time, which takes the entries in order.
     output: Mutex<Output>,
@@ -105,7 +108,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub fn new(path: PathBuf) -> Shared {
-        Shared { path, waiting: Mutex::default(), output: Mutex::default() }
+        let private = AtomicBool::new(false);
+        Shared { path, private, waiting: Mutex::default(), output: Mutex::default() }
+    }
+
+    /// Makes it a file that nobody but its owner may read; one that others may is not written to.
+    pub fn keep_private(&self) {
+        self.private.store(true, Ordering::Relaxed);
+    }
+
+    fn open_path(&self) -> io::Result<OwnedFd> {
+        if !self.private.load(Ordering::Relaxed) {
+            return os::file::open_append(&self.path, MODE);
+        }
+        let file = os::file::open_append(&self.path, PRIVATE_MODE)?;
+        match os::file::fstat(&file)?.mode & 0o077 {
+            0 => Ok(file),
+            _ => Err(io::Error::other("others than its owner have access to it")),
+        }
     }
 
     pub fn path(&self) -> &std::path::Path {
@@ -268,7 +288,7 @@ impl Shared {
 
     /// Opens the file for the first time, at the start, when blocking holds up nobody.
     pub fn open(&self) -> io::Result<()> {
-        let file = os::file::open_append(&self.path, MODE)?;
+        let file = self.open_path()?;
         lock(&self.output).file = Some(file);
         Ok(())
     }
@@ -277,8 +297,7 @@ impl Shared {
     /// the workers, who have to be able to do the same: the file is made theirs.
     fn reopened(&self, owner: Option<u32>) -> Result<OwnedFd, (String, io::Error)> {
         let path = self.path.display();
-        let file = os::file::open_append(&self.path, MODE)
-            .map_err(|e| (format!("open() \"{path}\""), e))?;
+        let file = self.open_path().map_err(|e| (format!("open() \"{path}\""), e))?;
         let Some(owner) = owner else { return Ok(file) };
         let meta = os::file::fstat(&file).map_err(|e| (format!("stat() \"{path}\""), e))?;
         if meta.uid != owner {

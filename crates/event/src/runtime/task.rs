@@ -37,6 +37,64 @@ pub fn spawn(future: impl Future<Output = ()> + 'static) -> TaskId {
     with(|inner| inner.core.tasks.insert(future))
 }
 
+/// The name of a task that has no future yet. A future may be polled under it at once, within the
+/// task that is running, and becomes a task only if it has to wait: work that usually needs no wait
+/// costs no task. The name serves one future after the other.
+#[derive(Debug)]
+pub struct Unborn(TaskId);
+
+impl Unborn {
+    /// Takes a name.
+    ///
+    /// # Panics
+    /// When this thread has no loop.
+    pub fn new() -> Unborn {
+        Unborn(with(|inner| inner.core.tasks.name()))
+    }
+
+    /// Polls a future with the waker of the task that it would be. Panics pass through.
+    pub fn poll<F: Future<Output = ()> + Unpin>(&self, future: &mut F) -> Poll<()> {
+        let (loop_id, outer) = with(|inner| {
+            let tasks = &mut inner.core.tasks;
+            (tasks.loop_id, tasks.current.replace(self.0))
+        });
+        let _back = Outer(outer);
+        let waker = waker(loop_id, self.0);
+        Pin::new(future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Makes a task of a future that was polled under this name. It is polled next when something
+    /// wakes it, as if it had always been one.
+    pub fn spawn(self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let future = Box::pin(future);
+        let task = self.0;
+        with(|inner| inner.core.tasks.list[task.index as usize].future = Some(future));
+        std::mem::forget(self);
+        task
+    }
+}
+
+impl Default for Unborn {
+    fn default() -> Unborn {
+        Unborn::new()
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        cancel(self.0);
+    }
+}
+
+/// Makes the outer task the current one again, whatever way the poll ends.
+struct Outer(Option<TaskId>);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        let _ = try_with(|inner| inner.core.tasks.current = self.0);
+    }
+}
+
 /// Drops a task's future: at once, or after the current poll when the task cancels itself. Does
 /// nothing when the task has ended.
 pub fn cancel(task: TaskId) {
@@ -159,6 +217,14 @@ impl Tasks {
     }
 
     fn insert(&mut self, future: BoxFuture) -> TaskId {
+        let task = self.name();
+        self.list[task.index as usize].future = Some(future);
+        self.enqueue(task.index);
+        task
+    }
+
+    /// A live task without a future.
+    fn name(&mut self) -> TaskId {
         let index = match self.free {
             NONE => {
                 self.list.push(TaskEntry {
@@ -177,11 +243,8 @@ impl Tasks {
         };
         self.live += 1;
         let entry = &mut self.list[index as usize];
-        entry.future = Some(future);
         entry.state |= LIVE;
-        let generation = entry.generation;
-        self.enqueue(index);
-        TaskId { index, generation }
+        TaskId { index, generation: entry.generation }
     }
 
     fn enqueue(&mut self, index: u32) {

@@ -4,7 +4,6 @@ pub mod params;
 pub mod pass;
 pub mod plain;
 
-use ::upstream::ssl::UpstreamTls;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -40,18 +39,11 @@ engine::settings! {
 }
 
 impl Common {
-    /// TLS to the servers of `uwsgi_pass`.
-    ///
-    /// # Errors
-    /// A file cannot be used, or the settings do not go together.
-    pub fn ssl(&self) -> Result<UpstreamTls, ConfError> {
-        self.up.ssl.finish("uwsgi")
-    }
-
     /// The settings of a location, compiled. Fields of responses in `hidden` are not passed on.
     ///
     /// # Errors
-    /// Sizes that do not fit to each other; checks of health that cannot be made.
+    /// Sizes that do not fit to each other; files of TLS that cannot be used; checks of health that
+    /// cannot be made.
     pub fn finish<G: Gateway + Caching>(
         &self,
         l: &LocView,
@@ -60,6 +52,10 @@ impl Common {
     ) -> Result<(Rc<UpConf>, params::Params), ConfError> {
         let conf = self.up.finish(<G as Gateway>::PREFIX, hidden, &pass::folder::<G>(l))?;
         let conf = conf.with_cache(CacheConf::finish::<G>(l, &self.cache)?);
+        let conf = match to.uses_tls() {
+            true => conf.with_tls(self.up.ssl.finish(<G as Gateway>::PREFIX)?),
+            false => conf,
+        };
         to.check_health(l, &conf)?;
         let defaults = pass::defaults::<G>(l);
         let params = params::Params::new(&self.params, &defaults, conf.pass_request_headers);

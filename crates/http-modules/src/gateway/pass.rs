@@ -20,7 +20,7 @@ use http::upstream::conf::{Conf as UpConf, default_folder};
 use http::upstream::{self, Job, Protocol};
 
 use super::Gateway;
-use crate::health::{self, Language};
+use crate::health::{self, Servers};
 
 /// The `*_pass` of one level.
 pub struct Pass<G> {
@@ -167,7 +167,11 @@ impl<G: Gateway> To<G> {
     /// See [`health::install`].
     pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
         match self {
-            To::Group(group, _) => health::install(l, group, conf, &Language::Gateway(G::PREFIX)),
+            To::Group(group, tls) => {
+                let name = &tls.clone().unwrap_or_default();
+                let servers = Servers { prefix: G::PREFIX, name, speak_http: false };
+                health::install(l, group, conf, &servers)
+            }
             To::Template(..) => Ok(()),
         }
     }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use ::upstream::Group;
 use ::upstream::health::{Checker, NotShared, Settings};
 use ::upstream::http_client::{Message, Request};
+use ::upstream::ssl;
 use base::log::lossy;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -144,12 +145,14 @@ fn is_line(text: &[u8]) -> bool {
     text.iter().all(|b| b.is_ascii_graphic())
 }
 
-/// The protocol of a location's servers.
-pub enum Language<'a> {
-    /// HTTP; requests name this host.
-    Http(&'a [u8]),
-    /// The protocol of the gateway whose directives begin like this: checks only connect.
-    Gateway(&'static str),
+/// The servers of a location.
+pub struct Servers<'a> {
+    /// What the location's directives begin with.
+    pub prefix: &'static str,
+    /// The name of the servers: the host of requests, and that of TLS.
+    pub name: &'a Bytes,
+    /// They speak HTTP. Checks of others only connect.
+    pub speak_http: bool,
 }
 
 /// Comes after the modules that pass requests on: a check that none of them used would never run.
@@ -175,21 +178,18 @@ pub fn install(
     l: &LocView,
     group: &Rc<Group>,
     conf: &UpConf,
-    language: &Language,
+    servers: &Servers<'_>,
 ) -> Result<(), ConfError> {
     if !l.set_here::<HealthConf>() {
         return Ok(());
     }
     let Some(check) = l.conf::<HealthConf>().0.clone() else { return Ok(()) };
     check.used.set(true);
-    let host = match language {
-        Language::Http(host) => host,
-        Language::Gateway(_) if check.tcp => &b""[..],
-        Language::Gateway(prefix) => {
-            let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"type=tcp\"");
-            return Err(ConfError::at(&check.at, m));
-        }
-    };
+    let Servers { prefix, name, speak_http } = servers;
+    if !speak_http && !check.tcp {
+        let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"type=tcp\"");
+        return Err(ConfError::at(&check.at, m));
+    }
     let not_shared = || {
         let upstream = lossy(&group.name);
         let m = format!("health_check requires upstream \"{upstream}\" to be in shared memory");
@@ -207,8 +207,13 @@ pub fn install(
             .cloned()
             .ok_or_else(|| ConfError::at(w, format!("match \"{}\" not found", w.lossy())))?,
     };
-    let message = (!check.tcp).then(|| message(&check, host));
-    let probe = HttpProbe::new(message, matching, conf.connect_timeout, conf.read_timeout);
+    let message = (!check.tcp).then(|| message(&check, name));
+    let tls = conf.tls.as_ref().map(|tls| ssl::Fixed::new(tls, name)).transpose();
+    let tls = tls.map_err(|directive| {
+        let m = format!("\"health_check\" requires \"{prefix}{directive}\" without variables");
+        ConfError::at(&check.at, m)
+    })?;
+    let probe = HttpProbe::new(message, matching, tls, conf);
     let checker = Checker::new(check.settings.clone(), group, Box::new(probe));
     checks.list.borrow_mut().push(checker.map_err(|NotShared| not_shared())?);
     Ok(())

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use ::upstream::health::{Checked, Failure, Probe};
 use ::upstream::http_client::{Client, Error, Message, Timeout};
 use ::upstream::pool::UpConn;
+use ::upstream::ssl;
+use http::upstream::conf::Conf as UpConf;
 use os::SockAddr;
 
 use super::matching::Matching;
@@ -16,9 +18,11 @@ const ANSWER_MAX: usize = 256 << 10;
 
 /// The question, and the judgement of the answer.
 pub(super) struct HttpProbe {
-    /// The request; without one, a connection is all that is asked for.
+    /// The request; without one, a connection (and its TLS session) is all that is asked for.
     message: Option<Message>,
     matching: Rc<Matching>,
+    /// TLS, where the servers are spoken to under it.
+    tls: Option<ssl::Fixed>,
     client: Client,
 }
 
@@ -36,16 +40,16 @@ impl HttpProbe {
     pub fn new(
         message: Option<Message>,
         matching: Rc<Matching>,
-        connect_ms: u64,
-        read_ms: u64,
+        tls: Option<ssl::Fixed>,
+        conf: &UpConf,
     ) -> HttpProbe {
         let client = Client {
-            connect_ms,
-            timeout: Timeout::Exchange(read_ms),
+            connect_ms: conf.connect_timeout,
+            timeout: Timeout::Exchange(conf.read_timeout),
             head_max: ANSWER_MAX,
             body_max: matching.wants_body().then_some(ANSWER_MAX),
         };
-        HttpProbe { message, matching, client }
+        HttpProbe { message, matching, tls, client }
     }
 
     async fn check(&self, addr: &SockAddr, kept: Option<UpConn>) -> Checked {
@@ -55,7 +59,11 @@ impl HttpProbe {
         {
             return Ok(kept);
         }
-        let conn = self.client.connect(addr).await.map_err(failure)?;
+        let conn = match &self.tls {
+            None => self.client.connect(addr).await,
+            Some(tls) => self.client.connect_tls(addr, tls).await,
+        };
+        let conn = conn.map_err(failure)?;
         match &self.message {
             Some(message) => self.converse(conn, message).await,
             None => Ok(None),

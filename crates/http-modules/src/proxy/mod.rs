@@ -103,6 +103,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_ssl_certificate",
         "proxy_ssl_certificate_key",
         "proxy_ssl_certificate_cache",
+        "proxy_ssl_key_log",
         "proxy_ssl_password_file",
     ],
     &[

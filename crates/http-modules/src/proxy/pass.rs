@@ -22,7 +22,7 @@ use super::ProxyConf;
 use super::protocol::Http;
 use super::redirect::{Redirects, Rewrite};
 use super::request::{Head, Uri};
-use crate::health::{self, Language};
+use crate::health::{self, Servers};
 
 /// The values of `Host` and `$proxy_host`, and the URI that replaces the location's name.
 #[derive(Clone, Default, Debug)]
@@ -189,8 +189,8 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
                 redirects.push(Rewrite::default_of(f));
             }
             let Some(group) = upstreams.group(f.group) else { return Ok(()) };
-            let language = Language::Http(&f.vars.host);
-            health::install(l, &group, &conf, &language)?;
+            let servers = Servers { prefix: "proxy", name: &f.vars.host, speak_http: true };
+            health::install(l, &group, &conf, &servers)?;
             let uri = Uri::Replace { with: f.vars.uri.clone(), location: f.location.len() };
             Destination::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }
         }

@@ -15,7 +15,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{AnyCertificate, Conn, PATIENCE, Site};
+use testkit::{AnyCertificate, AnySignature, Conn, PATIENCE, Site};
 
 pub static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
@@ -136,6 +136,14 @@ impl Client {
     pub fn with_alpn(mut self, protocols: &[&str]) -> Client {
         let mut config = (*self.config).clone();
         config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+        self.config = Arc::new(config);
+        self
+    }
+
+    /// With signatures of all schemes.
+    pub fn with_signatures(mut self) -> Client {
+        let mut config = (*self.config).clone();
+        config.dangerous().set_certificate_verifier(Arc::new(AnySignature));
         self.config = Arc::new(config);
         self
     }

@@ -7,24 +7,38 @@ use net::Transport;
 
 use super::Channel;
 use super::conn::Conn;
+use crate::h2;
 use crate::request::Request;
 
 /// A handle on the client's end. It outlives no request, but borrows none.
-pub(crate) struct ClientEnd(Rc<Conn>);
+pub(crate) enum ClientEnd {
+    /// That of a connection which the request has for itself.
+    Connection(Rc<Conn>),
+    /// That of a stream.
+    Stream(h2::Watch),
+}
 
 impl ClientEnd {
     /// The connection whose end is the client's, where the request has one of its own: a wait for
     /// another connection can include it.
     pub fn transport(&self) -> Option<&Transport> {
-        Some(&self.0.sock)
+        match self {
+            ClientEnd::Connection(c) => Some(&c.sock),
+            ClientEnd::Stream(_) => None,
+        }
     }
 
     /// Waits until the client is known to be gone. Of several that wait on one connection only the
     /// first is told; the others go on as if nothing was.
     pub async fn gone(&self) {
-        if self.0.sock.closed_by_peer().await.is_err() {
-            // The connection is read by another task, which will notice.
-            std::future::pending::<()>().await;
+        match self {
+            ClientEnd::Connection(c) => {
+                if c.sock.closed_by_peer().await.is_err() {
+                    // The connection is read by another task, which will notice.
+                    std::future::pending::<()>().await;
+                }
+            }
+            ClientEnd::Stream(watch) => watch.gone().await,
         }
     }
 }
@@ -42,7 +56,8 @@ impl Request {
             return None;
         }
         match &self.channel {
-            Channel::Http1(_) => Some(ClientEnd(self.c().clone())),
+            Channel::Http1(_) => Some(ClientEnd::Connection(self.c().clone())),
+            Channel::Http2(stream) => Some(ClientEnd::Stream(stream.watch())),
             Channel::Subrequest(_) => None,
         }
     }

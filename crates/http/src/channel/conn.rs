@@ -29,9 +29,13 @@ pub struct Conn {
     pub(crate) debug: bool,
     /// Whether TCP_NODELAY is on; inherited from the listening socket.
     nodelay: Cell<bool>,
+    /// The bytes that the socket holds unsent are limited.
+    unsent_limited: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
     pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
     pub(crate) tls: OnceCell<Box<Secured>>,
+    /// It ends with a reset.
+    pub(crate) reset_at_end: Cell<bool>,
 }
 
 /// TLS with the client.
@@ -65,9 +69,11 @@ impl Conn {
             start_ms: base::time::now_ms(),
             debug,
             nodelay: Cell::new(true),
+            unsent_limited: Cell::new(false),
             local,
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
+            reset_at_end: Cell::new(false),
         }
     }
 
@@ -75,6 +81,11 @@ impl Conn {
     /// else the default of the address.
     pub(crate) fn server(&self) -> &Rc<Server> {
         self.tls.get().map_or(&self.listen.default, |tls| &tls.server)
+    }
+
+    /// Whether the first bytes say which protocol it is: later ones do not, and TLS has told.
+    pub(crate) fn may_be_http2(&self) -> bool {
+        !self.listen.ssl && self.requests.get() == 0 && self.listen.default.http2.enabled
     }
 
     /// The local address; the kernel is asked once.
@@ -96,6 +107,13 @@ impl Conn {
     /// The system's; a socket that is not TCP's has none.
     pub(crate) fn tcp_info(&self) -> std::io::Result<os::socket::TcpInfo> {
         self.sock.tcp_info()
+    }
+
+    /// Limits the bytes that the socket holds unsent, from now on.
+    pub(crate) fn limit_unsent(&self, bytes: i32) {
+        if !self.unsent_limited.replace(true) && !self.listen.addr.is_unix() {
+            let _ = self.sock.set_notsent_lowat(bytes);
+        }
     }
 
     /// Sets TCP_NODELAY as the current location has it.

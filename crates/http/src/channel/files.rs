@@ -43,6 +43,7 @@ pub(crate) fn settings(r: &Request) -> ReadSettings {
         aio_off: core.aio.is_off(),
         directio: core.directio.is_some(),
         align: core.directio_alignment as usize,
+        front: 0,
     }
 }
 
@@ -52,13 +53,24 @@ pub(crate) async fn piece(
     r: &mut Request,
     file: &FileHandle,
     pos: u64,
-    len: usize,
+    (front, len): (usize, usize),
 ) -> io::Result<Buf> {
-    files::piece(file, pos, len, settings(r), || pool_or_ring(r)).await
+    let settings = ReadSettings { front, ..settings(r) };
+    files::piece(file, pos, len, settings, || pool_or_ring(r)).await
 }
 
 /// Takes the bytes in memory from the front of a chain, or a piece of the file that is in front.
 pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
+    let most = r.loc.core.output_buffers.1;
+    in_pieces(r, chain, (0, most)).await
+}
+
+/// The same in pieces of files of `most` bytes at most, with room for `front` bytes before them.
+pub(crate) async fn in_pieces(
+    r: &mut Request,
+    chain: &mut Chain,
+    (front, most): (usize, usize),
+) -> Result<Chain, SendFailed> {
     let mut taken = Chain::new();
     while let Some(buf) = chain.pop_front() {
         let Buf::File { file, pos, end } = buf else {
@@ -69,11 +81,11 @@ pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chai
             chain.push_front(Buf::File { file, pos, end });
             break;
         }
-        let want = (end - pos).min(r.loc.core.output_buffers.1 as u64);
+        let want = (end - pos).min(most as u64);
         if want == 0 {
             continue;
         }
-        let read = match piece(r, &file, pos, want as usize).await {
+        let read = match piece(r, &file, pos, (front, want as usize)).await {
             Ok(read) => read,
             Err(e) => {
                 failed(r, &e, Some(&file));

@@ -18,21 +18,24 @@ mod client_end;
 pub mod conn;
 mod files;
 pub(crate) mod head;
-
-use std::rc::Rc;
+mod linger;
+pub(crate) mod pace;
+mod upgraded;
 
 use base::future::rarely;
 use mem::{Chain, Page};
 
 pub(crate) use client_end::{ClientEnd, client_end};
 pub(crate) use files::settings as read_settings;
-pub(crate) use files::{failed, first_byte, in_memory, is_of_file, ready};
+pub(crate) use files::{failed, first_byte, in_memory, in_pieces, is_of_file, ready};
+pub(crate) use linger::linger;
+pub(crate) use upgraded::{End, Upgraded};
 
 use crate::h1;
+use crate::h2;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::subrequest::{self, Sub};
-use conn::Conn;
 
 /// The response could not be sent whole: the connection, or the stream, is of no more use.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct SendFailed;
 pub(crate) enum Channel {
     /// A request on an HTTP/1 connection.
     Http1(h1::Stream),
+    /// A request on a stream of an HTTP/2 connection.
+    Http2(Box<h2::Stream>),
     /// A request of the server to itself.
     Subrequest(Box<Sub>),
 }
@@ -54,7 +59,7 @@ impl Default for Channel {
 
 /// The engine behind a protocol: it gets requests whose heads were read, and answers them through
 /// their channels. A type parameter of the protocols, which so depend on nothing above them.
-pub(crate) trait Answer {
+pub(crate) trait Answer: 'static {
     /// Runs a request from its head to its log lines. A failure ends the connection, or resets the
     /// stream.
     async fn answer(r: &mut Request) -> Result<(), SendFailed>;
@@ -87,11 +92,19 @@ impl Channel {
         }
     }
 
+    #[inline]
+    pub(crate) fn http2(&mut self) -> Option<&mut h2::Stream> {
+        match self {
+            Channel::Http2(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
     /// Ends the use of the channel; the memory of an HTTP/1 stream serves the next request.
     pub(crate) fn release(&mut self) {
         match self {
             Channel::Http1(stream) => stream.release(),
-            Channel::Subrequest(_) => *self = Channel::default(),
+            Channel::Http2(_) | Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
 
@@ -99,7 +112,7 @@ impl Channel {
     pub(crate) fn reset(&mut self) {
         match self {
             Channel::Http1(stream) => stream.reset(),
-            Channel::Subrequest(_) => *self = Channel::default(),
+            Channel::Http2(_) | Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
 
@@ -108,14 +121,26 @@ impl Channel {
     pub(crate) fn head_text(&self) -> &[u8] {
         match self {
             Channel::Http1(stream) => stream.head_text(),
+            Channel::Http2(stream) => stream.head_text(),
             Channel::Subrequest(sub) => sub.head_text.filled(),
         }
     }
 
-    /// Bytes of the request's head.
+    /// The bytes of the request's head alone, as far as spans point into them.
+    pub(crate) fn head_only(&self) -> &[u8] {
+        match self {
+            Channel::Http1(stream) => {
+                stream.head_text().get(..stream.head_len()).unwrap_or_default()
+            }
+            channel => channel.head_text(),
+        }
+    }
+
+    /// Bytes of the request's head on the wire.
     pub(crate) fn head_len(&self) -> usize {
         match self {
             Channel::Http1(stream) => stream.head_len(),
+            Channel::Http2(stream) => stream.head_len(),
             Channel::Subrequest(sub) => sub.head_text.len(),
         }
     }
@@ -124,6 +149,7 @@ impl Channel {
     pub(crate) fn is_followed(&self) -> bool {
         match self {
             Channel::Http1(stream) => stream.is_followed(),
+            Channel::Http2(_) => false,
             Channel::Subrequest(_) => false,
         }
     }
@@ -132,6 +158,7 @@ impl Channel {
     pub(crate) fn body_is_finished(&self) -> bool {
         match self {
             Channel::Http1(stream) => stream.body_is_finished(),
+            Channel::Http2(stream) => stream.body_is_finished(),
             Channel::Subrequest(_) => true,
         }
     }
@@ -140,6 +167,7 @@ impl Channel {
     pub(crate) fn queued(&self) -> &Chain {
         match self {
             Channel::Http1(stream) => stream.queued(),
+            Channel::Http2(stream) => stream.queued(),
             Channel::Subrequest(sub) => &sub.output,
         }
     }
@@ -147,21 +175,26 @@ impl Channel {
     pub(crate) fn output(&mut self) -> &mut Chain {
         match self {
             Channel::Http1(stream) => stream.output(),
+            Channel::Http2(stream) => stream.output(),
             Channel::Subrequest(sub) => &mut sub.output,
         }
     }
 
     /// Takes back all of the output but the first `before` bytes.
     pub(crate) fn retract(&mut self, before: u64) {
-        if let Channel::Http1(stream) = self {
-            stream.retract(before);
+        match self {
+            Channel::Http1(stream) => stream.retract(before),
+            Channel::Http2(stream) => *stream.output() = stream.output().split_to(before),
+            Channel::Subrequest(_) => {}
         }
     }
 
     /// Another response is made in place of one that was taken back.
     pub(crate) fn start_anew(&mut self) {
-        if let Channel::Http1(stream) = self {
-            stream.start_anew();
+        match self {
+            Channel::Http1(stream) => stream.start_anew(),
+            Channel::Http2(stream) => stream.start_anew(),
+            Channel::Subrequest(_) => {}
         }
     }
 
@@ -169,6 +202,7 @@ impl Channel {
     pub(crate) fn keeps_connection(&self) -> bool {
         match self {
             Channel::Http1(stream) => stream.keeps_connection(),
+            Channel::Http2(_) => true,
             Channel::Subrequest(_) => false,
         }
     }
@@ -190,8 +224,10 @@ impl Channel {
 
     /// The client is not asked for the body that it holds back (`Expect: 100-continue`).
     pub(crate) fn forbid_continue(&mut self) {
-        if let Channel::Http1(stream) = self {
-            stream.forbid_continue();
+        match self {
+            Channel::Http1(stream) => stream.forbid_continue(),
+            Channel::Http2(stream) => stream.forbid_continue(),
+            Channel::Subrequest(_) => {}
         }
     }
 
@@ -210,6 +246,7 @@ impl Channel {
 pub(crate) fn start(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::start(r),
+        Channel::Http2(_) => h2::start(r),
         Channel::Subrequest(_) => subrequest::start(r),
     }
 }
@@ -222,6 +259,7 @@ pub(crate) fn interim<'a>(
 ) {
     match r.channel {
         Channel::Http1(_) => h1::interim(r, status, fields),
+        Channel::Http2(_) => h2::interim(r, status, fields),
         Channel::Subrequest(_) => {}
     }
 }
@@ -231,6 +269,7 @@ pub(crate) fn interim<'a>(
 pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     match r.channel {
         Channel::Http1(_) => h1::put_now(r, body),
+        Channel::Http2(_) => h2::put_now(r, body),
         Channel::Subrequest(_) => Some(body),
     }
 }
@@ -240,6 +279,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
+        Channel::Http2(_) => h2::put(r, piece, last).await,
         Channel::Subrequest(_) => rarely(subrequest::put(r, piece)).await,
     }
 }
@@ -248,6 +288,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
 pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::flush(r).await,
+        Channel::Http2(_) => h2::flush(r).await,
         Channel::Subrequest(_) => Ok(()),
     }
 }
@@ -257,19 +298,21 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
+        Channel::Http2(_) => h2::finish(r).await,
         Channel::Subrequest(_) => rarely(subrequest::finish(r)).await,
     }
 }
 
 /// Gives up the client's byte stream to another protocol, with the bytes that came behind the
 /// request. `None` where the channel has none.
-pub(crate) fn upgrade(r: &Request) -> Option<(Rc<Conn>, Chain)> {
+pub(crate) fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
     match &r.channel {
         Channel::Http1(stream) => {
             let mut early = Chain::new();
             early.write(stream.unread());
-            Some((r.c().clone(), early))
+            Some((Upgraded::Connection(r.c().clone()), early))
         }
+        Channel::Http2(stream) => Some((Upgraded::Stream(stream.tunnel()), Chain::new())),
         Channel::Subrequest(_) => None,
     }
 }
@@ -277,7 +320,18 @@ pub(crate) fn upgrade(r: &Request) -> Option<(Rc<Conn>, Chain)> {
 /// Takes back this response, all of which is queued; responses before it stay. False where some of
 /// it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
-    let Some(before) = r.channel.queued().len().checked_sub(r.bytes_sent) else { return false };
+    if let Channel::Http2(stream) = &r.channel
+        && !stream.can_retract()
+    {
+        return false;
+    }
+    let before = match &r.channel {
+        Channel::Http2(_) => 0,
+        channel => match channel.queued().len().checked_sub(r.bytes_sent) {
+            Some(before) => before,
+            None => return false,
+        },
+    };
     r.channel.retract(before);
     true
 }
@@ -286,6 +340,7 @@ pub(crate) fn retract(r: &mut Request) -> bool {
 pub(crate) fn expected(r: &mut Request) -> Expected {
     match r.channel {
         Channel::Http1(_) => h1::expected(r),
+        Channel::Http2(_) => h2::expected(r),
         Channel::Subrequest(_) => Expected { length: Some(0), with_head: 0 },
     }
 }
@@ -295,6 +350,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
 pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
     match r.channel {
         Channel::Http1(_) => h1::next_piece(r).await,
+        Channel::Http2(_) => h2::next_piece(r).await,
         Channel::Subrequest(_) => Ok(None),
     }
 }
@@ -304,6 +360,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::drop_buffered(r),
+        Channel::Http2(_) => h2::drop_buffered(r),
         Channel::Subrequest(_) => true,
     }
 }
@@ -312,6 +369,7 @@ pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
 pub(crate) fn drain(r: &mut Request) -> Option<h1::Drain> {
     match r.channel {
         Channel::Http1(_) => Some(h1::Drain::begin(r)),
+        Channel::Http2(_) => None,
         Channel::Subrequest(_) => None,
     }
 }

@@ -1,7 +1,5 @@
 //! The end of a connection: at once, or by lingering.
 
-use event::Deadline;
-
 use super::connection::After;
 use super::stream;
 use crate::channel::conn::Conn;
@@ -23,20 +21,4 @@ pub(super) fn close_or_linger(c: &Conn, r: &mut Request) -> After {
 /// Whether bytes came that nobody asked for; asks the kernel only where the driver saw some arrive.
 fn has_unread(c: &Conn) -> bool {
     matches!(c.sock.try_recv(), Ok(Some(page)) if !page.filled().is_empty())
-}
-
-/// Reads and drops the client's remaining bytes, for `lingering_time` at most.
-pub(super) async fn linger(c: &Conn) {
-    let core = c.server().root.core.clone();
-    if c.sock.shutdown_write().is_err() {
-        return;
-    }
-    let end = Deadline::in_ms(core.lingering_time);
-    while !end.has_passed() {
-        let step = Deadline::in_ms(core.lingering_timeout);
-        match c.sock.recv(1, step).await {
-            Ok(page) if !page.filled().is_empty() => {}
-            _ => return,
-        }
-    }
 }

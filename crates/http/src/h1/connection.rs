@@ -24,10 +24,9 @@ use event::task::foreseen;
 use event::{Deadline, Gate, Wake};
 use mem::Page;
 
-use super::close::linger;
 use super::{requests, stream};
-use crate::channel::Answer;
 use crate::channel::conn::Conn;
+use crate::channel::{Answer, linger};
 use crate::request::Request;
 use crate::server::HttpMain;
 use engine::stats::Field;
@@ -50,32 +49,37 @@ pub(super) enum After {
     Linger,
     /// Close with a reset.
     Reset,
+    /// The client speaks HTTP/2; it sent these bytes so far.
+    Http2(Page),
 }
 
-/// Serves a connection to its end. `first` holds bytes that came before.
-pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
+/// Serves a connection to its end, or until it is known to be one of HTTP/2: the bytes that came
+/// then. `first` holds bytes that came before.
+pub(crate) async fn run<A: Answer>(
+    c: &Rc<Conn>,
+    main: &Rc<HttpMain>,
+    mut first: Page,
+) -> Option<Page> {
     let mut timeout_ms = c.server().core.client_header_timeout;
     loop {
-        if first.is_empty() && !parked(&c, &main, timeout_ms).await {
-            return;
+        if first.is_empty() && !parked(c, main, timeout_ms).await {
+            return None;
         }
         let first = std::mem::take(&mut first);
-        match foreseen(boxed(|| serve::<A>(&c, &main, first))).await {
+        match foreseen(boxed(|| serve::<A>(c, main, first))).await {
             After::Keep(ms) => timeout_ms = ms,
             After::Park => {}
-            After::Close => return,
+            After::Close => return None,
             After::Linger => {
-                main.life.unless_given_up(Box::pin(linger(&c)).as_mut()).await;
-                return;
+                main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
+                return None;
             }
-            After::Reset => return reset(c),
+            After::Reset => {
+                c.reset_at_end.set(true);
+                return None;
+            }
+            After::Http2(first) => return Some(first),
         }
-    }
-}
-
-fn reset(c: Rc<Conn>) {
-    if let Ok(c) = Rc::try_unwrap(c) {
-        c.sock.reset();
     }
 }
 
@@ -117,7 +121,11 @@ async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<
 /// Serves requests until the buffer is empty or the connection is to end.
 async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> After {
     let mut r = Request::take(c.clone(), main);
-    let after = match begin(c, &mut r, first) {
+    let begun = match begin(c, &mut r, first) {
+        None if c.may_be_http2() => rarely(other_protocol(c, &mut r)).await,
+        begun => begun,
+    };
+    let after = match begun {
         Some(after) => after,
         None => {
             main.stats.add(Field::Reading, 1);
@@ -172,4 +180,21 @@ fn begin(c: &Conn, r: &mut Request, first: Page) -> Option<After> {
     }
     r.start_now();
     None
+}
+
+/// Whether the first bytes of a connection are those of HTTP/2, as soon as that is known.
+async fn other_protocol(c: &Conn, r: &mut Request) -> Option<After> {
+    let until = Deadline::in_ms(c.server().core.client_header_timeout);
+    loop {
+        let input = &mut stream(r).input;
+        match proto::h2::frame::is_preface(input) {
+            None => return None,
+            Some(true) => return Some(After::Http2(std::mem::take(input))),
+            Some(false) => {}
+        }
+        match c.sock.recv_into(input, until).await {
+            Ok(n) if n > 0 => {}
+            _ => return Some(After::Close),
+        }
+    }
 }

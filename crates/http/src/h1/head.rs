@@ -1,13 +1,12 @@
 //! Writing a response's head: framing, the status line, and fields in nginx's order.
 
 use base::ascii::write_u64;
-use base::time;
 use proto::h1::{self, Version};
 
 use super::stream;
-use crate::channel::head::{made_absolute, settle_body, write_location};
+use crate::channel::head::{FieldSink, Name, fields, settle_body};
 use crate::request::Request;
-use crate::status_line::{reason, server_token};
+use crate::status_line::reason;
 
 /// Begins the response: settles the framing, and writes the head. Says whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
@@ -83,64 +82,36 @@ fn interim_reason(status: u16) -> &'static str {
 fn lines(r: &mut Request, chunked: bool, out: &mut Vec<u8>) {
     let status = r.status();
     status_line(r, status, out);
-    match &r.out.server {
-        Some(s) if s.is_empty() => {}
-        Some(s) => field(out, b"Server: ", s),
-        None => field(out, b"Server: ", server_token(r.loc.core.server_tokens).as_bytes()),
-    }
-    match &r.out.date {
-        Some(d) if d.is_empty() => {}
-        Some(d) => field(out, b"Date: ", d),
-        None => field(out, b"Date: ", &time::http_date()),
-    }
-    if let Some(t) = &r.out.content_type {
-        out.extend_from_slice(b"Content-Type: ");
-        r.out.write_content_type(t, out);
-        out.extend_from_slice(b"\r\n");
-    }
-    if let Some(n) = r.out.content_length {
-        out.extend_from_slice(b"Content-Length: ");
-        write_u64(out, n);
-        out.extend_from_slice(b"\r\n");
-    }
-    // Of a page about an error, the time at which its file was changed says nothing.
-    if let Some(t) = r.out.last_modified
-        && (matches!(status, 200 | 206 | 304) || r.out.last_modified_given)
-    {
-        match &r.out.last_modified_written {
-            Some(text) => h1::write_field(out, b"Last-Modified", text),
-            None => field(out, b"Last-Modified: ", &time::format_http_date(t)),
-        }
-    }
-    let absolute = made_absolute(r, r.out.location.as_deref());
-    if absolute {
-        location(r, out);
-    }
-    if chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    }
-    connection(r, status, out);
-    if r.out.vary_encoding {
-        out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
-    }
-    if !absolute {
-        location(r, out);
-    }
-    if let Some(e) = &r.out.etag {
-        h1::write_field(out, b"ETag", e);
-    }
-    for (name, value) in &r.out.headers {
-        h1::write_field(out, name, value);
-    }
+    fields(r, &mut Lines { out, chunked, status });
     out.extend_from_slice(b"\r\n");
 }
 
-/// A field whose value is made here, and needs no check.
-#[inline]
-fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+/// Fields as lines of text.
+struct Lines<'a> {
+    out: &'a mut Vec<u8>,
+    chunked: bool,
+    status: u16,
+}
+
+impl FieldSink for Lines<'_> {
+    #[inline]
+    fn made(&mut self, name: &'static Name, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.extend_from_slice(name.line);
+        write(self.out);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn given(&mut self, name: &[u8], value: &[u8]) {
+        h1::write_field(self.out, name, value);
+    }
+
+    fn framing(&mut self, r: &Request) {
+        if self.chunked {
+            self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        connection(r, self.status, self.out);
+    }
 }
 
 fn status_line(r: &Request, status: u16, out: &mut Vec<u8>) {
@@ -181,12 +152,4 @@ fn connection(r: &Request, status: u16, out: &mut Vec<u8>) {
     } else {
         out.extend_from_slice(b"Connection: close\r\n");
     }
-}
-
-fn location(r: &mut Request, out: &mut Vec<u8>) {
-    let Some(to) = r.out.location.take() else { return };
-    out.extend_from_slice(b"Location: ");
-    write_location(r, &to, out);
-    out.extend_from_slice(b"\r\n");
-    r.out.location = Some(to);
 }

@@ -9,6 +9,7 @@ use mem::{Buf, Chain};
 
 use super::stream;
 use crate::channel::conn::Conn;
+use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{self, SendFailed, in_memory};
 use crate::request::Request;
 
@@ -153,7 +154,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     if stream(r).output.is_empty() {
         return Ok(());
     }
-    let rate = rate(r);
+    let rate = pace::rate(r);
     let c = r.c().clone();
     let timeout = r.loc.core.send_timeout;
     let has_file = stream(r).output.iter().any(|b| matches!(b, Buf::File { .. }));
@@ -242,27 +243,23 @@ async fn in_chunks(r: &mut Request, chunk: usize, timeout: u64) -> io::Result<()
 async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
     let c = r.c().clone();
     let timeout = r.loc.core.send_timeout;
-    let after = match r.loc.core.limit_rate_after.clone() {
-        Some(t) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
-        None => 0,
-    };
+    let pace = Pace::new(r, rate);
     loop {
         let sent = r.bytes_sent.saturating_sub(r.channel.queued().len());
-        let secs = r.elapsed_ms() / 1000 + 1;
-        let budget = rate.saturating_mul(secs).saturating_add(after);
-        if sent >= budget {
-            pause(&c, (sent - budget) * 1000 / rate + 1).await?;
-            continue;
-        }
-        let limit = usize::try_from(budget - sent).unwrap_or(usize::MAX);
+        let limit = match pace.allowed(r, sent) {
+            Allowed::Bytes(n) => usize::try_from(n).unwrap_or(usize::MAX),
+            Allowed::After(ms) => {
+                pause(&c, ms).await?;
+                continue;
+            }
+        };
         let n = some(r, limit, timeout).await?;
         if stream(r).output.is_empty() {
             return Ok(());
         }
-        // The bytes that `limit_rate_after` lets through freely take no time.
-        let paid = (sent + n as u64).saturating_sub(after) - sent.saturating_sub(after);
-        if paid > 0 {
-            pause(&c, paid.saturating_mul(1000) / rate + 1).await?;
+        let ms = pace.pause(sent, n as u64);
+        if ms > 0 {
+            pause(&c, ms).await?;
         }
     }
 }
@@ -272,21 +269,6 @@ async fn pause(c: &Conn, ms: u64) -> io::Result<()> {
     match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
         event::Either::First(_) => Err(io::ErrorKind::ConnectionReset.into()),
         event::Either::Second(()) => Ok(()),
-    }
-}
-
-fn rate(r: &mut Request) -> u64 {
-    if let Some(rate) = r.limit_rate {
-        return rate;
-    }
-    match r.loc.core.limit_rate.clone() {
-        None => 0,
-        Some(t) => {
-            let v = r.eval(&t);
-            let rate = conf::value::parse_size(&v).unwrap_or(0) as u64;
-            r.limit_rate = Some(rate);
-            rate
-        }
     }
 }
 

@@ -7,21 +7,8 @@ use proto::h1::{HeadParser, Limits, Step};
 
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::core_conf::CoreSrv;
 use crate::request::Request;
 use crate::server::Server;
-/// The limits of a virtual server.
-pub(super) fn limits(core: &CoreSrv) -> Limits {
-    Limits {
-        header_buffer: core.client_header_buffer_size as u32,
-        large_size: core.large_header_buffer_size as u32,
-        large_number: core.large_header_buffers as u32,
-        max_headers: core.max_headers as u32,
-        ignore_invalid: core.ignore_invalid_headers,
-        underscores: core.underscores_in_headers,
-    }
-}
-
 /// Reads on in the head. Once the host is known, its virtual server's limits hold, where servers of
 /// the address differ in them.
 #[inline]
@@ -35,7 +22,7 @@ pub(super) fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: 
     }
     parser.parse_with(r.channel.head_text(), limits, &mut r.head, |host, buf| {
         let name = host.name.of(buf).to_ascii_lowercase();
-        names.find_text(&name).map(|s| self::limits(&s.core))
+        names.find_text(&name).map(|s| s.core.head_limits())
     })
 }
 
@@ -52,7 +39,7 @@ fn parse_and_match(
         let name = host.name.of(buf).to_ascii_lowercase();
         // If a match is given up here, the request is refused when its server is looked up again.
         let found = names.find(&name, r).ok().flatten();
-        found.map(|s| self::limits(&s.core))
+        found.map(|s| s.core.head_limits())
     });
     (stream(r).input, r.head) = (input, head);
     step

@@ -86,11 +86,24 @@ pub(super) async fn refuse<A: Answer>(c: &Conn, r: &mut Request, e: H1Error) -> 
     let text = e.message(r.head_bytes());
     let action = action(r, e.stage);
     r.log(Level::Info, format_args!("{text} while {action}"));
+    if e.stage == Stage::RequestLine && c.may_be_http2() && names_no_http(r) {
+        // It may as well be a broken preface of HTTP/2, whose client could not read an answer.
+        return After::Close;
+    }
     // The line may be in no state to name a version; the answer is one of HTTP/1.
     r.head.version = r.head.version.max(Version::HTTP_10);
     stream(r).lingering = true;
     let sent = A::refuse(r, failed.unwrap_or(e.status())).await;
     requests::after(c, r, sent).await.unwrap_or(After::Linger)
+}
+
+/// Whether the first line came whole, and is none of HTTP/1: its method is unknown, and it names no
+/// version.
+fn names_no_http(r: &Request) -> bool {
+    let text = r.channel.head_text();
+    let line = memchr::memchr(b'\n', text).and_then(|end| text.get(..end));
+    r.head.method == Method::Other
+        && line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
 }
 
 /// Fills in the known part of a head when reading it ended in `stage`, behind `taken` bytes of

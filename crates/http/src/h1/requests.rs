@@ -17,7 +17,7 @@ use engine::stats::Field;
 /// Answers requests until the page is empty or the connection is to end.
 pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Request) -> After {
     let mut parser = HeadParser::new();
-    let limits = read_head::limits(&c.server().core);
+    let limits = c.server().core.head_limits();
     let mut deadline = None;
     loop {
         match read_head::parse(c, &mut parser, r, &limits) {

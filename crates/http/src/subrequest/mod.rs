@@ -242,9 +242,9 @@ impl Request {
     }
 
     fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {
-        let head_len = self.channel.head_len();
-        let mut head_text = Page::get(head_len);
-        head_text.extend_from_slice(self.head_bytes().get(..head_len).unwrap_or_default());
+        let text = self.channel.head_only();
+        let mut head_text = Page::get(text.len());
+        head_text.extend_from_slice(text);
         let channel = Channel::Subrequest(Box::new(Sub {
             pipe,
             head_text,

@@ -46,11 +46,14 @@ impl RequestBody {
         if !protocol.reads_body() {
             return Ok(RequestBody::None);
         }
-        if stream && r.head.has_body() {
+        // A stream may be open although no body was declared.
+        if stream && (r.head.has_body() || !r.body_is_finished()) {
             return rarely(RequestBody::stream(r)).await;
         }
         r.read_body().await?;
         let length = match r.head.chunked {
+            // Another server got it as it came, as far as it came.
+            _ if !r.body.was_read() => None,
             true => Some(r.body.len()),
             false => r.head.content_length,
         };

@@ -2,7 +2,8 @@
 
 use conf::table::{Args, Directive};
 use conf::value::{set_flag, set_num, set_once};
-use engine::tls_files::{CacheTerms, Named};
+use engine::tls_certificates::CacheTerms;
+use engine::tls_files::Named;
 
 use super::directives::{Group, Shared, draft, shared};
 use crate::cx::Cx;
@@ -126,6 +127,16 @@ impl<T: Shared> Group<T> {
             "off",
             "Certificates whose files are named by variables are kept in memory.",
             |cx, n| set_once(&mut draft::<T>(cx).ssl.cache, n, CacheTerms::read),
+        ),
+        shared(
+            "_ssl_key_log",
+            Args::T1,
+            "",
+            "A file for the keys of sessions with servers (NSS key log format), for debugging.",
+            |cx, n| {
+                let log = engine::tls_settings::key_log(cx, n)?;
+                set_once(&mut draft::<T>(cx).ssl.key_log, n, |_| Ok(log))
+            },
         ),
         shared(
             "_ssl_password_file",

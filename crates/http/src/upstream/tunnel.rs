@@ -14,11 +14,10 @@ use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Notify, TaskId};
 use mem::{Chain, Page};
-use net::Transport;
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
-use crate::conn::Conn;
+use crate::channel::{End, Upgraded};
 use crate::output;
 use crate::request::Request;
 
@@ -37,9 +36,9 @@ impl Tunnel {
 }
 
 /// The bytes of one direction.
-struct Flow<'a> {
-    from: &'a Transport,
-    to: &'a Transport,
+struct Flow<'a, F, T> {
+    from: &'a F,
+    to: &'a T,
     pending: Chain,
     ended: bool,
     /// It yielded although more could be moved.
@@ -49,13 +48,13 @@ struct Flow<'a> {
 /// The reads of one direction that may follow each other before other connections have their turn.
 const ROUNDS: usize = 16;
 
-impl Flow<'_> {
+impl<F: End, T: End> Flow<'_, F, T> {
     /// Moves bytes as far as that needs no wait; gives the bytes read and written.
     fn go(&mut self) -> io::Result<(u64, u64)> {
         let (mut read, mut written) = (0, 0);
         for _ in 0..ROUNDS {
             if self.has_unsent() {
-                let n = self.to.try_send(&mut self.pending, None)?;
+                let n = self.to.try_send(&mut self.pending)?;
                 written += n as u64;
                 if self.has_unsent() {
                     return Ok((read, written));
@@ -115,8 +114,12 @@ impl Tunnel {
             client: r.loc.core.send_timeout,
         };
         let report = Rc::new(Report::default());
-        let carrier = Carrier { client, upstream, up, down, times, report: report.clone() };
-        let watch = Watch { task: event::spawn(carrier.run()), report: report.clone(), r };
+        let carrier = Carrier { upstream, up, down, times, report: report.clone() };
+        let task = match client {
+            Upgraded::Connection(c) => event::spawn(async move { carrier.run(&c.sock).await }),
+            Upgraded::Stream(stream) => event::spawn(async move { carrier.run(&stream).await }),
+        };
+        let watch = Watch { task, report: report.clone(), r };
         report.over.notified().await;
         drop(watch);
         match report.end.take() {
@@ -220,7 +223,6 @@ enum Event {
 /// connection's task with all that a request consists of. Thousands of tunnels do not fit the
 /// processor's caches otherwise.
 struct Carrier {
-    client: Rc<Conn>,
     upstream: UpConn,
     up: Chain,
     down: Chain,
@@ -229,10 +231,10 @@ struct Carrier {
 }
 
 impl Carrier {
-    async fn run(self) {
-        let Carrier { client, upstream, up, down, times, report } = self;
+    async fn run(self, client: &impl End) {
+        let Carrier { upstream, up, down, times, report } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
-        let (client, upstream) = (&client.sock, &upstream.sock);
+        let upstream = &upstream.sock;
         let mut up = Flow { from: client, to: upstream, pending: up, ended: false, busy: false };
         let mut down =
             Flow { from: upstream, to: client, pending: down, ended: false, busy: false };
@@ -243,9 +245,9 @@ impl Carrier {
 
 /// Moves bytes both ways until one direction ends. A wait stays in place while others end, so that
 /// a message costs one wait and not four, and no timer is set anew with each.
-async fn both(
-    up: &mut Flow<'_>,
-    down: &mut Flow<'_>,
+async fn both<C: End, U: End>(
+    up: &mut Flow<'_, C, U>,
+    down: &mut Flow<'_, U, C>,
     times: &Times,
     moved: &mut Moved,
 ) -> TunnelEnd {
@@ -307,9 +309,9 @@ async fn both(
 }
 
 /// Moves bytes in the direction of the event; in both at first.
-fn go(
-    up: &mut Flow<'_>,
-    down: &mut Flow<'_>,
+fn go<C: End, U: End>(
+    up: &mut Flow<'_, C, U>,
+    down: &mut Flow<'_, U, C>,
     event: Option<Event>,
     moved: &mut Moved,
 ) -> io::Result<()> {

@@ -15,6 +15,8 @@
 //! | `can_be_passed` | yes | no: the keys stay here | no |
 
 #[cfg(test)]
+mod contract_tests;
+#[cfg(test)]
 mod tests;
 mod tls;
 #[cfg(test)]
@@ -485,6 +487,14 @@ impl Transport {
     /// The system's; a socket that is not TCP's has none.
     pub fn tcp_info(&self) -> io::Result<TcpInfo> {
         os::socket::tcp_info(self.carrier().fd())
+    }
+
+    /// TCP_NOTSENT_LOWAT.
+    ///
+    /// # Errors
+    /// The system's; a socket that is not TCP's has none.
+    pub fn set_notsent_lowat(&self, bytes: i32) -> io::Result<()> {
+        os::socket::set_notsent_lowat(self.carrier().fd(), bytes)
     }
 
     /// TCP_NODELAY.

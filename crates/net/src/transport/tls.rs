@@ -210,6 +210,11 @@ impl TlsSock {
                 release(&mut state.input);
                 match page.len() - before {
                     0 if received == Received::End => return Ok(Some(0)),
+                    // The record does not fit behind what the page holds.
+                    0 if received == Received::Full => {
+                        page.try_reserve(state.input.len())?;
+                        continue;
+                    }
                     0 => {}
                     n => return Ok(Some(n)),
                 }

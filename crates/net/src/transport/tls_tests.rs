@@ -1,110 +1,13 @@
 //! What a transport promises, of TLS: see the table of [`super`].
 
-use ::tls::certified::Certified;
-use ::tls::{ClientConfig, ClientOptions, ServerConfig, ServerOptions, Session};
-use event::testing::{each_driver, pair, real_drivers};
-use event::{Deadline, Either, Loop, Options};
-use mem::Chain;
-use rcgen::{CertificateParams, KeyPair};
+use event::testing::each_driver;
+use event::{Deadline, Either};
 
+use super::contract_tests::{Kind, SOON, both, each_real_driver, of, to_the_end};
 use super::*;
 
-const SOON: u64 = 10_000;
-
-fn of(bytes: &[u8]) -> Chain {
-    let mut chain = Chain::new();
-    chain.write(bytes);
-    chain
-}
-
-/// Both ends of a session, the client's first.
 async fn transports() -> (Transport, Transport) {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
-    let certificate = params.self_signed(&key).unwrap().der().to_vec();
-    let certified = Certified::new(vec![certificate], &key.serialize_der()).unwrap();
-    let options = ServerOptions { certificates: vec![certified], ..ServerOptions::default() };
-    let server = Session::server(&ServerConfig::new(options).unwrap()).unwrap();
-    let client = ClientConfig::new(ClientOptions::default()).unwrap();
-    let client = Session::client(&client, b"a.example").unwrap();
-    let (near, far) = pair().unwrap();
-    let near = Transport::from(near).with_session(client);
-    let far = Transport::from(far).with_session(server);
-    both(near.handshake(Deadline::in_ms(SOON)), far.handshake(Deadline::in_ms(SOON))).await;
-    (near, far)
-}
-
-/// Runs two to their ends.
-async fn both<A, B>(
-    first: impl Future<Output = io::Result<A>>,
-    second: impl Future<Output = io::Result<B>>,
-) -> (A, B) {
-    let (mut first, mut second) = (Box::pin(first), Box::pin(second));
-    match event::race(first.as_mut(), second.as_mut()).await {
-        Either::First(a) => (a.unwrap(), second.await.unwrap()),
-        Either::Second(b) => (first.await.unwrap(), b.unwrap()),
-    }
-}
-
-fn each_real_driver<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
-    for driver in real_drivers() {
-        let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();
-        event_loop.block_on(body()).unwrap();
-    }
-}
-
-async fn to_the_end(transport: &Transport) -> Vec<u8> {
-    let mut all = Vec::new();
-    loop {
-        let page = transport.recv(1, Deadline::in_ms(SOON)).await.unwrap();
-        if page.filled().is_empty() {
-            return all;
-        }
-        all.extend_from_slice(page.filled());
-    }
-}
-
-#[test]
-fn bytes_go_both_ways() {
-    each_driver(|| async {
-        let (near, far) = transports().await;
-        near.send(&mut of(b"question"), Deadline::in_ms(SOON)).await.unwrap();
-        let mut page = Page::new();
-        while page.filled().len() < 8 {
-            assert_ne!(far.recv_into(&mut page, Deadline::in_ms(SOON)).await.unwrap(), 0);
-        }
-        assert_eq!(page.filled(), b"question");
-        far.send_last(&mut of(b"answer"), Deadline::in_ms(SOON)).await.unwrap();
-        drop(far);
-        assert_eq!(to_the_end(&near).await, b"answer");
-        assert!(near.peer_closed());
-    });
-}
-
-#[test]
-fn tickets_do_not_count_and_bytes_do() {
-    each_real_driver(|| async {
-        let (near, far) = transports().await;
-        // The server's tickets came behind its handshake, or come still.
-        assert!(near.is_quiet());
-        assert!(near.try_recv().unwrap().is_none());
-        assert!(near.is_quiet());
-        assert!(far.is_quiet());
-        far.send(&mut of(b"x"), Deadline::in_ms(SOON)).await.unwrap();
-        near.readable(Deadline::in_ms(SOON)).await.unwrap();
-        assert!(!near.is_quiet());
-    });
-}
-
-#[test]
-fn a_connection_that_its_peer_closed_is_not_quiet() {
-    each_real_driver(|| async {
-        let (near, far) = transports().await;
-        assert!(near.try_recv().unwrap().is_none());
-        drop(far);
-        near.readable(Deadline::in_ms(SOON)).await.unwrap();
-        assert!(!near.is_quiet());
-    });
+    super::contract_tests::transports(Kind::Tls).await
 }
 
 #[test]

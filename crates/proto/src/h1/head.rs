@@ -153,6 +153,29 @@ impl Fields {
         self.list.iter().skip(skip).filter(move |field| field.id == id)
     }
 
+    /// Adds a field whose id does not occur yet.
+    pub(crate) fn add_new(&mut self, field: Field) {
+        if field.id != FieldId::Other {
+            self.next_is_first(field.id);
+        }
+        self.list.push(field);
+    }
+
+    /// Leaves one field of an id, with this value, in the place of the first.
+    pub(crate) fn join(&mut self, id: FieldId, value: Span) {
+        let mut first = true;
+        self.list.retain_mut(|field| {
+            if field.id != id {
+                return true;
+            }
+            field.value = value;
+            std::mem::take(&mut first)
+        });
+        for (i, field) in self.list.iter().enumerate().rev() {
+            self.first[field.id as usize] = i as u16;
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()

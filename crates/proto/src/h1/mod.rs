@@ -18,6 +18,7 @@ mod response;
 mod scan;
 mod write;
 
+pub(crate) use error::show;
 pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
 pub use field::{FieldId, FieldSet};
 pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
@@ -26,10 +27,11 @@ pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
 pub use reason::reason;
 pub use request::HeadParser;
-pub(crate) use request::parse_length;
+pub(crate) use request::{known_field, parse_length};
 pub use response::{
     ResponseError, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep, ignored_message,
 };
+pub(crate) use scan::value_end;
 pub use write::{
     encode_target, is_method, sanitize_value, write_field, write_location, write_value,
 };

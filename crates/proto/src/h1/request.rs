@@ -265,7 +265,7 @@ impl HeadParser {
 }
 
 /// Records a field that has an id, before it is added to the list.
-fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error> {
+pub(crate) fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<(), H1Error> {
     if let Some(previous) = head.fields.get(field.id) {
         if field.id.is_unique_in_request() {
             return Err(H1Error::duplicate(field, previous));

@@ -42,7 +42,7 @@ const SHORT: usize = 64;
 
 /// Offset, at or behind `from`, of the first NUL, CR or LF; the buffer's length if there is none.
 #[inline]
-pub(super) fn value_end(buf: &[u8], from: usize) -> usize {
+pub(crate) fn value_end(buf: &[u8], from: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let Some(rest) = buf.get(from..) else { return buf.len() };

@@ -8,8 +8,7 @@ mod table;
 
 use std::fmt;
 
-use rustls::SupportedCipherSuite;
-use rustls::crypto::aws_lc_rs::cipher_suite;
+use crate::verify::security_bits;
 
 /// A cipher suite that can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,26 +68,10 @@ impl Suite {
     }
 
     /// The length of the key, bits.
-    fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         match self {
             Suite::EcdsaAes128 | Suite::RsaAes128 | Suite::Aes128 => 128,
             _ => 256,
-        }
-    }
-
-    /// The suite for rustls.
-    #[allow(dead_code)] // A session's configuration takes numbers.
-    pub(crate) fn rustls(self) -> SupportedCipherSuite {
-        match self {
-            Suite::EcdsaAes256 => cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-            Suite::RsaAes256 => cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-            Suite::EcdsaChacha20 => cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-            Suite::RsaChacha20 => cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-            Suite::EcdsaAes128 => cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-            Suite::RsaAes128 => cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-            Suite::Aes256 => cipher_suite::TLS13_AES_256_GCM_SHA384,
-            Suite::Chacha20 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-            Suite::Aes128 => cipher_suite::TLS13_AES_128_GCM_SHA256,
         }
     }
 }
@@ -151,12 +134,7 @@ impl Ciphers {
         let had = |row: &&table::Row| row.suite().is_some();
         let named = selected.named.into_iter().filter(|row| !had(row));
         let suites = selected.rows.iter().filter_map(|row| row.suite());
-        // The levels of security that suites themselves fail.
-        let bits = match selected.security_level {
-            Some(4) => 192,
-            Some(5) => 256,
-            _ => 0,
-        };
+        let bits = selected.security_level.map_or(0, security_bits);
         Ok(Ciphers {
             text: text.to_owned(),
             suites: suites.filter(|suite| suite.bits() >= bits).collect(),
@@ -176,9 +154,14 @@ impl Ciphers {
         Ok(&self.suites)
     }
 
+    /// The level of `@SECLEVEL`, where the string has it. Certificates, groups and signatures have
+    /// to reach it as well.
+    pub fn security_level(&self) -> Option<u8> {
+        self.security_level
+    }
+
     /// What to warn of, once: suites that the string names and that cannot be had (with CBC, with
-    /// a key exchange by RSA or DHE, …), that no suite of TLS 1.2 is left, and a level of security
-    /// of which more than the suites depends.
+    /// a key exchange by RSA or DHE, …), and that no suite of TLS 1.2 is left.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.missing.is_empty() {
@@ -187,11 +170,6 @@ impl Ciphers {
         }
         if self.suites.is_empty() {
             warnings.push(format!("no cipher suite of TLSv1.2 is left of \"{}\"", self.text));
-        }
-        // Up to level 2 everything that can be negotiated is strong enough, with certificates as
-        // authorities have issued them for ten years.
-        if let Some(level) = self.security_level.filter(|level| *level > 2) {
-            warnings.push(format!("@SECLEVEL={level} is not checked for keys and groups"));
         }
         warnings
     }

@@ -10,6 +10,7 @@ use std::fmt;
 use crate::ciphers::{self, Ciphers, Suite};
 use crate::groups::Groups;
 use crate::protocols::{Protocol, Version};
+use crate::x509::SCHEMES;
 
 /// The setting of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -217,9 +218,7 @@ fn command(kind: Kind, name: &str, value: &str) -> Result<Parsed, Reason> {
         Kind::Options => options::parse(name, value).ok_or(BAD)?,
         Kind::Certificate => Parsed::command(Command::Certificate(value.to_owned())),
         Kind::PrivateKey => Parsed::command(Command::PrivateKey(value.to_owned())),
-        Kind::SignatureAlgorithms => {
-            Parsed::command(Command::SignatureAlgorithms(schemes(value).ok_or(BAD)?))
-        }
+        Kind::SignatureAlgorithms => signature_algorithms(schemes(value).ok_or(BAD)?)?,
         Kind::NumTickets => Parsed::command(Command::TicketCount(value.parse().map_err(|_| BAD)?)),
         Kind::RecordPadding => match value.parse::<u32>() {
             // Blocks of one byte are no padding either.
@@ -241,6 +240,19 @@ fn command(kind: Kind, name: &str, value: &str) -> Result<Parsed, Reason> {
         }
         Kind::IdleFile => Parsed::warning(name, value),
     })
+}
+
+fn signature_algorithms(all: Vec<(&str, u16)>) -> Result<Parsed, Reason> {
+    let (had, missing): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, scheme)| SCHEMES.contains(scheme));
+    if had.is_empty() {
+        return Err(Reason::Unsupported("none of these algorithms is to be had"));
+    }
+    let missing: Vec<_> = missing.into_iter().map(|(name, _)| name).collect();
+    let warning = format!("signature algorithms not supported, ignored: {}", missing.join(":"));
+    let warnings = if missing.is_empty() { Vec::new() } else { vec![warning] };
+    let had = had.into_iter().map(|(_, scheme)| scheme).collect();
+    Ok(Parsed { commands: vec![Command::SignatureAlgorithms(had)], warnings })
 }
 
 const VERIFY: &str = "use \"ssl_verify_client\"";
@@ -291,9 +303,10 @@ fn bound(value: &str) -> Option<Option<Protocol>> {
     }
 }
 
-/// The numbers of signature schemes: `rsa_pss_rsae_sha256`, or `RSA-PSS+SHA256`.
-fn schemes(value: &str) -> Option<Vec<u16>> {
-    value.split(':').map(|item| scheme(item.trim().trim_start_matches('?'))).collect()
+/// Signature schemes with their numbers: `rsa_pss_rsae_sha256`, or `RSA-PSS+SHA256`.
+fn schemes(value: &str) -> Option<Vec<(&str, u16)>> {
+    let items = value.split(':').map(|item| item.trim().trim_start_matches('?'));
+    items.map(|item| Some((item, scheme(item)?))).collect()
 }
 
 fn scheme(name: &str) -> Option<u16> {

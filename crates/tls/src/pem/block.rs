@@ -5,18 +5,18 @@ use zeroize::Zeroizing;
 use super::error::{BAD_BASE64, BAD_END_LINE};
 
 /// A block.
-pub(super) struct Block<'a> {
+pub(crate) struct Block<'a> {
     /// The name in its first line.
-    pub(super) label: &'a [u8],
+    pub(crate) label: &'a [u8],
     /// The lines in front of the data, without the blank one behind them; usually none.
-    pub(super) header: Lines<'a>,
+    pub(crate) header: Lines<'a>,
     /// The data.
-    pub(super) data: Zeroizing<Vec<u8>>,
+    pub(crate) data: Zeroizing<Vec<u8>>,
 }
 
 impl Block<'_> {
     /// Whether its header says that the data is encrypted.
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         let Some(value) = self.header.first().and_then(|line| line.strip_prefix(b"Proc-Type:"))
         else {
             return false;
@@ -31,12 +31,12 @@ impl Block<'_> {
 type Lines<'a> = Vec<&'a [u8]>;
 
 /// The blocks of a text. The first error is the last item.
-pub(super) struct Blocks<'a> {
+pub(crate) struct Blocks<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Blocks<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Blocks<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Blocks<'a> {
         Blocks { rest: text }
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use zeroize::Zeroizing;
 
 use super::der::{INTEGER, OBJECT, OCTET_STRING, Reader, SEQUENCE};
@@ -56,17 +55,6 @@ impl PrivateKey {
     /// The key in DER: PKCS#8, PKCS#1 or SEC 1.
     pub fn der(&self) -> &[u8] {
         &self.der
-    }
-
-    /// The key for rustls: a copy, which the receiver answers for.
-    #[allow(dead_code)] // Keys of clients go this way.
-    pub(crate) fn rustls(&self) -> PrivateKeyDer<'static> {
-        let der = self.der.to_vec();
-        match self.form {
-            Form::Pkcs1 => PrivatePkcs1KeyDer::from(der).into(),
-            Form::Pkcs8 => PrivatePkcs8KeyDer::from(der).into(),
-            Form::Sec1 => PrivateSec1KeyDer::from(der).into(),
-        }
     }
 }
 

@@ -18,7 +18,7 @@ pub use key::PrivateKey;
 pub use passwords::Passwords;
 pub use source::{Secret, Source, read_secret};
 
-use block::{Block, Blocks};
+pub(crate) use block::{Block, Blocks};
 
 /// Reads a certificate and the rest of its chain, each in DER: the first certificate of the text
 /// and those behind it. A first one in OpenSSL's own form, with settings of trust behind it, is

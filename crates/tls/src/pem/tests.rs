@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::PrivateKeyDer;
 
 use super::*;
 
@@ -31,7 +32,7 @@ fn passwords(text: &str) -> Passwords {
 fn same(pem: &[u8], passwords: &Passwords, pkcs8: &[u8]) {
     let key = private_key(pem, passwords);
     let key = key.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(pem)));
-    assert!(any_supported_type(&key.rustls()).is_ok());
+    assert!(any_supported_type(&PrivateKeyDer::try_from(key.der()).unwrap()).is_ok());
     let again = openssl("pkcs8 -topk8 -nocrypt -inform DER -outform DER", key.der());
     assert_eq!(again, pkcs8);
 }

@@ -6,6 +6,7 @@ use mem::{Buf, Chain, Page};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{CommonState, HandshakeKind};
 
@@ -22,6 +23,7 @@ pub(super) struct Handshake {
     has_early_data: bool,
     signed_with: u16,
     peer_signed_with: u16,
+    own: Option<Arc<CertifiedKey>>,
     session_id: Vec<u8>,
 }
 
@@ -61,6 +63,7 @@ impl Handshake {
             has_early_data,
             signed_with,
             peer_signed_with,
+            own: None,
             session_id,
         }
     }
@@ -84,6 +87,7 @@ impl Handshake {
         let (own, peer) = signatures::made();
         self.signed_with = if own == 0 { self.signed_with } else { own };
         self.peer_signed_with = if peer == 0 { self.peer_signed_with } else { peer };
+        self.own = signatures::own().or(self.own.take());
         done
     }
 
@@ -125,6 +129,7 @@ impl Handshake {
             group: common.negotiated_key_exchange_group().map_or(0, |group| group.name().into()),
             signed_with: self.signed_with,
             peer_signed_with: self.peer_signed_with,
+            own: self.own.clone(),
             session_id: self.session_id.clone(),
             is_resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
             has_early_data: self.has_early_data,
@@ -212,8 +217,12 @@ fn drive<C: Process>(
         match state {
             Err(error) => {
                 input.consume(discard);
+                let before = out.len();
                 flush(connection, input, out);
-                return Err(Error::rustls(&error));
+                return Err(match out.len() == before {
+                    true => Error::unsent(&error),
+                    false => Error::rustls(&error),
+                });
             }
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
                 encode(|into| data.encode(into), out)?;

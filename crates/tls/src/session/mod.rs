@@ -9,7 +9,7 @@ mod tests;
 use mem::{Chain, Page};
 
 use crate::error::Error;
-use crate::record::MAX_OVERHEAD;
+use crate::record::{MAX_OVERHEAD, kind};
 use crate::{ClientConfig, Info, ServerConfig};
 use handshake::Handshake;
 use traffic::Traffic;
@@ -79,9 +79,14 @@ impl Session {
     ) -> Result<Received, Error> {
         let received = self.take(input, plain, out);
         if let Err(error) = &received {
-            if let (Phase::Open(traffic), Some(alert)) = (&mut self.0, error.alert) {
-                // It cannot be sealed where the keys are at their end: the peer sees the end then.
-                let _ = traffic.alert(alert, out.writer_for(2 + MAX_OVERHEAD));
+            match (&mut self.0, error.alert) {
+                (Phase::Open(traffic), Some(alert)) => {
+                    // It cannot be sealed where the keys are at their end: the peer sees the end.
+                    let _ = traffic.alert(alert, out.writer_for(2 + MAX_OVERHEAD));
+                }
+                // The peer takes it as it is while the handshake is under way.
+                (Phase::Shaking(_), Some(alert)) => out.write(&[kind::ALERT, 3, 3, 0, 2, 2, alert]),
+                _ => {}
             }
             self.0 = Phase::Failed(error.clone());
         }

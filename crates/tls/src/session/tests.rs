@@ -254,3 +254,44 @@ fn the_first_records_of_a_burst_are_small() {
     assert!(sizes[10..].contains(&16384), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), 100_000);
 }
+
+/// Each failure of a handshake brings an alert, also those for which the library sends none.
+#[test]
+fn a_handshake_that_fails_brings_an_alert() {
+    let refused = |records: &[&[u8]]| {
+        let mut end = End::new(Session::server(&server(|_| ())).unwrap());
+        let mut result = Ok(Received::All);
+        for record in records {
+            end.input.extend_from_slice(record);
+            result = result.and_then(|_| end.receive());
+        }
+        let error = result.unwrap_err();
+        assert!(error.is_by_peer(), "{error}");
+        let bytes = end.bytes();
+        assert_eq!(bytes.get(..6), Some(&[21, 3, 3, 0, 2, 2][..]), "{error}: {bytes:?}");
+        bytes[6]
+    };
+    let fragment = &[22, 3, 1, 0, 6, 1, 0, 0, 100, 3, 3][..];
+    assert_eq!(refused(&[fragment, &[21, 3, 1, 0, 2, 1, 0]]), 10, "an alert in a message");
+    assert_eq!(refused(&[fragment, &[20, 3, 1, 0, 1, 1]]), 10, "a change of keys in a message");
+    assert_eq!(refused(&[&[22, 3, 1, 0, 6, 1, 1, 0, 0, 3, 3]]), 50, "a message of 64 KB");
+    assert_eq!(refused(&[&[22, 3, 1, 0, 4, 20, 0, 0, 0]]), 10, "no hello");
+    assert_eq!(refused(&[&[22, 3, 1, 0, 6, 1, 0, 0, 2, 3, 3]]), 50, "a short hello");
+    let empty = [22, 3, 1, 0, 0].repeat(64);
+    assert_eq!(refused(&[&empty]), 50, "empty records");
+}
+
+/// RFC 8446 sections 4.6.3 and 5.1.
+#[test]
+fn bad_changes_of_keys_are_refused() {
+    let alert = |message: &[u8]| {
+        let config = server(|o| o.versions = vec![0x0304]);
+        let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+        let Phase::Open(traffic) = &mut far.session.0 else { unreachable!() };
+        traffic.say_message(message, far.out.writer_for(1024)).unwrap();
+        carry(&mut far, &mut near, 4096).unwrap_err().alert
+    };
+    assert_eq!(alert(&[24, 0, 0, 1, 2]), Some(47), "a wish that there is not");
+    assert_eq!(alert(&[24, 0, 0, 2, 0, 0]), Some(50), "too long");
+    assert_eq!(alert(&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0]), Some(10), "more in the record");
+}

@@ -195,10 +195,15 @@ impl Traffic {
         match (self.is_13, what, &mut self.kernel) {
             (true, KEY_UPDATE, _) => {
                 // Messages behind it in the same record would be sealed with the old keys.
-                let (true, [wish @ (0 | 1)]) = (is_last, body) else {
-                    return Err(Error::peer(alert::DECODE_ERROR, "bad key update"));
+                let wish = match (is_last, body) {
+                    (true, [wish @ (0 | 1)]) => *wish,
+                    // RFC 8446 section 4.6.3.
+                    (true, [_]) => {
+                        return Err(Error::peer(alert::ILLEGAL_PARAMETER, "bad key update"));
+                    }
+                    (true, _) => return Err(Error::peer(alert::DECODE_ERROR, "bad key update")),
+                    (false, _) => return Err(unexpected()),
                 };
-                let wish = *wish;
                 self.odd()?;
                 self.read = Keys::new(true, self.kernel.next_read()?)?;
                 if wish == 1 {
@@ -227,6 +232,12 @@ impl Traffic {
         self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
         self.write = Keys::new(true, self.kernel.next_write()?)?;
         Ok(())
+    }
+
+    /// Seals a message of the handshake.
+    #[cfg(test)]
+    pub fn say_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.write.seal(kind::HANDSHAKE, message.len(), [message].into_iter(), out).map(drop)
     }
 
     /// Takes new keys for writing, and asks the peer for the same.

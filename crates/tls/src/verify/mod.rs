@@ -25,6 +25,12 @@ use std::sync::Arc;
 /// Bits that OpenSSL's security levels ask of keys and hashes, from level one on.
 const SECURITY_BITS: [u32; 5] = [80, 112, 128, 192, 256];
 
+/// The strength in bits that a security level wants.
+pub fn security_bits(level: u8) -> u32 {
+    let at = usize::from(level).checked_sub(1);
+    at.map_or(0, |at| SECURITY_BITS[at.min(SECURITY_BITS.len() - 1)])
+}
+
 /// The level of Debian and most other systems: RSA of 2048 bits and SHA-224 just pass.
 const USUAL_LEVEL: u8 = 2;
 
@@ -108,15 +114,14 @@ impl Store {
         self.check_lists = true;
     }
 
-    /// OpenSSL's security level for keys and signatures, as `@SECLEVEL` among the ciphers sets it;
-    /// two without a call. Zero asks for nothing.
+    /// OpenSSL's security level for keys and signatures of certificates, as `@SECLEVEL` among the
+    /// ciphers sets it; two without a call. Zero asks for nothing.
     pub fn set_security_level(&mut self, level: u8) {
         self.security_level = Some(level);
     }
 
     fn security_bits(&self) -> u32 {
-        let level = usize::from(self.security_level.unwrap_or(USUAL_LEVEL));
-        level.checked_sub(1).map_or(0, |i| SECURITY_BITS[i.min(SECURITY_BITS.len() - 1)])
+        security_bits(self.security_level.unwrap_or(USUAL_LEVEL))
     }
 
     /// The trusted certificates in the order in which they were added.

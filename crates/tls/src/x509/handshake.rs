@@ -32,6 +32,15 @@ pub const SCHEMES: [u16; 13] = [
     PKCS1_SHA512,
 ];
 
+/// The strength of a scheme of [`SCHEMES`] in bits, as OpenSSL's security levels count it.
+pub fn scheme_bits(scheme: u16) -> u32 {
+    match scheme {
+        ECDSA_P384 | PSS_PSS_SHA384 | PSS_RSA_SHA384 | PKCS1_SHA384 => 192,
+        ECDSA_P521 | PSS_PSS_SHA512 | PSS_RSA_SHA512 | PKCS1_SHA512 => 256,
+        _ => 128,
+    }
+}
+
 const PKCS1_SHA256: u16 = 0x0401;
 const PKCS1_SHA384: u16 = 0x0501;
 const PKCS1_SHA512: u16 = 0x0601;

@@ -1,6 +1,7 @@
 //! PEM: certificates and revocation lists read from files, a certificate written for variables.
 
 use super::{Certificate, Malformed};
+use crate::pem::{Block, Blocks};
 use crate::x509::crl::RevocationList;
 use bytes::Bytes;
 
@@ -34,29 +35,17 @@ impl std::fmt::Display for BadFile {
 /// blocks are passed over; a block that cannot be read is an error.
 pub fn read(text: &[u8]) -> Result<Bundle, BadFile> {
     let mut bundle = Bundle::default();
-    let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
-    let mut block = 0;
-    while let Some(line) = lines.next() {
-        let Some(label) = label(line, b"-----BEGIN ") else { continue };
-        block += 1;
-        let bad = |reason| BadFile { block, reason };
-        let mut base64 = Vec::new();
-        loop {
-            let line = lines.next().ok_or(bad("no END line"))?;
-            match self::label(line, b"-----END ") {
-                Some(end) if end == label => break,
-                Some(_) => return Err(bad("END of another kind than BEGIN")),
-                None => base64.extend_from_slice(line),
-            }
-        }
-        let decode = || decode(&base64).ok_or(bad("not base64"));
+    for (block, at) in Blocks::new(text).zip(1..) {
+        let bad = |reason| BadFile { block: at, reason };
         let malformed = |Malformed(reason)| bad(reason);
+        let Block { label, data, .. } = block.map_err(bad)?;
+        let der = || Bytes::copy_from_slice(&data);
         match label {
             b"CERTIFICATE" | b"X509 CERTIFICATE" => {
-                bundle.certificates.push(Certificate::parse(decode()?).map_err(malformed)?);
+                bundle.certificates.push(Certificate::parse(der()).map_err(malformed)?);
             }
             b"X509 CRL" => {
-                bundle.lists.push(RevocationList::parse(decode()?).map_err(malformed)?);
+                bundle.lists.push(RevocationList::parse(der()).map_err(malformed)?);
             }
             // It carries OpenSSL's own restrictions of trust; to pass over them would be wrong.
             b"TRUSTED CERTIFICATE" => return Err(bad("TRUSTED CERTIFICATE is not supported")),
@@ -64,21 +53,6 @@ pub fn read(text: &[u8]) -> Result<Bundle, BadFile> {
         }
     }
     Ok(bundle)
-}
-
-fn label<'a>(line: &'a [u8], begin: &[u8]) -> Option<&'a [u8]> {
-    line.strip_prefix(begin)?.strip_suffix(b"-----")
-}
-
-/// Stricter than `base::base64::decode`: padding ends the text and is complete.
-fn decode(text: &[u8]) -> Option<Bytes> {
-    let padding = text.iter().rev().take_while(|b| **b == b'=').count();
-    if !text.len().is_multiple_of(4) || padding > 2 || text[..text.len() - padding].contains(&b'=')
-    {
-        return None;
-    }
-    let mut out = Vec::new();
-    base::base64::decode(text, &mut out).then(|| Bytes::from(out))
 }
 
 /// The certificate in PEM with its final line feed, as nginx's `$ssl_client_raw_cert`.

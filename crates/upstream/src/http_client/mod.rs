@@ -28,6 +28,7 @@ pub use body::{Body, Missing};
 pub use message::{Message, Request};
 
 use crate::pool::UpConn;
+use crate::ssl::{self, NoSession};
 use body::{BodyReader, Progress};
 
 /// Room for one receive, bytes.
@@ -72,6 +73,8 @@ pub struct Response {
 pub enum Error {
     /// No connection was made.
     Connect(io::Error),
+    /// The connection has no TLS session: the reason, or none if the time was over.
+    Handshake(Option<String>),
     /// The request was not sent, or not in time.
     Send(io::Error),
     /// The response did not arrive, or not in time.
@@ -93,6 +96,7 @@ impl Error {
             Error::Connect(e) | Error::Send(e) | Error::Recv(e) => {
                 e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none()
             }
+            Error::Handshake(why) => why.is_none(),
             _ => false,
         }
     }
@@ -103,6 +107,8 @@ impl fmt::Display for Error {
         use base::log::os_error;
         match self {
             Error::Connect(e) => write!(f, "connect() failed {}", os_error(e)),
+            Error::Handshake(Some(why)) => f.write_str(why),
+            Error::Handshake(None) => f.write_str("the SSL handshake timed out"),
             Error::Send(e) => write!(f, "send() failed {}", os_error(e)),
             Error::Recv(e) => write!(f, "recv() failed {}", os_error(e)),
             Error::Closed => f.write_str("the connection was closed"),
@@ -141,10 +147,30 @@ impl Client {
     /// # Errors
     /// [`Error::Connect`].
     pub async fn connect(&self, addr: &SockAddr) -> Result<UpConn, Error> {
+        Ok(connection(self.connect_sock(addr).await?.into()))
+    }
+
+    /// Connects to a server under TLS; the handshake may take `connect_ms` once more.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], [`Error::Handshake`].
+    pub async fn connect_tls(&self, addr: &SockAddr, tls: &ssl::Fixed) -> Result<UpConn, Error> {
+        let sock = self.connect_sock(addr).await?;
+        let deadline = Deadline::in_ms(self.connect_ms);
+        match tls.connect(sock, addr, deadline).await {
+            Ok(transport) => Ok(connection(transport)),
+            Err(NoSession::TimedOut) => Err(Error::Handshake(None)),
+            Err(NoSession::Failed(_, m) | NoSession::NoCertificate(m)) => {
+                Err(Error::Handshake(Some(m)))
+            }
+        }
+    }
+
+    async fn connect_sock(&self, addr: &SockAddr) -> Result<Sock, Error> {
         let fd = os::socket::socket(addr, os::socket::Kind::Stream).map_err(Error::Connect)?;
         let sock = Sock::from_fd(fd);
         sock.connect(addr, Deadline::in_ms(self.connect_ms)).await.map_err(Error::Connect)?;
-        Ok(UpConn { sock: sock.into(), requests: 0, start_ms: now_ms(), cached: false })
+        Ok(sock)
     }
 
     /// Sends a request and receives the response. Gives the connection back if it can carry another
@@ -209,6 +235,10 @@ impl Client {
             text.extend_from_slice(page.filled());
         }
     }
+}
+
+fn connection(sock: Transport) -> UpConn {
+    UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }
 }
 
 /// Not [`Transport::send`]: that one begins the deadline's span again with each progress.

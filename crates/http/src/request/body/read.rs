@@ -12,6 +12,7 @@ use crate::module::Verdict;
 use crate::request::Request;
 use files::FileError;
 use files::{Keep, TempFile};
+use proto::h1::Version;
 
 /// Bytes up to which pieces from the socket are copied together, so that a client that sends a body
 /// in crumbs does not fill a page with each.
@@ -110,6 +111,10 @@ impl Request {
         let room = header_size.saturating_sub(self.channel.head_len()) as u64;
         let shared = room.min(expected.with_head);
         match expected.length {
+            // The head's buffer has no part of it, and no other is made larger.
+            Some(left) if self.head.version >= Version::HTTP_20 => {
+                Memory { whole: left <= size, max: size }
+            }
             Some(left) => {
                 Memory { whole: left.saturating_sub(shared) < size + size / 4, max: size }
             }

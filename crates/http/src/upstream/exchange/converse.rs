@@ -19,20 +19,33 @@ use crate::upstream::conf::next;
 /// The most bytes of interim responses before the final one.
 const INTERIM_MAX: usize = 1 << 20;
 
+/// The reason why a request is not sent.
+enum Unsent {
+    /// The connection failed.
+    Broken(io::Error),
+    /// The file of the request's body cannot be read, which was logged.
+    Unreadable,
+}
+
+impl From<io::Error> for Unsent {
+    fn from(error: io::Error) -> Unsent {
+        Unsent::Broken(error)
+    }
+}
+
 /// Sends what is taken. Of a transport that sends no files, a body's file goes through memory.
-async fn send(r: &mut Request, sock: &Transport, out: &mut Chain) -> io::Result<usize> {
+async fn send(r: &mut Request, sock: &Transport, out: &mut Chain) -> Result<usize, Unsent> {
     if sock.sends_files() || out.iter().all(|buf| !matches!(buf, Buf::File { .. })) {
-        return sock.try_send(out, None);
+        return Ok(sock.try_send(out, None)?);
     }
     rarely(send_read(r, sock, out)).await
 }
 
-async fn send_read(r: &mut Request, sock: &Transport, out: &mut Chain) -> io::Result<usize> {
+async fn send_read(r: &mut Request, sock: &Transport, out: &mut Chain) -> Result<usize, Unsent> {
     sock.try_send(&mut Chain::new(), None)?;
     let mut sent = 0;
     while !out.is_empty() && !sock.has_unsent() {
-        let piece = in_memory(r, out).await;
-        let mut piece = piece.map_err(|_| io::Error::other("the request body cannot be read"))?;
+        let mut piece = in_memory(r, out).await.map_err(|_| Unsent::Unreadable)?;
         sent += sock.try_send(&mut piece, None)?;
         piece.append(out);
         std::mem::swap(out, &mut piece);
@@ -60,8 +73,10 @@ impl Exchange {
                         self.sent |= n > 0;
                         r.upstream_mut().now().sent += n as u64;
                     }
+                    // The fault is here, and the same with every server.
+                    Err(Unsent::Unreadable) => return Err(Stop::Status(500)),
                     // The server may have answered before it closed: RFC 9112 section 9.5.
-                    Err(e) => {
+                    Err(Unsent::Broken(e)) => {
                         out.clear();
                         self.body.give_up();
                         broken = Some(e);
@@ -106,8 +121,15 @@ impl Exchange {
         }
         let (done, doing) = if sent {
             let until = Deadline::in_ms(self.conf.read_timeout);
-            let client = watch.and_then(crate::channel::ClientEnd::transport);
-            let done = sock.readable_while(client, until).await;
+            let done = match watch {
+                Some(client) if client.transport().is_none() => {
+                    rarely(readable_unless_gone(sock, client, until)).await
+                }
+                _ => {
+                    let client = watch.and_then(crate::channel::ClientEnd::transport);
+                    sock.readable_while(client, until).await
+                }
+            };
             (done, "reading response header from upstream")
         } else {
             let until = Deadline::in_ms(self.conf.send_timeout);
@@ -194,6 +216,18 @@ impl Exchange {
         crate::channel::interim(r, 103, shown.map(|f| (f.name.of(text), f.value.of(text))));
         r.upstream_mut().head = head;
         self.hints = !r.channel.queued().is_empty();
+    }
+}
+
+/// Waits until something can be read, or a client without a connection of its own is gone.
+async fn readable_unless_gone(
+    sock: &Transport,
+    client: &crate::channel::ClientEnd,
+    until: Deadline,
+) -> io::Result<Side> {
+    match event::race(sock.readable(until), client_end(client)).await {
+        Either::First(ready) => ready.map(|()| Side::This),
+        Either::Second(()) => Ok(Side::Other),
     }
 }
 

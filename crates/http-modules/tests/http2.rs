@@ -1,0 +1,300 @@
+//! HTTP/2 to clients, as the whole server speaks it.
+
+use testkit::h2::{Client, Frame, Options, block, code, flag, kind, setting};
+use testkit::{Driver, Site, Weir, built_binary, each_site};
+
+fn site(driver: Driver) -> Weir {
+    Site::new(built_binary(), driver)
+        .file("html/a.txt", "hello")
+        .file("html/large.bin", "0123456789abcdef".repeat(40_000))
+        .config(
+            &"worker_processes 1; events {}
+             http {
+                 log_format h '$request|$status|$http2|$request_length|$host';
+                 access_log logs/access.log h;
+                 http2 on;
+                 server {
+                     listen 127.0.0.1:%PORT0%;
+                     root html;
+                     location /echo { proxy_pass http://127.0.0.1:%PORT1%; }
+                     location /stream {
+                         proxy_pass http://127.0.0.1:%PORT1%/echo;
+                         proxy_request_buffering off;
+                         proxy_http_version 1.1;
+                     }
+                     location /vars { return 200 '$http2 $server_protocol $http_cookie $scheme'; }
+                     location /body { client_max_body_size 5; proxy_pass http://127.0.0.1:%PORT1%/echo; }
+                     location /long { set $long '%LONG%'; return 200 $long$long$long; }
+                     location /slow { limit_rate 100k; alias html/large.bin; }
+                 }
+                 server {
+                     listen 127.0.0.1:%PORT0%;
+                     server_name old.test;
+                     http2 off;
+                     return 200 old;
+                 }
+                 server {
+                     listen 127.0.0.1:%PORT1%;
+                     location /echo {
+                         client_max_body_size 0;
+                         client_body_in_single_buffer on;
+                         client_body_buffer_size 2m;
+                         add_header X-Length $content_length;
+                         proxy_pass http://127.0.0.1:%PORT1%/given;
+                         proxy_set_header X-Body $request_body;
+                     }
+                     location /given { return 200 $http_x_body; }
+                 }
+             }"
+            .replace("%LONG%", &"long text ".repeat(300)),
+        )
+        .start()
+}
+
+#[test]
+fn requests_share_a_connection() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        let all = c.get_all(&["/a.txt", "/none", "/large.bin", "/a.txt"]);
+        let statuses: Vec<_> = all.iter().map(|r| r.status).collect();
+        assert_eq!(statuses, [200, 404, 200, 200]);
+        assert_eq!((&all[0].body[..], all[2].body.len()), (&b"hello"[..], 640_000));
+        assert_eq!(all[0].header("content-length"), Some("5"));
+        assert_eq!(c.get("/a.txt").body, b"hello");
+        assert_eq!(c.get("/long").body, "long text ".repeat(900).into_bytes());
+        let large = "0123456789abcdef".repeat(40_000).into_bytes();
+        assert_eq!(c.get("/large.bin").body, large);
+        weir.wait_for_log("access.log", "GET /a.txt HTTP/2.0|200|h2c|");
+    });
+}
+
+#[test]
+fn http1_goes_on_beside_it() {
+    each_site(site, |weir| {
+        let mut c = weir.connect();
+        c.send("GET /vars HTTP/1.1\r\nHost: x\r\nCookie: a=b\r\n\r\n");
+        assert_eq!(c.response().body, b" HTTP/1.1 a=b http");
+        let mut h2 = Client::tcp(weir.port(0));
+        let r = h2.request("GET", "/vars", &[("cookie", "a=b"), ("cookie", "c=d")], b"");
+        assert_eq!(r.body, b"h2c HTTP/2.0 a=b; c=d http");
+    });
+}
+
+#[test]
+fn bodies_are_read_whole_or_as_they_come() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        let body = "x".repeat(3000);
+        for path in ["/echo", "/stream"] {
+            let r = c.request("POST", path, &[], body.as_bytes());
+            assert_eq!((r.status, r.body.len()), (200, body.len()), "{path}");
+            let sized = c.request("POST", path, &[("content-length", "3000")], body.as_bytes());
+            assert_eq!((sized.status, sized.header("x-length")), (200, Some("3000")), "{path}");
+        }
+        let too_large = c.request("POST", "/body", &[], b"123456");
+        assert_eq!(too_large.status, 413);
+        let stream = c.open("POST", "/stream", &[], false);
+        c.data(stream, b"one ", false);
+        c.data(stream, b"two", true);
+        assert_eq!(c.response(stream).body, b"one two");
+    });
+}
+
+/// A stream whose request is malformed gets a page, and then a reset.
+fn refused(c: &mut Client, stream: u32) {
+    c.wait_for("the reset", |c| c.so_far(stream)?.reset);
+    let r = c.so_far(stream).unwrap();
+    assert!(r.ended && r.body.starts_with(b"<html>"), "{r:?}");
+    assert_eq!((r.status, r.reset), (400, Some(code::PROTOCOL_ERROR)));
+}
+
+#[test]
+fn a_body_of_another_length_is_refused() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        for (declared, body) in [("5", "1234"), ("3", "1234")] {
+            let stream = c.open("POST", "/echo", &[("content-length", declared)], false);
+            c.data(stream, body, true);
+            refused(&mut c, stream);
+        }
+        assert_eq!(c.get("/a.txt").status, 200);
+    });
+}
+
+#[test]
+fn malformed_requests_get_a_page_and_a_reset() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        for field in [("connection", "close"), ("te", "gzip"), ("Upper", "x"), ("x", "a\nb")] {
+            let stream = c.start("GET", "/a.txt", &[field], b"");
+            refused(&mut c, stream);
+        }
+        weir.wait_for_log("error.log", "client sent \"Connection\" header");
+        assert_eq!(c.get("/a.txt").status, 200);
+    });
+}
+
+#[test]
+fn a_server_without_http2_is_not_to_be_had_over_it() {
+    each_site(site, |weir| {
+        let options = Options { authority: "old.test".into(), ..Options::default() };
+        let mut c = Client::with(weir.port(0), options);
+        assert_eq!(c.get("/").status, 421);
+    });
+}
+
+#[test]
+fn windows_are_kept() {
+    each_site(site, |weir| {
+        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
+        let mut c = Client::with(weir.port(0), options);
+        let large = c.start("GET", "/large.bin", &[], b"");
+        c.wait_for("the first window", |c| {
+            c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ())
+        });
+        assert_eq!(c.get("/a.txt").body, b"hello", "another stream goes on");
+        c.grant(large, 500);
+        c.wait_for("the second window", |c| {
+            c.so_far(large).filter(|r| r.body.len() == 1500).map(|_| ())
+        });
+        c.change_settings(&[(setting::INITIAL_WINDOW_SIZE, 3000)]);
+        c.wait_for("the larger window", |c| {
+            c.so_far(large).filter(|r| r.body.len() == 3500).map(|_| ())
+        });
+    });
+}
+
+#[test]
+fn a_reset_ends_a_request_and_nothing_else() {
+    each_site(site, |weir| {
+        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
+        let mut c = Client::with(weir.port(0), options);
+        let large = c.start("GET", "/large.bin", &[], b"");
+        c.wait_for("the window", |c| c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ()));
+        c.reset(large, code::CANCEL);
+        assert_eq!(c.get("/a.txt").status, 200);
+        weir.wait_for_log("error.log", "client canceled stream 1");
+        weir.wait_for_log("access.log", "GET /large.bin HTTP/2.0|200|h2c");
+    });
+}
+
+#[test]
+fn a_rate_holds_for_a_stream() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        let slow = c.start("GET", "/slow", &[], b"");
+        c.wait_for("the first part", |c| c.so_far(slow).filter(|r| !r.body.is_empty()).map(|_| ()));
+        assert_eq!(c.get("/a.txt").body, b"hello");
+        assert!(c.so_far(slow).unwrap().body.len() < 640_000, "the slow one goes on");
+        c.reset(slow, code::CANCEL);
+    });
+}
+
+#[test]
+fn a_worker_that_leaves_loses_no_stream() {
+    each_site(site, |weir| {
+        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
+        let mut c = Client::with(weir.port(0), options);
+        let large = c.start("GET", "/large.bin", &[], b"");
+        c.wait_for("the window", |c| c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ()));
+        weir.reload();
+        c.wait_for("the first GOAWAY", |c| c.goaways().first().map(|_| ()));
+        let first = c.goaways()[0].clone();
+        assert_eq!((first.last_stream, first.code), (0x7fff_ffff, code::NO_ERROR));
+        let late = c.start("GET", "/a.txt", &[], b"");
+        c.wait_for("the final GOAWAY", |c| c.goaways().get(1).map(|_| ()));
+        assert_eq!(c.response(late).body, b"hello", "it was on its way");
+        assert_eq!(c.goaways()[1].last_stream, late);
+        c.grant(large, 1 << 20);
+        c.grant(0, 1 << 20);
+        assert_eq!(c.response(large).body.len(), 640_000);
+        c.wait_for_close();
+    });
+}
+
+#[test]
+fn frames_that_may_not_come_end_the_connection() {
+    each_site(site, |weir| {
+        for (frame, code) in [
+            (Frame::new(kind::PUSH_PROMISE, 0, 1, [0; 4]), code::PROTOCOL_ERROR),
+            (Frame::new(kind::DATA, 0, 1, "x"), code::PROTOCOL_ERROR),
+            (Frame::new(kind::PING, 0, 0, [0; 7]), code::FRAME_SIZE_ERROR),
+            (Frame::window_update(0, 0x7fff_ffff), code::FLOW_CONTROL_ERROR),
+            (Frame::new(kind::HEADERS, flag::END_HEADERS, 1, [0xff]), code::FRAME_SIZE_ERROR),
+            (Frame::new(kind::HEADERS, flag::END_HEADERS, 1, [0xbe]), code::COMPRESSION_ERROR),
+        ] {
+            let mut c = Client::tcp(weir.port(0));
+            c.send_frame(&frame);
+            assert_eq!(c.goaway().code, code, "{frame:?}");
+            c.wait_for_close();
+        }
+    });
+}
+
+#[test]
+fn websocket_reaches_servers_of_http1() {
+    let site = |driver| {
+        Site::new(built_binary(), driver)
+            .config(
+                "worker_processes 1; events {}
+                 http {
+                     server {
+                         listen 127.0.0.1:%PORT0%;
+                         http2 on;
+                         location / {
+                             proxy_pass http://127.0.0.1:%PORT1%;
+                             proxy_http_version 1.1;
+                             proxy_set_header Upgrade $http_upgrade;
+                             proxy_set_header Connection $http_connection;
+                         }
+                     }
+                 }",
+            )
+            .start()
+    };
+    each_site(site, |weir| {
+        let backend = std::net::TcpListener::bind(("127.0.0.1", weir.port(1))).unwrap();
+        let serving = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let (mut s, _) = backend.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                s.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n").unwrap();
+            s.write_all(b"Connection: upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nhi").unwrap();
+            let mut said = [0; 4];
+            s.read_exact(&mut said).unwrap();
+            s.write_all(&said).unwrap();
+            let mut rest = Vec::new();
+            s.read_to_end(&mut rest).unwrap();
+            String::from_utf8(head).unwrap().to_ascii_lowercase()
+        });
+        let mut c = Client::tcp(weir.port(0));
+        assert_eq!(c.settings().get(&8), Some(&1), "ENABLE_CONNECT_PROTOCOL");
+        let stream = c.next_stream();
+        c.expect(stream);
+        let fields = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":path", "/chat"),
+            (":authority", "x"),
+            ("sec-websocket-version", "13"),
+        ];
+        c.send_frame(&Frame::headers(stream, block(&fields), false));
+        let head = c.response_head(stream);
+        assert_eq!((head.status, head.header("sec-websocket-accept")), (200, None));
+        c.data(stream, b"ping", false);
+        c.wait_for("the echo", |c| c.so_far(stream).filter(|r| r.body == b"hiping").map(|_| ()));
+        c.data(stream, b"", true);
+        c.response(stream);
+        let head = serving.join().unwrap();
+        assert!(head.starts_with("get /chat http/1.1\r\n"), "{head}");
+        for field in ["upgrade: websocket", "connection: upgrade", "sec-websocket-key: "] {
+            assert!(head.contains(field), "{field} in {head}");
+        }
+    });
+}

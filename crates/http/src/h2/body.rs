@@ -1,0 +1,121 @@
+//! Request bodies: the data of a stream, in the pieces in which it came.
+
+use std::future::poll_fn;
+
+use base::log::Level;
+use event::Either;
+use mem::Page;
+
+use super::mux::{Gone, Half};
+use super::{head, stream};
+use crate::channel::Expected;
+use crate::module::Verdict;
+use crate::request::Request;
+
+/// The window that a body has at least while it is read, bytes.
+const WINDOW: u32 = 64 << 10;
+
+/// The status in logs of a request whose client is gone.
+const CLIENT_CLOSED: u16 = 499;
+
+/// The next piece of the body; `None` at its end.
+pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
+    begin(r);
+    let s = stream(r);
+    let (mux, key) = (s.mux.clone(), s.key);
+    let piece = poll_fn(|cx| mux.poll_piece(key, cx));
+    let taken = match event::race(piece, event::sleep(r.loc.core.client_body_timeout)).await {
+        Either::First(taken) => taken,
+        Either::Second(()) => {
+            let m = "client timed out (110: Connection timed out)";
+            r.log(Level::Info, format_args!("{m} while reading client request body"));
+            stream(r).timed_out = true;
+            return Err(broke_off(r, 408));
+        }
+    };
+    match taken {
+        Ok(Some(page)) => {
+            let max = r.loc.core.client_max_body_size;
+            let len = r.body.len() + page.len() as u64;
+            if max > 0 && len > max && r.head.content_length.is_none() {
+                let m = "client intended to send too large body";
+                r.log(Level::Error, format_args!("{m}: {len} bytes"));
+                r.body.refuse();
+                discard(r);
+                return Err(Verdict::Status(413));
+            }
+            r.body.count(page.len(), page.len());
+            Ok(Some(page))
+        }
+        Ok(None) => Ok(None),
+        Err(Gone::Malformed) => {
+            let m = "client sent a body of another length than declared";
+            r.log(Level::Info, format_args!("{m}"));
+            r.body.refuse();
+            Err(Verdict::Status(400))
+        }
+        Err(gone) => {
+            let what = if gone == Gone::Reset { "stream" } else { "connection" };
+            r.log(Level::Info, format_args!("client prematurely closed {what}"));
+            Err(broke_off(r, CLIENT_CLOSED))
+        }
+    }
+}
+
+/// Tells a client that waits for it to go on, and lets it send more than it may unasked.
+fn begin(r: &mut Request) {
+    let expects = r.head.expect_continue;
+    let s = stream(r);
+    if std::mem::replace(&mut s.reads_body, true) {
+        return;
+    }
+    let key = s.key;
+    let nothing_came = s.mux.of(key, |state, i| {
+        state.want_body(i, WINDOW);
+        let entry = &state.streams[i];
+        entry.received.is_empty() && entry.remote == Half::Open
+    });
+    s.mux.tell();
+    if expects && !s.expect_tested && nothing_came == Ok(true) {
+        s.expect_tested = true;
+        head::interim(r, 100, std::iter::empty());
+    }
+}
+
+fn broke_off(r: &mut Request, status: u16) -> Verdict {
+    r.err_status = status;
+    Verdict::Close
+}
+
+/// Size and place of the data that is still to come.
+pub(crate) fn expected(r: &mut Request) -> Expected {
+    let length = r.head.content_length;
+    let s = stream(r);
+    let (ended, there) = s
+        .mux
+        .of(s.key, |state, i| {
+            let entry = &state.streams[i];
+            let there: usize = entry.received.iter().map(|page| page.len()).sum();
+            (entry.remote == Half::Ended, there as u64)
+        })
+        .unwrap_or((true, 0));
+    Expected { length: if ended { Some(there) } else { length }, with_head: 0 }
+}
+
+/// Before the response to a request whose body is not wanted: drops what came of it, and what
+/// comes. The client may go on to send it, and is told not to by the end of the stream.
+pub(crate) fn drop_buffered(r: &mut Request) -> bool {
+    stream(r).expect_tested = true;
+    discard(r);
+    true
+}
+
+fn discard(r: &mut Request) {
+    let s = stream(r);
+    // Of a stream that is gone nothing comes.
+    let _ = s.mux.of(s.key, |state, i| {
+        let entry = &mut state.streams[i];
+        entry.discards = true;
+        entry.received.clear();
+    });
+}

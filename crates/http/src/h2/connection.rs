@@ -1,0 +1,571 @@
+//! The life of a connection over HTTP/2: parked while it has no streams, served otherwise.
+//!
+//! A turn reads what is there, runs the requests in it, gives streams their turns to send, and
+//! sends everything at once. Streams that wait are tasks of their own; they tell this one when they
+//! have something.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use base::future::boxed;
+use base::log::Level;
+use engine::stats::Field;
+use event::task::foreseen;
+use event::{Deadline, Wake};
+use mem::Page;
+use proto::h2::frame::{self, ErrorCode};
+use proto::h2::read::Fault;
+use proto::h2::settings::id;
+use proto::h2::window::{INITIAL, MAX};
+
+use super::mux::Mux;
+use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, log};
+use super::run::{Inbox, Runner};
+use super::schedule::OUTPUT_MAX;
+use super::stream;
+use crate::channel::conn::Conn;
+use crate::channel::{Answer, SendFailed, linger};
+use crate::server::HttpMain;
+
+/// Output that the client has not taken, from which on nothing is read from it.
+const UNTAKEN_MAX: usize = 128 << 10;
+
+/// Bytes that the kernel may hold and has not sent, where there are more: streams that become more
+/// urgent wait for these. Half as many are free when the socket is writable again, so that a turn's
+/// frames fit.
+const UNSENT_MAX: i32 = 2 * OUTPUT_MAX as i32;
+
+/// The time between the first GOAWAY and the final one, where the client does not answer, in
+/// milliseconds.
+const LEAVE_MS: u64 = 1_000;
+
+/// Room in a page below which a part of a frame moves to a larger one.
+const PAGE_LOW: usize = 4 << 10;
+
+/// The time that a client has to read a GOAWAY that tells of a fault, in milliseconds.
+const GOODBYE_MS: u64 = 1_000;
+
+/// Bytes that are dropped from a client that was cut off.
+const DRAIN_MAX: usize = 256 << 10;
+
+/// Turns that may follow each other before other connections have theirs.
+const ROUNDS: usize = 16;
+
+/// The status in logs of a request whose connection ended before there was an answer.
+const CLIENT_CLOSED: u16 = 499;
+
+/// The next step of a connection that is being served.
+enum After {
+    /// It has no streams.
+    Park,
+    Close,
+    /// Read and drop the client's remaining bytes, then close.
+    Linger,
+    /// The same for a client that was cut off, and may send for ever.
+    Drain,
+}
+
+/// Tells the streams when the connection is gone, whatever way.
+struct End(Rc<Mux>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Serves a connection to its end. `first` holds bytes that came before.
+pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page) {
+    let mux = Rc::new(Mux::new(c.clone(), c.server().http2));
+    let _end = End(mux.clone());
+    let mut receiver = Receiver::new(&mux);
+    greet(&mux, receiver.room() - frame::HEAD_LEN);
+    let mut page = first;
+    loop {
+        let turn = foreseen(boxed(|| serve::<A>(&mux, &main, &mut receiver, page)));
+        let after = main.life.unless_given_up(pin!(turn)).await;
+        match after {
+            Some(After::Park) => {}
+            Some(After::Close) | None => return,
+            Some(After::Linger) => {
+                main.life.unless_given_up(Box::pin(linger(&c)).as_mut()).await;
+                return;
+            }
+            Some(After::Drain) => {
+                main.life.unless_given_up(Box::pin(drain(&c)).as_mut()).await;
+                return;
+            }
+        }
+        page = Page::new();
+        receiver.shrink();
+        mux.with(|state| state.shrink());
+        if !parked(&mux, &main, &mut receiver).await {
+            goodbye(&mux, &receiver, ErrorCode::NO_ERROR).await;
+            return;
+        }
+    }
+}
+
+/// Our preface: parameters, and a window that never matters, since each stream has one.
+fn greet(mux: &Mux, frame_max: usize) {
+    let conf = &mux.conf;
+    let pairs = [
+        (id::MAX_CONCURRENT_STREAMS, conf.max_streams),
+        (id::INITIAL_WINDOW_SIZE, conf.preread),
+        (id::MAX_FRAME_SIZE, frame_max as u32),
+        (id::ENABLE_CONNECT_PROTOCOL, 1),
+        // Clients that know this parameter say what changes with PRIORITY_UPDATE only if it is
+        // there (RFC 9218 section 2.1.1). The tree is for those that do not know it.
+        (id::NO_RFC7540_PRIORITIES, 1),
+    ];
+    mux.with(|state| {
+        let w = state.output.writer();
+        let before = w.len();
+        frame::write_settings(w, &pairs);
+        frame::write_window_update(w, 0, MAX - INITIAL);
+        state.out_len += w.len() - before;
+    });
+}
+
+/// Waits for the next frame; false when the connection is to close.
+async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver) -> bool {
+    let c = &mux.c;
+    let core = &c.server().root.core;
+    if core.keepalive_timeout == 0 || receiver.leaving() == Leaving::Final {
+        return false;
+    }
+    main.stats.add(Field::Waiting, 1);
+    let wait = c.sock.readable_or(&main.life.gate, Deadline::in_ms(core.keepalive_timeout));
+    let woken = main.life.unless_given_up(pin!(wait)).await;
+    main.stats.sub(Field::Waiting, 1);
+    match woken {
+        Some(Ok(Wake::Ready)) => true,
+        Some(Ok(Wake::Gate)) => {
+            leave(mux, receiver);
+            true
+        }
+        Some(Ok(Wake::Reclaim) | Err(_)) | None => false,
+    }
+}
+
+/// The first GOAWAY: no stream is lost that is on its way.
+fn leave(mux: &Mux, receiver: &mut Receiver) {
+    if receiver.leaving() != Leaving::No {
+        return;
+    }
+    receiver.set_leaving(Leaving::Announced);
+    mux.with(|state| {
+        let w = state.output.writer();
+        frame::write_goaway(w, MAX, ErrorCode::NO_ERROR);
+        frame::write_ping(w, &LEAVING, false);
+        state.out_len += 34;
+    });
+}
+
+/// The final GOAWAY: streams behind the last one are not answered.
+fn leave_now(mux: &Mux, receiver: &mut Receiver) {
+    receiver.set_leaving(Leaving::Final);
+    mux.with(|state| {
+        frame::write_goaway(state.output.writer(), receiver.last_id(), ErrorCode::NO_ERROR);
+        state.out_len += 17;
+    });
+}
+
+/// Says goodbye, as far as the client listens.
+async fn goodbye(mux: &Mux, receiver: &Receiver, code: ErrorCode) {
+    let mut output = mux.with(|state| {
+        if receiver.leaving() != Leaving::Final || code != ErrorCode::NO_ERROR {
+            frame::write_goaway(state.output.writer(), receiver.last_id(), code);
+        }
+        state.out_len = 0;
+        state.output.take()
+    });
+    // A client that is gone need not be told.
+    let _ = mux.c.sock.send(&mut output, Deadline::in_ms(GOODBYE_MS)).await;
+}
+
+/// What ended a wait.
+enum Woken {
+    /// Something may be read or sent, a stream has something, the worker is leaving, or time has
+    /// passed that the connection looks out for.
+    Go,
+    Failed(io::Error),
+}
+
+/// The things to wait for between two turns.
+struct Waits {
+    write: bool,
+    read: bool,
+    tick: Option<u64>,
+}
+
+/// The outcome of a turn.
+enum Turn {
+    /// There may be more at once.
+    Again,
+    /// There may be more, but others have their turn first.
+    Yield,
+    /// Streams that were woken are to run before others send.
+    Early,
+    Wait(Waits),
+    End(After),
+    Refused(Fault),
+}
+
+/// A connection that is being served.
+struct Serving<'a> {
+    mux: &'a Rc<Mux>,
+    main: &'a Rc<HttpMain>,
+    receiver: &'a mut Receiver,
+    page: Page,
+    /// The page holds bytes that nobody looked at.
+    fresh: bool,
+    /// The time until which a frame that has begun is to be whole.
+    partial: Option<Deadline>,
+    /// The time of the final GOAWAY.
+    leave_at: Option<Deadline>,
+    rounds: usize,
+}
+
+impl Serving<'_> {
+    /// Reads what is there, runs the requests in it, and sends what there is to send.
+    fn turn(&mut self, start: impl FnMut(Job)) -> Turn {
+        let choked = self.mux.with(|state| state.out_len > UNTAKEN_MAX);
+        let came = match self.take(choked, start) {
+            Ok(came) => came,
+            Err(ended) => return ended,
+        };
+        self.mux.heard();
+        self.leave_in_time();
+        let sock = &self.mux.c.sock;
+        let (sent, early) = self.mux.with(|state| {
+            state.end_lame(base::time::now_ms());
+            let early = state.pump();
+            if !state.schedule.is_empty() {
+                // More is to come than goes at once. Nothing overtakes what the kernel holds.
+                self.mux.c.limit_unsent(UNSENT_MAX);
+            }
+            let sent = sock.try_send(&mut state.output, None);
+            state.out_len = if state.output.is_empty() { 0 } else { state.output.len() as usize };
+            (sent, early)
+        });
+        if sent.is_err() {
+            return Turn::End(cut_off(self.mux));
+        }
+        if early {
+            return Turn::Early;
+        }
+        let (more, unsent) = self.mux.with(|state| {
+            let sendable = !state.schedule.is_empty() && state.send.left() > 0;
+            (sendable && state.out_len == 0, state.out_len > 0)
+        });
+        if (came || more) && self.rounds < ROUNDS {
+            self.rounds += 1;
+            return Turn::Again;
+        }
+        if std::mem::take(&mut self.rounds) == ROUNDS {
+            return Turn::Yield;
+        }
+        self.rest(choked, unsent || sock.has_unsent())
+    }
+
+    /// Takes the frames that are there; says whether there were any bytes.
+    fn take(&mut self, choked: bool, start: impl FnMut(Job)) -> Result<bool, Turn> {
+        let read = match std::mem::take(&mut self.fresh) {
+            true => Ok(Some(self.page.len())),
+            false if choked => Ok(None),
+            false => receive(&self.mux.c, &mut self.page, self.receiver.room()),
+        };
+        match read {
+            Ok(None) => Ok(false),
+            Ok(Some(0)) | Err(_) => Err(Turn::End(cut_off(self.mux))),
+            Ok(Some(_)) => {
+                let mut parties = Parties { mux: self.mux, main: self.main, start };
+                let (receiver, page) = (&mut *self.receiver, &mut self.page);
+                let taken = self.main.files.batch(|| receiver.frames(page, &mut parties));
+                taken.map(|()| true).map_err(Turn::Refused)
+            }
+        }
+    }
+
+    /// Tells the client that the connection ends, when that is so: twice, so that no stream is lost
+    /// that is on its way.
+    fn leave_in_time(&mut self) {
+        if self.main.life.gate.is_closed() || is_worn(&self.mux.c) {
+            leave(self.mux, self.receiver);
+        }
+        if self.receiver.leaving() == Leaving::Announced {
+            let at = *self.leave_at.get_or_insert_with(|| Deadline::in_ms(LEAVE_MS));
+            if self.receiver.knows_leaving() || at.has_passed() {
+                leave_now(self.mux, self.receiver);
+            }
+        }
+    }
+
+    /// Nothing more can be done at once.
+    fn rest(&mut self, choked: bool, unsent: bool) -> Turn {
+        let receiver = &*self.receiver;
+        let (open, lame) = self.mux.with(|state| (state.open, state.lame_ms()));
+        let is_idle = open == 0 && !unsent && receiver.is_greeted();
+        if is_idle && receiver.leaving() == Leaving::Final {
+            return Turn::End(After::Linger);
+        }
+        let is_partial =
+            !self.page.is_empty() || receiver.awaits_continuation() || !receiver.is_greeted();
+        if is_idle && !is_partial && !receiver.is_inside() && self.leave_at.is_none() {
+            return Turn::End(After::Park);
+        }
+        if self.page.is_empty() {
+            self.page.release();
+        }
+        if is_partial != self.partial.is_some() {
+            let ms = self.mux.c.server().core.client_header_timeout;
+            self.partial = is_partial.then(|| Deadline::in_ms(ms));
+        }
+        let announced = self.leave_at.filter(|_| receiver.leaving() == Leaving::Announced);
+        let left = announced.map(|at| at.at_ms().saturating_sub(base::time::now_ms()));
+        let tick = left.into_iter().chain(lame).min();
+        Turn::Wait(Waits { write: unsent, read: !choked || !unsent, tick })
+    }
+
+    /// A client that takes or sends nothing in time loses the stream whose head it dawdles over, or
+    /// the connection.
+    async fn failed(&mut self, e: &io::Error) -> Option<After> {
+        if e.kind() != io::ErrorKind::TimedOut {
+            return Some(cut_off(self.mux));
+        }
+        if self.receiver.give_up_block(&self.page, self.mux) {
+            let ms = self.mux.c.server().root.core.keepalive_timeout;
+            self.partial = Some(Deadline::in_ms(ms));
+            return None;
+        }
+        let m = "client timed out (110: Connection timed out)";
+        log(self.mux, Level::Info, format_args!("{m}"));
+        goodbye(self.mux, self.receiver, ErrorCode::PROTOCOL_ERROR).await;
+        Some(After::Close)
+    }
+}
+
+/// Serves until there are no streams, or the connection is to end.
+async fn serve<A: Answer>(
+    mux: &Rc<Mux>,
+    main: &Rc<HttpMain>,
+    receiver: &mut Receiver,
+    page: Page,
+) -> After {
+    let mut runner = Runner::new(|inbox: Rc<Inbox<Job>>| {
+        let (mux, main) = (mux.clone(), main.clone());
+        boxed(|| work::<A>(mux, main, inbox))
+    });
+    let fresh = !page.is_empty();
+    let (partial, leave_at) = (None, None);
+    let mut serving = Serving { mux, main, receiver, page, fresh, partial, leave_at, rounds: 0 };
+    let sock = &mux.c.sock;
+    // Each stays in place while others end.
+    let mut readable = pin!(None);
+    let mut writable = pin!(None);
+    let mut gate = pin!(None);
+    let mut until = None;
+    loop {
+        let waits = match serving.turn(|job| runner.run(job)) {
+            Turn::Wait(waits) => waits,
+            Turn::End(after) => return after,
+            Turn::Refused(fault) => return refuse(mux, serving.receiver, fault).await,
+            Turn::Again => continue,
+            Turn::Yield => {
+                event::task::yield_now().await;
+                continue;
+            }
+            Turn::Early => {
+                event::task::yield_now().await;
+                mux.with(|state| state.schedule.next_round());
+                continue;
+            }
+        };
+        if serving.partial != until {
+            until = serving.partial;
+            readable.set(None);
+        }
+        keep(readable.as_mut(), waits.read, || sock.readable(until.unwrap_or(Deadline::NEVER)));
+        let ms = mux.c.server().root.core.send_timeout;
+        keep(writable.as_mut(), waits.write, || sock.writable(Deadline::in_ms(ms)));
+        keep(gate.as_mut(), !main.life.gate.is_closed(), || main.life.gate.closed());
+        let mut timer = pin!(waits.tick.map(event::sleep));
+        let woken = poll_fn(|cx| {
+            for slot in [poll_kept(readable.as_mut(), cx), poll_kept(writable.as_mut(), cx)] {
+                if let Poll::Ready(done) = slot {
+                    return Poll::Ready(done.map_or_else(Woken::Failed, |()| Woken::Go));
+                }
+            }
+            let news = mux.poll_news(cx).is_ready() || poll_kept(gate.as_mut(), cx).is_ready();
+            let timer = timer.as_mut().as_pin_mut();
+            match news || timer.is_some_and(|timer| timer.poll(cx).is_ready()) {
+                true => Poll::Ready(Woken::Go),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        if let Woken::Failed(e) = woken
+            && let Some(after) = serving.failed(&e).await
+        {
+            return after;
+        }
+    }
+}
+
+/// Receives what is there, with room for a whole frame.
+fn receive(c: &Conn, page: &mut Page, room: usize) -> io::Result<Option<usize>> {
+    if !page.is_empty() && page.spare() < PAGE_LOW {
+        page.try_reserve(room.saturating_sub(page.len()).max(PAGE_LOW))?;
+    }
+    c.sock.try_recv_into(page)
+}
+
+/// Whether the connection has had as many requests, or as much time, as it gets.
+fn is_worn(c: &Conn) -> bool {
+    let core = &c.server().root.core;
+    let requests = c.requests.get();
+    requests >= core.keepalive_requests
+        || core.keepalive_timeout == 0 && requests > 0
+        || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
+}
+
+/// The client is gone.
+fn cut_off(mux: &Mux) -> After {
+    if mux.with(|state| state.open) > 0 {
+        log(mux, Level::Info, format_args!("client prematurely closed connection"));
+    }
+    After::Close
+}
+
+/// Ends the connection for a fault of the client's.
+async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
+    log(mux, Level::Info, format_args!("client sent {}", fault.what));
+    goodbye(mux, receiver, fault.code).await;
+    After::Drain
+}
+
+/// Drops what a client sends that was told to go: enough for one that was in the middle of it to
+/// read the reason.
+async fn drain(c: &Conn) {
+    if c.sock.shutdown_write().is_err() {
+        return;
+    }
+    let end = Deadline::in_ms(GOODBYE_MS);
+    let mut left = DRAIN_MAX;
+    while left > 0 {
+        match c.sock.recv(1, end).await {
+            Ok(page) if !page.is_empty() && !end.has_passed() => {
+                left = left.saturating_sub(page.len());
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Begins a wait that is needed and not there; gives up one that is there and not needed.
+fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
+    if wanted && slot.is_none() {
+        slot.set(Some(begin()));
+    } else if !wanted && slot.is_some() {
+        slot.set(None);
+    }
+}
+
+/// Polls a wait; its slot is empty behind its end.
+fn poll_kept<F: Future>(
+    mut slot: Pin<&mut Option<F>>,
+    cx: &mut std::task::Context<'_>,
+) -> Poll<F::Output> {
+    let Some(wait) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
+    let polled = wait.poll(cx);
+    if polled.is_ready() {
+        slot.set(None);
+    }
+    polled
+}
+
+/// Ends a stream whose request ends, be it by a panic.
+struct Ending {
+    mux: Rc<Mux>,
+    key: super::mux::Key,
+    malformed: bool,
+    failed: Cell<Option<ErrorCode>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.mux.with(|state| state.request_ended(self.key, self.failed.get(), self.malformed));
+        self.mux.tell();
+    }
+}
+
+/// Answers requests, one after the other, as long as none of them has to wait.
+async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>) {
+    loop {
+        answer::<A>(mux.clone(), &main, inbox.next().await).await;
+        if inbox.is_over() {
+            return;
+        }
+    }
+}
+
+/// Answers a request.
+async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
+    let Job { mut r, key, refused } = job;
+    main.stats.add(Field::Writing, 1);
+    let ending = Ending {
+        mux,
+        key,
+        malformed: refused.is_some(),
+        failed: Cell::new(Some(ErrorCode::INTERNAL_ERROR)),
+    };
+    let done = {
+        let run = pin!(async {
+            match refused {
+                None => A::answer(&mut r).await,
+                Some(status) => {
+                    let instead = prepare_refused::<A>(&mut r);
+                    A::refuse(&mut r, instead.unwrap_or(status)).await
+                }
+            }
+        });
+        main.life.unless_given_up(run).await
+    };
+    match done {
+        Some(Ok(())) => ending.failed.set(None),
+        // nginx says so, too.
+        Some(Err(SendFailed)) if stream(&mut r).timed_out => {
+            ending.failed.set(Some(ErrorCode::PROTOCOL_ERROR));
+        }
+        Some(Err(SendFailed)) => {}
+        None => give_up::<A>(&mut r).await,
+    }
+    drop(ending);
+    main.stats.sub(Field::Writing, 1);
+    r.give_back();
+}
+
+/// Finds the server of a malformed request, as far as that is known.
+fn prepare_refused<A: Answer>(r: &mut crate::request::Request) -> Option<u16> {
+    r.method = r.head.method;
+    if r.head.target.is_empty() {
+        return None;
+    }
+    A::prepare_refused(r, false).err()
+}
+
+/// Ends a request that has begun and is not answered whole. It is logged all the same.
+#[cold]
+async fn give_up<A: Answer>(r: &mut crate::request::Request) {
+    if r.flags.unlogged {
+        if !r.flags.header_sent && r.err_status == 0 {
+            r.err_status = CLIENT_CLOSED;
+        }
+        A::log(r).await;
+    }
+}

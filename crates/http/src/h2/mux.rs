@@ -1,0 +1,592 @@
+//! The state of a connection that its task and its streams share: streams, windows, and the frames
+//! on their way out.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use files::ReadSettings;
+use mem::{Chain, Page};
+use proto::h2::frame::{self, ErrorCode};
+use proto::h2::hpack::Encoder;
+use proto::h2::settings::Settings;
+use proto::h2::tree::Place;
+use proto::h2::window::{Overflow, Window};
+use proto::priority::Parameters;
+
+use super::priority::Priority;
+use super::schedule::Schedule;
+use crate::channel::conn::Conn;
+use crate::http2_conf::Http2;
+
+/// Bytes that a stream may have in its queue before its request waits.
+pub(super) const QUEUE_MAX: u64 = 64 << 10;
+
+/// A request that waits goes on when less than this is queued.
+const QUEUE_LOW: u64 = 32 << 10;
+
+/// The largest window that a stream's body gets while its consumer keeps up.
+const RECEIVE_MAX: u32 = 1 << 20;
+
+/// The time that a client has to end a request that was answered already, in milliseconds.
+const LAME_MS: u64 = 50;
+
+/// The name of a stream: its place, and its number on the wire, which is never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    pub slot: u32,
+    pub id: u32,
+}
+
+/// The reason why a stream is over before its response is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gone {
+    /// The client ended it, or we did for a fault of the client's.
+    Reset,
+    /// The connection is.
+    Connection,
+    /// The body is not what it was declared to be.
+    Malformed,
+}
+
+/// The client's half of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Half {
+    Open,
+    Ended,
+}
+
+/// A stream.
+pub(super) struct Entry {
+    pub id: u32,
+    /// A request answers it.
+    pub has_request: bool,
+    pub remote: Half,
+    /// We sent the end, or nothing is to be sent any more.
+    pub local: Half,
+    pub reset: bool,
+    /// The request does not have the form that it should, which its answer says.
+    pub malformed: bool,
+    /// Bytes of memory for the head.
+    pub head_size: usize,
+
+    /// The body's bytes that no one took yet.
+    pub received: VecDeque<Page>,
+    /// Bytes of the declared length that did not come yet.
+    pub expected: Option<u64>,
+    /// It was answered before all of its request came.
+    pub lame: bool,
+    /// Nobody wants the body.
+    pub discards: bool,
+    /// Bytes that the client may still send.
+    pub receive: Window,
+    /// The window that the client is given as long as the body is taken.
+    pub receive_size: u32,
+    /// Bytes that were taken and are not given to the client as a window again.
+    pub taken: u32,
+
+    /// Bytes of the response that wait for their turn or a window.
+    pub queue: Chain,
+    pub queued: u64,
+    /// How files in the queue are read.
+    pub reading: ReadSettings,
+    /// The file in front of the queue is not in memory: the request fetches a piece of it.
+    pub unread: bool,
+    /// The response ends behind the queue.
+    pub ends: bool,
+    pub trailers: Vec<(Bytes, Bytes)>,
+    pub send: Window,
+    /// The most bytes of the response in a frame.
+    pub chunk: usize,
+    pub priority: Priority,
+    /// It stands in the schedule.
+    pub scheduled: bool,
+    /// Its place in the tree, where the client uses one.
+    pub place: Option<Place>,
+    /// The round of the schedule in which its request was woken to make more.
+    pub woken: u32,
+    /// Bytes of frames' heads.
+    pub framing: u64,
+
+    pub room: Option<Waker>,
+    body: Option<Waker>,
+    gone: Vec<Waker>,
+}
+
+impl Entry {
+    fn wake(waker: &mut Option<Waker>) -> bool {
+        waker.take().map(Waker::wake).is_some()
+    }
+
+    pub fn wake_body(&mut self) {
+        Entry::wake(&mut self.body);
+    }
+
+    /// Wakes the request where it waits to hand more over; says whether it does.
+    pub fn wake_room(&mut self) -> bool {
+        Entry::wake(&mut self.room)
+    }
+
+    pub fn wake_all(&mut self) {
+        self.wake_body();
+        self.wake_room();
+        self.gone.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether all of the body came.
+    pub fn has_body_ended(&self) -> bool {
+        self.remote == Half::Ended
+    }
+
+    /// Whether nothing more happens on it, on either side.
+    fn is_over(&self) -> bool {
+        !self.has_request && (self.reset || self.local == Half::Ended && self.queue.is_empty())
+    }
+}
+
+/// What the connection's task and its streams share.
+pub(super) struct State {
+    pub streams: Vec<Entry>,
+    free: Vec<u32>,
+    /// Streams that are not over.
+    pub open: usize,
+    /// Frames for the client.
+    pub output: Chain,
+    /// Bytes in it, at least.
+    pub out_len: usize,
+    pub encoder: Encoder,
+    pub peer: Settings,
+    /// Bytes that may be sent on all streams.
+    pub send: Window,
+    pub schedule: Schedule,
+    /// The priorities of streams that are not open yet.
+    pub early: Vec<(u32, Parameters)>,
+    /// The connection is gone.
+    pub ended: bool,
+    /// For fields on their way to the encoder.
+    pub scratch: Vec<u8>,
+    /// Bytes of memory for heads.
+    pub heads_held: usize,
+    /// Streams that were answered before all of their requests came, with the time of that.
+    lame: VecDeque<(Key, u64)>,
+    /// Streams that we reset last: frames of theirs may be on their way.
+    reset_ids: [u32; 32],
+    reset_at: usize,
+}
+
+/// A connection, for its streams.
+pub(super) struct Mux {
+    pub(super) c: Rc<Conn>,
+    pub(super) conf: Http2,
+    state: RefCell<State>,
+    /// The connection's task, where it waits.
+    waker: RefCell<Option<Waker>>,
+    /// A stream has something for the task.
+    news: Cell<bool>,
+}
+
+impl Mux {
+    pub fn new(c: Rc<Conn>, conf: Http2) -> Mux {
+        Mux {
+            c,
+            conf,
+            state: RefCell::new(State::new()),
+            waker: RefCell::new(None),
+            news: Cell::new(false),
+        }
+    }
+
+    /// The state, for a moment: nothing waits with it in hand.
+    pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.state.borrow_mut())
+    }
+
+    /// The state with a stream, as long as that is not over.
+    pub fn of<R>(&self, key: Key, f: impl FnOnce(&mut State, usize) -> R) -> Result<R, Gone> {
+        self.with(|state| {
+            let gone = state.gone(key);
+            match gone {
+                Some(gone) => Err(gone),
+                None => Ok(f(state, key.slot as usize)),
+            }
+        })
+    }
+
+    /// Has the connection's task look at its streams.
+    pub fn tell(&self) {
+        if !self.news.replace(true)
+            && let Some(waker) = self.waker.borrow_mut().take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// Whether a stream has told something; the connection's task is woken by the next word.
+    pub fn poll_news(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.news.replace(false) {
+            return Poll::Ready(());
+        }
+        keep_waker(&mut self.waker.borrow_mut(), cx);
+        Poll::Pending
+    }
+
+    /// Forgets words that were heard.
+    pub fn heard(&self) {
+        self.news.set(false);
+    }
+
+    /// Waits until the queue of a stream has room, or is empty where `all` of it is to be gone.
+    pub fn poll_room(&self, key: Key, all: bool, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let polled = self.of(key, |state, i| {
+            let entry = &mut state.streams[i];
+            if entry.unread {
+                return Poll::Ready(());
+            }
+            let has_room = if all { entry.queue.is_empty() } else { entry.queued < QUEUE_LOW };
+            if has_room {
+                return Poll::Ready(());
+            }
+            keep_waker(&mut entry.room, cx);
+            Poll::Pending
+        });
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
+    /// Waits for the next piece of a body.
+    pub fn poll_piece(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<Option<Page>, Gone>> {
+        let polled = self.of(key, |state, i| {
+            if let Some(page) = state.take_piece(i) {
+                return Poll::Ready(Ok(Some(page)));
+            }
+            let entry = &mut state.streams[i];
+            if entry.malformed {
+                return Poll::Ready(Err(Gone::Malformed));
+            }
+            if entry.has_body_ended() {
+                return Poll::Ready(Ok(None));
+            }
+            keep_waker(&mut entry.body, cx);
+            Poll::Pending
+        });
+        match polled {
+            Ok(polled) => {
+                if polled.is_ready() {
+                    self.tell();
+                }
+                polled
+            }
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
+    /// Waits until something of a body is there, or its end.
+    pub fn poll_input(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let polled = self.of(key, |state, i| {
+            let entry = &mut state.streams[i];
+            if !entry.received.is_empty() || entry.has_body_ended() {
+                return Poll::Ready(());
+            }
+            keep_waker(&mut entry.body, cx);
+            Poll::Pending
+        });
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
+    /// Waits until a stream is reset, or its connection ends.
+    pub async fn gone(&self, key: Key) {
+        poll_fn(|cx| {
+            let waits = self.of(key, |state, i| {
+                let gone = &mut state.streams[i].gone;
+                if !gone.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    gone.push(cx.waker().clone());
+                }
+            });
+            if waits.is_err() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// The connection is gone: every stream learns it.
+    pub fn end(&self) {
+        self.with(|state| {
+            state.ended = true;
+            state.streams.iter_mut().for_each(Entry::wake_all);
+            state.output.clear();
+            state.out_len = 0;
+        });
+    }
+}
+
+fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        place => *place = Some(cx.waker().clone()),
+    }
+}
+
+impl State {
+    /// A connection without streams.
+    pub fn new() -> State {
+        State {
+            streams: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            output: Chain::new(),
+            out_len: 0,
+            encoder: Encoder::new(),
+            peer: Settings::default(),
+            send: Window::new(proto::h2::window::INITIAL),
+            schedule: Schedule::default(),
+            early: Vec::new(),
+            ended: false,
+            scratch: Vec::new(),
+            heads_held: 0,
+            lame: VecDeque::new(),
+            reset_ids: [0; 32],
+            reset_at: 0,
+        }
+    }
+
+    /// Why a stream cannot go on, if it cannot.
+    fn gone(&self, key: Key) -> Option<Gone> {
+        if self.ended {
+            return Some(Gone::Connection);
+        }
+        match self.streams.get(key.slot as usize) {
+            Some(entry) if entry.id == key.id && !entry.reset => None,
+            _ => Some(Gone::Reset),
+        }
+    }
+
+    /// The place of a stream of this number.
+    pub fn find(&self, id: u32) -> Option<usize> {
+        self.streams.iter().position(|entry| entry.id == id)
+    }
+
+    /// Opens a stream.
+    pub fn open(&mut self, id: u32, remote: Half, receive: u32) -> Key {
+        let entry = Entry {
+            id,
+            has_request: true,
+            remote,
+            local: Half::Open,
+            reset: false,
+            malformed: false,
+            head_size: 0,
+            received: VecDeque::new(),
+            expected: None,
+            lame: false,
+            discards: false,
+            receive: Window::new(receive),
+            receive_size: receive,
+            taken: 0,
+            queue: Chain::new(),
+            queued: 0,
+            reading: ReadSettings::default(),
+            unread: false,
+            ends: false,
+            trailers: Vec::new(),
+            send: Window::new(self.peer.window),
+            chunk: proto::h2::frame::FRAME_MAX,
+            priority: Priority::default(),
+            scheduled: false,
+            place: None,
+            woken: 0,
+            framing: 0,
+            room: None,
+            body: None,
+            gone: Vec::new(),
+        };
+        self.open += 1;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.streams[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.streams.push(entry);
+                (self.streams.len() - 1) as u32
+            }
+        };
+        Key { slot, id }
+    }
+
+    /// Frees the place of a stream that is over.
+    pub fn settle(&mut self, i: usize) {
+        let entry = &mut self.streams[i];
+        if entry.id == 0 || !entry.is_over() {
+            return;
+        }
+        if !entry.reset && entry.remote == Half::Open {
+            if !std::mem::replace(&mut entry.lame, true) {
+                entry.discards = true;
+                entry.received.clear();
+                let key = Key { slot: i as u32, id: entry.id };
+                self.lame.push_back((key, base::time::now_ms()));
+            }
+            return;
+        }
+        self.schedule.close(i, entry);
+        self.heads_held -= entry.head_size;
+        entry.id = 0;
+        entry.received = VecDeque::new();
+        entry.queue.clear();
+        entry.queued = 0;
+        entry.trailers = Vec::new();
+        self.free.push(i as u32);
+        self.open -= 1;
+        if self.open == 0 {
+            self.streams.clear();
+            self.free.clear();
+        }
+    }
+
+    /// Tells clients to stop sending the rest of bodies that nobody reads (RFC 9113 section 8.1).
+    /// They have a moment to end them themselves: a fault in them may still be told.
+    pub fn end_lame(&mut self, now_ms: u64) {
+        while let Some((key, since)) = self.lame.front().copied() {
+            if now_ms < since + LAME_MS {
+                return;
+            }
+            self.lame.pop_front();
+            let i = key.slot as usize;
+            if self.streams.get(i).is_some_and(|entry| entry.id == key.id && !entry.reset) {
+                self.reset(i, ErrorCode::NO_ERROR);
+            }
+        }
+    }
+
+    /// Milliseconds until [`State::end_lame`] has something to do.
+    pub fn lame_ms(&self) -> Option<u64> {
+        let (_, since) = self.lame.front()?;
+        Some((since + LAME_MS).saturating_sub(base::time::now_ms()).max(1))
+    }
+
+    /// The request of a stream ends: its response is whole, or has failed.
+    pub fn request_ended(&mut self, key: Key, failed: Option<ErrorCode>, malformed: bool) {
+        let i = key.slot as usize;
+        let Some(entry) = self.streams.get_mut(i).filter(|entry| entry.id == key.id) else {
+            return;
+        };
+        entry.has_request = false;
+        let malformed = malformed || entry.malformed;
+        if entry.reset || self.ended {
+            return self.settle(i);
+        }
+        if let Some(code) = failed {
+            self.reset(i, code);
+        } else if malformed {
+            self.reset(i, ErrorCode::PROTOCOL_ERROR);
+        } else if entry.local == Half::Open && !entry.ends {
+            // A tunnel is over.
+            entry.ends = true;
+            self.schedule.add(i, entry);
+        } else {
+            self.settle(i);
+        }
+    }
+
+    /// Says that a stream is over, and remembers it for a while.
+    pub fn reset_id(&mut self, id: u32, code: ErrorCode) {
+        frame::write_reset(self.output.writer_for(16), id, code);
+        self.out_len += 13;
+        self.reset_ids[self.reset_at % self.reset_ids.len()] = id;
+        self.reset_at += 1;
+    }
+
+    /// Whether we reset a stream not long ago.
+    pub fn was_reset_by_us(&self, id: u32) -> bool {
+        self.reset_ids.contains(&id)
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        self.streams = Vec::new();
+        self.free = Vec::new();
+        self.lame = VecDeque::new();
+        self.scratch = Vec::new();
+        self.schedule.shrink();
+        self.early.shrink_to_fit();
+        self.encoder.forget();
+    }
+
+    /// Ends a stream from our side, with its request told.
+    pub fn reset(&mut self, i: usize, code: ErrorCode) {
+        self.reset_id(self.streams[i].id, code);
+        self.was_reset(i);
+    }
+
+    /// A stream is over by a reset of either side.
+    pub fn was_reset(&mut self, i: usize) {
+        let entry = &mut self.streams[i];
+        entry.reset = true;
+        entry.queue.clear();
+        entry.queued = 0;
+        entry.received.clear();
+        entry.wake_all();
+        self.settle(i);
+    }
+
+    /// Takes a piece of a body.
+    pub fn take_piece(&mut self, i: usize) -> Option<Page> {
+        let page = self.streams[i].received.pop_front()?;
+        self.give_window(i, page.len());
+        Some(page)
+    }
+
+    /// Bytes of a body were taken: the client may send as many more. The window grows as long as
+    /// all that came was taken.
+    fn give_window(&mut self, i: usize, n: usize) {
+        let entry = &mut self.streams[i];
+        entry.taken += n as u32;
+        if entry.remote == Half::Ended || entry.taken < entry.receive_size / 2 {
+            return;
+        }
+        let mut more = std::mem::take(&mut entry.taken);
+        if entry.received.is_empty() && entry.receive_size < RECEIVE_MAX {
+            let size = (entry.receive_size * 2).min(RECEIVE_MAX);
+            more += size - entry.receive_size;
+            entry.receive_size = size;
+        }
+        self.send_window(i, more);
+    }
+
+    /// A handler wants the body: its window becomes `size` at least.
+    pub fn want_body(&mut self, i: usize, size: u32) {
+        let entry = &mut self.streams[i];
+        if entry.remote == Half::Ended || entry.receive_size >= size {
+            return;
+        }
+        let more = size - entry.receive_size;
+        entry.receive_size = size;
+        self.send_window(i, more);
+    }
+
+    fn send_window(&mut self, i: usize, more: u32) {
+        let entry = &mut self.streams[i];
+        // It never exceeds `RECEIVE_MAX`, or what the configuration allows.
+        let _ = entry.receive.add(more);
+        frame::write_window_update(self.output.writer_for(16), entry.id, more);
+        self.out_len += 13;
+    }
+
+    /// The client's initial window changed.
+    pub fn resize_windows(&mut self, old: u32, new: u32) -> Result<(), Overflow> {
+        for i in 0..self.streams.len() {
+            if self.streams[i].id != 0 {
+                self.streams[i].send.resize(old, new)?;
+                self.may_send(i);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Response bodies: from the request to the queue of its stream, as far as there is room.
+
+use std::future::poll_fn;
+
+use base::future::rarely;
+use base::log::Level;
+use event::Either;
+use files::ReadSettings;
+use mem::{Buf, Chain};
+use proto::h2::frame::{HEAD_LEN, flag};
+
+use super::head;
+use super::mux::{Gone, Half, QUEUE_MAX};
+use super::schedule::OUTPUT_MAX;
+use super::{HeadState, stream};
+use crate::channel::pace::{self, Allowed, Pace};
+use crate::channel::{SendFailed, in_pieces, read_settings};
+use crate::http2_conf::chunk;
+use crate::request::Request;
+
+/// Bytes of a body that are gathered before the connection gets them.
+const GATHER_MAX: u64 = 16 << 10;
+
+/// The most bytes of a file in a piece, which is a frame. Those of the usual size fit a page.
+pub(super) const PIECE_MAX: usize = 64 << 10;
+
+/// Puts a whole body into the output, and the head before it, if that can be done at once.
+#[inline]
+pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
+    let len = body.len();
+    let is_small = len <= GATHER_MAX && body.iter().all(|buf| buf.memory().is_some());
+    if !is_small || r.out.expect_trailers || stream(r).head != HeadState::Begun {
+        return Some(body);
+    }
+    if pace::rate(r) > 0 {
+        return Some(body);
+    }
+    let chunk_max = chunk(&r.loc.confs);
+    let s = stream(r);
+    let (mux, key) = (s.mux.clone(), s.key);
+    let fits = mux.of(key, |state, i| {
+        let has_room = state.schedule.is_empty() && state.out_len < OUTPUT_MAX;
+        let n = len as usize;
+        let frame_max = chunk_max.min(state.peer.frame_max as usize);
+        has_room && n <= frame_max && n <= state.send.left() && n <= state.streams[i].send.left()
+    });
+    if fits != Ok(true) || head::send(r, len == 0).is_err() {
+        return Some(body);
+    }
+    let framing = mux.of(key, |state, i| {
+        if len > 0 {
+            state.put_data(i, body, len as usize, flag::END_STREAM);
+        }
+        let entry = &mut state.streams[i];
+        entry.local = Half::Ended;
+        std::mem::take(&mut entry.framing)
+    });
+    r.bytes_sent += len + framing.unwrap_or(0);
+    mux.tell();
+    None
+}
+
+/// Puts a piece of the body into the output. Waits while too much is queued. A range of a file
+/// stays one until the connection has its turn to send of it: a slow client holds no copy.
+pub(crate) async fn put(r: &mut Request, mut piece: Chain, last: bool) -> Result<(), SendFailed> {
+    r.bytes_sent += piece.len();
+    let s = stream(r);
+    s.output.append(&mut piece);
+    if last || s.output.len() < GATHER_MAX {
+        return Ok(());
+    }
+    rarely(hand_over(r, false)).await
+}
+
+/// The most bytes of a file in a frame.
+fn piece_max(r: &Request) -> usize {
+    chunk(&r.loc.confs).min(PIECE_MAX)
+}
+
+/// Reads the first bytes of a response that begins with a file, before its head goes: where that
+/// fails, there can still be another answer.
+async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
+    let most = piece_max(r);
+    let s = stream(r);
+    let window = s.mux.of(s.key, |state, i| state.streams[i].send.left());
+    let most = most.min(window.unwrap_or(0).max(1));
+    let mut output = std::mem::take(&mut s.output);
+    let mut first = in_pieces(r, &mut output, (HEAD_LEN, most)).await?;
+    first.append(&mut output);
+    stream(r).output = first;
+    Ok(())
+}
+
+/// Fetches the front of the queue, a piece of a file that is not in memory.
+async fn fetch(r: &mut Request) -> Result<(), SendFailed> {
+    let most = piece_max(r) as u64;
+    let s = stream(r);
+    let (mux, key) = (s.mux.clone(), s.key);
+    let front = mux.of(key, |state, i| match state.streams[i].queue.front() {
+        Some(Buf::File { file, pos, end }) => Some((file.clone(), *pos, *end)),
+        _ => None,
+    });
+    let mut piece = Chain::new();
+    if let Some((file, pos, end)) = front.map_err(|_| SendFailed)? {
+        let mut range = Chain::new();
+        range.push_file(file, pos, end.min(pos + most));
+        piece = in_pieces(r, &mut range, (HEAD_LEN, most as usize)).await?;
+    }
+    let fetched = mux.of(key, |state, i| {
+        let entry = &mut state.streams[i];
+        entry.queue.advance(piece.len());
+        while let Some(buf) = piece.pop_front() {
+            entry.queue.push_front(buf);
+        }
+        entry.unread = false;
+        state.schedule.add(i, entry);
+    });
+    mux.tell();
+    fetched.map_err(|_| SendFailed)
+}
+
+/// Sends all that is queued.
+pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
+    let s = stream(r);
+    if s.head == HeadState::Begun && !s.has_body && !s.is_upgraded {
+        return Ok(());
+    }
+    if s.head == HeadState::Begun || !s.output.is_empty() {
+        rarely(hand_over(r, false)).await?;
+    }
+    wait(r, For::Empty).await
+}
+
+/// Ends the response.
+pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
+    let s = stream(r);
+    let (mux, key) = (s.mux.clone(), s.key);
+    if s.head == HeadState::Begun && s.output.is_empty() && r.out.trailers.is_empty() {
+        head::send(r, true)?;
+        let _ = mux.of(key, |state, i| state.streams[i].local = Half::Ended);
+        mux.tell();
+        return Ok(());
+    }
+    let is_ended = |half: Half| half == Half::Ended;
+    if mux.of(key, |state, i| state.streams[i].local).is_ok_and(is_ended) {
+        return Ok(());
+    }
+    rarely(hand_over(r, true)).await?;
+    rarely(wait(r, For::Empty)).await?;
+    let framing = mux.of(key, |state, i| std::mem::take(&mut state.streams[i].framing));
+    r.bytes_sent += framing.unwrap_or(0);
+    Ok(())
+}
+
+/// Gives the output to the connection, the head first; with `ends`, the response ends behind it.
+async fn hand_over(r: &mut Request, ends: bool) -> Result<(), SendFailed> {
+    if stream(r).head == HeadState::Begun {
+        if matches!(stream(r).output.front(), Some(Buf::File { .. })) {
+            read_first(r).await?;
+        }
+        head::send(r, false)?;
+    }
+    let rate = pace::rate(r);
+    if rate > 0 {
+        paced(r, rate).await?;
+    }
+    while !offer(r, ends)? {
+        wait(r, For::Room).await?;
+    }
+    Ok(())
+}
+
+/// `limit_rate`: as much as the time since the response's start allows, then a pause.
+async fn paced(r: &mut Request, rate: u64) -> Result<(), SendFailed> {
+    let pace = Pace::new(r, rate);
+    while !stream(r).output.is_empty() {
+        let sent = r.bytes_sent.saturating_sub(stream(r).output.len());
+        let pause = match pace.allowed(r, sent) {
+            Allowed::After(ms) => ms,
+            Allowed::Bytes(n) => {
+                let s = stream(r);
+                let part = s.output.split_to(n);
+                let mut rest = std::mem::replace(&mut s.output, part);
+                let n = s.output.len();
+                while !offer(r, false)? {
+                    wait(r, For::Room).await?;
+                }
+                stream(r).output.append(&mut rest);
+                wait(r, For::Empty).await?;
+                pace.pause(sent, n)
+            }
+        };
+        if pause > 0
+            && !stream(r).output.is_empty()
+            && let Either::First(()) = event::race(r.client_gone(), event::sleep(pause)).await
+        {
+            return Err(SendFailed);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the output into the queue of the stream; false where that is full.
+fn offer(r: &mut Request, ends: bool) -> Result<bool, SendFailed> {
+    let trailers = match ends && !r.out.trailers.is_empty() {
+        true => r.out.trailers.clone(),
+        false => Vec::new(),
+    };
+    let chunk_max = chunk(&r.loc.confs);
+    let reading = ReadSettings { front: HEAD_LEN, ..read_settings(r) };
+    let s = stream(r);
+    let output = &mut s.output;
+    let given = s.mux.of(s.key, |state, i| {
+        let entry = &mut state.streams[i];
+        if entry.queued >= QUEUE_MAX && !output.is_empty() {
+            return false;
+        }
+        entry.queued += output.len();
+        entry.queue.append(output);
+        entry.ends = ends;
+        entry.chunk = chunk_max;
+        entry.reading = reading;
+        entry.trailers = trailers;
+        if ends || !entry.queue.is_empty() {
+            state.schedule.add(i, entry);
+        }
+        true
+    });
+    s.mux.tell();
+    given.map_err(|_| SendFailed)
+}
+
+/// The thing that a response waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Room,
+    Empty,
+}
+
+/// Waits for room, for `send_timeout` at most between two successes of the client.
+async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
+    let s = stream(r);
+    let (mux, key) = (s.mux.clone(), s.key);
+    let ready = || {
+        poll_fn(|cx| match what {
+            For::Room => mux.poll_room(key, false, cx),
+            For::Empty => mux.poll_room(key, true, cx),
+        })
+    };
+    let timeout = r.loc.core.send_timeout;
+    let queued = || mux.of(key, |state, i| state.streams[i].queued).unwrap_or(0);
+    let mut before = queued();
+    loop {
+        match event::race(ready(), event::sleep(timeout)).await {
+            Either::First(Ok(()))
+                if mux.of(key, |state, i| state.streams[i].unread) == Ok(true) =>
+            {
+                Box::pin(fetch(r)).await?;
+            }
+            Either::First(Ok(())) => return Ok(()),
+            Either::First(Err(gone)) => return Err(failed(r, gone)),
+            Either::Second(()) => {
+                let now = queued();
+                if now == before {
+                    let m = "client timed out (110: Connection timed out)";
+                    r.log(Level::Info, format_args!("{m} while sending response to client"));
+                    stream(r).timed_out = true;
+                    return Err(SendFailed);
+                }
+                before = now;
+            }
+        }
+    }
+}
+
+fn failed(r: &Request, gone: Gone) -> SendFailed {
+    if gone == Gone::Connection {
+        let m = "client prematurely closed connection while sending response to client";
+        r.log(Level::Info, format_args!("{m}"));
+    }
+    SendFailed
+}

@@ -1,0 +1,619 @@
+//! Frames that came from the client, and what they do.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use mem::Page;
+use proto::h1::{Field, FieldId, Method};
+use proto::h2::frame::{self, ErrorCode, PREFACE};
+use proto::h2::hpack::{Decoder, HpackError};
+use proto::h2::read::{Dependency, Event, Fault, Reader};
+use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
+use proto::h2::waste::Waste;
+use proto::h2::window::{MAX, Window};
+
+use super::mux::{Half, Key, Mux, State};
+use super::priority;
+use super::{Stream, take_text};
+use crate::channel::Channel;
+use crate::request::Request;
+use crate::server::HttpMain;
+
+/// Bytes of memory that the heads of a connection's requests may hold together.
+const HEADS_MAX: usize = 768 << 10;
+
+/// Lines of the log about single streams that a connection may cause.
+const TOLD_MAX: u32 = 16;
+
+/// The data of the PING behind the first GOAWAY: its answer tells that the client has read that.
+pub(super) const LEAVING: [u8; 8] = *b"leaving.";
+
+/// A request whose head came.
+pub(super) struct Job {
+    pub r: Box<Request>,
+    pub key: Key,
+    /// It is malformed: the reason was logged.
+    pub refused: Option<u16>,
+}
+
+/// The end of a connection that we have announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaving {
+    /// It goes on.
+    No,
+    /// The client knows that we leave, but streams that it has opened before it knew are answered.
+    Announced,
+    /// No stream is answered that is not open yet.
+    Final,
+}
+
+/// The client's side of a connection.
+pub(super) struct Receiver {
+    reader: Reader,
+    rules: Rules,
+    /// Bytes of the preface that came.
+    preface: usize,
+    /// The frame that has begun was looked at.
+    checked: bool,
+}
+
+/// What holds for frames, whatever they are.
+struct Rules {
+    decoder: Decoder,
+    /// The newest stream of the client's.
+    last_id: u32,
+    /// Bytes that the client may send on all streams.
+    receive: Window,
+    waste: Waste,
+    leaving: Leaving,
+    /// Lines of the log about single streams.
+    told: u32,
+    /// The answer to the PING behind the first GOAWAY came.
+    knows_leaving: bool,
+}
+
+/// The parties that a frame may concern.
+pub(super) struct Parties<'a, S> {
+    pub mux: &'a Rc<Mux>,
+    pub main: &'a Rc<HttpMain>,
+    /// Runs a request.
+    pub start: S,
+}
+
+impl Receiver {
+    pub fn new(mux: &Mux) -> Receiver {
+        let core = &mux.c.server().core;
+        let block_max = core.large_header_buffer_size * core.large_header_buffers;
+        Receiver {
+            // A field has room in one frame.
+            reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX)),
+            rules: Rules {
+                decoder: Decoder::new(4096),
+                last_id: 0,
+                receive: Window::new(MAX),
+                waste: Waste::new(mux.conf.max_streams),
+                leaving: Leaving::No,
+                told: 0,
+                knows_leaving: false,
+            },
+            preface: 0,
+            checked: false,
+        }
+    }
+
+    /// Whether the preface came.
+    pub fn is_greeted(&self) -> bool {
+        self.preface == PREFACE.len()
+    }
+
+    /// A header block did not come whole in time: its stream is over, and the rest of the block is
+    /// read and dropped. False where there is none, or that was so already.
+    pub fn give_up_block(&mut self, page: &Page, mux: &Mux) -> bool {
+        let Some(id) = self.reader.awaited(page) else { return false };
+        if id <= self.rules.last_id || id.is_multiple_of(2) {
+            return false;
+        }
+        self.rules.last_id = id;
+        mux.with(|state| state.reset_id(id, ErrorCode::PROTOCOL_ERROR));
+        true
+    }
+
+    /// Whether fragments of a header block are missing.
+    pub fn awaits_continuation(&self) -> bool {
+        self.reader.awaits_continuation()
+    }
+
+    /// Whether a frame is not over.
+    pub fn is_inside(&self) -> bool {
+        self.reader.is_inside()
+    }
+
+    pub fn last_id(&self) -> u32 {
+        self.rules.last_id
+    }
+
+    pub fn leaving(&self) -> Leaving {
+        self.rules.leaving
+    }
+
+    pub fn set_leaving(&mut self, leaving: Leaving) {
+        self.rules.leaving = leaving;
+    }
+
+    /// Whether a client that was told of the end has answered.
+    pub fn knows_leaving(&self) -> bool {
+        self.rules.knows_leaving
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        self.reader.shrink();
+    }
+
+    /// Takes the frames in a page, all that are there.
+    ///
+    /// # Errors
+    /// The connection is to end.
+    pub fn frames<S: FnMut(Job)>(
+        &mut self,
+        page: &mut Page,
+        parties: &mut Parties<'_, S>,
+    ) -> Result<(), Fault> {
+        if self.preface < PREFACE.len() {
+            let n = page.len().min(PREFACE.len() - self.preface);
+            if page[..n] != PREFACE[self.preface..self.preface + n] {
+                return protocol("invalid http2 connection preface");
+            }
+            self.preface += n;
+            page.consume(n);
+            if self.preface < PREFACE.len() {
+                return Ok(());
+            }
+        }
+        let mut used = 0;
+        let done = loop {
+            match self.reader.next(page.filled().get(used..).unwrap_or_default()) {
+                Ok(None) => break self.begun(page.filled().get(used..).unwrap_or_default()),
+                Ok(Some((n, event))) => {
+                    used += n;
+                    if let Err(fault) = self.rules.take(event, parties) {
+                        break Err(fault);
+                    }
+                }
+                Err(fault) => break Err(fault),
+            }
+        };
+        if used > 0 {
+            self.checked = false;
+        }
+        page.consume(used);
+        done
+    }
+
+    /// Looks once at a header block that has begun and is not whole.
+    fn begun(&mut self, buf: &[u8]) -> Result<(), Fault> {
+        if std::mem::replace(&mut self.checked, true) {
+            return Ok(());
+        }
+        let Some(block) = self.reader.begun_block(buf) else { return Ok(()) };
+        Decoder::check_begun(block).map_err(undecodable)
+    }
+
+    /// Room that the next frame may need.
+    pub fn room(&self) -> usize {
+        frame::HEAD_LEN + self.reader.frame_max()
+    }
+}
+
+impl Rules {
+    fn take<S: FnMut(Job)>(
+        &mut self,
+        event: Event<'_>,
+        parties: &mut Parties<'_, S>,
+    ) -> Result<(), Fault> {
+        let mux = parties.mux;
+        match event {
+            Event::Headers { stream, end_stream, dependency, block } => {
+                if dependency.is_some_and(|d| d.on == stream) {
+                    return protocol("HEADERS frame for a stream with a dependency on itself");
+                }
+                return self.headers((stream, end_stream), dependency, block, parties);
+            }
+            Event::Data { stream, data, flow, whole, end_stream } => {
+                if whole && flow == 0 && !end_stream {
+                    self.waste.frame(base::time::now_ms())?;
+                }
+                return self.data(mux, (stream, end_stream), data, flow);
+            }
+            Event::WindowUpdate(stream, n) => return self.window_update(mux, stream, n),
+            Event::Reset(stream, code) => return self.reset(mux, stream, code),
+            _ => {}
+        }
+        // None of the others carries a request.
+        self.waste.frame(base::time::now_ms())?;
+        match event {
+            // It should be the first frame; nginx does not insist.
+            Event::Settings(payload) => mux.with(|state| settings(state, payload))?,
+            Event::Ping(data) => mux.with(|state| {
+                frame::write_ping(state.output.writer_for(32), &data, true);
+                state.out_len += 17;
+            }),
+            Event::PingAck(data) => {
+                self.knows_leaving |= self.leaving == Leaving::Announced && data == LEAVING;
+            }
+            Event::Priority(stream, dependency) if dependency.on == stream => {
+                return protocol("PRIORITY frame for a stream with a dependency on itself");
+            }
+            Event::Priority(stream, dependency) => mux.with(|state| {
+                state.prioritize(stream, dependency, mux.conf.max_streams);
+            }),
+            Event::PriorityUpdate(stream, value) => mux.with(|state| {
+                state.priority_update(stream, value, self.last_id, mux.conf.max_streams)
+            })?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn headers<S: FnMut(Job)>(
+        &mut self,
+        (id, end_stream): (u32, bool),
+        dependency: Option<Dependency>,
+        block: &[u8],
+        parties: &mut Parties<'_, S>,
+    ) -> Result<(), Fault> {
+        let mux = parties.mux;
+        if id.is_multiple_of(2) {
+            return protocol("HEADERS frame with incorrect identifier");
+        }
+        if id <= self.last_id {
+            return self.trailers(mux, id, end_stream, block);
+        }
+        self.last_id = id;
+        if self.leaving == Leaving::Final {
+            // The client was told that it is not answered.
+            return self.decode(block, |_, _| {});
+        }
+        self.waste.stream();
+        let full = mux.with(|state| {
+            state.open >= mux.conf.max_streams as usize || state.heads_held > HEADS_MAX
+        });
+        if full {
+            self.decode(block, |_, _| {})?;
+            self.waste.reset(base::time::now_ms())?;
+            mux.with(|state| state.reset_id(id, ErrorCode::REFUSED_STREAM));
+            self.told += 1;
+            if self.told <= TOLD_MAX {
+                let m = format_args!("concurrent streams exceeded {}", mux.conf.max_streams);
+                log(mux, Level::Info, m);
+            }
+            return Ok(());
+        }
+        let job = self.request((id, end_stream), dependency, block, parties)?;
+        (parties.start)(job);
+        Ok(())
+    }
+
+    /// A request of the fields in a block.
+    fn request<S>(
+        &mut self,
+        (id, end_stream): (u32, bool),
+        dependency: Option<Dependency>,
+        block: &[u8],
+        parties: &mut Parties<'_, S>,
+    ) -> Result<Job, Fault> {
+        let mux = parties.mux;
+        let mut r = Request::take(mux.c.clone(), parties.main);
+        r.start_now();
+        let limits = mux.c.server().core.head_limits();
+        let mut text = take_text();
+        let mut builder = HeadBuilder::new(&mut r.head, &mut text, &limits);
+        let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
+        let finished = match decoded {
+            Err(e) => Err(undecodable(e)),
+            Ok(()) => match builder.finish(end_stream) {
+                Ok(finished) => Ok(match finished.asked {
+                    Asked::Nothing => None,
+                    Asked::WebSocket => {
+                        as_upgrade(&mut r.head, &mut text, &websocket_key());
+                        None
+                    }
+                    Asked::Unknown => Some(Refusal {
+                        status: 501,
+                        text: "client asked for an unknown protocol".to_owned(),
+                    }),
+                }),
+                Err(NoHead::Refused(refusal)) => Ok(Some(refusal)),
+                Err(NoHead::Excess(what)) => {
+                    Err(Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what))
+                }
+            },
+        };
+        let refusal = match finished {
+            Ok(refusal) => refusal,
+            Err(fault) => {
+                r.give_back();
+                return Err(fault);
+            }
+        };
+        let remote = if end_stream { Half::Ended } else { Half::Open };
+        // What follows the head of such a request is no body, but the other protocol.
+        let is_tunnel = r.head.method == Method::Connect || r.head.connection.upgrade;
+        let head_size = text.capacity() + r.head.fields.len() * size_of::<Field>();
+        let key = mux.with(|state| {
+            let key = state.open(id, remote, mux.conf.preread);
+            let entry = &mut state.streams[key.slot as usize];
+            entry.head_size = head_size;
+            entry.expected = r.head.content_length.filter(|_| !end_stream);
+            state.heads_held += head_size;
+            let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&text));
+            let field = priority::of_field(lines);
+            let asked = priority::Asked { field, dependency, is_tunnel };
+            state.opened(key.slot as usize, &asked, mux.conf.max_streams);
+            key
+        });
+        let mut stream = Stream::new(mux.clone(), key, text, block.len());
+        stream.is_tunnel = is_tunnel;
+        r.channel = Channel::Http2(Box::new(stream));
+        let refused = refusal.map(|refusal| {
+            let m = &refusal.text;
+            r.method = r.head.method;
+            r.log(Level::Info, format_args!("{m} while reading client request headers"));
+            refusal.status
+        });
+        Ok(Job { r, key, refused })
+    }
+
+    fn decode(&mut self, block: &[u8], field: impl FnMut(&[u8], &[u8])) -> Result<(), Fault> {
+        let decoded = self.decoder.decode(block, field);
+        decoded.map_err(undecodable)
+    }
+
+    /// A second block of a stream ends it (RFC 9113 section 8.1). Its fields are not used.
+    fn trailers(
+        &mut self,
+        mux: &Mux,
+        id: u32,
+        end_stream: bool,
+        block: &[u8],
+    ) -> Result<(), Fault> {
+        let mut sound = true;
+        self.decode(block, |name, value| sound &= is_trailer(name, value))?;
+        let place = mux.with(|state| {
+            if state.was_reset_by_us(id) {
+                return Some(None);
+            }
+            state.find(id).map(Some)
+        });
+        let i = match place {
+            Some(Some(i)) => i,
+            Some(None) => return Ok(()),
+            None => return protocol("HEADERS frame with incorrect identifier"),
+        };
+        mux.with(|state| {
+            let entry = &mut state.streams[i];
+            if entry.reset {
+                let what = "HEADERS frame for a stream that it had reset";
+                return Err(Fault::connection(ErrorCode::STREAM_CLOSED, what));
+            }
+            if entry.remote == Half::Ended {
+                return self.fail(state, i, ErrorCode::STREAM_CLOSED);
+            }
+            if !end_stream || !sound {
+                return self.fail(state, i, ErrorCode::PROTOCOL_ERROR);
+            }
+            self.end_of_body(state, i)
+        })
+    }
+
+    /// Ends a stream for a fault of the client's.
+    fn fail(&mut self, state: &mut State, i: usize, code: ErrorCode) -> Result<(), Fault> {
+        state.reset(i, code);
+        self.waste.reset(base::time::now_ms())
+    }
+
+    fn data(
+        &mut self,
+        mux: &Mux,
+        (id, end_stream): (u32, bool),
+        data: &[u8],
+        flow: usize,
+    ) -> Result<(), Fault> {
+        if !self.receive.take(flow) {
+            let what = "more data than the connection's window has room for";
+            return Err(Fault::connection(ErrorCode::FLOW_CONTROL_ERROR, what));
+        }
+        if id.is_multiple_of(2) || id > self.last_id {
+            return protocol("DATA frame for an idle stream");
+        }
+        mux.with(|state| {
+            let left = self.receive.left() as u32;
+            if left < MAX / 4 {
+                let _ = self.receive.add(MAX - left);
+                frame::write_window_update(state.output.writer_for(16), 0, MAX - left);
+                state.out_len += 13;
+            }
+            let Some(i) = state.find(id) else {
+                if state.was_reset_by_us(id) || self.leaving == Leaving::Final {
+                    return Ok(());
+                }
+                state.reset_id(id, ErrorCode::STREAM_CLOSED);
+                return self.waste.reset(base::time::now_ms());
+            };
+            self.data_of(state, i, (data, flow), end_stream)
+        })
+    }
+
+    fn data_of(
+        &mut self,
+        state: &mut State,
+        i: usize,
+        (data, flow): (&[u8], usize),
+        end_stream: bool,
+    ) -> Result<(), Fault> {
+        let entry = &mut state.streams[i];
+        if entry.reset {
+            if state.was_reset_by_us(state.streams[i].id) {
+                return Ok(());
+            }
+            // The client's own reset was its last word.
+            state.reset_id(state.streams[i].id, ErrorCode::STREAM_CLOSED);
+            return self.waste.reset(base::time::now_ms());
+        }
+        if entry.remote == Half::Ended {
+            return self.fail(state, i, ErrorCode::STREAM_CLOSED);
+        }
+        if !entry.receive.take(flow) {
+            return self.fail(state, i, ErrorCode::FLOW_CONTROL_ERROR);
+        }
+        entry.taken += (flow - data.len()) as u32;
+        if let Some(left) = &mut entry.expected {
+            match left.checked_sub(data.len() as u64) {
+                Some(rest) => *left = rest,
+                None => return self.malformed(state, i),
+            }
+        }
+        if !data.is_empty() && !entry.discards {
+            match entry.received.back_mut() {
+                Some(page) if page.spare() >= data.len() => page.extend_from_slice(data),
+                _ => {
+                    let mut page = Page::get(data.len());
+                    page.extend_from_slice(data);
+                    entry.received.push_back(page);
+                }
+            }
+            entry.wake_body();
+        }
+        match end_stream {
+            true => self.end_of_body(state, i),
+            false => Ok(()),
+        }
+    }
+
+    fn end_of_body(&mut self, state: &mut State, i: usize) -> Result<(), Fault> {
+        let entry = &mut state.streams[i];
+        if entry.expected.is_some_and(|left| left > 0) {
+            return self.malformed(state, i);
+        }
+        entry.remote = Half::Ended;
+        entry.wake_body();
+        state.settle(i);
+        Ok(())
+    }
+
+    /// The body is not as long as it was declared. A handler that reads it answers with 400; where
+    /// none does, the stream ends.
+    fn malformed(&mut self, state: &mut State, i: usize) -> Result<(), Fault> {
+        let entry = &mut state.streams[i];
+        entry.malformed = true;
+        entry.discards = true;
+        entry.received.clear();
+        if !entry.has_request {
+            return self.fail(state, i, ErrorCode::PROTOCOL_ERROR);
+        }
+        entry.wake_body();
+        Ok(())
+    }
+
+    fn window_update(&mut self, mux: &Mux, id: u32, n: u32) -> Result<(), Fault> {
+        if n == 0 && id == 0 {
+            return protocol("WINDOW_UPDATE frame with incorrect window increment 0");
+        }
+        if id > self.last_id || id > 0 && id.is_multiple_of(2) {
+            return protocol("WINDOW_UPDATE frame for an idle stream");
+        }
+        mux.with(|state| {
+            if id == 0 {
+                return state.send.add(n).map_err(|_| {
+                    let what = "WINDOW_UPDATE frame that exceeds the connection's window";
+                    Fault::connection(ErrorCode::FLOW_CONTROL_ERROR, what)
+                });
+            }
+            let Some(i) = state.find(id).filter(|i| !state.streams[*i].reset) else {
+                return self.waste.frame(base::time::now_ms());
+            };
+            if n == 0 {
+                return self.fail(state, i, ErrorCode::PROTOCOL_ERROR);
+            }
+            if state.streams[i].send.add(n).is_err() {
+                return self.fail(state, i, ErrorCode::FLOW_CONTROL_ERROR);
+            }
+            state.may_send(i);
+            self.waste.update(n, base::time::now_ms())
+        })
+    }
+
+    fn reset(&mut self, mux: &Mux, id: u32, code: ErrorCode) -> Result<(), Fault> {
+        if id > self.last_id || id.is_multiple_of(2) {
+            return protocol("RST_STREAM frame for an idle stream");
+        }
+        let i = mux.with(|state| state.find(id).filter(|i| !state.streams[*i].reset));
+        let Some(i) = i else { return self.waste.frame(base::time::now_ms()) };
+        self.told += 1;
+        match code {
+            // One line a reset would be the client's way to fill a disk.
+            _ if self.told > TOLD_MAX => {}
+            ErrorCode::CANCEL => log(mux, Level::Info, format_args!("client canceled stream {id}")),
+            code => {
+                let m = format_args!("client terminated stream {id} with status {}", code.0);
+                log(mux, Level::Info, m);
+            }
+        }
+        mux.with(|state| state.was_reset(i));
+        self.waste.reset(base::time::now_ms())
+    }
+}
+
+/// A key for the opening handshake of WebSocket.
+fn websocket_key() -> Vec<u8> {
+    let mut bytes = [0; 16];
+    os::random::fill(&mut bytes);
+    let mut key = Vec::new();
+    base::base64::encode(&bytes, &mut key);
+    key
+}
+
+fn settings(state: &mut State, payload: &[u8]) -> Result<(), Fault> {
+    let old = state.peer;
+    state.peer.take(payload)?;
+    if state.peer.header_table != old.header_table {
+        state.encoder.set_limit(state.peer.header_table as usize);
+    }
+    if state.peer.window != old.window
+        && state.resize_windows(old.window, state.peer.window).is_err()
+    {
+        let what = "SETTINGS frame that exceeds a stream's window";
+        return Err(Fault::connection(ErrorCode::FLOW_CONTROL_ERROR, what));
+    }
+    if state.peer.no_tree {
+        state.fell();
+    }
+    frame::write_settings_ack(state.output.writer_for(16));
+    state.out_len += 9;
+    Ok(())
+}
+
+#[cold]
+fn undecodable(e: HpackError) -> Fault {
+    let code = match e {
+        // As nginx has it; the specification knows one code for all faults.
+        HpackError::CutInteger => ErrorCode::FRAME_SIZE_ERROR,
+        _ => ErrorCode::COMPRESSION_ERROR,
+    };
+    Fault::connection(code, e.message())
+}
+
+#[cold]
+fn protocol<T>(what: &'static str) -> Result<T, Fault> {
+    Err(Fault::connection(ErrorCode::PROTOCOL_ERROR, what))
+}
+
+/// Writes a line about the connection.
+#[cold]
+pub(super) fn log(mux: &Mux, level: Level, m: std::fmt::Arguments<'_>) {
+    let c = &mux.c;
+    let log = &c.server().root.core.error_log;
+    if c.log_enabled(log, level) {
+        c.log_write(log, level, m, &**c);
+    }
+}

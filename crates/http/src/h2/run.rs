@@ -1,0 +1,77 @@
+//! Requests run within the task of their connection: each is polled once as soon as its head is
+//! there, and becomes a task only if it has to wait.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use event::task::Unborn;
+
+/// The jobs of a future that does one after the other.
+pub(super) struct Inbox<J> {
+    job: Cell<Option<J>>,
+    /// The job was done.
+    done: Cell<bool>,
+    /// There are no others behind this one.
+    last: Cell<bool>,
+}
+
+impl<J> Inbox<J> {
+    /// The next job.
+    pub async fn next(&self) -> J {
+        poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// A job was done. Says whether it was the last one.
+    pub fn is_over(&self) -> bool {
+        self.done.set(true);
+        self.last.get()
+    }
+}
+
+struct Worker<J, F> {
+    inbox: Rc<Inbox<J>>,
+    future: Pin<Box<F>>,
+    name: Unborn,
+}
+
+/// Runs jobs, each in a future that `make` has made for it or for one before it. A future is built
+/// in its box and stays there, however many jobs it does at once.
+pub(super) struct Runner<J, F, M> {
+    make: M,
+    idle: Option<Worker<J, F>>,
+}
+
+impl<J, F, M> Runner<J, F, M>
+where
+    J: 'static,
+    F: Future<Output = ()> + 'static,
+    M: Fn(Rc<Inbox<J>>) -> Pin<Box<F>>,
+{
+    pub fn new(make: M) -> Runner<J, F, M> {
+        Runner { make, idle: None }
+    }
+
+    /// Has a job done; where it waits, it goes on as a task.
+    pub fn run(&mut self, job: J) {
+        let mut worker = self.idle.take().unwrap_or_else(|| {
+            let inbox = Rc::new(Inbox {
+                job: Cell::new(None),
+                done: Cell::new(false),
+                last: Cell::new(false),
+            });
+            Worker { future: (self.make)(inbox.clone()), inbox, name: Unborn::new() }
+        });
+        worker.inbox.job.set(Some(job));
+        worker.inbox.done.set(false);
+        let polled = worker.name.poll(&mut worker.future);
+        if worker.inbox.done.get() && polled.is_pending() {
+            self.idle = Some(worker);
+        } else if polled.is_pending() {
+            worker.inbox.last.set(true);
+            worker.name.spawn(worker.future);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The order in which streams send (RFC 9218 section 10): by urgency. Within one, responses that
+//! are of use as a whole go to their ends in the order in which they were asked for, those that are
+//! of use in parts take turns, and both kinds get half, so that neither waits for an end of the
+//! other that may be far.
+//!
+//! A client that knows nothing newer than RFC 7540 has a tree of dependencies instead, from its
+//! first word about one.
+//!
+//! A request that makes a long response waits for room in its stream's queue, and the connection's
+//! task for requests. Lest a stream send only because the requests of those before it were not
+//! polled yet, frames are made no further than to the first stream whose request was woken; see
+//! [`Schedule::expect`].
+
+use std::collections::VecDeque;
+
+use mem::{Buf, Chain};
+use proto::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
+use proto::h2::tree::Tree;
+
+use super::head;
+use super::mux::{Entry, Half, State};
+use super::output::PIECE_MAX;
+
+/// Bytes of frames that are made before the socket has taken those before them.
+pub(super) const OUTPUT_MAX: usize = 64 << 10;
+
+/// A stream in the order.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Lower goes first: the rank, and behind it what orders those of one rank.
+    key: u64,
+    slot: u32,
+}
+
+/// Streams with something to send and a window to send it in.
+pub(super) struct Schedule {
+    /// In order of their keys; empty where there is a tree.
+    order: VecDeque<Waiting>,
+    /// Counts turns.
+    turns: u32,
+    /// The place in the order of the stream that is having its turn.
+    picked: usize,
+    /// The urgency of the last turn, where that was one of a response that is of use as a whole.
+    was_whole: Option<u64>,
+    /// The order of a client that uses RFC 7540's.
+    pub tree: Option<Box<Tree>>,
+    /// The client's dependencies are not used, whatever it sends.
+    pub treeless: bool,
+    /// The client has used the priorities of RFC 9218.
+    pub signalled: bool,
+    /// Streams behind this key wait: one before them is about to get more.
+    expected: u64,
+    /// Counts the times that all tasks which were woken have run.
+    pub round: u32,
+}
+
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule {
+            order: VecDeque::new(),
+            turns: 0,
+            picked: 0,
+            was_whole: None,
+            tree: None,
+            treeless: false,
+            signalled: false,
+            expected: u64::MAX,
+            round: 1,
+        }
+    }
+}
+
+impl Schedule {
+    /// Adds a stream, if it is not there.
+    pub fn add(&mut self, i: usize, entry: &mut Entry) {
+        if std::mem::replace(&mut entry.scheduled, true) {
+            return;
+        }
+        match (&mut self.tree, entry.place) {
+            (Some(tree), Some(place)) => tree.set_ready(place, true),
+            _ => self.insert(i as u32, entry),
+        }
+    }
+
+    pub fn insert(&mut self, slot: u32, entry: &Entry) {
+        let key = self.key(entry);
+        let at = self.order.partition_point(|other| other.key <= key);
+        self.order.insert(at, Waiting { key, slot });
+    }
+
+    /// Urgency first, then streams that are of use as a whole, by their numbers, then the others,
+    /// by their turns.
+    fn key(&mut self, entry: &Entry) -> u64 {
+        let takes_turns = self.takes_turns(entry);
+        let order = if takes_turns { self.turns } else { entry.id };
+        self.turns = self.turns.wrapping_add(u32::from(takes_turns));
+        rank(entry, takes_turns) | u64::from(order)
+    }
+
+    /// Where the client says nothing about any stream, all of them take turns.
+    fn takes_turns(&self, entry: &Entry) -> bool {
+        entry.priority.incremental().unwrap_or(!self.signalled)
+    }
+
+    /// Removes a stream.
+    pub fn forget(&mut self, i: usize, entry: &mut Entry) {
+        if !std::mem::take(&mut entry.scheduled) {
+            return;
+        }
+        match (&mut self.tree, entry.place) {
+            (Some(tree), Some(place)) => tree.set_ready(place, false),
+            _ => self.order.retain(|other| other.slot != i as u32),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty() && self.tree.as_ref().is_none_or(|tree| tree.is_empty())
+    }
+
+    /// The stream that is next.
+    fn pick(&mut self) -> Option<usize> {
+        if let Some(tree) = &self.tree {
+            return tree.first().map(|slot| slot as usize);
+        }
+        let first = *self.order.front()?;
+        self.picked = 0;
+        let urgency = first.key >> URGENCY_AT;
+        if first.key & IN_PARTS == 0 && self.was_whole == Some(urgency) {
+            let in_parts = urgency << URGENCY_AT | IN_PARTS;
+            let at = self.order.partition_point(|other| other.key < in_parts);
+            let other = self.order.get(at).filter(|other| other.key >> URGENCY_AT == urgency);
+            if let Some(other) = other {
+                self.picked = at;
+                return Some(other.slot as usize);
+            }
+        }
+        Some(first.slot as usize)
+    }
+
+    /// The stream that was picked has sent `n` bytes.
+    fn turn(&mut self, entry: &mut Entry, n: usize, stays: bool) {
+        entry.scheduled = stays;
+        if let (Some(tree), Some(place)) = (&mut self.tree, entry.place) {
+            tree.sent(place, n);
+            tree.set_ready(place, stays);
+            return;
+        }
+        let is_whole = !self.takes_turns(entry);
+        if n > 0 {
+            self.was_whole = is_whole.then_some(u64::from(entry.priority.urgency()));
+        }
+        if stays && is_whole {
+            return;
+        }
+        if let Some(Waiting { slot, .. }) = self.order.remove(self.picked)
+            && stays
+        {
+            self.insert(slot, entry);
+        }
+    }
+
+    /// The request of a stream was woken to make more of its response.
+    fn expect(&mut self, entry: &mut Entry) {
+        if entry.ends {
+            return;
+        }
+        entry.woken = self.round;
+        let takes_turns = self.takes_turns(entry);
+        let order = if takes_turns { u32::MAX } else { entry.id };
+        self.expected = self.expected.min(rank(entry, takes_turns) | u64::from(order));
+    }
+
+    /// Whether the first stream is to wait until requests that were woken have run: one of them
+    /// makes more for a stream before it, or fills a frame of its own that would be short.
+    fn is_too_early(&self, entry: &Entry, is_short: bool) -> bool {
+        if self.expected == u64::MAX {
+            return false;
+        }
+        let own = entry.woken == self.round && !entry.ends;
+        if own {
+            return is_short;
+        }
+        let picked = self.order.get(self.picked);
+        self.tree.is_some() || picked.is_some_and(|picked| picked.key > self.expected)
+    }
+
+    /// A stream is over.
+    pub fn close(&mut self, i: usize, entry: &mut Entry) {
+        self.forget(i, entry);
+        if let (Some(tree), Some(place)) = (&mut self.tree, entry.place.take()) {
+            tree.close(place);
+        }
+    }
+
+    /// Gives back memory while there are no streams.
+    pub fn shrink(&mut self) {
+        self.order = VecDeque::new();
+        if let Some(tree) = &mut self.tree {
+            tree.shrink();
+        }
+    }
+
+    /// From now on the order is that of a tree, which knows all streams.
+    pub fn use_tree(&mut self, tree: Tree) {
+        self.order.clear();
+        self.tree = Some(Box::new(tree));
+    }
+
+    /// All tasks that were woken have run.
+    pub fn next_round(&mut self) {
+        self.round = self.round.wrapping_add(1).max(1);
+        self.expected = u64::MAX;
+    }
+}
+
+/// The mark of streams that take turns, in their keys.
+const IN_PARTS: u64 = 1 << 32;
+
+/// The place of the urgency in their keys.
+const URGENCY_AT: u32 = 33;
+
+/// The part of a stream's key that its priority makes.
+fn rank(entry: &Entry, takes_turns: bool) -> u64 {
+    u64::from(entry.priority.urgency()) << URGENCY_AT | if takes_turns { IN_PARTS } else { 0 }
+}
+
+impl State {
+    /// Makes frames of the streams' queues, as far as windows and the output have room. Returns
+    /// whether it stopped for requests that were woken and have not run yet.
+    pub fn pump(&mut self) -> bool {
+        while self.out_len < OUTPUT_MAX {
+            let Some(i) = self.schedule.pick() else { return false };
+            let entry = &mut self.streams[i];
+            let most = entry.chunk.min(self.peer.frame_max as usize);
+            let n = (entry.queued.min(most as u64) as usize)
+                .min(entry.send.left())
+                .min(self.send.left());
+            if n == 0 && !entry.queue.is_empty() {
+                if self.send.left() == 0 && entry.send.left() > 0 {
+                    // The connection's window is what is missing: everything waits.
+                    return false;
+                }
+                self.schedule.turn(entry, 0, false);
+                continue;
+            }
+            if self.schedule.is_too_early(entry, n < most && n as u64 == entry.queued) {
+                return true;
+            }
+            let Some((n, ends)) = self.data_frame(i, n) else {
+                let entry = &mut self.streams[i];
+                self.schedule.turn(entry, 0, false);
+                entry.wake_room();
+                continue;
+            };
+            let entry = &mut self.streams[i];
+            let stays = !entry.queue.is_empty();
+            self.schedule.turn(entry, n, stays);
+            let has_room = entry.queued < QUEUE_WAKE && !(entry.ends && stays);
+            if has_room && entry.wake_room() {
+                self.schedule.expect(entry);
+            }
+            if ends {
+                self.settle(i);
+            }
+        }
+        false
+    }
+
+    /// The window of a stream grew: what waits in its queue may go on.
+    pub fn may_send(&mut self, i: usize) {
+        let entry = &mut self.streams[i];
+        if entry.send.left() == 0 {
+            return;
+        }
+        if entry.queued < QUEUE_WAKE && entry.wake_room() {
+            self.schedule.expect(entry);
+        }
+        if !entry.queue.is_empty() {
+            self.schedule.add(i, entry);
+        }
+    }
+}
+
+impl Entry {
+    /// Takes up to `n` bytes off the front of the queue; `None` where they are of a file, and not
+    /// in memory.
+    fn front(&mut self, n: usize) -> Option<Chain> {
+        if self.unread {
+            return None;
+        }
+        let in_front = match self.queue.front() {
+            Some(Buf::File { file, pos, end }) => {
+                let want = (n as u64).min(end - pos).min(PIECE_MAX as u64) as usize;
+                // A failure is told by the request, which tries again.
+                let Ok(Some(page)) = files::piece_now(file, *pos, want, self.reading) else {
+                    self.unread = true;
+                    return None;
+                };
+                page
+            }
+            _ => {
+                let memory = self.queue.iter().map_while(Buf::memory).map(<[u8]>::len);
+                let there = memory.scan(0, |sum, len| {
+                    (*sum < n).then(|| {
+                        *sum += len;
+                        *sum
+                    })
+                });
+                let n = there.last().unwrap_or(0).min(n);
+                let all = n as u64 == self.queued;
+                return Some(if all { self.queue.take() } else { self.queue.split_to(n as u64) });
+            }
+        };
+        self.queue.advance(in_front.len() as u64);
+        let mut part = Chain::new();
+        part.push(in_front.into());
+        Some(part)
+    }
+}
+
+impl State {
+    /// Makes a DATA frame of up to `n` bytes of a stream's queue, and what follows its end: says
+    /// how many they were, and whether that was the end. `None`: they have to be fetched.
+    fn data_frame(&mut self, i: usize, n: usize) -> Option<(usize, bool)> {
+        let entry = &mut self.streams[i];
+        let part = entry.front(n)?;
+        let n = part.len() as usize;
+        entry.queued -= n as u64;
+        let ends = entry.ends && entry.queue.is_empty();
+        let has_trailers = ends && !entry.trailers.is_empty();
+        if n > 0 || ends && !has_trailers {
+            let flags = if ends && !has_trailers { flag::END_STREAM } else { 0 };
+            self.put_data(i, part, n, flags);
+        }
+        if has_trailers {
+            let trailers = std::mem::take(&mut self.streams[i].trailers);
+            head::trailers(self, i, &trailers);
+        }
+        if ends {
+            self.streams[i].local = Half::Ended;
+        }
+        Some((n, ends))
+    }
+
+    /// Puts a DATA frame into the output; the windows have room for it.
+    pub fn put_data(&mut self, i: usize, mut part: Chain, n: usize, flags: u8) {
+        let entry = &mut self.streams[i];
+        let head = FrameHead { len: n as u32, kind: kind::DATA, flags, stream: entry.id };
+        self.out_len += HEAD_LEN + n;
+        entry.framing += HEAD_LEN as u64;
+        entry.send.take(n);
+        self.send.take(n);
+        if n > COPY_MAX
+            && part.single().is_some()
+            && let Some(mut buf) = part.pop_front()
+        {
+            if let Buf::Page(page) = &mut buf
+                && page.prepend(&head.bytes())
+            {
+                return self.output.push(buf);
+            }
+            part.push(buf);
+        }
+        let copied = match part.single() {
+            Some(bytes) if bytes.len() <= COPY_MAX => Some(bytes),
+            _ => None,
+        };
+        let w = self.output.writer_for(HEAD_LEN + copied.map_or(0, <[u8]>::len));
+        w.extend_from_slice(&head.bytes());
+        match copied {
+            Some(bytes) => w.extend_from_slice(bytes),
+            None => self.output.append(&mut part),
+        }
+    }
+}
+
+/// Payloads up to this size are copied behind their head, so that both are one piece.
+const COPY_MAX: usize = 4096;
+
+/// The queue length below which a request makes more.
+const QUEUE_WAKE: u64 = 32 << 10;

@@ -1,0 +1,283 @@
+//! Header blocks into fields (sections 3 and 6).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::literal::HUFFMAN;
+use super::table::{NAME_COPIED_MAX, Table};
+use super::{HpackError, TABLE_SIZE, huffman, integer, static_table};
+
+/// Scratch memory that is kept from one block to the next.
+const SCRATCH_KEPT: usize = 512;
+/// It grows by this much.
+const SCRATCH_STEP: usize = 128;
+
+/// Updates of the table's size that a block can begin with: the smallest and the last one.
+const UPDATES_MAX: u32 = 2;
+
+/// Decodes the header blocks of one direction of a connection.
+pub struct Decoder {
+    table: Table<()>,
+    /// What we announced in SETTINGS_HEADER_TABLE_SIZE.
+    size_max: usize,
+    /// The strings of the present field that are no part of the block or of a table.
+    scratch: Scratch,
+}
+
+/// Memory for strings: its bytes are there once and for all, the first `len` are in use.
+#[derive(Default)]
+struct Scratch {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Scratch {
+    /// The unused part, of `more` bytes at least.
+    fn unused(&mut self, more: usize) -> &mut [u8] {
+        let wanted = self.len + more;
+        if wanted > self.bytes.len() {
+            self.bytes.resize(wanted.next_multiple_of(SCRATCH_STEP), 0);
+        }
+        &mut self.bytes[self.len..]
+    }
+
+    fn copy(&mut self, text: &[u8]) -> Range<usize> {
+        self.unused(text.len())[..text.len()].copy_from_slice(text);
+        self.used(text.len())
+    }
+
+    /// Decodes a Huffman-coded string. It takes 8/5 of its encoded length at most.
+    fn decode(&mut self, text: &[u8]) -> Result<Range<usize>, HpackError> {
+        let len = huffman::decode(text, self.unused(huffman::room(text.len())))?;
+        Ok(self.used(len))
+    }
+
+    fn used(&mut self, more: usize) -> Range<usize> {
+        let start = self.len;
+        self.len += more;
+        start..self.len
+    }
+
+    /// Frees what one block needed and others will hardly need.
+    fn shrink(&mut self) {
+        if self.bytes.len() > SCRATCH_KEPT {
+            *self = Scratch::default();
+        }
+    }
+}
+
+/// Where a string of a literal is.
+enum Text<'b> {
+    Static(&'static [u8]),
+    Block(&'b [u8]),
+    Scratch(Range<usize>),
+    /// The name of an entry, by its age.
+    Entry(usize),
+    Shared(Arc<[u8]>),
+}
+
+struct Literal<'b> {
+    name: Text<'b>,
+    value: Text<'b>,
+}
+
+impl Decoder {
+    /// `size_max`: what we announced in SETTINGS_HEADER_TABLE_SIZE. The table has the protocol's
+    /// 4096 bytes until the peer says otherwise.
+    pub fn new(size_max: usize) -> Decoder {
+        Decoder { table: Table::new(TABLE_SIZE), size_max, scratch: Scratch::default() }
+    }
+
+    /// Decodes a whole header block, calling `field` with each name and value in order. After an
+    /// error the decoder is of no use: the connection ends with COMPRESSION_ERROR.
+    ///
+    /// The time it takes, beside that of `field`, is proportional to the block's length.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        mut field: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), HpackError> {
+        let mut input = block;
+        self.read_updates(&mut input)?;
+        while let Some((&first, rest)) = input.split_first() {
+            input = rest;
+            if first & 0x80 != 0 {
+                let index = integer::read(first, 7, &mut input)?;
+                let (name, value) = self.entry(index)?;
+                field(name, value);
+            } else {
+                let indexed = first & 0x40 != 0;
+                let literal = self.read_literal(first, indexed, &mut input)?;
+                field(self.text(&literal.name), self.text(&literal.value));
+                if indexed {
+                    self.insert(literal);
+                }
+            }
+        }
+        self.scratch.shrink();
+        Ok(())
+    }
+
+    /// Looks at the beginning of a block whose rest did not come yet: an integer that is too large
+    /// is a fault whatever follows it.
+    pub fn check_begun(block: &[u8]) -> Result<(), HpackError> {
+        match walk(block) {
+            Err(HpackError::Truncated | HpackError::CutInteger) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.table.memory() + self.scratch.bytes.capacity()
+    }
+
+    /// Reads the updates of the table's size that a block begins with.
+    #[inline]
+    fn read_updates(&mut self, input: &mut &[u8]) -> Result<(), HpackError> {
+        for nth in 0.. {
+            let Some((&first, rest)) = input.split_first() else { break };
+            if first & 0xe0 != 0x20 {
+                break;
+            }
+            if nth == UPDATES_MAX {
+                return Err(HpackError::UpdateMisplaced);
+            }
+            *input = rest;
+            let size = integer::read(first, 5, input)?;
+            if size > self.size_max {
+                return Err(HpackError::UpdateTooLarge);
+            }
+            self.table.set_size_max(size);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), HpackError> {
+        static_table::get(index)
+            .or_else(|| self.table.get(index.wrapping_sub(static_table::LEN)))
+            .ok_or(HpackError::Index)
+    }
+
+    /// Reads a literal whose first byte is taken already.
+    #[inline(never)]
+    fn read_literal<'b>(
+        &mut self,
+        first: u8,
+        indexed: bool,
+        input: &mut &'b [u8],
+    ) -> Result<Literal<'b>, HpackError> {
+        if first & 0xe0 == 0x20 {
+            return Err(HpackError::UpdateMisplaced);
+        }
+        self.scratch.len = 0;
+        let name = match integer::read(first, if indexed { 6 } else { 4 }, input)? {
+            0 => self.read_string(input)?,
+            index => self.read_name(index, indexed)?,
+        };
+        Ok(Literal { name, value: self.read_string(input)? })
+    }
+
+    /// The name of an entry. Where a new entry gets it, it must outlive the old one, which may be
+    /// evicted for the new one (section 4.4).
+    fn read_name(&mut self, index: usize, indexed: bool) -> Result<Text<'static>, HpackError> {
+        if let Some((name, _)) = static_table::get(index) {
+            return Ok(Text::Static(name));
+        }
+        let age = index.wrapping_sub(static_table::LEN);
+        let (name, _) = self.table.get(age).ok_or(HpackError::Index)?;
+        if !indexed {
+            return Ok(Text::Entry(age));
+        }
+        if name.len() <= NAME_COPIED_MAX {
+            return Ok(Text::Scratch(self.scratch.copy(name)));
+        }
+        self.table.shared_name(age).map(Text::Shared).ok_or(HpackError::Index)
+    }
+
+    fn read_string<'b>(&mut self, input: &mut &'b [u8]) -> Result<Text<'b>, HpackError> {
+        let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
+        *input = rest;
+        let len = integer::read(first, 7, input)?;
+        let (text, rest) = input.split_at_checked(len).ok_or(HpackError::Truncated)?;
+        *input = rest;
+        if first & HUFFMAN == 0 {
+            return Ok(Text::Block(text));
+        }
+        self.scratch.decode(text).map(Text::Scratch)
+    }
+
+    fn text<'a>(&'a self, text: &'a Text) -> &'a [u8] {
+        match text {
+            Text::Entry(age) => self.table.get(*age).unwrap_or_default().0,
+            text => text.outside(&self.scratch.bytes),
+        }
+    }
+
+    fn insert(&mut self, literal: Literal) {
+        let (Literal { name, value }, scratch) = (literal, &self.scratch.bytes);
+        let shared = match &name {
+            Text::Shared(name) => Some(name.clone()),
+            _ => None,
+        };
+        let (name, value) = (name.outside(scratch), value.outside(scratch));
+        self.table.insert(name, value, shared);
+    }
+}
+
+impl Text<'_> {
+    /// A string that does not lie in the table.
+    fn outside<'a>(&'a self, scratch: &'a [u8]) -> &'a [u8] {
+        match self {
+            Text::Static(text) | Text::Block(text) => text,
+            Text::Scratch(range) => scratch.get(range.clone()).unwrap_or_default(),
+            Text::Shared(name) => name,
+            Text::Entry(_) => &[],
+        }
+    }
+}
+
+/// Goes over the fields of a block without a look at their contents.
+fn walk(mut input: &[u8]) -> Result<(), HpackError> {
+    fn text(input: &mut &[u8]) -> Result<(), HpackError> {
+        let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
+        *input = rest;
+        let len = integer::read(first, 7, input)?;
+        *input = input.get(len..).ok_or(HpackError::Truncated)?;
+        Ok(())
+    }
+    while let Some((&first, rest)) = input.split_first() {
+        input = rest;
+        let (bits, is_literal) = match first {
+            0x80.. => (7, false),
+            0x40.. => (6, true),
+            0x20.. => (5, false),
+            _ => (4, true),
+        };
+        let index = integer::read(first, bits, &mut input)?;
+        if is_literal {
+            if index == 0 {
+                text(&mut input)?;
+            }
+            text(&mut input)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_shared() {
+        // A name of 65 bytes, then two fields of two bytes that have the same.
+        let block = [&[0x40, 65][..], &[b'n'; 65], &[0, 0x7e, 0, 0x7e, 0]].concat();
+        let mut decoder = Decoder::new(TABLE_SIZE);
+        assert_eq!(decoder.decode(&block, |name, _| assert_eq!(name, [b'n'; 65])), Ok(()));
+        let name = |age| decoder.table.shared_name(age).map(|name| name.as_ptr());
+        assert!(name(1).is_some() && name(1) == name(2) && name(2) == name(3));
+        assert_eq!(name(4), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! HTTP/2 (RFC 9113): frames, header blocks, windows. Sans-IO, for servers and clients.
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | [`hpack`] | compressed fields |
+//! | [`frame`] | the layout of frames: constants, and writing them |
+//! | [`read`] | bytes to frames, and what a connection may not receive |
+//! | [`request`] | the fields of a header block to a request's head |
+//! | [`settings`] | the parameters of a connection |
+//! | [`tree`] | the dependencies of RFC 7540 among streams |
+//! | [`waste`] | the account of frames that bring nothing |
+//! | [`window`] | flow control |
+
+pub mod frame;
+pub mod hpack;
+pub mod read;
+pub mod request;
+pub mod settings;
+pub mod tree;
+pub mod waste;
+pub mod window;
+
+#[cfg(test)]
+mod tests;
