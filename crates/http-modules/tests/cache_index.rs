@@ -36,6 +36,10 @@ fn text(origin: &Origin, path: &str, main: &str, size: &str) -> String {
 
 const TWO: &str = "worker_processes 2;";
 
+/// Files of purged entries are deleted at once: without a pace, the rests between two deletions
+/// grow with the time that a busy machine takes for one.
+const AT_ONCE: &str = "purger=on purger_files=100 purger_sleep=1ms";
+
 /// Tags are the letters of the last part of the path.
 fn answer(asked: &Asked) -> Answer {
     let mut answer = Answer::of(format!("{} {}", asked.target, asked.count));
@@ -320,7 +324,7 @@ fn warm_after_a_reload_with_another_size() {
 fn purged_by_key_prefix_and_tag() {
     each_driver(|driver| {
         let origin = Origin::start(answer);
-        let weir = site(driver, &origin, "memory=1m", TWO).start();
+        let weir = site(driver, &origin, &format!("memory=1m {AT_ONCE}"), TWO).start();
         wait_for_loader(&weir);
         let paths = ["/a/rg", "/a/rb", "/b/gb", "/b/x", "/two/rg", "/two/x"];
         // Both workers have them in memory.
@@ -470,7 +474,7 @@ fn purges_told(weir: &Weir) -> (usize, usize) {
 #[test]
 fn purges_are_of_files_that_nobody_knew_of() {
     let origin = Origin::start(answer);
-    let mut weir = site(Driver::usual(), &origin, "", TWO).allow("signal 9").start();
+    let mut weir = site(Driver::usual(), &origin, AT_ONCE, TWO).allow("signal 9").start();
     wait_for_loader(&weir);
     let mut files = Vec::new();
     for path in ["/a/x", "/b/y", "/c/z"] {
@@ -514,7 +518,9 @@ fn purges_are_of_files_that_nobody_knew_of() {
 fn purged_before_anybody_knows_the_keys() {
     let origin = Origin::start(answer);
     // It has not come far when the first requests come, even where those come late.
-    let mut weir = site(Driver::usual(), &origin, "loader_files=1 loader_sleep=150ms", "").start();
+    let mut weir =
+        site(Driver::usual(), &origin, &format!("loader_files=1 loader_sleep=150ms {AT_ONCE}"), "")
+            .start();
     fill(&weir, 30);
     weir.signal("TERM");
     weir.wait_for_end();

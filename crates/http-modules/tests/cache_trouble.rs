@@ -265,7 +265,9 @@ fn kills_leave_nothing_wrong_behind() {
             })
             .collect();
         for n in 0..25 {
-            // Kills come at moments that have nothing to do with one another.
+            // Kills come at moments that have nothing to do with one another, and each finds some
+            // work done since the one before.
+            wait_for("answers", || (whole.load(Ordering::Relaxed) >= 3 * n as usize).then_some(()));
             std::thread::sleep(Duration::from_millis(40 + n * 37 % 60));
             let children = weir.children_of(weir.pid());
             if !children.is_empty() {

@@ -23,7 +23,8 @@ impl Daemon {
         let text = format!(
             "worker_processes 2; pid logs/weir.pid; error_log logs/error.log info; events {{}}
              http {{
-             proxy_cache_path cache levels=1:2 keys_zone=one:1m inactive=10m use_temp_path=off;
+             proxy_cache_path cache levels=1:2 keys_zone=one:1m inactive=10m use_temp_path=off
+                              purger=on purger_files=100 purger_sleep=1ms;
              map $request_method $purges {{ PURGE 1; default 0; }}
              proxy_cache_key $uri;
              proxy_cache_purge $purges;

@@ -53,7 +53,7 @@ pub use turns::{Seen, Sleep, Turns};
 pub use weir::{Weir, signal};
 
 /// The limit of every wait in a test. Generous: test machines are busy.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// An event driver of the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

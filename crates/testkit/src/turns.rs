@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The folder of trace instances.
 const TRACING: &str = "/sys/kernel/tracing/instances";
 
+/// The length from which on a turn counts as long, microseconds.
+const LONG_US: u64 = 10_000;
+
 /// A trace of a thread, under way.
 pub struct Turns {
     dir: PathBuf,
@@ -36,6 +39,9 @@ pub struct Seen {
     pub longest_us: u64,
     /// The longest turn without the time in which others had the processor.
     pub longest_own_us: u64,
+    /// Turns that were longer than 10 ms without that time. A virtual machine that did not run
+    /// makes a turn long now and then; a loop that does too much does so each time.
+    pub long_turns: usize,
     /// Sleeps within turns.
     pub sleeps: Vec<Sleep>,
 }
@@ -109,7 +115,9 @@ impl Reader {
             let us = at - began;
             self.seen.turns += 1;
             self.seen.longest_us = self.seen.longest_us.max(us);
-            self.seen.longest_own_us = self.seen.longest_own_us.max(us.saturating_sub(lost));
+            let own = us.saturating_sub(lost);
+            self.seen.longest_own_us = self.seen.longest_own_us.max(own);
+            self.seen.long_turns += usize::from(own >= LONG_US);
         }
     }
 
@@ -198,6 +206,9 @@ prev_state=S ==> next_comm=weir next_pid=7 next_prio=120
     fn a_turn_is_told_apart_from_what_others_took() {
         let seen = read(TRACE, 7);
         assert_eq!((seen.turns, seen.longest_us, seen.longest_own_us), (1, 5100, 1100));
+        assert_eq!(seen.long_turns, 0);
+        let slow = TRACE.replace("10.005100: sys_enter", "10.025100: sys_enter");
+        assert_eq!(read(&slow.replace("10.0052", "10.0252"), 7).long_turns, 1);
         assert_eq!(seen.sleeps.len(), 1);
         let sleep = &seen.sleeps[0];
         assert_eq!((sleep.call, sleep.state, sleep.us), (Some(257), 'D', 600));
