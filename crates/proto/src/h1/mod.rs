@@ -28,6 +28,7 @@ pub use method::Method;
 pub use reason::reason;
 pub use request::HeadParser;
 pub(crate) use request::{known_field, parse_length};
+pub(crate) use response::add_response_field;
 pub use response::{
     ResponseError, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep, ignored_message,
 };

@@ -3,18 +3,22 @@
 //! | file | concern |
 //! | --- | --- |
 //! | [`hpack`] | compressed fields |
+//! | [`fields`] | the fields of a request before their compression |
 //! | [`frame`] | the layout of frames: constants, and writing them |
 //! | [`read`] | bytes to frames, and what a connection may not receive |
 //! | [`request`] | the fields of a header block to a request's head |
+//! | [`response`] | the fields of a header block to a response's head |
 //! | [`settings`] | the parameters of a connection |
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
 //! | [`waste`] | the account of frames that bring nothing |
 //! | [`window`] | flow control |
 
+pub mod fields;
 pub mod frame;
 pub mod hpack;
 pub mod read;
 pub mod request;
+pub mod response;
 pub mod settings;
 pub mod tree;
 pub mod waste;

@@ -310,6 +310,19 @@ fn counts_once(id: FieldId) -> bool {
     )
 }
 
+/// Adds a field of another protocol's head, whose text is in `buf`.
+///
+/// # Errors
+/// Its value contradicts the head.
+pub(crate) fn add_response_field(
+    name: Span,
+    value: Span,
+    buf: &[u8],
+    head: &mut ResponseHead,
+) -> Result<(), ResponseError> {
+    field(RawField { name, value, ..RawField::default() }, buf, head)
+}
+
 fn field(raw: RawField, buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseError> {
     let flagged = raw.invalid | raw.underscore;
     let id = if flagged { FieldId::Other } else { FieldId::lookup(raw.name.of(buf)) };

@@ -1,0 +1,90 @@
+//! The fields of a request before they are compressed: written where the request is made, and read
+//! where the connection's compression, which has a state, encodes them.
+//!
+//! A field is the lengths of its name and its value, four bytes each, and their text.
+
+/// Appends a field to a list. Names are written in lower case (RFC 9113 section 8.2).
+pub fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let at = begin(out, name);
+    out.extend_from_slice(value);
+    end(out, at);
+}
+
+/// Begins a field whose value is appended next; [`end`] takes the result.
+pub fn begin(out: &mut Vec<u8>, name: &[u8]) -> usize {
+    out.extend_from_slice(&(name.len() as u32).to_be_bytes());
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    at
+}
+
+/// Ends a field: `at` is what [`begin`] gave. Its value is what was appended since.
+pub fn end(out: &mut [u8], at: usize) {
+    let (Some(name), value) = (at.checked_sub(4), value_start(out, at)) else { return };
+    let len = out.len().saturating_sub(value) as u32;
+    debug_assert!(name < out.len(), "a field begins within the list");
+    if let Some(room) = out.get_mut(at..at + 4) {
+        room.copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+/// The place of the value of a field that was begun.
+pub fn value_start(out: &[u8], at: usize) -> usize {
+    let name = at.checked_sub(4).and_then(|from| word(out.get(from..)?));
+    at + 4 + name.unwrap_or(0) as usize
+}
+
+/// Takes back a field that was begun.
+pub fn cancel(out: &mut Vec<u8>, at: usize) {
+    out.truncate(at.saturating_sub(4));
+}
+
+fn word(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk::<4>().map(|four| u32::from_be_bytes(*four))
+}
+
+/// The fields of a list.
+pub fn iter(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        let (name_len, value_len) = (word(rest)? as usize, word(rest.get(4..)?)? as usize);
+        let value = 8 + name_len;
+        let field = (rest.get(8..value)?, rest.get(value..value + value_len)?);
+        rest = rest.get(value + value_len..)?;
+        Some(field)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_they_were_written() {
+        let mut list = Vec::new();
+        write(&mut list, b":path", b"/a b");
+        let at = begin(&mut list, b"X-Long");
+        list.extend_from_slice(b"one");
+        assert_eq!(&list[value_start(&list, at)..], b"one");
+        end(&mut list, at);
+        let gone = begin(&mut list, b"Gone");
+        cancel(&mut list, gone);
+        write(&mut list, b"empty", b"");
+        let read: Vec<_> = iter(&list).collect();
+        let expected: [(&[u8], &[u8]); 3] =
+            [(b":path", b"/a b"), (b"x-long", b"one"), (b"empty", b"")];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn a_list_that_is_cut_ends_before_the_cut() {
+        let mut list = Vec::new();
+        write(&mut list, b"a", b"1");
+        write(&mut list, b"b", b"22");
+        for cut in 0..list.len() {
+            assert!(iter(&list[..cut]).count() <= 1);
+        }
+        assert_eq!(iter(&list).count(), 2);
+    }
+}

@@ -1,0 +1,232 @@
+//! The fields of a header block to a response's head (RFC 9113 section 8.3.2), the one that HTTP/1
+//! fills: what comes behind it knows no protocol. Faults are in nginx's words.
+
+use crate::h1::{ResponseHead, Span, Version, add_response_field, show};
+
+/// Makes a head of the fields of a header block, in the order in which they come. Their text goes
+/// to the end of a vector, which must be empty at first: spans of the head point into it.
+pub struct ResponseBuilder<'a> {
+    head: &'a mut ResponseHead,
+    text: &'a mut Vec<u8>,
+    room: usize,
+    has_status: bool,
+    fault: Option<String>,
+}
+
+impl<'a> ResponseBuilder<'a> {
+    /// Begins a head whose names and values take `max` bytes at most.
+    pub fn new(
+        head: &'a mut ResponseHead,
+        text: &'a mut Vec<u8>,
+        max: usize,
+    ) -> ResponseBuilder<'a> {
+        head.clear();
+        head.version = Version::HTTP_20;
+        ResponseBuilder { head, text, room: max, has_status: false, fault: None }
+    }
+
+    /// Takes a field.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        if self.fault.is_none()
+            && let Err(fault) = self.take(name, value)
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+        let room = self.room.checked_sub(name.len() + value.len());
+        self.room = room.ok_or_else(|| "upstream sent too big header".to_owned())?;
+        if name.first() == Some(&b':') {
+            return self.status(name, value);
+        }
+        if !self.has_status {
+            return Err("upstream sent no :status header".to_owned());
+        }
+        check(name, value, "upstream sent invalid header: ")?;
+        let (name, value) = (self.push(name), self.push(value));
+        add_response_field(name, value, self.text, self.head).map_err(|e| e.message(self.text))
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Span {
+        let start = self.text.len();
+        self.text.extend_from_slice(bytes);
+        Span::new(start, self.text.len())
+    }
+
+    fn status(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+        if name != b":status" {
+            return Err(shown("upstream sent invalid header ", name, value));
+        }
+        if self.has_status {
+            return Err("upstream sent duplicate :status header".to_owned());
+        }
+        let code = match value {
+            [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+                let digit = |byte: &u8| u16::from(byte - b'0');
+                digit(a) * 100 + digit(b) * 10 + digit(c)
+            }
+            _ => return Err(quoted("upstream sent invalid :status ", value)),
+        };
+        // There is no switch of protocols in HTTP/2 (RFC 9113 section 8.6).
+        if code == 101 {
+            return Err(quoted("upstream sent unexpected :status ", value));
+        }
+        self.has_status = true;
+        self.head.status = code;
+        self.head.status_line = self.push(value);
+        Ok(())
+    }
+
+    /// Ends the head.
+    ///
+    /// # Errors
+    /// The reason why it is none, for the log.
+    pub fn finish(self) -> Result<(), String> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None if !self.has_status => Err("upstream sent no :status header".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name and the value of a field behind a body.
+pub type Trailer = (Vec<u8>, Vec<u8>);
+
+/// Gathers the fields behind a body (RFC 9113 section 8.1).
+#[derive(Debug)]
+pub struct TrailerBuilder {
+    fields: Vec<Trailer>,
+    room: usize,
+    fault: Option<String>,
+}
+
+impl TrailerBuilder {
+    /// Begins a list whose names and values take `max` bytes at most.
+    pub fn new(max: usize) -> TrailerBuilder {
+        TrailerBuilder { fields: Vec::new(), room: max, fault: None }
+    }
+
+    /// Takes a field.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        const INVALID: &str = "upstream sent invalid trailer ";
+        if self.fault.is_some() {
+            return;
+        }
+        let Some(room) = self.room.checked_sub(name.len() + value.len()) else {
+            self.fault = Some("upstream sent too big trailers".to_owned());
+            return;
+        };
+        self.room = room;
+        if name.first() == Some(&b':') {
+            self.fault = Some(shown(INVALID, name, value));
+        } else if let Err(fault) = check(name, value, INVALID) {
+            self.fault = Some(fault);
+        } else {
+            self.fields.push((name.to_vec(), value.to_vec()));
+        }
+    }
+
+    /// The fields.
+    ///
+    /// # Errors
+    /// The reason why they are not taken, for the log.
+    pub fn finish(self) -> Result<Vec<Trailer>, String> {
+        self.fault.map_or(Ok(self.fields), Err)
+    }
+}
+
+/// Checks a field's characters: upper case and control characters make a response malformed (RFC
+/// 9113 section 8.2.1), as fields of the connection do (section 8.2.2), which no client may hear.
+fn check(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
+    let is_bad_in_name = |b: &u8| matches!(b, b'A'..=b'Z' | ..=0x20 | 0x7f | b':');
+    let is_bad_in_value = |b: &u8| matches!(b, 0 | b'\r' | b'\n');
+    let is_of_connection = matches!(
+        name,
+        b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive" | b"proxy-connection"
+    );
+    if name.is_empty() {
+        return Err("upstream sent zero http2 header name length".to_owned());
+    }
+    if is_of_connection || name.iter().any(is_bad_in_name) || value.iter().any(is_bad_in_value) {
+        return Err(shown(message, name, value));
+    }
+    Ok(())
+}
+
+fn quoted(message: &str, value: &[u8]) -> String {
+    let mut out = format!("{message}\"");
+    show(value, &mut out);
+    out.push('"');
+    out
+}
+
+fn shown(message: &str, name: &[u8], value: &[u8]) -> String {
+    let mut out = format!("{message}\"");
+    show(name, &mut out);
+    out.push_str(": ");
+    show(value, &mut out);
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::FieldId;
+
+    fn built(fields: &[(&str, &str)]) -> Result<(ResponseHead, Vec<u8>), String> {
+        let (mut head, mut text) = (ResponseHead::new(), Vec::new());
+        let mut builder = ResponseBuilder::new(&mut head, &mut text, 100);
+        fields.iter().for_each(|(n, v)| builder.field(n.as_bytes(), v.as_bytes()));
+        builder.finish().map(|()| (head, text))
+    }
+
+    #[test]
+    fn a_head_as_http_1_has_it() {
+        let (head, text) =
+            built(&[(":status", "404"), ("content-length", "12"), ("x", "y")]).unwrap();
+        assert_eq!((head.status, head.content_length), (404, Some(12)));
+        assert_eq!(head.status_line.of(&text), b"404");
+        assert_eq!(head.value(FieldId::ContentLength, &text), Some(&b"12"[..]));
+        assert_eq!(head.fields.len(), 2);
+    }
+
+    #[test]
+    fn malformed_heads_are_refused_in_nginx_s_words() {
+        let status = (":status", "200");
+        let large = "x".repeat(100);
+        let cases: &[(&[(&str, &str)], &str)] = &[
+            (&[], "upstream sent no :status header"),
+            (&[("a", "b")], "upstream sent no :status header"),
+            (&[(":status", "20")], "upstream sent invalid :status \"20\""),
+            (&[(":status", "2x0")], "upstream sent invalid :status \"2x0\""),
+            (&[(":status", "101")], "upstream sent unexpected :status \"101\""),
+            (&[status, status], "upstream sent duplicate :status header"),
+            (&[status, (":path", "/")], "upstream sent invalid header \":path: /\""),
+            (&[status, ("", "v")], "upstream sent zero http2 header name length"),
+            (&[status, ("N", "v")], "upstream sent invalid header: \"N: v\""),
+            (&[status, ("n n", "v")], "upstream sent invalid header: \"n n: v\""),
+            (&[status, ("n", "v\nv")], "upstream sent invalid header: \"n: v\\x0Av\""),
+            (&[status, ("upgrade", "x")], "upstream sent invalid header: \"upgrade: x\""),
+            (&[status, ("n", &large)], "upstream sent too big header"),
+        ];
+        for (fields, message) in cases {
+            assert_eq!(built(fields).unwrap_err(), *message);
+        }
+        let twice = built(&[status, ("content-length", "1"), ("content-length", "1")]);
+        assert!(twice.unwrap_err().starts_with("upstream sent duplicate header line"));
+    }
+
+    #[test]
+    fn trailers_are_fields_alone() {
+        let mut list = TrailerBuilder::new(100);
+        list.field(b"grpc-status", b"0");
+        assert_eq!(list.finish().unwrap().len(), 1);
+        let mut list = TrailerBuilder::new(100);
+        list.field(b":status", b"200");
+        let message = "upstream sent invalid trailer \":status: 200\"";
+        assert_eq!(list.finish().unwrap_err(), message);
+    }
+}
