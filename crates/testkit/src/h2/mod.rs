@@ -1,5 +1,5 @@
-//! A blocking client of HTTP/2 that shows the wire, judges the server's frames, and can send what
-//! no client should.
+//! A blocking client and a scripted server of HTTP/2. The client shows the wire, judges the
+//! server's frames, and can send what no client should.
 //!
 //! ```no_run
 //! # use testkit::h2::{Client, Frame, code};
@@ -20,6 +20,7 @@ mod fields;
 mod frame;
 mod judge;
 mod response;
+mod server;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -28,4 +29,5 @@ pub use client::{Client, Options, Windows};
 pub use fields::{Fields, block, indexed, integer, literal, literal_indexed, string, table_size};
 pub use frame::{Frame, PREFACE, code, flag, kind, setting};
 pub use response::{GoAway, Response};
+pub use server::{Came, Peer, Reply, Request, origin};
 pub use wire::{Ended, Wire};
