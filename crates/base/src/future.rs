@@ -37,6 +37,29 @@ impl<F: Future> Future for Rarely<F> {
     }
 }
 
+/// Begins a wait that is wanted and not there; gives up one that is there and not wanted. For tasks
+/// that wait for several things, of which each stays in place while others end.
+pub fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
+    if wanted && slot.is_none() {
+        slot.set(Some(begin()));
+    } else if !wanted && slot.is_some() {
+        slot.set(None);
+    }
+}
+
+/// Polls a wait that [`keep`] began; its slot is empty behind its end.
+pub fn poll_kept<F: Future>(
+    mut slot: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    let Some(wait) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
+    let polled = wait.poll(cx);
+    if polled.is_ready() {
+        slot.set(None);
+    }
+    polled
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::pin;

@@ -23,6 +23,7 @@ pub mod gateway;
 pub mod geo;
 pub mod geoip;
 pub mod geoip2;
+pub mod grpc;
 pub mod gunzip;
 pub mod gzip;
 mod handled_here;
@@ -126,6 +127,7 @@ pub static MODULES: Modules = &[
     &uwsgi::MODULE,
     &scgi::MODULE,
     &memcached::MODULE,
+    &grpc::MODULE,
     &tunnel::MODULE,
     // Behind the modules that pass requests on.
     &health::MODULE,

@@ -56,6 +56,8 @@ pub struct Block {
     pub keepalive_time: Option<u64>,
     /// `keepalive_timeout`, milliseconds.
     pub keepalive_timeout: Option<u64>,
+    /// `keepalive_streams`
+    pub keepalive_streams: Option<u64>,
 }
 
 impl Conf for Block {}

@@ -141,3 +141,16 @@ pub fn keepalive_time<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfEr
 pub fn keepalive_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     set_msec(&mut cx.loc::<Block>().keepalive_timeout, n)
 }
+
+/// `keepalive_streams NUMBER`
+///
+/// # Errors
+/// `is duplicate`, `invalid number`, zero.
+pub fn keepalive_streams<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let block = cx.loc::<Block>();
+    set_num(&mut block.keepalive_streams, n)?;
+    match block.keepalive_streams {
+        Some(0) => Err(ConfError::at(n.arg(0)?, "value must be greater than 0")),
+        _ => Ok(()),
+    }
+}

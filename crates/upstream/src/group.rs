@@ -20,6 +20,10 @@ use crate::servers::Servers;
 use crate::state_file::StateFile;
 use crate::url::{self, Url};
 
+/// Exchanges that share a connection over HTTP/2, by default: with more, a client that gets a large
+/// response keeps many others waiting, and with fewer, less leaves in one send.
+const STREAMS: u32 = 8;
+
 /// A group of servers, ready to be asked.
 pub struct Group {
     /// Its name; the host's where there is no block.
@@ -80,6 +84,7 @@ impl Group {
             requests: b.keepalive_requests.unwrap_or(1000),
             time_ms: b.keepalive_time.unwrap_or(3_600_000),
             timeout_ms: b.keepalive_timeout.unwrap_or(60_000),
+            streams: b.keepalive_streams.map_or(STREAMS, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         };
         let pool = (max > 0).then(|| Pool::with(conf, handover));
         let balancer = match b.method {

@@ -7,10 +7,12 @@
 //!  (settings)  (by name)           ├─ balance  picker ─▶ lease ─▶ server ─▶ back
 //!                                  ├─ queue    sessions that wait for a server
 //!                                  └─ pool     idle connections ◀─▶ handover between workers
+//!                                               connections over HTTP/2 that exchanges share (h2)
 //! ```
 //!
 //! An engine asks on behalf of an [`engine::Client`] and does the talking itself: nothing here
-//! knows what is said over a connection, but [`http_client`] for the server's own requests.
+//! knows what is said over a connection, but [`http_client`] for the server's own requests, and
+//! [`h2`], where the frames of many exchanges share one.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -18,6 +20,7 @@ pub mod balance;
 pub mod block;
 pub mod directives;
 pub mod group;
+pub mod h2;
 mod handover;
 pub mod health;
 pub mod http_client;
@@ -35,6 +38,7 @@ pub mod ssl;
 mod state_file;
 pub mod upstreams;
 pub mod url;
+pub mod wire;
 mod zone;
 
 pub use group::Group;

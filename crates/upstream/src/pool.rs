@@ -8,6 +8,7 @@ use event::Gate;
 use net::Transport;
 use os::SockAddr;
 
+use crate::h2::{Mux, MuxConf, Stream};
 use crate::handover::Handover;
 
 /// The longest interval between two looks for idle connections that ended, milliseconds.
@@ -38,6 +39,8 @@ pub struct PoolConf {
     pub time_ms: u64,
     /// `keepalive_timeout`, milliseconds.
     pub timeout_ms: u64,
+    /// `keepalive_streams`: exchanges that share a connection over HTTP/2.
+    pub streams: u32,
 }
 
 struct Idle {
@@ -47,12 +50,20 @@ struct Idle {
     until_ms: u64,
 }
 
-/// The idle connections of one upstream, the latest at the front.
+/// A connection over HTTP/2, idle or not.
+struct Shared {
+    mux: Rc<Mux>,
+    addr: SockAddr,
+    tag: usize,
+}
+
+/// The idle connections of one upstream, the latest at the front, and those over HTTP/2.
 pub struct Pool {
     conf: PoolConf,
     /// `keepalive … shared`: connections that any worker may take.
     handover: Option<Handover>,
     idle: RefCell<VecDeque<Idle>>,
+    shared: RefCell<Vec<Shared>>,
     sweeping: Cell<bool>,
     me: Weak<Pool>,
 }
@@ -69,6 +80,7 @@ impl Pool {
             conf,
             handover,
             idle: RefCell::default(),
+            shared: RefCell::default(),
             sweeping: Cell::new(false),
             me: me.clone(),
         })
@@ -120,6 +132,46 @@ impl Pool {
             let (me, gate) = (self.me.clone(), gate.clone());
             event::spawn(sweep(me, gate));
         }
+    }
+
+    /// A stream of a connection to `addr` over HTTP/2 that has room for another; `bound`: one that
+    /// was made with the same tag. With `alone` no other exchange shares it. Of several, the
+    /// connection with the most streams: what it sends and receives serves many at once.
+    pub fn open(&self, addr: &SockAddr, tag: usize, bound: bool, alone: bool) -> Option<Stream> {
+        let bound = bound || self.conf.local;
+        let mut fitting: Vec<(u32, Rc<Mux>)> = {
+            let shared = self.shared.borrow();
+            let fits = |s: &&Shared| s.addr == *addr && (!bound || s.tag == tag);
+            shared.iter().filter(fits).map(|s| (s.mux.users(), s.mux.clone())).collect()
+        };
+        fitting.sort_by_key(|(users, _)| std::cmp::Reverse(*users));
+        fitting.into_iter().find_map(|(_, mux)| mux.open(alone))
+    }
+
+    /// The limits of connections over HTTP/2.
+    pub fn mux_conf(&self) -> MuxConf {
+        let PoolConf { requests, time_ms, timeout_ms, streams, .. } = self.conf;
+        MuxConf { streams, requests, time_ms, timeout_ms }
+    }
+
+    /// Lets other exchanges find a connection over HTTP/2.
+    pub fn share(&self, mux: Rc<Mux>, addr: SockAddr, tag: usize) {
+        self.shared.borrow_mut().push(Shared { mux, addr, tag });
+    }
+
+    /// A connection over HTTP/2 has ended.
+    pub(crate) fn forget(&self, mux: &Mux) {
+        self.shared.borrow_mut().retain(|s| !std::ptr::eq(&*s.mux, mux));
+    }
+
+    /// Whether another idle connection over HTTP/2 is kept: the one that asks counts as idle.
+    pub(crate) fn keeps_idle(&self) -> bool {
+        self.shared.borrow().iter().filter(|s| s.mux.users() == 0).count() <= self.conf.max
+    }
+
+    /// This pool, for those that must not keep it.
+    pub fn weak(&self) -> Weak<Pool> {
+        self.me.clone()
     }
 
     /// Closes connections that ended or were idle too long; false when none is left.

@@ -92,6 +92,8 @@ pub struct Changing {
     certificates: Certificates,
     algorithms: Algorithms,
     key_log: Option<KeyLog>,
+    /// The protocols offered to servers.
+    alpn: &'static [&'static str],
     /// The one used last, with the chain that it shows.
     last: RefCell<Option<Last>>,
 }
@@ -153,11 +155,12 @@ pub enum NoSession {
 }
 
 impl SslDraft {
-    /// The settings that hold. `prefix` is the directives' (`proxy`).
+    /// The settings that hold. `prefix` is the directives' (`proxy`); `alpn` are the protocols
+    /// offered to servers, best first.
     ///
     /// # Errors
     /// A file cannot be read or used, or the settings do not go together.
-    pub fn finish(&self, prefix: &str) -> Result<UpstreamTls, ConfError> {
+    pub fn finish(&self, prefix: &str, alpn: &'static [&str]) -> Result<UpstreamTls, ConfError> {
         let commands = self.commands.as_deref().unwrap_or_default();
         let algorithms = tls_settings::algorithms(
             self.protocols.as_deref(),
@@ -191,6 +194,7 @@ impl SslDraft {
                         ),
                         algorithms: algorithms.clone(),
                         key_log: self.key_log.clone(),
+                        alpn,
                         last: RefCell::default(),
                     });
                 }
@@ -200,7 +204,8 @@ impl SslDraft {
             Some(true) => Some(self.verification(prefix, algorithms.security_level)?),
             _ => None,
         };
-        let config = config(certificate, &algorithms, &self.key_log).map_err(ConfError::new)?;
+        let config =
+            config(certificate, &algorithms, &self.key_log, alpn).map_err(ConfError::new)?;
         let sessions = self.session_reuse.unwrap_or(true);
         Ok(UpstreamTls {
             sessions: sessions.then(|| ClientSessions::new(config.clone())),
@@ -226,6 +231,7 @@ fn config(
     certificate: Option<Certified>,
     algorithms: &Algorithms,
     key_log: &Option<KeyLog>,
+    alpn: &[&str],
 ) -> Result<ClientConfig, String> {
     let Algorithms { versions, suites, groups, signatures, .. } = algorithms.clone();
     ClientConfig::new(ClientOptions {
@@ -235,7 +241,7 @@ fn config(
         groups,
         signatures,
         key_log: key_log.clone(),
-        ..ClientOptions::default()
+        alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
     })
 }
 
@@ -254,7 +260,7 @@ impl Changing {
         {
             return Ok(last.config.clone());
         }
-        let config = config(certified, &self.algorithms, &self.key_log)?;
+        let config = config(certified, &self.algorithms, &self.key_log, self.alpn)?;
         *self.last.borrow_mut() = Some(Last { names, chain, config: config.clone() });
         Ok(config)
     }

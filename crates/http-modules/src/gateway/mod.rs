@@ -53,7 +53,7 @@ impl Common {
         let conf = self.up.finish(<G as Gateway>::PREFIX, hidden, &pass::folder::<G>(l))?;
         let conf = conf.with_cache(CacheConf::finish::<G>(l, &self.cache)?);
         let conf = match to.uses_tls() {
-            true => conf.with_tls(self.up.ssl.finish(<G as Gateway>::PREFIX)?),
+            true => conf.with_tls(self.up.ssl.finish(<G as Gateway>::PREFIX, &[])?),
             false => conf,
         };
         to.check_health(l, &conf)?;

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use ::upstream::url;
+use ::upstream::url::{self, Url};
 use ::upstream::{Group, GroupRef, NoPort, Target, Upstreams};
 use base::future::boxed;
 use base::log::Level;
@@ -21,12 +21,13 @@ use http::upstream::{self, Job, Protocol};
 
 use super::Gateway;
 use crate::health::{self, Servers};
+use crate::proxy::pass::Vars;
 
 /// The `*_pass` of one level.
 pub struct Pass<G> {
     fixed: Option<GroupRef>,
-    /// The name of the server, where it is spoken to under TLS.
-    tls: Option<Bytes>,
+    /// Its name, as the address has it.
+    named: Named,
     template: Option<Template>,
     /// The folder of responses that fit no buffer, unless `*_temp_path` names one.
     folder: Option<TempPath>,
@@ -40,7 +41,7 @@ impl<G> Clone for Pass<G> {
     fn clone(&self) -> Pass<G> {
         Pass {
             fixed: self.fixed,
-            tls: self.tls.clone(),
+            named: self.named.clone(),
             template: self.template.clone(),
             folder: self.folder.clone(),
             host: self.host.clone(),
@@ -51,8 +52,9 @@ impl<G> Clone for Pass<G> {
 
 impl<G> Default for Pass<G> {
     fn default() -> Pass<G> {
-        let (fixed, tls, template, folder, host) = (None, None, None, None, None);
-        Pass { fixed, tls, template, folder, host, gateway: PhantomData }
+        let (fixed, template, folder, host) = (None, None, None, None);
+        let named = Named::default();
+        Pass { fixed, named, template, folder, host, gateway: PhantomData }
     }
 }
 
@@ -129,17 +131,33 @@ pub fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), Conf
         let text = String::from_utf8_lossy(&text).into_owned();
         ConfError::at(word, format!("{e} in upstream \"{text}\""))
     })?;
-    let tls = tls.then(|| url.host.clone());
+    let named = Named::of(&url, tls, &text);
     let group = cx.main::<Upstreams>().refer(url, word);
     let pass = cx.loc::<Pass<G>>();
-    (pass.fixed, pass.tls) = (Some(group), tls);
+    (pass.fixed, pass.named) = (Some(group), named);
     Ok(())
+}
+
+/// The name of a server, as its address has it.
+#[derive(Clone, Default)]
+pub struct Named {
+    /// For its certificate, where it is spoken to under TLS.
+    pub tls: Option<Bytes>,
+    /// For HTTP: with the port, unless that is the usual one.
+    pub authority: Bytes,
+}
+
+impl Named {
+    fn of(url: &Url, tls: bool, text: &Bytes) -> Named {
+        let authority = Vars::of(url, tls, text).host;
+        Named { tls: tls.then(|| url.host.clone()), authority }
+    }
 }
 
 /// The destination of a location's requests, compiled.
 pub enum To<G> {
-    /// To a group, under TLS where a name is given.
-    Group(Rc<Group>, Option<Bytes>),
+    /// To a group, by the name that the address has.
+    Group(Rc<Group>, Named),
     /// To a server that variables name.
     Template(Template, Rc<Upstreams>, PhantomData<fn() -> G>),
 }
@@ -154,7 +172,7 @@ impl<G: Gateway> To<G> {
         let upstreams = l.conf::<Upstreams>();
         match (pass.fixed, &pass.template) {
             (Some(group), _) => {
-                upstreams.group(group).map(|group| To::Group(group, pass.tls.clone()))
+                upstreams.group(group).map(|group| To::Group(group, pass.named.clone()))
             }
             (None, Some(t)) => Some(To::Template(t.clone(), upstreams, PhantomData)),
             (None, None) => None,
@@ -167,8 +185,8 @@ impl<G: Gateway> To<G> {
     /// See [`health::install`].
     pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
         match self {
-            To::Group(group, tls) => {
-                let name = &tls.clone().unwrap_or_default();
+            To::Group(group, named) => {
+                let name = &named.tls.clone().unwrap_or_default();
                 let servers = Servers { prefix: G::PREFIX, name, speak_http: false };
                 health::install(l, group, conf, &servers)
             }
@@ -179,7 +197,7 @@ impl<G: Gateway> To<G> {
     /// Whether some requests go under TLS.
     pub fn uses_tls(&self) -> bool {
         match self {
-            To::Group(_, tls) => tls.is_some(),
+            To::Group(_, named) => named.tls.is_some(),
             To::Template(..) => G::TLS_SCHEME.is_some(),
         }
     }
@@ -193,7 +211,7 @@ impl<G: Gateway> To<G> {
         conf: &Rc<UpConf>,
         make: impl FnOnce(bool) -> Box<dyn Protocol>,
     ) -> Step<'a> {
-        let (target, tls) = match self.target(r) {
+        let (target, Named { tls, .. }) = match self.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
         };
@@ -202,13 +220,15 @@ impl<G: Gateway> To<G> {
         Step::Wait(boxed(|| upstream::run(r, job)))
     }
 
-    /// The server for a request, and its name where it is spoken to under TLS.
+    /// The server for a request, and its name.
     ///
     /// # Errors
     /// The status to answer with; the reason was logged.
-    pub fn target(&self, r: &mut Request) -> Result<(Target, Option<Bytes>), u16> {
+    pub fn target(&self, r: &mut Request) -> Result<(Target, Named), u16> {
         let (template, upstreams) = match self {
-            To::Group(group, tls) => return Ok((Target::Group(group.clone()), tls.clone())),
+            To::Group(group, named) => {
+                return Ok((Target::Group(group.clone()), named.clone()));
+            }
             To::Template(template, upstreams, _) => (template, upstreams),
         };
         let (text, tls) = without_scheme::<G>(&template.eval(r));
@@ -217,8 +237,9 @@ impl<G: Gateway> To<G> {
             r.log(Level::Error, format_args!("{e} in upstream \"{text}\""));
             500_u16
         })?;
+        let named = Named::of(&url, tls, &text);
         let target = upstreams.target(r, &url).map_err(|NoPort| 500_u16)?;
-        Ok((target, tls.then(|| url.host.clone())))
+        Ok((target, named))
     }
 }
 

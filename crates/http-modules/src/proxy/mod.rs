@@ -1,10 +1,11 @@
 //! `proxy`: requests passed on to other HTTP servers.
 
 mod cookie;
-mod pass;
+pub(crate) mod http2;
+pub(crate) mod pass;
 mod protocol;
 mod redirect;
-mod request;
+pub(crate) mod request;
 
 use std::rc::Rc;
 
@@ -27,6 +28,7 @@ use proto::h1::FieldId;
 use cookie::CookieFlags;
 use pass::Pass;
 use redirect::{Redirects, Rewrite};
+use request::Version;
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -198,13 +200,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T1,
         "1.1",
         "The version of HTTP spoken to the server.",
-        |cx, n| {
-            if n.arg(0)?.bytes() == b"2" {
-                let m = "version \"2\" is not supported by this version of weir";
-                return Err(ConfError::at(n.arg(0)?, m));
-            }
-            set_enum(&mut cx.loc::<ProxyConf>().http_11, n, &[("1.0", false), ("1.1", true)])
-        },
+        |cx, n| set_enum(&mut cx.loc::<ProxyConf>().version, n, Version::WORDS),
     ),
     directive(
         "proxy_pass_trailers",
@@ -240,7 +236,7 @@ engine::settings! {
         pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
         pub body: Option<Template>,
         pub method: Option<Template>,
-        pub http_11: Option<bool>,
+        pub version: Option<Version>,
         pub redirects: Option<Redirects>,
         pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
         pub cookie_paths: Option<Rc<Vec<Rewrite>>>,

@@ -16,17 +16,18 @@ use http::location::LocKind;
 use http::module::{Conf, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
-use http::upstream::{self, Job};
+use http::upstream::{self, Job, Protocol};
 
 use super::ProxyConf;
+use super::http2::Http2;
 use super::protocol::Http;
 use super::redirect::{Redirects, Rewrite};
-use super::request::{Head, Uri};
+use super::request::{Head, Uri, Version};
 use crate::health::{self, Servers};
 
 /// The values of `Host` and `$proxy_host`, and the URI that replaces the location's name.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Vars {
+pub(crate) struct Vars {
     pub host: Bytes,
     pub port: Bytes,
     pub uri: Bytes,
@@ -38,7 +39,7 @@ pub(super) struct Vars {
 
 impl Vars {
     /// `text` is the whole address, as it was written.
-    fn of(url: &Url, tls: bool, text: &Bytes) -> Vars {
+    pub fn of(url: &Url, tls: bool, text: &Bytes) -> Vars {
         let default_port = default_port(tls);
         let uri = url.uri.clone();
         let key = text.slice(..text.len().saturating_sub(uri.len()));
@@ -177,7 +178,9 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         Some(fixed) => fixed.vars.tls,
         None => true,
     };
-    let conf = if tls { conf.with_tls(proxy.up.ssl.finish("proxy")?) } else { conf };
+    let version = proxy.version.unwrap_or(Version::Http11);
+    let alpn: &[&str] = if version == Version::Http2 { &["h2"] } else { &[] };
+    let conf = if tls { conf.with_tls(proxy.up.ssl.finish("proxy", alpn)?) } else { conf };
     let upstreams = l.conf::<Upstreams>();
     let mut redirects = Vec::new();
     if let Some(list) = &proxy.redirects {
@@ -220,7 +223,11 @@ impl PhaseHandler for Handler {
         u.host.clone_from(&vars.host);
         u.port.clone_from(&vars.port);
         let tls = vars.tls.then(|| vars.host.clone());
-        let protocol = Box::new(Http::new(self.head.clone(), self.conf.clone(), uri, vars));
+        let (head, conf) = (self.head.clone(), self.conf.clone());
+        let protocol: Box<dyn Protocol> = match head.version {
+            Version::Http2 => Box::new(Http2::of_proxy(head, uri, vars)),
+            Version::Http10 | Version::Http11 => Box::new(Http::new(head, conf, uri, vars)),
+        };
         let job = Job { conf: self.conf.clone(), target, protocol, tls };
         Step::Wait(boxed(|| upstream::run(r, job)))
     }

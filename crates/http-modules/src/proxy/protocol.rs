@@ -13,7 +13,7 @@ use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, Respon
 use super::cookie;
 use super::pass::Vars;
 use super::redirect;
-use super::request::{Head, Uri};
+use super::request::{Head, Uri, Version};
 
 /// The framing of a body.
 enum Framing {
@@ -73,7 +73,7 @@ impl Protocol for Http {
     }
 
     fn chunked_requests(&self) -> bool {
-        self.head.http_11
+        self.head.version == Version::Http11
     }
 
     fn head(&mut self, buf: &[u8], head: &mut ResponseHead) -> HeadStep {
@@ -170,15 +170,20 @@ impl Protocol for Http {
     }
 
     fn rewrite(&self, r: &mut Request, id: FieldId, value: &Bytes) -> Option<Bytes> {
-        match id {
-            FieldId::Location => redirect::rewrite(r, &self.head.redirects, value, 0),
-            FieldId::Refresh => {
-                let at = url_in_refresh(value)?;
-                redirect::rewrite(r, &self.head.redirects, value, at)
-            }
-            FieldId::SetCookie => cookie::rewrite(r, &self.head, value),
-            _ => None,
+        rewrite(&self.head, r, id, value)
+    }
+}
+
+/// The new value of a field of a response, where it changes: see [`Protocol::rewrite`].
+pub(super) fn rewrite(head: &Head, r: &mut Request, id: FieldId, value: &Bytes) -> Option<Bytes> {
+    match id {
+        FieldId::Location => redirect::rewrite(r, &head.redirects, value, 0),
+        FieldId::Refresh => {
+            let at = url_in_refresh(value)?;
+            redirect::rewrite(r, &head.redirects, value, at)
         }
+        FieldId::SetCookie => cookie::rewrite(r, head, value),
+        _ => None,
     }
 }
 

@@ -10,15 +10,30 @@ use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::exchanges::Exchanges;
 use proto::h1::{self, FieldId, FieldSet};
+use proto::h2::fields as list;
 use proto::uri::{Escape, escape};
 
 use super::ProxyConf;
 use super::cookie::CookieFlags;
 use super::redirect::Rewrite;
 
+/// The version of HTTP spoken to a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
+}
+
+impl Version {
+    /// As `proxy_http_version` names them.
+    pub const WORDS: &[(&str, Version)] =
+        &[("1.0", Version::Http10), ("1.1", Version::Http11), ("2", Version::Http2)];
+}
+
 /// The URI of a request to the server.
 #[derive(Clone, Debug)]
-pub(super) enum Uri {
+pub(crate) enum Uri {
     /// As it is, from variables.
     Whole(Bytes),
     /// The client's, with the location's name (so many bytes) replaced. Nothing to replace it with
@@ -97,6 +112,8 @@ enum Value {
     CachedSince,
     /// The entity tag of the cached response.
     CachedTag,
+    /// `trailers`, if the client takes them.
+    Trailers,
     Template(Template),
 }
 
@@ -116,14 +133,16 @@ struct Own {
 }
 
 /// The making of request heads, compiled from a location's settings.
-pub(super) struct Head {
+pub(crate) struct Head {
     own: Own,
     /// The same for requests whose responses may be kept.
     kept: Option<Own>,
     /// `proxy_set_header Host`
     host: Option<Template>,
+    /// Such a value goes as a field, and not as `:authority`.
+    host_is_field: bool,
     pass_fields: bool,
-    pub http_11: bool,
+    pub version: Version,
     method: Option<Template>,
     body: Option<Template>,
     pub redirects: Vec<Rewrite>,
@@ -145,6 +164,10 @@ const DEFAULT: &[(&str, Option<bool>)] = &[
     ("Upgrade", None),
 ];
 
+/// Fields that HTTP/2 does not have, whatever the configuration says (RFC 9113 section 8.2.2).
+const OF_CONNECTION: &[&str] =
+    &["Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade"];
+
 /// Fields that make a response another one than the whole, which is what a cache keeps.
 const OF_PARTS: &[(&str, Option<Value>)] = &[
     ("If-Modified-Since", Some(Value::CachedSince)),
@@ -156,12 +179,15 @@ const OF_PARTS: &[(&str, Option<Value>)] = &[
 ];
 
 impl Own {
-    fn new(set: &[(Bytes, Template)], kept: bool) -> Own {
+    fn new(set: &[(Bytes, Template)], version: Version, kept: bool) -> Own {
         let mut own = Own::default();
+        let is_left_out = |name: &[u8]| {
+            let names = if version == Version::Http2 { OF_CONNECTION } else { &[] };
+            names.iter().chain(&["Host"]).any(|n| eq_ignore_case(n.as_bytes(), name))
+        };
         for (name, value) in set {
             own.add(name);
-            let host = eq_ignore_case(name, b"host");
-            if !host && value.as_const().is_none_or(|v| !v.is_empty()) {
+            if !is_left_out(name) && value.as_const().is_none_or(|v| !v.is_empty()) {
                 own.push(name, Value::Template(value.clone()));
             }
         }
@@ -170,7 +196,9 @@ impl Own {
             own.add(name.as_bytes());
             match chunked {
                 Some(false) if !given(name) => own.push(name.as_bytes(), Value::BodyLength),
-                Some(true) if !given(name) => own.push(name.as_bytes(), Value::Chunked),
+                Some(true) if !given(name) && version != Version::Http2 => {
+                    own.push(name.as_bytes(), Value::Chunked);
+                }
                 _ => {}
             }
         }
@@ -213,19 +241,42 @@ impl Own {
 impl Head {
     pub fn new(proxy: &ProxyConf, conf: &UpConf, redirects: Vec<Rewrite>) -> Head {
         let set: &[(Bytes, Template)] = proxy.headers.as_deref().map_or(&[], Vec::as_slice);
-        let host = set.iter().rev().find(|(name, _)| eq_ignore_case(name, b"host"));
+        let version = proxy.version.unwrap_or(Version::Http11);
         Head {
-            own: Own::new(set, false),
-            kept: conf.cache.is_some().then(|| Own::new(set, true)),
-            host: host.map(|(_, value)| value.clone()),
+            own: Own::new(set, version, false),
+            kept: conf.cache.is_some().then(|| Own::new(set, version, true)),
+            host: host(set),
+            host_is_field: false,
             pass_fields: conf.pass_request_headers,
-            http_11: proxy.http_11.unwrap_or(true),
+            version,
             method: proxy.method.clone(),
             body: proxy.body.clone(),
             redirects,
             cookie_domains: proxy.cookie_domains.clone(),
             cookie_paths: proxy.cookie_paths.clone(),
             cookie_flags: proxy.cookie_flags.clone(),
+        }
+    }
+
+    /// The head of gRPC's requests: nothing in it is changed but the fields in `set`.
+    pub fn of_grpc(set: &[(Bytes, Template)]) -> Head {
+        let mut own = Own::new(set, Version::Http2, false);
+        if !set.iter().any(|(name, _)| eq_ignore_case(name, b"te")) {
+            own.push(b"TE", Value::Trailers);
+        }
+        Head {
+            own,
+            kept: None,
+            host: host(set),
+            host_is_field: true,
+            pass_fields: true,
+            version: Version::Http2,
+            method: None,
+            body: None,
+            redirects: Vec::new(),
+            cookie_domains: None,
+            cookie_paths: None,
+            cookie_flags: None,
         }
     }
 
@@ -245,6 +296,69 @@ impl Head {
         host: &Bytes,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
+        let is_head = self.put_method(r, out)?;
+        out.push(b' ');
+        self.put_target(r, uri, out)?;
+        let version: &[u8] = match self.version {
+            Version::Http10 => b" HTTP/1.0\r\n",
+            Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
+        };
+        out.extend_from_slice(version);
+        let body = self.own_body(r);
+        let field = Text::begin(b"Host: ", out);
+        if let Some(t) = &self.host {
+            t.eval_into(r, out);
+        }
+        if out.len() == field.value && (self.host.is_none() || self.version != Version::Http10) {
+            out.extend_from_slice(host);
+        }
+        Text::end(&field, out);
+        self.fields::<Text>(r, out);
+        out.extend_from_slice(b"\r\n");
+        if let Some(body) = body {
+            out.extend_from_slice(&body);
+        }
+        Ok(is_head)
+    }
+
+    /// Appends the list of fields of a request over HTTP/2. Gives whether the method is HEAD, and a
+    /// body of our own.
+    ///
+    /// # Errors
+    /// As [`Head::write`].
+    pub fn write_list(
+        &self,
+        r: &mut Request,
+        uri: &Uri,
+        place: &Place<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(bool, Option<Bytes>), u16> {
+        let method = List::begin(b":method: ", out);
+        let is_head = self.put_method(r, out)?;
+        List::end(&method, out);
+        list::write(out, b":scheme", if place.tls { b"https" } else { b"http" });
+        let path = List::begin(b":path: ", out);
+        self.put_target(r, uri, out)?;
+        List::end(&path, out);
+        let body = self.own_body(r);
+        let name: &[u8] = match self.host_is_field && self.host.is_some() {
+            true => b"Host: ",
+            false => b":authority: ",
+        };
+        let field = List::begin(name, out);
+        if let Some(t) = &self.host {
+            t.eval_into(r, out);
+        }
+        if out.len() == field.value {
+            out.extend_from_slice(place.authority);
+        }
+        List::end(&field, out);
+        self.fields::<List>(r, out);
+        Ok((is_head, body))
+    }
+
+    /// Appends the method; says whether it is HEAD.
+    fn put_method(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<bool, u16> {
         let start = out.len();
         match &self.method {
             Some(t) => {
@@ -260,8 +374,11 @@ impl Head {
                 None => out.extend_from_slice(r.method_name()),
             },
         }
-        let is_head = out[start..].eq_ignore_ascii_case(b"HEAD");
-        out.push(b' ');
+        Ok(out[start..].eq_ignore_ascii_case(b"HEAD"))
+    }
+
+    /// Appends the target, and notes it as the upstream's URI.
+    fn put_target(&self, r: &mut Request, uri: &Uri, out: &mut Vec<u8>) -> Result<(), u16> {
         let from = out.len();
         if !uri.write(r, out) {
             r.log(Level::Error, format_args!("zero length URI to proxy"));
@@ -271,50 +388,42 @@ impl Head {
         let u = r.upstream_mut();
         u.uri.clear();
         u.uri.extend_from_slice(&out[from..]);
-        let version: &[u8] = if self.http_11 { b" HTTP/1.1\r\n" } else { b" HTTP/1.0\r\n" };
-        out.extend_from_slice(version);
-        let body = self.body.as_ref().map(|t| t.eval(r));
-        if let Some(body) = &body {
-            let u = r.upstream_mut();
-            u.body_length = Some(body.len() as u64);
-            u.body_chunked = false;
-        }
-        self.host(r, host, out);
+        Ok(())
+    }
+
+    /// The body that replaces the client's.
+    fn own_body(&self, r: &mut Request) -> Option<Bytes> {
+        let body = self.body.as_ref()?.eval(r);
+        let u = r.upstream_mut();
+        u.body_length = Some(body.len() as u64);
+        u.body_chunked = false;
+        Some(body)
+    }
+
+    /// Appends all fields but the host.
+    fn fields<F: Form>(&self, r: &mut Request, out: &mut Vec<u8>) {
         let own = match &self.kept {
             Some(kept) if r.upstream().is_some_and(Exchanges::is_cacheable) => kept,
             _ => &self.own,
         };
         for f in &own.fields {
-            self.field(r, f, out);
+            self.field::<F>(r, f, out);
         }
         if self.pass_fields {
-            self.clients(r, own, out);
+            self.clients::<F>(r, own, out);
         }
-        out.extend_from_slice(b"\r\n");
-        if let Some(body) = body {
-            out.extend_from_slice(&body);
-        }
-        Ok(is_head)
     }
 
-    fn host(&self, r: &mut Request, host: &Bytes, out: &mut Vec<u8>) {
-        let before = out.len();
-        out.extend_from_slice(b"Host: ");
-        let value = out.len();
-        if let Some(t) = &self.host {
-            t.eval_into(r, out);
-        }
-        if out.len() == value && (self.host.is_none() || self.http_11) {
-            out.extend_from_slice(host);
-        }
-        end_field(out, before, value);
-    }
-
-    fn field(&self, r: &mut Request, f: &Field, out: &mut Vec<u8>) {
-        let before = out.len();
-        out.extend_from_slice(&f.name);
-        let value = out.len();
+    fn field<F: Form>(&self, r: &mut Request, f: &Field, out: &mut Vec<u8>) {
+        let begun = F::begin(&f.name, out);
         match &f.value {
+            Value::Trailers => {
+                let te = r.head.fields.all(FieldId::Te);
+                let bytes = r.head_bytes();
+                if te.into_iter().any(|f| wants_trailers(f.value.of(bytes))) {
+                    out.extend_from_slice(b"trailers");
+                }
+            }
             Value::Template(t) => t.eval_into(r, out),
             Value::BodyLength => {
                 if let Some(n) = r.upstream_mut().body_length {
@@ -337,30 +446,105 @@ impl Head {
                 }
             }
         }
-        end_field(out, before, value);
+        F::end(&begun, out);
     }
 
     /// The client's own fields, but for those that are ours to say.
-    fn clients(&self, r: &Request, own: &Own, out: &mut Vec<u8>) {
+    fn clients<F: Form>(&self, r: &Request, own: &Own, out: &mut Vec<u8>) {
         let bytes = r.head_bytes();
         for f in &r.head.fields {
             let name = f.name.of(bytes);
             if f.dropped || own.has(f.id, name) {
                 continue;
             }
-            h1::write_field(out, name, f.value.of(bytes));
+            F::whole(name, f.value.of(bytes), out);
         }
     }
 }
 
-/// Ends a field that begins at `from`, its value at `value`; it is none without a value. What a
+/// The value of `proxy_set_header Host`.
+fn host(set: &[(Bytes, Template)]) -> Option<Template> {
+    let host = set.iter().rev().find(|(name, _)| eq_ignore_case(name, b"host"));
+    host.map(|(_, value)| value.clone())
+}
+
+/// Whether a value of `TE` names trailers.
+pub(crate) fn wants_trailers(value: &[u8]) -> bool {
+    let name = |part: &[u8]| part.split(|b| *b == b';').next().unwrap_or_default().to_vec();
+    value
+        .split(|b| *b == b',')
+        .any(|part| name(part).trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// The server of a request over HTTP/2.
+pub(crate) struct Place<'a> {
+    /// Its name, with the port unless that is the scheme's.
+    pub authority: &'a [u8],
+    /// It is spoken to under TLS.
+    pub tls: bool,
+}
+
+/// A field that was begun, by its place and its value's.
+struct BegunField {
+    from: usize,
+    value: usize,
+}
+
+/// The form of fields on their way to a server. A field without a value is none, and what a
 /// variable holds ends no line.
-fn end_field(out: &mut Vec<u8>, from: usize, value: usize) {
-    if out.len() == value {
-        out.truncate(from);
-    } else {
-        h1::sanitize_value(&mut out[value..]);
-        out.extend_from_slice(b"\r\n");
+trait Form {
+    /// Begins a field; `name` has a colon and a space behind it.
+    fn begin(name: &[u8], out: &mut Vec<u8>) -> BegunField;
+    fn end(field: &BegunField, out: &mut Vec<u8>);
+    /// A field of the client's, whose name is bare.
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>);
+}
+
+/// Lines of HTTP/1.
+struct Text;
+
+impl Form for Text {
+    fn begin(name: &[u8], out: &mut Vec<u8>) -> BegunField {
+        let from = out.len();
+        out.extend_from_slice(name);
+        BegunField { from, value: out.len() }
+    }
+
+    fn end(field: &BegunField, out: &mut Vec<u8>) {
+        if out.len() == field.value {
+            out.truncate(field.from);
+        } else {
+            h1::sanitize_value(&mut out[field.value..]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        h1::write_field(out, name, value);
+    }
+}
+
+/// A list for HTTP/2.
+struct List;
+
+impl Form for List {
+    fn begin(name: &[u8], out: &mut Vec<u8>) -> BegunField {
+        let bare = name.len().saturating_sub(2);
+        let from = list::begin(out, &name[..bare]);
+        BegunField { from, value: out.len() }
+    }
+
+    fn end(field: &BegunField, out: &mut Vec<u8>) {
+        if out.len() == field.value {
+            list::cancel(out, field.from);
+        } else {
+            h1::sanitize_value(&mut out[field.value..]);
+            list::end(out, field.from);
+        }
+    }
+
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        list::write(out, name, value);
     }
 }
 

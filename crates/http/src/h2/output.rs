@@ -29,7 +29,8 @@ pub(super) const PIECE_MAX: usize = 64 << 10;
 pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     let len = body.len();
     let is_small = len <= GATHER_MAX && body.iter().all(|buf| buf.memory().is_some());
-    if !is_small || r.out.expect_trailers || stream(r).head != HeadState::Begun {
+    let has_trailers = r.out.expect_trailers || !r.out.trailers.is_empty();
+    if !is_small || has_trailers || stream(r).head != HeadState::Begun {
         return Some(body);
     }
     if pace::rate(r) > 0 {

@@ -17,6 +17,7 @@ pub mod conf;
 pub mod directives;
 mod exchange;
 pub mod exchanges;
+mod first;
 pub(crate) mod headers;
 pub mod modules;
 mod request_body;
@@ -144,6 +145,21 @@ pub trait Protocol {
 
     /// Whether the end of the connection is the end of the body here.
     fn ends_with_connection(&self) -> bool;
+
+    /// Whether the exchange is a stream of a connection that others share, over HTTP/2. Then
+    /// [`Protocol::request`] writes a list of fields ([`proto::h2::fields`]), with a body of its
+    /// own as a piece behind it; there is no [`Protocol::head`], and bodies have no framing.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
+    /// Takes the end of a stream, and the fields behind its body.
+    ///
+    /// # Errors
+    /// The body is shorter than its head said.
+    fn end_stream(&mut self, _trailers: Vec<(Bytes, Bytes)>) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Whether the body that ended is as long as its head said; else it is not kept in a cache.
     fn is_whole(&self) -> bool {

@@ -141,6 +141,14 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         "The time that an idle connection to a server is kept.",
         set::keepalive_timeout,
     ),
+    directive(
+        "keepalive_streams",
+        C::UPSTREAM,
+        Args::T1,
+        "8",
+        "The most requests that share a connection over HTTP/2 to a server.",
+        set::keepalive_streams,
+    ),
 ];
 
 /// In a worker: begins the work beside requests.

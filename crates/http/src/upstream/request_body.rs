@@ -1,10 +1,10 @@
 //! The client's body on its way to an upstream: read whole before, or passed on as it comes.
 
+use ::upstream::wire::Wire;
 use base::ascii::write_hex_u64;
 use base::future::rarely;
 use event::{Deadline, Either, race, ready_now};
 use mem::Chain;
-use net::Transport;
 
 use super::Protocol;
 use super::conf::Conf;
@@ -125,12 +125,12 @@ impl RequestBody {
     pub async fn more(
         &mut self,
         r: &mut Request,
-        sock: &Transport,
+        wire: &Wire,
         protocol: &mut dyn Protocol,
         out: &mut Chain,
     ) -> Result<(), Stop> {
         let RequestBody::Streamed { chunked, over, .. } = self else { return Ok(()) };
-        let readable = sock.readable(Deadline::NEVER);
+        let readable = std::pin::pin!(wire.readable(Deadline::NEVER));
         match race(r.next_body_piece(), readable).await {
             Either::Second(_) => Ok(()),
             Either::First(Err(v)) => Err(Stop::Verdict(v)),

@@ -2,18 +2,21 @@
 //! slow, as far as the buffers allow.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 
+use ::upstream::h2::StreamEnd;
+use ::upstream::wire::{Received, RecvError, Wire};
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
 use event::{Deadline, Either, Pool, race, race_if};
 use files::{FileError, NoPool};
-use mem::{Buf, Chain, Page};
-use net::Transport;
+use mem::{Buf, Chain};
 
 use super::conf::Conf;
-use super::exchange::{Link, client_gone, log_io, timed_out};
+use super::exchange::{Link, client_gone, log_io, log_stream, timed_out};
+use super::first::{First, end};
 use super::request_body::RequestBody;
 use super::spill::{self, SpillFile, Writing, Written};
 use super::{Fault, Progress, Protocol, Sink};
@@ -26,6 +29,7 @@ use crate::server::HttpMain;
 pub(crate) enum Fail {
     Body(Fault),
     Io(io::Error),
+    Stream(StreamEnd),
     TimedOut,
     Premature,
     File(FileError),
@@ -53,8 +57,8 @@ impl Remainder {
     }
 
     /// Sends as much as the server takes at once.
-    fn send(&mut self, r: &mut Request, sock: &Transport) {
-        match sock.try_send(&mut self.out, None) {
+    fn send(&mut self, r: &mut Request, wire: &Wire) {
+        match wire.try_send(&mut self.out, self.body.is_sent()) {
             Ok(n) => r.upstream_mut().now().sent += n as u64,
             // It may have closed behind its answer, which counts.
             Err(_) => {
@@ -158,24 +162,26 @@ impl Source {
 
     /// Receives once without waiting; false when there is nothing.
     fn pull(&mut self) -> bool {
-        let Some(conn) = &self.link.conn else {
+        let Some(wire) = &self.link.wire else {
             self.failed = Some(Fail::Premature);
             return true;
         };
-        let mut page = Page::new();
-        match conn.sock.try_recv_into(&mut page) {
-            Ok(None) => return false,
-            Ok(Some(0)) if self.protocol.ends_with_connection() => {
-                self.ended = true;
-                self.release(false);
+        match wire.try_recv() {
+            Ok(Received::Nothing) => return false,
+            Ok(Received::Piece(piece)) => {
+                self.fresh += piece.len();
+                self.total += piece.len();
+                self.feed(piece);
             }
-            Ok(Some(0)) => self.failed = Some(Fail::Premature),
-            Ok(Some(n)) => {
-                self.fresh += n as u64;
-                self.total += n as u64;
-                self.feed(Buf::Page(page));
-            }
-            Err(e) => self.failed = Some(Fail::Io(e)),
+            Ok(Received::End) => match end(wire, self.protocol.as_mut()) {
+                Ok(()) => {
+                    self.ended = true;
+                    self.release(false);
+                }
+                Err(fail) => self.failed = Some(fail),
+            },
+            Err(RecvError::Io(e)) => self.failed = Some(Fail::Io(e)),
+            Err(RecvError::Stream(end)) => self.failed = Some(Fail::Stream(end)),
         }
         true
     }
@@ -200,8 +206,8 @@ impl Source {
             event::sleep(pause).await;
             return Ok(());
         }
-        match &self.link.conn {
-            Some(c) => c.sock.readable(Deadline::in_ms(self.conf.read_timeout)).await,
+        match &self.link.wire {
+            Some(wire) => wire.readable(Deadline::in_ms(self.conf.read_timeout)).await,
             None => Ok(()),
         }
     }
@@ -270,25 +276,24 @@ impl Source {
 
     /// Whether a part of the request is not sent yet.
     fn sends_still(&self) -> bool {
-        !self.left.is_nothing() || self.link.conn.as_ref().is_some_and(|c| c.sock.has_unsent())
+        let last = self.left.body.is_sent();
+        !self.left.is_nothing() || self.link.wire.as_ref().is_some_and(|w| w.has_unsent(last))
     }
 
     /// The server answers while it takes the request: sends more of that, or waits until something
     /// can be read from either side.
     async fn send_more(&mut self, r: &mut Request) -> Result<(), Broken> {
-        let Some(conn) = &self.link.conn else {
+        let Some(wire) = &self.link.wire else {
             self.left.body.give_up();
             self.left.out.clear();
             return Ok(());
         };
-        if !self.left.out.is_empty() || conn.sock.has_unsent() {
-            self.left.send(r, &conn.sock);
+        if !self.left.out.is_empty() || wire.has_unsent(self.left.body.is_sent()) {
+            self.left.send(r, wire);
         }
-        if !self.left.out.is_empty() || conn.sock.has_unsent() {
-            let readable = conn.sock.readable(Deadline::in_ms(self.conf.read_timeout));
-            let done = match race(conn.sock.writable(Deadline::NEVER), readable).await {
-                Either::First(done) | Either::Second(done) => done,
-            };
+        if !self.left.out.is_empty() || wire.has_unsent(self.left.body.is_sent()) {
+            let deadline = Deadline::in_ms(self.conf.read_timeout);
+            let done = readable_or_writable(wire, deadline).await;
             self.waited(done);
             return Ok(());
         }
@@ -296,7 +301,7 @@ impl Source {
             return Ok(());
         }
         let Remainder { body, out, .. } = &mut self.left;
-        if body.more(r, &conn.sock, self.protocol.as_mut(), out).await.is_err() {
+        if body.more(r, wire, self.protocol.as_mut(), out).await.is_err() {
             // The client's body cannot be read to its end: nobody waits for the answer.
             self.finish(r);
             return Err(Broken);
@@ -456,66 +461,17 @@ impl Source {
     }
 }
 
-/// The part of a body that was read together with the head.
-pub(super) struct First {
-    sink: Sink,
-    len: u64,
-    /// The body is over; true if nothing came behind it.
-    ended: Option<bool>,
-    failed: Option<Fail>,
-}
-
-impl First {
-    /// Gives it to the protocol, for which the head began the body with `progress`.
-    pub fn of(
-        r: &mut Request,
-        protocol: &mut dyn Protocol,
-        rest: Bytes,
-        progress: Progress,
-    ) -> First {
-        let len = rest.len() as u64;
-        r.upstream_mut().now().response_length += len;
-        let mut first = First { sink: Sink::default(), len, ended: None, failed: None };
-        if len > 0 {
-            match protocol.body(Buf::Mem(rest), &mut first.sink) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done) => first.ended = Some(true),
-                Err(fault) => first.failed = Some(Fail::Body(fault)),
-            }
-        }
-        if progress == Progress::Done {
-            first.sink.out.clear();
-            first.failed = None;
-            first.ended = first.ended.or(Some(len == 0));
-        }
-        first
-    }
-
-    /// Whether it is all of the body: then no source is needed.
-    pub fn is_whole(&self) -> bool {
-        self.ended.is_some() && self.failed.is_none()
-    }
-
-    /// The body, if this is all of it. Gives server and connection back; the connection can be used
-    /// again if all of the request was sent.
-    pub fn whole(
-        mut self,
-        r: &mut Request,
-        conf: &Conf,
-        protocol: &mut dyn Protocol,
-        link: &mut Link,
-        sent_all: bool,
-    ) -> Chain {
-        let clean = self.ended == Some(true);
-        link.finish(clean && sent_all && protocol.reusable(), &r.main.life.gate);
-        log_complaints(r, protocol, &mut self.sink);
-        finished(r, conf, protocol.trailers());
-        self.sink.out
+/// Waits until the server sends something, or takes something.
+async fn readable_or_writable(wire: &Wire, deadline: Deadline) -> io::Result<()> {
+    let (readable, writable) =
+        (pin!(wire.readable(deadline)), pin!(wire.writable(Deadline::NEVER)));
+    match race(writable, readable).await {
+        Either::First(done) | Either::Second(done) => done,
     }
 }
 
 /// Logs complaints about bytes that are passed on nevertheless.
-fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
+pub(super) fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
     while let Some((level, m)) = protocol.complaint() {
         r.log(level, format_args!("{m} while reading upstream"));
     }
@@ -566,6 +522,7 @@ impl Fail {
                 r.log(Level::Error, format_args!("{m} while reading upstream"));
             }
             Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
+            Fail::Stream(end) => log_stream(r, &end, "reading upstream"),
             Fail::File(e) => r.log(Level::Crit, format_args!("{e} while reading upstream")),
             Fail::TimedOut => drop(timed_out(r, "reading upstream")),
             Fail::Premature => {

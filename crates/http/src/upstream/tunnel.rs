@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ::upstream::pool::UpConn;
+use ::upstream::wire::Wire;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -99,7 +100,8 @@ impl output::Tunnel for Tunnel {
 
 impl Tunnel {
     async fn carry(mut self: Box<Self>, r: &mut Request) {
-        let Some(upstream) = self.link.conn.take() else { return };
+        // Streams are not upgraded (RFC 9113 section 8.6).
+        let Some(Wire::Conn(upstream)) = self.link.wire.take() else { return };
         let Some((client, up)) = crate::channel::upgrade(r) else { return };
         if !self.link.addr.is_unix() {
             let _ = upstream.sock.set_nodelay(true);

@@ -1,18 +1,17 @@
 //! A connection's byte stream, whatever carries it. The engines read and write through
 //! [`Transport`] and never see a descriptor.
 //!
-//! A transport is a plain socket, or TLS over one; a stream of a multiplexed connection has its
-//! place here. The methods have the names of [`Sock`]'s; where a
-//! socket and those two differ, the contract says what each kind must answer:
+//! A transport is a plain socket, or TLS over one. The methods have the names of [`Sock`]'s; where
+//! the two differ, the contract says what each must answer:
 //!
-//! | question | plain socket | TLS | stream |
-//! | --- | --- | --- | --- |
-//! | `readable` ends | bytes, or the end | plaintext at hand, or bytes | DATA, or END_STREAM |
-//! | `is_quiet` | nothing arrived | no plaintext; tickets do not count | no DATA, no reset |
-//! | `peer_closed` | FIN, or broken | `close_notify`, or FIN | END_STREAM, RST_STREAM |
-//! | `has_unsent` | never | sealed bytes are left | no window |
-//! | `sends_files` | yes | with kTLS only | no |
-//! | `can_be_passed` | yes | no: the keys stay here | no |
+//! | question | plain socket | TLS |
+//! | --- | --- | --- |
+//! | `readable` ends | bytes, or the end | plaintext at hand, or bytes |
+//! | `is_quiet` | nothing arrived | no plaintext; tickets do not count |
+//! | `peer_closed` | FIN, or broken | `close_notify`, or FIN |
+//! | `has_unsent` | never | sealed bytes are left |
+//! | `sends_files` | yes | no |
+//! | `can_be_passed` | yes | no: the keys stay here |
 
 #[cfg(test)]
 mod contract_tests;

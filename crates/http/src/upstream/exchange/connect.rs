@@ -2,22 +2,24 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
+use std::rc::Weak;
 
+use ::upstream::h2::{self, MuxConf};
 use ::upstream::peer::{Peer, ServerSpec};
 use ::upstream::pool::UpConn;
 use ::upstream::resolver::Resolving;
 use ::upstream::socket::{self, NotOpened};
 use ::upstream::ssl::{NoSession, Shake};
+use ::upstream::wire::Wire;
 use base::future::rarely;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Either, Sock, race_if};
-use mem::Page;
 use net::Transport;
 
 use super::failure::{by_network, client_gone, timed_out};
-use super::{Exchange, Stop};
+use super::{Answered, Exchange, Stop};
 use crate::channel::client_end;
 use crate::module::Verdict;
 use crate::request::Request;
@@ -45,20 +47,47 @@ pub(super) async fn addresses(
 
 impl Exchange {
     /// A connection stands, and that is all that was asked for.
-    pub(super) fn connected(&mut self, r: &mut Request) -> Page {
+    pub(super) fn connected(&mut self, r: &mut Request) -> Answered {
         let u = r.upstream_mut();
         self.protocol.head(b"", &mut u.head);
         let status = u.head.status;
         u.now().status = status;
-        Page::new()
+        Answered { text: Bytes::new(), rest: Bytes::new(), takes: true }
     }
 
-    pub(super) fn kept_connection(&self, peer: &Peer) -> Option<UpConn> {
-        self.pool.as_ref()?.take(&peer.spec.addr, self.tag(), self.tls.is_some())
+    pub(super) fn kept_connection(&self, peer: &Peer) -> Option<Wire> {
+        let (pool, addr, tls) = (self.pool.as_ref()?, &peer.spec.addr, self.tls.is_some());
+        match self.protocol.is_stream() {
+            false => pool.take(addr, self.tag(), tls).map(Wire::Conn),
+            true => pool.open(addr, self.tag(), tls, self.is_long()).map(Wire::Stream),
+        }
+    }
+
+    /// Whether the body may be long, or never end: others are not to wait behind it.
+    fn is_long(&self) -> bool {
+        self.body.is_streamed()
+    }
+
+    /// Over a new connection: the connection itself, or its first stream.
+    fn wire(&self, r: &Request, peer: &Peer, sock: Transport) -> Result<Wire, Stop> {
+        if !self.protocol.is_stream() {
+            return Ok(Wire::Conn(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }));
+        }
+        let gate = r.main.life.gate.clone();
+        let (conf, weak) = match &self.pool {
+            Some(pool) if !gate.is_closed() => (pool.mux_conf(), pool.weak()),
+            _ => (MuxConf::ONCE, Weak::new()),
+        };
+        let mux = h2::start(sock, conf, weak, gate);
+        let stream = mux.open(self.is_long()).ok_or(Stop::Next(next::ERROR))?;
+        if let Some(pool) = &self.pool {
+            pool.share(mux, peer.spec.addr.clone(), self.tag());
+        }
+        Ok(Wire::Stream(stream))
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<UpConn, Stop> {
+    pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<Wire, Stop> {
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
         let watch = self.client(r);
@@ -75,7 +104,7 @@ impl Exchange {
                     None => sock.into(),
                     Some(terms) => rarely(self.shake(r, peer, sock, terms)).await?,
                 };
-                Ok(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false })
+                self.wire(r, peer, sock)
             }
             Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
                 Err(timed_out(r, "connecting to upstream"))

@@ -1,16 +1,18 @@
 //! One request and the head of its response over a connection.
 
 use std::io;
+use std::pin::pin;
 
-use ::upstream::pool::UpConn;
+use ::upstream::h2::Stream;
+use ::upstream::wire::Wire;
 use base::future::rarely;
 use base::log::Level;
+use bytes::Bytes;
 use event::{Deadline, Either, Side, race, race_if};
 use mem::{Buf, Chain, Page};
-use net::Transport;
 
-use super::failure::{client_gone, log_io, no_answer, timed_out, too_big};
-use super::{Exchange, Stop};
+use super::failure::{client_gone, log_io, no_answer, stream_failed, timed_out, too_big};
+use super::{Answered, Exchange, Stop};
 use crate::channel::{client_end, in_memory};
 use crate::request::Request;
 use crate::upstream::HeadStep;
@@ -33,22 +35,32 @@ impl From<io::Error> for Unsent {
     }
 }
 
-/// Sends what is taken. Of a transport that sends no files, a body's file goes through memory.
-async fn send(r: &mut Request, sock: &Transport, out: &mut Chain) -> Result<usize, Unsent> {
-    if sock.sends_files() || out.iter().all(|buf| !matches!(buf, Buf::File { .. })) {
-        return Ok(sock.try_send(out, None)?);
+/// Sends what is taken; `last`: nothing follows `out`. Where no files can be sent, a body's file
+/// goes through memory.
+async fn send(r: &mut Request, wire: &Wire, out: &mut Chain, last: bool) -> Result<usize, Unsent> {
+    if wire.sends_files() || out.iter().all(|buf| !matches!(buf, Buf::File { .. })) {
+        return Ok(wire.try_send(out, last)?);
     }
-    rarely(send_read(r, sock, out)).await
+    rarely(send_read(r, wire, out, last)).await
 }
 
-async fn send_read(r: &mut Request, sock: &Transport, out: &mut Chain) -> Result<usize, Unsent> {
-    sock.try_send(&mut Chain::new(), None)?;
+async fn send_read(
+    r: &mut Request,
+    wire: &Wire,
+    out: &mut Chain,
+    last: bool,
+) -> Result<usize, Unsent> {
+    wire.try_send(&mut Chain::new(), false)?;
     let mut sent = 0;
-    while !out.is_empty() && !sock.has_unsent() {
+    while !out.is_empty() && !wire.has_unsent(false) {
         let mut piece = in_memory(r, out).await.map_err(|_| Unsent::Unreadable)?;
-        sent += sock.try_send(&mut piece, None)?;
+        sent += wire.try_send(&mut piece, last && out.is_empty())?;
+        let is_taken = piece.is_empty();
         piece.append(out);
         std::mem::swap(out, &mut piece);
+        if !is_taken {
+            break;
+        }
     }
     Ok(sent)
 }
@@ -59,16 +71,16 @@ impl Exchange {
     pub(super) async fn converse(
         &mut self,
         r: &mut Request,
-        conn: &UpConn,
+        wire: &Wire,
         out: &mut Chain,
-    ) -> Result<(Page, usize, bool), Stop> {
-        let sock = &conn.sock;
+    ) -> Result<Answered, Stop> {
+        let sock = wire.transport();
         let watch = self.client(r);
         let mut page = Page::new();
         let mut broken = None;
         loop {
             if !out.is_empty() || sock.has_unsent() {
-                match send(r, sock, out).await {
+                match send(r, wire, out, false).await {
                     Ok(n) => {
                         self.sent |= n > 0;
                         r.upstream_mut().now().sent += n as u64;
@@ -93,7 +105,12 @@ impl Exchange {
                         sent.map_err(|_| Stop::ClientGone)?;
                     }
                     match head {
-                        Some(len) => return Ok((page, len, broken.is_none())),
+                        Some(len) => {
+                            let mut rest = page.freeze();
+                            let head = rest.split_to(len);
+                            let text = self.protocol.text().unwrap_or(head);
+                            return Ok(Answered { text, rest, takes: broken.is_none() });
+                        }
                         None => continue,
                     }
                 }
@@ -102,38 +119,117 @@ impl Exchange {
                     return Err(Stop::Next(next::ERROR));
                 }
             }
-            self.wait(r, conn, out, watch.as_ref()).await?;
+            self.wait(r, wire, out, watch.as_ref()).await?;
         }
+    }
+
+    /// Begins the stream of an exchange with the request's fields.
+    pub(super) fn begin_stream(
+        &mut self,
+        r: &mut Request,
+        stream: &Stream,
+        list: Option<&Buf>,
+        end: bool,
+    ) -> Result<(), Stop> {
+        let list = list.and_then(Buf::memory).unwrap_or_default();
+        match stream.begin(list, end, self.conf.buffer_size) {
+            Ok(()) => {
+                self.sent = true;
+                r.upstream_mut().now().sent += list.len() as u64;
+                Ok(())
+            }
+            Err(ended) => Err(stream_failed(r, &ended)),
+        }
+    }
+
+    /// The same for an exchange that is a stream, whose request has begun.
+    pub(super) async fn converse_by_stream(
+        &mut self,
+        r: &mut Request,
+        wire: &Wire,
+        out: &mut Chain,
+    ) -> Result<Answered, Stop> {
+        let Some(stream) = wire.stream() else { return Err(Stop::Status(500)) };
+        let watch = self.client(r);
+        let mut takes = true;
+        loop {
+            let last = self.body.is_sent();
+            if !out.is_empty() || wire.has_unsent(last) {
+                match send(r, wire, out, last).await {
+                    Ok(n) => r.upstream_mut().now().sent += n as u64,
+                    Err(Unsent::Unreadable) => return Err(Stop::Status(500)),
+                    // The response may be there.
+                    Err(Unsent::Broken(_)) => {
+                        out.clear();
+                        self.body.give_up();
+                        takes = false;
+                    }
+                }
+            }
+            let u = r.upstream_mut();
+            match stream.take_head(&mut u.head) {
+                Ok(None) => {}
+                Ok(Some(text)) if u.head.status < 200 => {
+                    self.interim_of_stream(r, &text).await?;
+                    continue;
+                }
+                Ok(Some(text)) => {
+                    let status = u.head.status;
+                    let a = u.now();
+                    a.status = status;
+                    a.received += text.len() as u64;
+                    return Ok(Answered { text, rest: Bytes::new(), takes });
+                }
+                Err(end) => return Err(stream_failed(r, &end)),
+            }
+            self.wait(r, wire, out, watch.as_ref()).await?;
+        }
+    }
+
+    #[cold]
+    async fn interim_of_stream(&mut self, r: &mut Request, text: &Bytes) -> Result<(), Stop> {
+        self.interim += text.len();
+        if self.interim > INTERIM_MAX {
+            return Err(too_big(r));
+        }
+        if r.upstream_mut().head.status == 103 {
+            self.pass_hints(r, text);
+        }
+        r.upstream_mut().forget_response();
+        if std::mem::take(&mut self.hints) {
+            let sent = rarely(crate::channel::flush(r)).await;
+            sent.map_err(|_| Stop::ClientGone)?;
+        }
+        Ok(())
     }
 
     /// Waits until something can be read, written, or the client is gone.
     async fn wait(
         &mut self,
         r: &mut Request,
-        conn: &UpConn,
+        wire: &Wire,
         out: &mut Chain,
         watch: Option<&crate::channel::ClientEnd>,
     ) -> Result<(), Stop> {
-        let sock = &conn.sock;
-        let sent = out.is_empty() && !sock.has_unsent();
+        let sent = out.is_empty() && !wire.has_unsent(self.body.is_sent());
         if sent && !self.body.is_sent() {
-            return rarely(self.body.more(r, sock, self.protocol.as_mut(), out)).await;
+            return rarely(self.body.more(r, wire, self.protocol.as_mut(), out)).await;
         }
         let (done, doing) = if sent {
             let until = Deadline::in_ms(self.conf.read_timeout);
             let done = match watch {
                 Some(client) if client.transport().is_none() => {
-                    rarely(readable_unless_gone(sock, client, until)).await
+                    rarely(readable_unless_gone(wire, client, until)).await
                 }
                 _ => {
                     let client = watch.and_then(crate::channel::ClientEnd::transport);
-                    sock.readable_while(client, until).await
+                    wire.readable_while(client, until).await
                 }
             };
             (done, "reading response header from upstream")
         } else {
             let until = Deadline::in_ms(self.conf.send_timeout);
-            let done = rarely(readable_or_writable(sock, watch, until)).await;
+            let done = rarely(readable_or_writable(wire, watch, until)).await;
             (done, "sending request to upstream")
         };
         match done {
@@ -221,11 +317,11 @@ impl Exchange {
 
 /// Waits until something can be read, or a client without a connection of its own is gone.
 async fn readable_unless_gone(
-    sock: &Transport,
+    wire: &Wire,
     client: &crate::channel::ClientEnd,
     until: Deadline,
 ) -> io::Result<Side> {
-    match event::race(sock.readable(until), client_end(client)).await {
+    match event::race(pin!(wire.readable(until)), client_end(client)).await {
         Either::First(ready) => ready.map(|()| Side::This),
         Either::Second(()) => Ok(Side::Other),
     }
@@ -233,12 +329,13 @@ async fn readable_unless_gone(
 
 /// Waits until the server takes or sends something, or until the client is gone.
 async fn readable_or_writable(
-    sock: &Transport,
+    wire: &Wire,
     client: Option<&crate::channel::ClientEnd>,
     until: Deadline,
 ) -> io::Result<Side> {
-    let readable = sock.readable(Deadline::NEVER);
-    let ready = race(sock.writable(until), readable);
+    let readable = pin!(wire.readable(Deadline::NEVER));
+    let writable = pin!(wire.writable(until));
+    let ready = race(writable, readable);
     match race_if(ready, client.map(client_end)).await {
         Either::First(Either::First(done) | Either::Second(done)) => done.map(|()| Side::This),
         Either::Second(_) => Ok(Side::Other),

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use ::upstream::h2::StreamEnd;
 use base::log::Level;
 
 use super::Stop;
@@ -33,6 +34,35 @@ pub(super) fn too_big(r: &Request) -> Stop {
     let m = "upstream sent too big header while reading response header from upstream";
     r.log(Level::Error, format_args!("{m}"));
     Stop::Next(next::INVALID_HEADER)
+}
+
+/// A stream ended before its response did.
+#[cold]
+pub(in crate::upstream) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
+    let m = match end {
+        StreamEnd::Refused(code) | StreamEnd::Reset(code) => {
+            format!("upstream rejected request with error {}", code.0)
+        }
+        StreamEnd::Malformed(m) | StreamEnd::Fault(m) => m.clone(),
+        StreamEnd::Closed => "upstream prematurely closed connection".to_owned(),
+        StreamEnd::Broken(errno) => {
+            return log_io(r, "recv()", &io::Error::from_raw_os_error(*errno), doing);
+        }
+    };
+    r.log(Level::Error, format_args!("{m} while {doing}"));
+}
+
+/// The exchange's stream ended before there was a response.
+#[cold]
+pub(super) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
+    log_stream(r, end, "reading response header from upstream");
+    match end {
+        StreamEnd::Refused(_) => Stop::Refused,
+        StreamEnd::Reset(_) | StreamEnd::Malformed(_) | StreamEnd::Fault(_) => {
+            Stop::Next(next::INVALID_HEADER)
+        }
+        StreamEnd::Closed | StreamEnd::Broken(_) => Stop::Next(next::ERROR),
+    }
 }
 
 /// The connection ended, or broke, before there was a response.

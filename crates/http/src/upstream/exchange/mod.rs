@@ -12,8 +12,9 @@ use std::rc::Rc;
 use ::upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
 use ::upstream::lease::Lease;
 use ::upstream::peer::{Peer, ServerSpec};
-use ::upstream::pool::{Pool, UpConn};
+use ::upstream::pool::Pool;
 use ::upstream::servers::Servers;
+use ::upstream::wire::Wire;
 use ::upstream::{Group, Target};
 use base::future::{boxed, rarely};
 use base::log::Level;
@@ -34,7 +35,7 @@ use crate::module::Verdict;
 use crate::request::Request;
 use connect::Terms;
 
-pub(super) use failure::{client_gone, log_io, timed_out};
+pub(super) use failure::{client_gone, log_io, log_stream, timed_out};
 
 /// A request to pass on.
 pub struct Job {
@@ -52,6 +53,9 @@ pub struct Job {
 pub(super) enum Stop {
     /// Another server may be asked: a bit of [`next`].
     Next(u64),
+    /// The server has not processed the request, and will not: it can be sent again whatever it
+    /// does (RFC 9113 section 8.7).
+    Refused,
     /// Answer with this status.
     Status(u16),
     /// The client is gone.
@@ -64,7 +68,7 @@ pub(super) enum Stop {
 
 /// The means of an exchange that are given back at its end.
 pub(crate) struct Link {
-    pub conn: Option<UpConn>,
+    pub wire: Option<Wire>,
     pub addr: SockAddr,
     pub pool: Option<Rc<Pool>>,
     pub tag: usize,
@@ -75,8 +79,9 @@ impl Link {
     /// The exchange ended well: the connection is kept where that is possible.
     pub fn finish(&mut self, reusable: bool, gate: &event::Gate) {
         self.lease.done(ServerOutcome::Ok);
-        let conn = self.conn.take();
-        if let (Some(conn), Some(pool), true) = (conn, &self.pool, reusable) {
+        // A stream leaves its connection, which others use.
+        let wire = self.wire.take();
+        if let (Some(Wire::Conn(conn)), Some(pool), true) = (wire, &self.pool, reusable) {
             pool.put(conn, &self.addr, self.tag, gate);
         }
     }
@@ -96,6 +101,8 @@ struct Exchange {
     sent: bool,
     /// The attempt uses a connection that was kept from an earlier request.
     cached: bool,
+    /// The request was refused so many times.
+    refusals: u32,
     /// Bytes of interim responses so far.
     interim: usize,
     /// Early hints wait for being sent to the client.
@@ -107,11 +114,21 @@ struct Exchange {
     terms: Option<Box<Terms>>,
 }
 
+/// A head that was received.
+struct Answered {
+    /// The text of its fields.
+    text: Bytes,
+    /// The bytes behind it.
+    rest: Bytes,
+    /// The server took all that was sent so far.
+    takes: bool,
+}
+
 /// A response whose head is in the request's state.
 struct Answer {
     /// The bytes that were read behind the head.
     rest: Bytes,
-    conn: UpConn,
+    wire: Wire,
     addr: SockAddr,
     /// The server took all that was sent so far.
     takes: bool,
@@ -191,6 +208,7 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
         start_ms,
         sent: false,
         cached: false,
+        refusals: 0,
         interim: 0,
         hints: false,
         body,
@@ -243,30 +261,37 @@ impl Exchange {
         if self.tls.is_some() {
             self.terms = self.terms(r);
         }
-        let mut conn = match self.kept_connection(&peer) {
-            Some(conn) => conn,
+        let mut wire = match self.kept_connection(&peer) {
+            Some(wire) => wire,
             None => rarely(self.connect(r, &peer)).await?,
         };
         let a = r.upstream_mut().now();
         a.connect_ms = Some(now_ms().saturating_sub(a.start_ms));
-        conn.requests += 1;
-        self.cached = conn.cached;
-        let (page, head_len, whole) = if self.protocol.only_connects() {
-            (self.connected(r), 0, true)
+        self.cached = wire.is_cached();
+        if let Wire::Conn(conn) = &mut wire {
+            conn.requests += 1;
+        }
+        let Answered { text, rest, takes } = if self.protocol.only_connects() {
+            self.connected(r)
         } else {
+            let list = self.protocol.is_stream().then(|| out.pop_front()).flatten();
             self.body.append_to(r, self.protocol.as_mut(), &mut out);
             // The part of a streamed body that goes out with the head is lost for another server.
             self.sent |= self.body.is_streamed();
-            self.converse(r, &conn, &mut out).await?
+            match wire.stream() {
+                None => self.converse(r, &wire, &mut out).await?,
+                Some(stream) => {
+                    let end = out.is_empty() && self.body.is_sent();
+                    self.begin_stream(r, stream, list.as_ref(), end)?;
+                    self.converse_by_stream(r, &wire, &mut out).await?
+                }
+            }
         };
-        let mut rest = page.freeze();
-        let head = rest.split_to(head_len);
-        let text = self.protocol.text();
         let u = r.upstream_mut();
-        u.text = text.unwrap_or(head);
+        u.text = text;
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
-        Ok(Answer { rest, conn, addr: peer.spec.addr.clone(), takes: whole, out })
+        Ok(Answer { rest, wire, addr: peer.spec.addr.clone(), takes, out })
     }
 
     /// No server can be asked: waits until one can, where the upstream has a queue.

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use ::upstream::lease::Lease;
+use ::upstream::wire::Wire;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -17,8 +18,9 @@ use crate::output::Body;
 use crate::request::Request;
 use crate::upstream::caching::{self, Cacheability};
 use crate::upstream::conf::{Conf, next};
+use crate::upstream::first::First;
 use crate::upstream::headers::{self, Accepted};
-use crate::upstream::source::{First, Remainder, Source};
+use crate::upstream::source::{Remainder, Source};
 use crate::upstream::store::{InFile, Storing};
 use crate::upstream::tunnel::Tunnel;
 use crate::upstream::{Progress, Sink};
@@ -47,6 +49,7 @@ impl Exchange {
     pub(super) fn keep_connection(&mut self, r: &mut Request, answer: Answer) {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
         let (Some(pool), true) = (&self.pool, sent_all) else { return };
+        let Wire::Conn(conn) = answer.wire else { return };
         let head = std::mem::take(&mut r.upstream_mut().head);
         let mut progress = self.protocol.begin_body(&head);
         r.upstream_mut().head = head;
@@ -58,7 +61,7 @@ impl Exchange {
             return;
         }
         if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
-            pool.put(answer.conn, &answer.addr, self.tag(), &r.main.life.gate);
+            pool.put(conn, &answer.addr, self.tag(), &r.main.life.gate);
         }
     }
 
@@ -127,9 +130,9 @@ impl Exchange {
         if let Some(cookie) = lease.answered(r) {
             r.out.add("Set-Cookie", cookie);
         }
-        let Answer { rest, conn, addr, takes, out } = answer;
+        let Answer { rest, wire, addr, takes, out } = answer;
         let (pool, tag) = (self.pool.take(), self.tag());
-        (Link { conn: Some(conn), addr, pool, tag, lease }, Left { rest, takes, out })
+        (Link { wire: Some(wire), addr, pool, tag, lease }, Left { rest, takes, out })
     }
 
     fn upgrade(self, r: &mut Request, link: Link, rest: Bytes) -> Verdict {
@@ -165,7 +168,12 @@ impl Exchange {
     ) -> Verdict {
         let to = self.destination(r, plan, buffering);
         let Left { rest, takes, out } = left;
-        let first = First::of(r, self.protocol.as_mut(), rest, progress);
+        let first = match &link.wire {
+            Some(wire @ Wire::Stream(_)) => {
+                First::of_stream(r, self.protocol.as_mut(), wire, progress)
+            }
+            _ => First::of(r, self.protocol.as_mut(), rest, progress),
+        };
         if first.is_whole() && matches!(to, Destination::Client) {
             let sent_all = takes && out.is_empty() && self.body.is_sent();
             let protocol = self.protocol.as_mut();

@@ -12,6 +12,9 @@ use crate::request::Request;
 use crate::upstream::caching;
 use crate::upstream::conf::next;
 
+/// Refusals of one request after which it counts as failed.
+const REFUSALS_MAX: u32 = 3;
+
 impl Exchange {
     pub(super) fn may_retry(&self, r: &Request, bit: u64) -> bool {
         let unsafe_method = matches!(r.method, Method::Post | Method::Lock | Method::Patch);
@@ -43,7 +46,24 @@ impl Exchange {
                 Some(Verdict::Status(s))
             }
             Stop::Next(bit) => self.next(r, bit),
+            Stop::Refused => self.again(r),
         }
+    }
+
+    /// The server has not processed the request: asks it, or another one, again.
+    #[cold]
+    fn again(&mut self, r: &mut Request) -> Option<Verdict> {
+        let is_lost = self.sent && self.body.is_streamed();
+        self.refusals += 1;
+        if is_lost || self.refusals > REFUSALS_MAX || self.conf.next_upstream & next::ERROR == 0 {
+            return self.next(r, next::ERROR);
+        }
+        self.sent = false;
+        r.upstream_mut().now().status = 502;
+        if let Some(lease) = &mut self.lease {
+            lease.done(ServerOutcome::Next);
+        }
+        None
     }
 
     fn next(&mut self, r: &mut Request, bit: u64) -> Option<Verdict> {

@@ -1,0 +1,187 @@
+//! `grpc`: calls passed on to gRPC servers, over HTTP/2.
+//!
+//! A call is an HTTP/2 request that is passed on as it comes, in both directions and without
+//! waiting for its end, with the fields behind its body.
+
+use std::rc::Rc;
+
+use base::future::boxed;
+use bytes::Bytes;
+use conf::table::{Args, Directive};
+use conf::template::Template;
+use conf::value::Bufs;
+use conf::{ConfError, Node};
+use engine::TempPath;
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::join_directives;
+use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::request::Request;
+use http::upstream::conf::{Conf as UpConf, Draft, next};
+use http::upstream::directives::{Group, Shared, named};
+use http::upstream::{self, Job};
+use http::vars::VarDef;
+use proto::h1::FieldId;
+
+use crate::gateway::Gateway;
+use crate::gateway::pass::{self, Named, To};
+use crate::proxy::http2::Http2;
+use crate::proxy::pass::Vars;
+use crate::proxy::request::{Head, Uri, wants_trailers};
+
+/// The module's table.
+pub static MODULE: Module =
+    Module { variables: VARIABLES, ..pass::module::<GrpcConf>("grpc", DIRECTIVES, install) };
+
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+
+/// The directives that all modules have which pass requests on.
+const SHARED: &[Directive<Cx>] = &named(
+    &[
+        "grpc_bind",
+        "grpc_socket_keepalive",
+        "grpc_connect_timeout",
+        "grpc_send_timeout",
+        "grpc_read_timeout",
+        "grpc_buffer_size",
+        "grpc_next_upstream",
+        "grpc_next_upstream_tries",
+        "grpc_next_upstream_timeout",
+        "grpc_socket_rcvbuf",
+        "grpc_socket_sndbuf",
+        "grpc_hide_header",
+        "grpc_pass_header",
+        "grpc_ignore_headers",
+        "grpc_intercept_errors",
+        "grpc_ssl_session_reuse",
+        "grpc_ssl_protocols",
+        "grpc_ssl_ciphers",
+        "grpc_ssl_conf_command",
+        "grpc_ssl_name",
+        "grpc_ssl_server_name",
+        "grpc_ssl_verify",
+        "grpc_ssl_verify_depth",
+        "grpc_ssl_trusted_certificate",
+        "grpc_ssl_crl",
+        "grpc_ssl_certificate",
+        "grpc_ssl_certificate_key",
+        "grpc_ssl_certificate_cache",
+        "grpc_ssl_key_log",
+        "grpc_ssl_password_file",
+    ],
+    &[
+        Group::<GrpcConf>::CONNECTING,
+        Group::<GrpcConf>::SOCKETS,
+        Group::<GrpcConf>::FIELDS,
+        Group::<GrpcConf>::TLS,
+    ],
+);
+
+const OWN: &[Directive<Cx>] = &[
+    pass::pass::<GrpcConf>("grpc_pass"),
+    directive(
+        "grpc_set_header",
+        HSL,
+        Args::T2,
+        "Content-Length $content_length",
+        "A field of requests to the server; an empty value leaves it out.",
+        set_header,
+    ),
+];
+
+engine::settings! {
+    /// The directives of one level.
+    pub(crate) struct GrpcConf {
+        up: Draft,
+        headers: Option<Rc<Vec<(Bytes, Template)>>>,
+    }
+}
+
+impl Shared for GrpcConf {
+    const NEXT_UPSTREAM: &[(&str, u64)] = next::WORDS;
+    const TEMP_PATH: &str = "";
+
+    fn shared(&mut self) -> &mut Draft {
+        &mut self.up
+    }
+}
+
+impl Gateway for GrpcConf {
+    const PREFIX: &'static str = "grpc";
+    const SCHEME: &'static str = "grpc://";
+    const TLS_SCHEME: Option<&'static str> = Some("grpcs://");
+    const USES_FILES: bool = false;
+}
+
+fn set_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let name = n.arg(0)?.text.clone();
+    let value = cx.template(n.arg(1)?)?;
+    let list = cx.loc::<GrpcConf>().headers.get_or_insert_default();
+    Rc::make_mut(list).push((name, value));
+    Ok(())
+}
+
+static VARIABLES: &[VarDef] = &[VarDef::new("grpc_internal_trailers", |r, out| {
+    let bytes = r.head_bytes();
+    let found = r.head.fields.all(FieldId::Te).any(|f| wants_trailers(f.value.of(bytes)));
+    if found {
+        out.extend_from_slice(b"trailers");
+    }
+    found
+})];
+
+/// Fields that say things of the server that ours says itself, or that are meant for us.
+const HIDDEN: &[&str] = &[
+    "Date",
+    "Server",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+struct Handler {
+    to: To<GrpcConf>,
+    conf: Rc<UpConf>,
+    head: Rc<Head>,
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let Some(to) = To::<GrpcConf>::of(l) else { return Ok(()) };
+    let grpc = l.conf::<GrpcConf>();
+    let mut up = grpc.up.clone();
+    // A call may go on for ever in both directions.
+    up.buffering = Some(false);
+    up.request_buffering = Some(false);
+    up.pass_trailers = Some(true);
+    // Nothing is read ahead: there are no buffers but the one of the head.
+    let size = up.buffer_size.unwrap_or(0);
+    up.buffers = (size > 0).then_some(Bufs { num: 4, size });
+    let no_files = TempPath { path: "".into(), levels: [0; 3] };
+    let conf = up.finish("grpc", HIDDEN, &no_files)?;
+    let conf = match to.uses_tls() {
+        true => conf.with_tls(up.ssl.finish("grpc", &["h2"])?),
+        false => conf,
+    };
+    to.check_health(l, &conf)?;
+    let set: &[(Bytes, Template)] = grpc.headers.as_deref().map_or(&[], Vec::as_slice);
+    p.content_handler = Some(Box::new(Handler { to, conf, head: Rc::new(Head::of_grpc(set)) }));
+    Ok(())
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let (target, Named { tls, authority }) = match self.to.target(r) {
+            Ok(target) => target,
+            Err(status) => return Verdict::Status(status).into(),
+        };
+        let scheme = if tls.is_some() { "grpcs://" } else { "grpc://" };
+        let vars = Rc::new(Vars { host: authority, tls: tls.is_some(), ..Vars::default() });
+        // As the client wrote it, unless it was rewritten.
+        let uri = Rc::new(Uri::Replace { with: Bytes::new(), location: 0 });
+        let protocol = Box::new(Http2::new(scheme, self.head.clone(), uri, vars));
+        let job = Job { conf: self.conf.clone(), target, protocol, tls };
+        Step::Wait(boxed(|| upstream::run(r, job)))
+    }
+}

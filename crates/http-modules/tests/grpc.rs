@@ -1,0 +1,207 @@
+//! `grpc`: calls passed on to servers over HTTP/2, in both directions at once.
+
+use std::sync::{Arc, Mutex};
+
+use testkit::h2::{Came, Client, Frame, Peer, Reply, block, code, kind, origin};
+use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, refused, wait_for};
+
+fn site(driver: Driver, port: u16, server: &str) -> Weir {
+    let text = format!(
+        "upstream u {{ server 127.0.0.1:{port}; keepalive 8; }}
+         server {{
+             listen 127.0.0.1:%PORT0%;
+             http2 on;
+             location / {{ grpc_pass grpc://u; }}
+             {server}
+         }}"
+    );
+    Site::new(built_binary(), driver).http(&text).start()
+}
+
+const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
+
+#[test]
+fn calls_come_with_their_trailers() {
+    each_driver(|driver| {
+        let origin = origin(|request, number| match request.path() {
+            "/none" => Reply {
+                fields: block_fields(&[(":status", "200"), ("grpc-status", "12")]),
+                ..Reply::default()
+            },
+            path => Reply::of(format!("{path} {number} {}", request.body.len()))
+                .with("content-type", "application/grpc")
+                .trailer("grpc-status", "0")
+                .trailer("grpc-message", ""),
+        });
+        let weir = site(driver, origin.port, "location /alone { grpc_pass 127.0.0.1:%PORT1%; }");
+        let mut client = Client::tcp(weir.port(0));
+        for n in 0..3 {
+            let got = client.request("POST", &format!("/s/{n}"), CALL, b"hello");
+            assert_eq!((got.status, got.text()), (200, format!("/s/{n} 1 5")));
+            assert_eq!(got.trailer("grpc-status"), Some("0"));
+            assert_eq!(got.trailer("grpc-message"), Some(""));
+        }
+        // A call that fails at once has its status in the head alone.
+        let got = client.request("POST", "/none", CALL, b"hello");
+        assert_eq!((got.header("grpc-status"), got.body.len()), (Some("12"), 0));
+    });
+}
+
+fn block_fields(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+    fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+}
+
+#[test]
+fn both_directions_go_on_for_as_long_as_they_like() {
+    each_driver(|driver| {
+        // Answers each message at once; the call's end ends it.
+        let origin = Scripted::start(|stream, _| {
+            let mut peer = Peer::accept(stream, &[]);
+            loop {
+                match peer.came() {
+                    Came::Head(request) => {
+                        let head = block(&[(":status", "200")]);
+                        peer.send(&[Frame::headers(request.stream, head, false)]);
+                    }
+                    Came::Frame(frame) if frame.kind == kind::DATA => {
+                        peer.send(&[Frame::data(frame.stream, frame.payload, false)]);
+                    }
+                    Came::Whole(request) => {
+                        let trailers = block(&[("grpc-status", "0")]);
+                        peer.send(&[Frame::headers(request.stream, trailers, true)]);
+                    }
+                    Came::Frame(_) => {}
+                    Came::End => return,
+                }
+            }
+        });
+        let weir = site(driver, origin.port, "");
+        let mut client = Client::tcp(weir.port(0));
+        let calls: Vec<u32> = (0..3).map(|_| client.open("POST", "/chat", CALL, false)).collect();
+        for round in 1..=20 {
+            for call in &calls {
+                client.data(*call, format!("message {round:02};"), false);
+            }
+            for call in &calls {
+                client.wait_for("the echo", |c| {
+                    let body = &c.so_far(*call)?.body;
+                    body.ends_with(format!("message {round:02};").as_bytes()).then_some(())
+                });
+            }
+        }
+        for call in calls {
+            client.data(call, "", true);
+            let got = client.response(call);
+            assert_eq!((got.body.len(), got.trailer("grpc-status")), (220, Some("0")));
+        }
+        // A call that stays open has its connection for itself.
+        assert_eq!(origin.connections(), 3);
+    });
+}
+
+#[test]
+fn heads_are_the_client_s_but_for_what_is_set() {
+    each_driver(|driver| {
+        let origin = origin(|request, _| {
+            let fields: Vec<_> = request.fields.iter().map(|(n, v)| format!("{n}={v}")).collect();
+            Reply::of(fields.join("|"))
+        });
+        let server = "
+            location /host { grpc_pass u; grpc_set_header Host custom; }
+            location /set { grpc_pass u; grpc_set_header X-Own $request_method;
+                            grpc_set_header TE ''; grpc_set_header X-Secret ''; }
+            location /rewritten { rewrite ^ /new?x=1 break; grpc_pass u; }";
+        let weir = site(driver, origin.port, server);
+        let mut client = Client::tcp(weir.port(0));
+        let fields = [CALL, &[("grpc-timeout", "5S"), ("x-secret", "s")]].concat();
+        let mut ask = |path: &str| client.request("POST", path, &fields, b"").text();
+        let rest = "content-type=application/grpc|grpc-timeout=5S";
+        assert_eq!(
+            ask("/a/b?c"),
+            format!(
+                ":method=POST|:scheme=http|:path=/a/b?c|:authority=u|te=trailers|{rest}|x-secret=s"
+            )
+        );
+        assert_eq!(
+            ask("/host"),
+            format!(
+                ":method=POST|:scheme=http|:path=/host|host=custom|te=trailers|{rest}|x-secret=s"
+            )
+        );
+        assert_eq!(
+            ask("/set"),
+            format!(":method=POST|:scheme=http|:path=/set|:authority=u|x-own=POST|{rest}")
+        );
+        assert!(ask("/rewritten").contains(":path=/new?x=1|"));
+    });
+}
+
+#[test]
+fn errors_can_be_those_of_grpc() {
+    each_driver(|driver| {
+        let origin = Scripted::start(|stream, _| {
+            let mut peer = Peer::accept(stream, &[]);
+            while let Some(request) = peer.request() {
+                peer.send(&[Frame::reset(request.stream, code::INTERNAL_ERROR)]);
+            }
+        });
+        let server = "
+            location /mapped { grpc_pass u; error_page 502 = @unavailable; }
+            location @unavailable {
+                default_type application/grpc; add_header grpc-status 14 always;
+                add_header grpc-message unavailable always; return 204;
+            }";
+        let weir = site(driver, origin.port, server);
+        let mut client = Client::tcp(weir.port(0));
+        assert_eq!(client.request("POST", "/", CALL, b"x").status, 502);
+        let got = client.request("POST", "/mapped", CALL, b"x");
+        assert_eq!((got.status, got.header("grpc-status")), (204, Some("14")));
+    });
+}
+
+#[test]
+fn a_call_that_the_client_ends_ends_at_the_server() {
+    each_driver(|driver| {
+        let codes = Arc::new(Mutex::new(Vec::new()));
+        let seen = codes.clone();
+        let origin = Scripted::start(move |stream, _| {
+            let mut peer = Peer::accept(stream, &[]);
+            loop {
+                match peer.came() {
+                    Came::Head(request) => {
+                        let head = block(&[(":status", "200")]);
+                        peer.send(&[Frame::headers(request.stream, head, false)]);
+                    }
+                    Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
+                        seen.lock().unwrap().push(frame.number(0));
+                    }
+                    Came::End => return,
+                    _ => {}
+                }
+            }
+        });
+        let weir = site(driver, origin.port, "");
+        let mut client = Client::tcp(weir.port(0));
+        let call = client.open("POST", "/chat", CALL, false);
+        client.response_head(call);
+        client.reset(call, code::CANCEL);
+        wait_for("the reset", || (*codes.lock().unwrap() == [code::CANCEL]).then_some(()));
+    });
+}
+
+#[test]
+fn what_is_refused_at_load() {
+    refused(
+        "server { location / { * } }",
+        &[
+            ("grpc_pass http://a:1;", "invalid host in upstream"),
+            ("grpc_pass grpc://127.0.0.1;", "no port in upstream"),
+            ("grpc_pass 127.0.0.1:1; grpc_pass 127.0.0.1:2;", "is duplicate"),
+            ("grpc_buffering on;", "unknown directive"),
+            (
+                "grpc_pass grpcs://127.0.0.1:1; grpc_ssl_verify on;",
+                "no grpc_ssl_trusted_certificate for grpc_ssl_verify",
+            ),
+        ],
+    );
+}

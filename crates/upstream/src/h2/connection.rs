@@ -1,0 +1,152 @@
+//! The task of a connection: reads what is there, sends what there is, and waits.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use base::future::{keep, poll_kept};
+use event::{Deadline, Gate, Wake};
+use net::Transport;
+
+use super::mux::{Mux, MuxConf, StreamEnd};
+use super::receive::Receiver;
+use crate::pool::Pool;
+
+/// Receives that may follow each other before other tasks have their turn.
+const ROUNDS: usize = 16;
+
+/// Begins to speak HTTP/2 over a new connection. `pool` is where other exchanges find it; `gate`
+/// closes when the worker leaves.
+pub fn start(sock: Transport, conf: MuxConf, pool: Weak<Pool>, gate: Gate) -> Rc<Mux> {
+    let mux = Mux::new(sock, conf, pool);
+    let of_task = mux.clone();
+    event::spawn(async move {
+        let ending = Ending(of_task);
+        let end = run(&ending.0, &gate).await;
+        ending.0.end(end);
+    });
+    mux
+}
+
+/// Tells the streams when the task is gone, be it by a panic.
+struct Ending(Rc<Mux>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(StreamEnd::Closed);
+    }
+}
+
+/// The next step.
+enum Turn {
+    /// There may be more at once.
+    Again,
+    /// Nothing can be done: whether something is unsent, and the time for which the connection is
+    /// kept if it is idle.
+    Wait {
+        unsent: bool,
+        idle: Option<u64>,
+    },
+    End(StreamEnd),
+}
+
+fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
+    let received = receiver.receive(mux, &mux.sock);
+    let sent = mux.with(|state| {
+        let sent = mux.sock.try_send(&mut state.out, None);
+        let before = std::mem::take(&mut state.out_len);
+        state.out_len = if state.out.is_empty() { 0 } else { state.out.len() as usize };
+        if state.out_len < before {
+            state.wake_writers();
+        }
+        sent.map(|_| state.out_len > 0)
+    });
+    match (received, sent) {
+        (Err(end), _) => Turn::End(end),
+        (Ok(true), _) => Turn::Again,
+        // The server may have sent something before it closed, which was read first.
+        (Ok(false), Err(e)) => Turn::End(StreamEnd::Broken(e.raw_os_error().unwrap_or(0))),
+        (Ok(false), Ok(unsent)) => {
+            let is_idle = mux.users() == 0;
+            match is_idle.then(|| mux.idle_ms()) {
+                Some(None) => Turn::End(StreamEnd::Closed),
+                idle => {
+                    Turn::Wait { unsent: unsent || mux.sock.has_unsent(), idle: idle.flatten() }
+                }
+            }
+        }
+    }
+}
+
+/// Runs a connection to its end.
+async fn run(mux: &Rc<Mux>, gate: &Gate) -> StreamEnd {
+    let mut receiver = Receiver::new();
+    let sock = &mux.sock;
+    // Each stays in place while others end.
+    let mut readable = pin!(None);
+    let mut writable = pin!(None);
+    let mut stirred = pin!(None);
+    let mut rounds = 0;
+    loop {
+        let (unsent, idle) = match turn(mux, &mut receiver) {
+            Turn::End(end) => return end,
+            Turn::Again if rounds < ROUNDS => {
+                rounds += 1;
+                continue;
+            }
+            Turn::Again => {
+                rounds = 0;
+                event::task::yield_now().await;
+                continue;
+            }
+            Turn::Wait { unsent, idle } => (unsent, idle),
+        };
+        rounds = 0;
+        if let Some(ms) = idle
+            && !receiver.is_inside()
+            && !unsent
+        {
+            readable.set(None);
+            receiver.shrink();
+            mux.with(super::mux::State::shrink);
+            if let Some(end) = idle_wait(mux, gate, ms).await {
+                return end;
+            }
+            continue;
+        }
+        keep(readable.as_mut(), true, || sock.readable(Deadline::NEVER));
+        keep(writable.as_mut(), unsent, || sock.writable(Deadline::NEVER));
+        keep(stirred.as_mut(), true, || mux.stirred.notified());
+        let woken = poll_fn(|cx| {
+            let kept: [Poll<io::Result<()>>; 2] =
+                [poll_kept(readable.as_mut(), cx), poll_kept(writable.as_mut(), cx)];
+            for slot in kept {
+                if let Poll::Ready(done) = slot {
+                    return Poll::Ready(done);
+                }
+            }
+            poll_kept(stirred.as_mut(), cx).map(Ok)
+        })
+        .await;
+        if let Err(e) = woken {
+            return StreamEnd::Broken(e.raw_os_error().unwrap_or(0));
+        }
+    }
+}
+
+/// Waits without streams: for one, for a word of the server, for the worker's end, or for `ms`. The
+/// connection is to end where something is returned.
+async fn idle_wait(mux: &Rc<Mux>, gate: &Gate, ms: u64) -> Option<StreamEnd> {
+    let readable = mux.sock.readable_or(gate, Deadline::in_ms(ms));
+    let stirred: Pin<Box<dyn Future<Output = ()>>> = {
+        let mux = mux.clone();
+        Box::pin(async move { mux.stirred.notified().await })
+    };
+    match event::race(readable, stirred).await {
+        event::Either::First(Ok(Wake::Ready)) | event::Either::Second(()) => None,
+        // It may have got a stream at this moment.
+        event::Either::First(_) => (mux.users() == 0).then_some(StreamEnd::Closed),
+    }
+}

@@ -1,0 +1,27 @@
+//! HTTP/2 to servers: exchanges of a worker share connections.
+//!
+//! A connection has a task of its own, which alone reads and sends. Exchanges write frames to the
+//! connection's output and wake the task: what several of them write within a turn of the loop
+//! leaves in one send, and what comes in one receive wakes them all.
+//!
+//! ```text
+//!  exchange ─Stream─┐                    ┌─ head, DATA ─▶ waiting exchange
+//!  exchange ─Stream─┼─▶ output ─▶ task ──┼─ windows ────▶ exchange with something to send
+//!  exchange ─Stream─┘      (Mux)         └─ GOAWAY ─────▶ no new streams
+//! ```
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | [`mux`] | the state of a connection and of its streams |
+//! | [`receive`] | the server's frames |
+//! | [`connection`] | the task |
+//! | [`stream`] | the exchange's handle of its stream |
+
+mod connection;
+mod mux;
+mod receive;
+mod stream;
+
+pub use connection::start;
+pub use mux::{Mux, MuxConf, StreamEnd};
+pub use stream::{Stream, Taken};

@@ -1,0 +1,210 @@
+//! The exchange's handle of its stream.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use event::Deadline;
+use mem::{Buf, Chain};
+use net::Transport;
+use proto::h1::ResponseHead;
+use proto::h2::frame::ErrorCode;
+
+use super::mux::{Mux, Signals, StreamEnd};
+
+/// A stream of a connection that exchanges share, or the right to begin one. Dropping it resets a
+/// stream that is not over.
+#[derive(Debug)]
+pub struct Stream {
+    mux: Rc<Mux>,
+    signals: Rc<Signals>,
+    /// 0: not begun.
+    id: Cell<u32>,
+    /// The connection had other streams before.
+    cached: bool,
+}
+
+impl std::fmt::Debug for Signals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signals")
+    }
+}
+
+/// The result of a look for data.
+#[derive(Debug)]
+pub enum Taken {
+    /// Nothing is there yet.
+    Nothing,
+    /// A piece of the body.
+    Piece(Buf),
+    /// The response is over.
+    End,
+}
+
+impl Stream {
+    pub(super) fn new(mux: Rc<Mux>, cached: bool) -> Stream {
+        Stream { mux, signals: Rc::default(), id: Cell::new(0), cached }
+    }
+
+    /// Whether the connection was used before: an error on it may just be its end.
+    pub fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// The connection that carries it.
+    pub fn carrier(&self) -> &Transport {
+        &self.mux.sock
+    }
+
+    /// Begins the stream with a request's fields ([`proto::h2::fields`]); `end`: it has no body. A
+    /// response whose fields take more than `head_max` bytes is malformed.
+    ///
+    /// # Errors
+    /// The connection takes no more streams.
+    pub fn begin(&self, list: &[u8], end: bool, head_max: usize) -> Result<(), StreamEnd> {
+        let signals = self.signals.clone();
+        self.id.set(self.mux.with(|state| state.begin(list, end, head_max, signals))?);
+        self.mux.stirred.notify_one();
+        Ok(())
+    }
+
+    /// The stream is looked at; `None` where it is not there.
+    fn of<R>(&self, f: impl FnOnce(&mut super::mux::State, usize) -> R) -> Option<R> {
+        self.mux.with(|state| {
+            let at = state.find(self.id.get())?;
+            Some(f(state, at))
+        })
+    }
+
+    /// Sends what fits of a body, which is memory alone; `last`: nothing follows it. Gives the
+    /// number of bytes.
+    ///
+    /// # Errors
+    /// The stream has ended. Its response may be there nevertheless.
+    pub fn try_send(&self, body: &mut Chain, last: bool) -> io::Result<usize> {
+        let sent = self.of(|state, at| {
+            let entry = &state.streams[at];
+            if entry.local_ended {
+                // The server wants no more of it.
+                body.clear();
+                return entry.end.is_none().then_some(0);
+            }
+            Some(state.send_data(at, body, last))
+        });
+        match sent.flatten() {
+            Some(sent) => {
+                if sent > 0 || last {
+                    self.mux.stirred.notify_one();
+                }
+                Ok(sent)
+            }
+            None => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Whether all of the request was sent, or the server wants no more of it.
+    pub fn is_sent(&self) -> bool {
+        self.of(|state, at| state.streams[at].local_ended).unwrap_or(true)
+    }
+
+    /// Takes the next head, interim ones among them: its fields go to `head`, their text is
+    /// returned. `None` while there is none.
+    ///
+    /// # Errors
+    /// The stream ended without one.
+    pub fn take_head(&self, head: &mut ResponseHead) -> Result<Option<Bytes>, StreamEnd> {
+        let taken = self.of(|state, at| {
+            let entry = &mut state.streams[at];
+            if let Some((received, text)) = entry.heads.pop_front() {
+                state.recycle(std::mem::replace(head, received));
+                return Ok(Some(text));
+            }
+            match &entry.end {
+                Some(end) => Err(end.clone()),
+                None => Ok(None),
+            }
+        });
+        taken.unwrap_or(Err(StreamEnd::Closed))
+    }
+
+    /// Takes a piece of the body.
+    ///
+    /// # Errors
+    /// The stream ended before the body did.
+    pub fn take(&self) -> Result<Taken, StreamEnd> {
+        let taken = self.of(|state, at| {
+            let before = state.out_len;
+            if let Some(piece) = state.take_data(at) {
+                return Ok((Taken::Piece(piece), state.out_len > before));
+            }
+            let entry = &state.streams[at];
+            match &entry.end {
+                Some(end) => Err(end.clone()),
+                None if entry.remote_ended => Ok((Taken::End, false)),
+                None => Ok((Taken::Nothing, false)),
+            }
+        });
+        let (taken, has_output) = taken.unwrap_or(Err(StreamEnd::Closed))?;
+        if has_output {
+            self.mux.stirred.notify_one();
+        }
+        Ok(taken)
+    }
+
+    /// The fields behind the body, once.
+    pub fn take_trailers(&self) -> Vec<(Bytes, Bytes)> {
+        self.of(|state, at| std::mem::take(&mut state.streams[at].trailers)).unwrap_or_default()
+    }
+
+    /// Resets the stream with a code.
+    pub fn reset(&self, code: ErrorCode) {
+        self.of(|state, at| state.refuse(at, code, StreamEnd::Closed));
+        self.mux.stirred.notify_one();
+    }
+
+    /// Waits until something can be taken.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
+        loop {
+            if self.of(|state, at| state.streams[at].is_readable()).unwrap_or(true) {
+                return Ok(());
+            }
+            if !self.signals.readable.notified_by(deadline).await {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Waits until something can be sent.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub async fn writable(&self, deadline: Deadline) -> io::Result<()> {
+        loop {
+            let is_ready = self.of(|state, at| state.streams[at].local_ended || state.room(at) > 0);
+            if is_ready.unwrap_or(true) {
+                return Ok(());
+            }
+            if !self.signals.writable.notified_by(deadline).await {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let has_output = self.mux.with(|state| {
+            let before = state.out_len;
+            state.close(self.id.get());
+            state.out_len > before
+        });
+        if has_output {
+            self.mux.stirred.notify_one();
+        }
+        self.mux.leave();
+    }
+}
