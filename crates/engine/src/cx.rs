@@ -23,6 +23,8 @@ pub struct LoadEnv {
     pub prefix: PathBuf,
     /// The folder that relative paths of configuration (password files, …) start from.
     pub conf_prefix: PathBuf,
+    /// Where files go that only built-in defaults name.
+    pub places: Rc<crate::places::Places>,
     /// Log files, opened once a path and reopened together.
     pub logs: Rc<crate::logs::LogFiles>,
     /// The error log of the main level.
@@ -53,6 +55,7 @@ impl LoadEnv {
         Ok(LoadEnv {
             prefix: prefix.to_owned(),
             conf_prefix: prefix.to_owned(),
+            places: Rc::default(),
             logs: Rc::new(crate::logs::LogFiles::new(prefix)),
             error_log,
             workers: 1,
@@ -68,6 +71,12 @@ impl LoadEnv {
     /// A path of data made absolute with the prefix.
     pub fn path(&self, name: &[u8]) -> PathBuf {
         join(&self.prefix, name)
+    }
+
+    /// The folder for temporary files that a default names.
+    pub fn temp_folder(&self, name: &str) -> PathBuf {
+        let place = self.places.temp.path(&self.prefix, name.as_bytes());
+        place.unwrap_or_else(|| self.prefix.join(name))
     }
 
     /// A path of configuration made absolute with the folder of the main file.

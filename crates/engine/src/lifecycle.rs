@@ -71,10 +71,10 @@ pub trait Engine {
     fn listeners(&self) -> Vec<ListenSpec>;
 
     /// Makes the folders it needs (temporary files, caches) and gives them to the workers' user,
-    /// when there is one to give them to. In the master, before the fork, and in a test of the
-    /// configuration.
-    fn create_paths(&self, owner: Option<u32>) -> Result<(), ConfError> {
-        let _ = owner;
+    /// when there is one to give them to. In the master, before the fork. A `test` of the
+    /// configuration makes only those that the configuration names.
+    fn create_paths(&self, owner: Option<u32>, test: bool) -> Result<(), ConfError> {
+        let _ = (owner, test);
         Ok(())
     }
 

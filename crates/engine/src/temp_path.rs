@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use conf::ConfError;
 
+use crate::places::Place;
+
 /// A folder of temporary files, as `client_body_temp_path` and its like name it.
 #[derive(Clone)]
 pub struct TempPath {
@@ -36,6 +38,27 @@ impl TempPath {
             os::file::chown(&self.path, Some(uid), None).map_err(|e| fail("chown()", &e))?;
         }
         Ok(())
+    }
+
+    /// The same, for a folder that may be a built-in default's, with its `place`: there a `test` of
+    /// the configuration makes nothing, and if the folder cannot be made, requests that need it
+    /// fail, and not the start.
+    ///
+    /// # Errors
+    /// The system's, in nginx's words.
+    pub fn create_in(
+        &self,
+        place: &Place,
+        owner: Option<u32>,
+        test: bool,
+    ) -> Result<(), ConfError> {
+        if !place.holds(&self.path) {
+            return self.create(owner);
+        }
+        if test || place.make().is_err() {
+            return Ok(());
+        }
+        self.create(owner)
     }
 
     /// The file for number `n`: `path/LEVELS/0000000042`.

@@ -43,7 +43,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         modules,
         error_log: env.error_log.clone(),
         temp_paths: RefCell::new(folders),
-        prefix: env.prefix.clone(),
+        body_folder: env.temp_folder("client_body_temp"),
         tls: RefCell::default(),
         http2_addresses: RefCell::default(),
     };
@@ -75,6 +75,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         default_root,
         debug_from: OnceCell::new(),
         temp_paths: merge.temp_paths.take(),
+        places: env.places.clone(),
         bells: env.bells.clone(),
         files: files::FileCaches::default(),
     }))
@@ -107,7 +108,8 @@ pub(crate) struct Built {
 
 struct Merge {
     modules: Modules,
-    prefix: PathBuf,
+    /// The default folder for bodies.
+    body_folder: PathBuf,
     error_log: base::log::Log,
     /// Folders for temporary files that some location names.
     temp_paths: RefCell<Vec<TempPath>>,
@@ -147,10 +149,12 @@ impl Merge {
         core
     }
 
-    /// Makes the folder for bodies absolute and notes that it is needed.
+    /// Sets the default folder for bodies if no other is named, and notes that it is needed.
     fn temp_path(&self, core: &mut CoreLoc) {
         let temp = &mut core.client_body_temp_path;
-        temp.path = self.prefix.join(&temp.path);
+        if temp.path.as_os_str().is_empty() {
+            temp.path.clone_from(&self.body_folder);
+        }
         let mut all = self.temp_paths.borrow_mut();
         if !all.iter().any(|t| t.path == temp.path) {
             all.push(temp.clone());

@@ -190,9 +190,8 @@ settings! {
         client_body_in_file_only: InFileOnly = InFileOnly::Off,
         /// `client_body_in_single_buffer`.
         client_body_in_single_buffer: bool = false,
-        /// `client_body_temp_path`.
-        client_body_temp_path: TempPath =
-            TempPath { path: PathBuf::from("client_body_temp"), levels: [0; 3] },
+        /// `client_body_temp_path`; the default's path is known once all is merged.
+        client_body_temp_path: TempPath = TempPath { path: PathBuf::new(), levels: [0; 3] },
         /// `satisfy`.
         satisfy: Satisfy = Satisfy::All,
         /// `auth_delay`, milliseconds.

@@ -39,8 +39,9 @@ impl Engine for HttpEngine {
         self.main.listens.iter().map(|l| l.spec.clone()).collect()
     }
 
-    fn create_paths(&self, owner: Option<u32>) -> Result<(), ConfError> {
-        self.main.temp_paths.iter().try_for_each(|t| t.create(owner))
+    fn create_paths(&self, owner: Option<u32>, test: bool) -> Result<(), ConfError> {
+        let place = &self.main.places.temp;
+        self.main.temp_paths.iter().try_for_each(|temp| temp.create_in(place, owner, test))
     }
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {

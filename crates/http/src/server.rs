@@ -87,6 +87,8 @@ pub struct HttpMain {
     pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,
     /// Folders for temporary files, made before the workers start.
     pub(crate) temp_paths: Vec<TempPath>,
+    /// Where files go that only built-in defaults name.
+    pub(crate) places: Rc<engine::Places>,
     /// Bells that wake other processes.
     pub(crate) bells: Rc<shm::Bells>,
     /// This worker's caches of files.

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::places::VARIABLES;
+
 /// The variables of the environment as this program got them: `NAME=VALUE` each.
 pub struct Environ(Vec<Vec<u8>>);
 
@@ -15,6 +17,12 @@ impl Environ {
         let join = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
         let all = std::env::vars_os();
         Environ(all.map(|(name, value)| join(name.as_bytes(), value.as_bytes())).collect())
+    }
+
+    /// An environment of these variables.
+    #[cfg(test)]
+    pub fn of(vars: impl Iterator<Item = String>) -> Environ {
+        Environ(vars.map(String::into_bytes).collect())
     }
 
     /// The value of a variable.
@@ -42,8 +50,14 @@ impl Environ {
     /// The environment of a new binary: that of workers, and the sockets.
     pub fn for_new_binary(&self, directives: &[Bytes], sockets: &str) -> Vec<Vec<u8>> {
         let mut out = self.chosen(directives);
-        if let Some(value) = self.get(NOTIFY_SOCKET) {
-            out.push([NOTIFY_SOCKET, b"=", value].concat());
+        for name in [NOTIFY_SOCKET].into_iter().chain(VARIABLES.iter().map(|v| v.as_bytes())) {
+            let is_set =
+                |var: &Vec<u8>| var.strip_prefix(name).is_some_and(|v| v.starts_with(b"="));
+            if let Some(value) = self.get(name)
+                && !out.iter().any(is_set)
+            {
+                out.push([name, b"=", value].concat());
+            }
         }
         out.push(format!("{}={sockets}", net::inherit::NGINX_VAR).into_bytes());
         // nginx, should it be the new binary, writes its process title over this.

@@ -25,6 +25,7 @@ mod manual;
 mod master;
 mod paths;
 mod pidfile;
+mod places;
 mod serve;
 mod serving;
 mod settings;

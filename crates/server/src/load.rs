@@ -13,13 +13,14 @@ use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
 use engine::logs::{LogFile, LogFiles};
 use engine::tls_objects::TlsObjects;
-use engine::{Engine, LoadEnv};
+use engine::{Engine, LoadEnv, Places};
 use net::listeners::OpenEnv;
 use net::{Inherited, Listeners};
 use shm::Zones;
 
 use crate::directives::TABLE;
 use crate::engines::{self, Lasting};
+use crate::flags::ERROR_LOG_PATH;
 use crate::main_block::MainBlock;
 use crate::paths::Paths;
 use crate::pidfile;
@@ -79,6 +80,13 @@ pub struct Cycle {
 #[derive(Debug)]
 pub struct Refused;
 
+/// What the engines are lent for loading, besides the outermost level.
+struct Lent<'a> {
+    sinks: &'a [Rc<dyn Sink>],
+    zones: &'a Rc<Zones>,
+    places: Rc<Places>,
+}
+
 /// The part of loading that is independent of the configuration.
 pub struct Loader {
     /// Where things are.
@@ -104,7 +112,7 @@ impl Loader {
         let zones =
             Rc::new(running.map_or_else(Zones::default, |cycle| Zones::after(&cycle.zones)));
         let parsed = self.try_parse(zones, log, &mut files, syntax_ok);
-        parsed.map_err(|error| report(log, &error, &files))
+        parsed.map_err(|error| self.report(log, &error, &files))
     }
 
     fn try_parse(
@@ -119,7 +127,8 @@ impl Loader {
             keep_broken: true,
             ..Options::default()
         };
-        let logs = Rc::new(LogFiles::new(&self.paths.prefix));
+        let places = Rc::new(self.paths.homes.engines());
+        let logs = Rc::new(LogFiles::new(&self.paths.prefix).with_places(places.clone()));
         let mut draft = MainBlock::new(logs.clone());
         if let Some(text) = &self.directives {
             let tree = parse::parse_params(text, &options)?;
@@ -138,7 +147,8 @@ impl Loader {
         });
         let sinks = std::mem::take(&mut draft.error_logs);
         let (sinks, error_log_file) = self.sinks(sinks, &draft);
-        let engines = self.engines(&tree.nodes[..applied], &draft, &sinks, &zones)?;
+        let lent = Lent { sinks: &sinks, zones: &zones, places };
+        let engines = self.engines(&tree.nodes[..applied], &draft, lent)?;
         outcome?;
         syntax_ok();
         let settings = Settings::new(draft, &self.paths, log)?;
@@ -155,7 +165,15 @@ impl Loader {
         if let Some(file) = &draft.error_log_file {
             return (sinks, file.clone());
         }
-        let path = self.paths.error_log.as_os_str().as_bytes();
+        // Without a place below the prefix the default is standard error, which a server in the
+        // background does not have.
+        let background = draft.daemon.unwrap_or(true);
+        let elsewhere = || draft.logs.default_path(ERROR_LOG_PATH.as_bytes());
+        let path = match self.paths.error_log_is_known() || !background {
+            true => self.paths.error_log.clone(),
+            false => elsewhere().unwrap_or_default(),
+        };
+        let path = path.as_os_str().as_bytes();
         sinks.push(draft.logs.file_sink(path, Level::Error, 0));
         (sinks, draft.logs.open(path))
     }
@@ -164,13 +182,14 @@ impl Loader {
         &self,
         nodes: &[Node],
         draft: &MainBlock,
-        sinks: &[Rc<dyn Sink>],
-        zones: &Rc<Zones>,
+        lent: Lent,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
+        let Lent { sinks, zones, places } = lent;
         let events = draft.events.as_ref();
         let env = LoadEnv {
             prefix: self.paths.prefix.clone(),
             conf_prefix: self.paths.conf_prefix.clone(),
+            places,
             logs: draft.logs.clone(),
             error_log: Log::new(sinks.to_vec()),
             workers: draft.worker_processes.unwrap_or(1),
@@ -201,14 +220,18 @@ impl Loader {
         log: &Log,
     ) -> Result<Cycle, Refused> {
         let Parsed { settings, engines, zones, logs, sinks, error_log_file, .. } = parsed;
-        let say = |error: ConfError| report(log, &error, &[]);
-        if purpose == Purpose::Test {
-            pidfile::test(&settings.pid).map_err(say)?;
+        let say = |error: ConfError| self.report(log, &error, &[]);
+        let test = purpose == Purpose::Test;
+        let pid_place = &self.paths.homes.run;
+        match (test, pid_place.holds(&settings.pid)) {
+            (true, false) => pidfile::test(&settings.pid).map_err(say)?,
+            (false, true) => pidfile::make_folder(pid_place).map_err(say)?,
+            _ => {}
         }
         for engine in &engines {
-            engine.create_paths(settings.owner()).map_err(say)?;
+            engine.create_paths(settings.owner(), test).map_err(say)?;
         }
-        logs.open_all().map_err(say)?;
+        if test { logs.open_named() } else { logs.open_all() }.map_err(say)?;
         let mut told = sinks.clone();
         if purpose != Purpose::Reload && !logs.uses_stderr() {
             told.push(Rc::new(Console));
@@ -220,17 +243,17 @@ impl Loader {
         if specs.is_empty() && !previous.is_empty() {
             let message = "the configuration no longer listens on any address, which would cut off \
                            every client: reload refused";
-            return Err(report(&log, &ConfError::new(message), &[]));
+            return Err(self.report(&log, &ConfError::new(message), &[]));
         }
         let workers = if settings.master_process { settings.worker_processes } else { 1 };
-        let env = OpenEnv { workers, test: purpose == Purpose::Test, log: &log };
+        let env = OpenEnv { workers, test, log: &log };
         let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(|_| Refused)?;
         let listeners = RefCell::new(listeners);
         let cycle = Cycle { settings, engines, zones, logs, log, error_log_file, sinks, listeners };
         if let Some(running) = running
             && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
         {
-            let refused = report(&cycle.log, &error, &[]);
+            let refused = self.report(&cycle.log, &error, &[]);
             cycle.listeners.take().abandon();
             return Err(refused);
         }
@@ -238,6 +261,29 @@ impl Loader {
             cycle.commit(running);
         }
         Ok(cycle)
+    }
+
+    /// Tells why a configuration is refused: in the log, and on a terminal with the line and a
+    /// likely word.
+    #[cold]
+    fn report(&self, log: &Log, error: &ConfError, files: &[SourceFile]) -> Refused {
+        log!(log, Level::Emerg, None, "{error}");
+        let text = error.render_terminal(files);
+        let after_message = text.split_once('\n').map_or("", |(_, rest)| rest);
+        // A master in the background has no terminal, whatever standard error was.
+        if std::io::stderr().is_terminal() && !after_message.is_empty() {
+            eprint!("{after_message}");
+        }
+        if self.paths.prefix_absent
+            && error.message.contains(&format!("\"{}", self.paths.prefix.display()))
+        {
+            let prefix = self.paths.prefix.display();
+            eprintln!(
+                "weir: relative paths start from \"{prefix}\", which does not exist: -p names \
+                 another folder, -c a file"
+            );
+        }
+        Refused
     }
 }
 
@@ -280,18 +326,4 @@ impl Cycle {
             self.error_log_file.redirect_stderr();
         }
     }
-}
-
-/// Tells why a configuration is refused: in the log, and on a terminal with the line and a likely
-/// word.
-#[cold]
-fn report(log: &Log, error: &ConfError, files: &[SourceFile]) -> Refused {
-    log!(log, Level::Emerg, None, "{error}");
-    let text = error.render_terminal(files);
-    let after_message = text.split_once('\n').map_or("", |(_, rest)| rest);
-    // A master in the background has no terminal, whatever standard error was.
-    if std::io::stderr().is_terminal() && !after_message.is_empty() {
-        eprint!("{after_message}");
-    }
-    Refused
 }

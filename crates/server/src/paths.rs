@@ -4,8 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use engine::Place;
+
 use crate::cli::Typed;
+use crate::environ::Environ;
 use crate::flags::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
+use crate::places::Homes;
 
 /// The paths that the command line decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +22,17 @@ pub struct Paths {
     pub conf_prefix: PathBuf,
     /// The error log before the configuration names one; empty for standard error.
     pub error_log: PathBuf,
+    /// Whether `-e` named that.
+    error_log_named: bool,
+    /// Where files go that only built-in defaults name.
+    pub homes: Homes,
+    /// The built-in prefix, absent, is in use: a relative path leads nowhere.
+    pub prefix_absent: bool,
 }
 
 impl Paths {
     /// Resolves the paths of the command line.
-    pub fn new(typed: &Typed) -> Paths {
+    pub fn new(typed: &Typed, environ: &Environ) -> Paths {
         let mut prefix = typed.prefix.clone().unwrap_or_else(|| PREFIX.as_bytes().to_vec());
         if prefix.last().is_some_and(|&b| b != b'/') {
             prefix.push(b'/');
@@ -36,7 +46,24 @@ impl Paths {
             Some(path) => prefix.join(OsStr::from_bytes(path)),
             None => prefix.join(ERROR_LOG_PATH),
         };
-        Paths { prefix, conf_file, conf_prefix, error_log }
+        let error_log_named = typed.error_log.is_some();
+        let homes = match typed.prefix {
+            Some(_) => Homes::default(),
+            None => Homes::choose(&prefix, environ),
+        };
+        let prefix_absent = typed.prefix.is_none() && !prefix.exists();
+        let error_log = match homes.logs {
+            Place::Prefix => error_log,
+            _ if error_log_named => error_log,
+            _ => PathBuf::new(),
+        };
+        Paths { prefix, conf_file, conf_prefix, error_log, error_log_named, homes, prefix_absent }
+    }
+
+    /// Whether the error log before the configuration's own has a place of its own: `-e`'s, or one
+    /// below the prefix. Otherwise it is the terminal.
+    pub fn error_log_is_known(&self) -> bool {
+        self.error_log_named || self.homes.logs == Place::Prefix
     }
 
     /// A path of the main configuration made absolute.
@@ -49,9 +76,13 @@ impl Paths {
 mod tests {
     use super::*;
 
+    fn of(typed: &Typed) -> Paths {
+        Paths::new(typed, &Environ::of(std::iter::empty()))
+    }
+
     fn paths(prefix: &str, conf: &str, log: &str) -> Paths {
         let bytes = |s: &str| Some(s.as_bytes().to_vec());
-        Paths::new(&Typed {
+        of(&Typed {
             prefix: bytes(prefix),
             conf_file: bytes(conf),
             error_log: bytes(log),
@@ -61,10 +92,11 @@ mod tests {
 
     #[test]
     fn defaults_are_below_the_prefix() {
-        let p = Paths::new(&Typed::default());
+        let p = of(&Typed::default());
         assert_eq!(p.conf_file, Path::new("/usr/local/weir/conf/nginx.conf"));
         assert_eq!(p.conf_prefix, Path::new("/usr/local/weir/conf"));
-        assert_eq!(p.error_log, Path::new("/usr/local/weir/logs/error.log"));
+        let logs = ["", "/usr/local/weir/logs/error.log"];
+        assert!(logs.contains(&p.error_log.to_str().unwrap()));
     }
 
     #[test]

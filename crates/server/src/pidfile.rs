@@ -8,6 +8,7 @@ use std::path::Path;
 use base::log;
 use base::log::{Level, Log, os_error};
 use conf::ConfError;
+use engine::Place;
 
 /// The file's mode, less the umask. A server in the background has none.
 const MODE: u32 = 0o644;
@@ -16,8 +17,22 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> ConfError {
     ConfError::new(format!("{what} \"{}\" failed {}", path.display(), os_error(e)))
 }
 
+/// Makes the folder of a pid file that only a built-in default names.
+pub fn make_folder(place: &Place) -> Result<(), ConfError> {
+    let Place::Folder(folder) = place else { return Ok(()) };
+    place.make().map_err(|e| failed("mkdir()", folder, &e))
+}
+
+/// Without a name there is no file: none was configured, and no folder could be written.
+fn is_none(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
 /// Checks that the file could be written (`-t`); an existing one stays as it is.
 pub fn test(path: &Path) -> Result<(), ConfError> {
+    if is_none(path) {
+        return Ok(());
+    }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(MODE);
     let opened = options.open(path);
@@ -26,6 +41,9 @@ pub fn test(path: &Path) -> Result<(), ConfError> {
 
 /// Writes this process's id.
 pub fn write(path: &Path) -> Result<(), ConfError> {
+    if is_none(path) {
+        return Ok(());
+    }
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(MODE).open(path);
     let mut file = file.map_err(|e| failed("open()", path, &e))?;
@@ -45,6 +63,9 @@ pub fn take_over(old: &Path, new: &Path) -> Result<(), ConfError> {
 
 /// Removes the file when the master ends.
 pub fn remove(path: &Path, log: &Log) {
+    if is_none(path) {
+        return;
+    }
     if let Err(e) = fs::remove_file(path) {
         let (path, e) = (path.display(), os_error(&e));
         log!(log, Level::Alert, None, "unlink() \"{path}\" failed {e}");
@@ -53,6 +74,9 @@ pub fn remove(path: &Path, log: &Log) {
 
 /// The process id that the file holds.
 pub fn read(path: &Path) -> Result<i32, String> {
+    if is_none(path) {
+        return Err("there is no pid file: none is configured, and no folder can be written".into());
+    }
     let bytes = fs::read(path).map_err(|e| failed("open()", path, &e).message)?;
     let end = bytes.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |i| i + 1);
     let digits = &bytes[..end.min(32)];

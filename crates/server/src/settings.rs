@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use base::log;
-use base::log::{Level, Log, os_error};
+use base::log::{Level, Log};
 use bytes::Bytes;
 use conf::ConfError;
 use event::DriverKind;
 use net::Origin;
+use os::privilege::User;
 
 use crate::events::EventsBlock;
 use crate::flags::{LOCK_PATH, PID_PATH};
@@ -24,7 +25,7 @@ pub struct Settings {
     pub daemon: bool,
     /// Have a master and workers.
     pub master_process: bool,
-    /// The file that names the master.
+    /// The file that names the master; empty if it has none.
     pub pid: PathBuf,
     /// Of no effect; compared over reloads as nginx does.
     pub lock_file: PathBuf,
@@ -113,12 +114,15 @@ impl Settings {
             );
         }
         let user = match draft.user {
-            None if os::process::geteuid().is_root() => Some(nobody()?),
+            None if os::process::geteuid().is_root() => nobody(),
             given => given,
         };
         let full = |path: Option<Bytes>, default: &str| match path {
             Some(path) => paths.full(&path),
-            None => paths.full(default.as_bytes()),
+            None => {
+                let place = &paths.homes.run;
+                place.path(&paths.prefix, default.as_bytes()).unwrap_or_default()
+            }
         };
         let settings = Settings {
             daemon: draft.daemon.unwrap_or(true),
@@ -150,7 +154,9 @@ impl Settings {
     /// The name that the pid file has while a new binary is tried: nginx's.
     pub fn old_pid(&self) -> PathBuf {
         let mut path = self.pid.clone().into_os_string();
-        path.push(".oldbin");
+        if !path.is_empty() {
+            path.push(".oldbin");
+        }
         path.into()
     }
 
@@ -179,21 +185,38 @@ impl Settings {
     }
 }
 
-/// nginx's default for workers of a master that is root.
-fn nobody() -> Result<Account, ConfError> {
-    let failed = |call: &str, e: Option<std::io::Error>| {
-        let reason = e.map(|e| format!(" {}", os_error(&e))).unwrap_or_default();
-        ConfError::new(format!("{call}(\"nobody\") failed{reason}"))
-    };
-    let user = os::privilege::user(b"nobody").map_err(|e| failed("getpwnam", Some(e)))?;
-    let user = user.ok_or_else(|| failed("getpwnam", None))?;
+/// The id of the user and the group without rights, by the kernel's convention.
+const OVERFLOW_ID: u32 = 65_534;
+
+/// The default for workers of a master that is root: the account `nobody`, or without such an entry
+/// (an image with nothing but the server has no list of users) the kernel's id for it. `None`
+/// where a user namespace has no such user: its root is an account without rights outside.
+fn nobody() -> Option<Account> {
+    let user = os::privilege::user(b"nobody").ok().flatten();
     // The group is called one or the other, depending on the distribution.
-    for name in [&b"nobody"[..], b"nogroup"] {
-        if let Some(gid) = os::privilege::group(name).map_err(|e| failed("getgrnam", Some(e)))? {
-            return Ok(Account { name: user.name, uid: user.uid, gid });
-        }
+    let group = |name: &[u8]| os::privilege::group(name).ok().flatten();
+    let gid = group(b"nobody").or_else(|| group(b"nogroup"));
+    let user = user.unwrap_or(User { name: c"nobody".into(), uid: OVERFLOW_ID, gid: OVERFLOW_ID });
+    let account = Account { name: user.name, uid: user.uid, gid: gid.unwrap_or(user.gid) };
+    let exists = |map: &str, id| {
+        let text = std::fs::read_to_string(format!("/proc/self/{map}"));
+        text.is_ok_and(|map| is_mapped(&map, id)).then_some(())
+    };
+    // Without /proc nothing is known of a namespace, and the account is taken.
+    if !std::path::Path::new("/proc/self/uid_map").exists() {
+        return Some(account);
     }
-    Err(failed("getgrnam", None))
+    exists("uid_map", account.uid).and(exists("gid_map", account.gid)).map(|()| account)
+}
+
+/// Whether a user namespace's map (user_namespaces(7)) has the id.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|n| n.parse::<u64>().unwrap_or(0));
+        let (first, _, len) = (numbers.next(), numbers.next(), numbers.next());
+        let (first, len) = (first.unwrap_or(0), len.unwrap_or(0));
+        (first..first.saturating_add(len)).contains(&u64::from(id))
+    })
 }
 
 #[cfg(test)]
@@ -204,7 +227,9 @@ mod tests {
 
     fn settings(text: &str) -> Result<Settings, String> {
         let (log, _lines) = base::log::capture(Level::Info);
-        let paths = Paths::new(&Typed::default());
+        let prefix = Some(b"/usr/local/weir".to_vec());
+        let typed = Typed { prefix, ..Typed::default() };
+        let paths = Paths::new(&typed, &crate::environ::Environ::capture());
         Settings::new(read(text)?, &paths, &log).map_err(|e| e.to_string())
     }
 
@@ -226,6 +251,14 @@ mod tests {
             settings("daemon off;").map(|_| ()).unwrap_err(),
             "no \"events\" section in configuration"
         );
+    }
+
+    #[test]
+    fn users_of_a_namespace() {
+        assert!(is_mapped("         0          0 4294967295\n", OVERFLOW_ID));
+        assert!(!is_mapped("         0       1000          1\n", OVERFLOW_ID));
+        assert!(is_mapped("0 1000 1\n1 100000 65536\n", OVERFLOW_ID));
+        assert!(!is_mapped("odd", 0) && !is_mapped("", 0));
     }
 
     #[test]

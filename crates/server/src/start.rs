@@ -39,7 +39,7 @@ pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let paths = Paths::new(typed);
+    let paths = Paths::new(typed, &environ);
     let log = startlog::open(&paths, if typed.test { Level::Info } else { Level::Notice });
     log::set_default(log.clone());
     let lasting = match Lasting::new() {

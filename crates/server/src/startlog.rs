@@ -33,6 +33,9 @@ impl Sink for Console {
 /// The log until the configuration's own is open. When its file cannot be opened, standard error
 /// takes the whole lines.
 pub fn open(paths: &Paths, level: Level) -> Log {
+    if !paths.error_log_is_known() {
+        return Log::new(vec![Rc::new(Console)]);
+    }
     let path = paths.error_log.as_os_str().as_bytes();
     if !path.is_empty() {
         let files = LogFiles::new(&paths.prefix);

@@ -65,6 +65,9 @@ impl Upgrade {
 /// Makes room for the new binary's pid file; false when that failed, which has been logged.
 pub fn move_pid_file(cycle: &Cycle) -> bool {
     let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
+    if pid.as_os_str().is_empty() {
+        return true;
+    }
     match fs::rename(pid, &old) {
         Ok(()) => true,
         Err(e) => {
@@ -83,6 +86,9 @@ pub fn move_pid_file(cycle: &Cycle) -> bool {
 /// Takes the pid file back when the new binary has ended.
 pub fn restore_pid_file(cycle: &Cycle) {
     let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
+    if pid.as_os_str().is_empty() {
+        return;
+    }
     if let Err(e) = fs::rename(&old, pid) {
         let (pid, old, e) = (pid.display(), old.display(), os_error(&e));
         log!(

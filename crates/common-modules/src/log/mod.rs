@@ -8,6 +8,7 @@ mod format;
 mod path_log;
 
 use std::cell::RefCell;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -302,7 +303,8 @@ impl AccessLogs {
         {
             // Only here, so that a configuration whose servers all name their logs makes no other
             // file.
-            let target = Target::File(main.log(files, path));
+            let Some(path) = files.default_path(path) else { return logs };
+            let target = Target::File(main.log(files, path.as_os_str().as_bytes()));
             logs.push(Rc::new(AccessLog { target, format, filter: None }));
         }
         logs

@@ -18,6 +18,7 @@ use conf::{ConfError, Node};
 pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
+use crate::places::Places;
 use crate::syslog::Syslog;
 
 /// The permissions of new log files, before the umask.
@@ -123,6 +124,7 @@ impl std::fmt::Debug for LogFile {
 #[derive(Debug)]
 pub struct LogFiles {
     prefix: PathBuf,
+    places: Rc<Places>,
     files: RefCell<Vec<Rc<LogFile>>>,
     /// The queues of logs whose path holds variables.
     queues: RefCell<Vec<Rc<LogQueue>>>,
@@ -134,10 +136,22 @@ impl LogFiles {
     pub fn new(prefix: &Path) -> LogFiles {
         LogFiles {
             prefix: prefix.to_owned(),
+            places: Rc::default(),
             files: RefCell::default(),
             queues: RefCell::default(),
             queue_max: Rc::new(Cell::new(QUEUE_MAX)),
         }
+    }
+
+    /// Sets where files go that only built-in defaults name.
+    pub fn with_places(mut self, places: Rc<Places>) -> LogFiles {
+        self.places = places;
+        self
+    }
+
+    /// The path of a log that only a built-in default names; `None` if there is no place for it.
+    pub fn default_path(&self, name: &[u8]) -> Option<PathBuf> {
+        self.places.logs.path(&self.prefix, name)
     }
 
     /// Sets the bytes that may wait for a disk, for each file (`log_queue_size`).
@@ -179,8 +193,22 @@ impl LogFiles {
 
     /// Opens all files; the first that cannot be opened ends it.
     pub fn open_all(&self) -> Result<(), ConfError> {
-        for file in self.files.borrow().iter() {
-            file.open().map_err(|e| {
+        self.open_those(|_| true)
+    }
+
+    /// Opens the files that the configuration names, and makes nothing for built-in defaults
+    /// outside of the prefix: for a test of the configuration.
+    pub fn open_named(&self) -> Result<(), ConfError> {
+        self.open_those(|file| !self.places.logs.holds(file.path()))
+    }
+
+    fn open_those(&self, choose: impl Fn(&LogFile) -> bool) -> Result<(), ConfError> {
+        for file in self.files.borrow().iter().filter(|file| choose(file)) {
+            let ready = match self.places.logs.holds(file.path()) {
+                true => self.places.logs.make(),
+                false => Ok(()),
+            };
+            ready.and_then(|()| file.open()).map_err(|e| {
                 let (path, e) = (file.path().display(), os_error(&e));
                 ConfError::new(format!("open() \"{path}\" failed {e}"))
             })?;

@@ -416,7 +416,7 @@ impl Draft {
 /// The folder for responses where none is named: `PREFIX_temp` below the server's prefix. Noted as
 /// needed.
 pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
-    let path = cx.env.prefix.join(format!("{prefix}_temp"));
+    let path = cx.env.temp_folder(&format!("{prefix}_temp"));
     let folder = TempPath { path, levels: [1, 2, 0] };
     cx.need_folder(&folder);
     folder
