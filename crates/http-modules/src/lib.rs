@@ -28,6 +28,7 @@ pub mod gunzip;
 pub mod gzip;
 mod handled_here;
 pub mod headers;
+pub mod headers_more;
 pub mod health;
 pub mod image_filter;
 pub mod index;
@@ -98,6 +99,8 @@ pub static MODULES: Modules = &[
     &log::MODULE,
     &slice::MODULE,
     &not_modified::MODULE,
+    // nginx's place for filters of other parties: they do not see what add_header adds.
+    &headers_more::MODULE,
     &headers::MODULE,
     &userid::MODULE,
     &gunzip::MODULE,

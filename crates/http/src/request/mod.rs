@@ -4,6 +4,9 @@
 //! back when it goes idle, so that a parked connection owns none.
 
 pub mod body;
+mod edit;
+
+pub use edit::FieldEdit;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -81,6 +84,9 @@ pub struct Request {
     pub loc: Rc<Location>,
     /// The parsed head: spans into [`Request::head_bytes`].
     pub head: Head,
+    /// The text of the head with the fields that [`Request::edit_header`] has set behind it; empty
+    /// until then.
+    pub(crate) edited_head: Vec<u8>,
     /// The method; GET after an internal redirect to an error page.
     pub method: Method,
     /// The normalized path, unescaped. Never empty while phases run.
@@ -162,6 +168,7 @@ impl Request {
                 server,
                 loc,
                 head: Head::new(),
+                edited_head: Vec::new(),
                 method: Method::Get,
                 uri: Vec::new(),
                 args: Vec::new(),
@@ -208,6 +215,7 @@ impl Request {
     /// Clears the state of one request; the channel keeps its buffers.
     pub(crate) fn reset(&mut self) {
         self.channel.reset();
+        self.edited_head.clear();
         self.uri.clear();
         self.args.clear();
         self.host.clear();
@@ -271,7 +279,10 @@ impl Request {
     /// The bytes that spans of [`Request::head`] point into.
     #[inline]
     pub fn head_bytes(&self) -> &[u8] {
-        self.channel.head_text()
+        match self.edited_head.is_empty() {
+            true => self.channel.head_text(),
+            false => &self.edited_head,
+        }
     }
 
     /// Whether the connection is kept for other requests after the response.

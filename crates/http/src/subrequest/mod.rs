@@ -242,7 +242,10 @@ impl Request {
     }
 
     fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {
-        let text = self.channel.head_only();
+        let text = match self.edited_head.is_empty() {
+            true => self.channel.head_only(),
+            false => &self.edited_head,
+        };
         let mut head_text = Page::get(text.len());
         head_text.extend_from_slice(text);
         let channel = Channel::Subrequest(Box::new(Sub {

@@ -176,6 +176,18 @@ impl Fields {
         }
     }
 
+    /// Puts other fields in the place of the list.
+    pub fn replace(&mut self, fields: Vec<Field>) {
+        self.list = fields;
+        self.seen = FieldSet::EMPTY;
+        for (i, field) in self.list.iter().enumerate().rev() {
+            if field.id != FieldId::Other && !field.dropped {
+                self.seen.insert(field.id);
+                self.first[field.id as usize] = i as u16;
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()
