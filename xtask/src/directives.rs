@@ -13,6 +13,7 @@ use crate::{Findings, run};
 
 const PAGE: &str = "docs/directives.md";
 const FACTS: &str = "crates/conf/src/known.tsv";
+const FOREIGN_FACTS: &str = "crates/conf/src/foreign.tsv";
 
 /// Modules of nginx that only other operating systems or languages have a use for.
 const FOREIGN: &[&str] = &[
@@ -87,7 +88,8 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let ours = parse_dump(&dump)?;
     let theirs = parse_facts(&facts);
     let findings = narrower(&ours, &theirs);
-    let text = page(&ours, &theirs);
+    let foreign = ws.read(FOREIGN_FACTS).map_err(one)?;
+    let text = page(&ours, &theirs) + &elsewhere(&foreign);
     if args.iter().any(|a| a == "--check") {
         if ws.read(PAGE).unwrap_or_default() != text {
             return Err(vec![format!("{PAGE} is stale: cargo xtask directives")]);
@@ -215,6 +217,22 @@ fn missing(ours: &[Directive<'_>], theirs: &[Directive<'_>]) -> String {
     text
 }
 
+/// Directives of other projects' modules, with what to use instead.
+fn elsewhere(facts: &str) -> String {
+    let mut text = "\n## Of other modules\n\n\
+                    Directives that are not nginx's; a file that uses one is refused with a \
+                    message that names the module and what to use instead.\n\n\
+                    | module | directives | instead |\n| --- | --- | --- |\n"
+        .to_string();
+    for line in facts.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, _, directives, advice] = *fields.as_slice() else { continue };
+        let directives: Vec<String> = directives.split(' ').map(|d| format!("`{d}`")).collect();
+        let _ = writeln!(text, "| {} | {} | {} |", cell(name), directives.join(", "), cell(advice));
+    }
+    text
+}
+
 /// A text in a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
@@ -222,7 +240,7 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{coverage, missing, narrower, page, parse_dump, parse_facts};
+    use super::{coverage, elsewhere, missing, narrower, page, parse_dump, parse_facts};
 
     const FACTS: &str = "core\troot\thttp server location if-in-location\t1\n\
                          core\tgzip\thttp\ton|off\nother\tlisten\tserver\t1+\n\
@@ -251,6 +269,12 @@ mod tests {
         let ours = parse_dump("gzip\thttp\ton|off\ton\tA | b.\tgzip").unwrap();
         let text = page(&ours, &parse_facts(FACTS));
         assert!(text.contains("| `gzip` | on\\|off | `on` | http | A \\| b. |"), "{text}");
+    }
+
+    #[test]
+    fn other_modules_are_listed() {
+        let text = elsewhere("a\tfile\tx x_*\tuse y | z\nodd\n");
+        assert!(text.ends_with("| --- |\n| a | `x`, `x_*` | use y \\| z |\n"), "{text}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::BitOr;
 
+use crate::foreign::{self, Foreign};
 use crate::{ConfError, Node, known};
 
 /// A set of places that a directive may stand in.
@@ -334,7 +335,8 @@ impl<C> Table<C> {
                 &node.name,
                 format!(
                     "directive \"{name}\" of nginx's {module} \
-                     is not supported by this version of weir"
+                     is not supported by this version of weir{}",
+                    foreign::of_directive(&name).map(advice).unwrap_or_default()
                 ),
             );
         }
@@ -343,6 +345,11 @@ impl<C> Table<C> {
             let names: Vec<_> = places.names().collect();
             return ConfError::directive(node, "is not allowed here")
                 .with_help(format!("it may stand in: {}", names.join(", ")));
+        }
+        if let Some(foreign) = foreign::of_directive(&name) {
+            let (of, advice) = (foreign.name, advice(foreign));
+            let message = format!("directive \"{name}\" of {of} is not built in{advice}");
+            return ConfError::at(&node.name, message);
         }
         let error = ConfError::at(&node.name, format!("unknown directive \"{name}\""));
         match self.suggest(node.name.bytes(), here) {
@@ -356,4 +363,8 @@ impl<C> Table<C> {
         let fitting = self.directives.iter().filter(|one| one.contexts.intersects(here));
         crate::spelling::closest(wrong, fitting.map(|one| one.name).chain(["include"]))
     }
+}
+
+fn advice(foreign: Foreign) -> String {
+    format!(": {}", foreign.advice)
 }

@@ -127,6 +127,13 @@ fn names_that_are_not_in_the_table() {
         "perl_require x;",
         Contexts::HTTP,
         "directive \"perl_require\" of nginx's ngx_http_perl_module \
+         is not supported by this version of weir: use map and rewrite, or a module in Rust \
+         (weir build)",
+    );
+    fails(
+        "auth_http x;",
+        Contexts::MAIL,
+        "directive \"auth_http\" of nginx's ngx_mail_auth_http_module \
          is not supported by this version of weir",
     );
     let error = fails(

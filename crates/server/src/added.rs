@@ -60,7 +60,10 @@ pub fn load_module(node: &Node, too_late: bool) -> Result<(), ConfError> {
     if is_here(&name, modules(), added()) {
         return Ok(());
     }
-    let m = format!("module \"{name}\" is not built in, and none is loaded at run time");
+    let mut m = format!("module \"{name}\" is not built in, and none is loaded at run time");
+    if let Some(foreign) = conf::foreign::of_file(&name) {
+        m.push_str(&format!(": {}", foreign.advice));
+    }
     let help = "weir -V lists what was added; weir build --with CRATE adds more";
     Err(ConfError::at(file, m).with_help(help))
 }

@@ -527,7 +527,8 @@ pub(crate) mod tests {
             ),
             (
                 "load_module modules/ngx_http_perl_module.so;",
-                "module \"http_perl\" is not built in, and none is loaded at run time in f:1",
+                "module \"http_perl\" is not built in, and none is loaded at run time: use map and \
+                 rewrite, or a module in Rust (weir build) in f:1",
             ),
             ("error_log f x;", "invalid log level \"x\" in f:1"),
             ("error_log f format=xml;", "unknown log format \"xml\" in f:1"),

@@ -225,3 +225,33 @@ fn what_is_wrong_is_said_in_nginx_s_words() {
         assert_eq!(outcome(&site(1, "", &of_two(one, two)).run(&["-t"])).0, Some(0), "{one} {two}");
     }
 }
+
+#[test]
+fn directives_of_other_modules_are_named_with_what_to_use_instead() {
+    let lua = "location / { content_by_lua_block {\n -- don't\n ngx.say(\"}\") } }";
+    for (http, want) in [
+        (format!("server {{ {lua} }}"), "directive \"content_by_lua_block\" of lua-nginx-module"),
+        ("vhost_traffic_status_zone;".into(), "of nginx-module-vts is not built in: use api, "),
+        ("server { fancyindex on; }".into(), "of ngx-fancyindex is not built in: use autoindex"),
+        ("server { ssl on; }".into(), "of nginx before 1.25.1 is not built in: use listen"),
+        (
+            "upstream u { fair; }".into(),
+            "\"fair\" of nginx-upstream-fair is not built in: use least_conn",
+        ),
+        ("server { location / { perl x; } }".into(), "of weir: use map and rewrite"),
+        (
+            "proxy_cache_path c keys_zone=z:1m; server { proxy_cache_purge z $uri; }".into(),
+            "\"proxy_cache_purge\" directive is not that of ngx_cache_purge: use a variable",
+        ),
+    ] {
+        let site = site(1, "", &http);
+        let (code, text) = outcome(&site.run(&["-t"]));
+        assert!(code == Some(1) && text.contains(want), "{http}: {text}");
+        let file = site.prefix().join("conf/weir.conf");
+        assert!(text.contains(&format!(" in {}:5\n", file.display())), "{text}");
+        assert!(!text.contains("did you mean"), "{text}");
+    }
+    let file = "load_module modules/ngx_http_lua_module.so;";
+    let (code, text) = outcome(&site(1, file, SERVER).run(&["-t"]));
+    assert!(code == Some(1) && text.contains("at run time: use map, split_clients, "), "{text}");
+}

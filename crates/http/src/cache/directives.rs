@@ -256,8 +256,14 @@ pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> 
 /// `*_cache_purge`
 ///
 /// # Errors
-/// None of its own.
+/// The arguments are those of ngx_cache_purge, a module with a directive of this name: a zone and a
+/// key, or a method and addresses. As values that decide, they would purge with every request.
 pub fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if n.args.len() > 1 && !n.args[0].bytes().contains(&b'$') && n.args[0].bytes() != b"0" {
+        let what = "is not that of ngx_cache_purge: use a variable that a map makes of \
+                    $request_method, as with NGINX Plus";
+        return Err(ConfError::directive(n, what));
+    }
     conditions::<T>(cx, n, |draft| &mut draft.purge)
 }
 
