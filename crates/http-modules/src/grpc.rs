@@ -25,6 +25,7 @@ use proto::h1::FieldId;
 
 use crate::gateway::Gateway;
 use crate::gateway::pass::{self, Named, To};
+use crate::health::Speaks;
 use crate::proxy::http2::Http2;
 use crate::proxy::pass::Vars;
 use crate::proxy::request::{Head, Uri, wants_trailers};
@@ -110,6 +111,7 @@ impl Gateway for GrpcConf {
     const PREFIX: &'static str = "grpc";
     const SCHEME: &'static str = "grpc://";
     const TLS_SCHEME: Option<&'static str> = Some("grpcs://");
+    const SPEAKS: Speaks = Speaks::Grpc;
     const USES_FILES: bool = false;
 }
 

@@ -330,7 +330,12 @@ fn what_configurations_are_told() {
         (zone, "health_check match=none;", "match \"none\" not found"),
         (zone, "health_check interval=x;", "invalid parameter \"interval=x\""),
         (zone, "health_check uri=a;", "invalid parameter \"uri=a\""),
-        (zone, "health_check type=grpc;", "\"type=grpc\" is not supported"),
+        (
+            zone,
+            "health_check type=grpc;",
+            "\"health_check\" beside \"proxy_pass\" requires \"grpc_pass\"",
+        ),
+        (zone, "health_check grpc_status=12;", "require \"type=grpc\""),
         (zone, "health_check persistent;", "is a parameter of \"mandatory\""),
         (zone, "location /n { health_check; }", "requires that its location passes requests to an"),
         (zone, "location /v { health_check; proxy_pass http://$arg_a; }", "without variables in"),
@@ -343,4 +348,46 @@ fn what_configurations_are_told() {
         let output = refused(upstream, location);
         assert!(output.contains(message), "{upstream} {location}: {output}");
     }
+}
+
+/// Health checks over HTTP/2: gRPC's call, and a request to a server that speaks nothing older.
+#[test]
+fn servers_are_checked_by_what_they_speak() {
+    use testkit::h2::{Reply, origin};
+    each_driver(|driver| {
+        let served = Arc::new(AtomicUsize::new(2));
+        let status = served.clone();
+        let origin = origin(move |request, _| match request.path() {
+            "/grpc.health.v1.Health/Check" => {
+                assert_eq!(request.body, b"\0\0\0\0\x05\x0a\x03a.B");
+                assert_eq!(request.field("te"), Some("trailers"));
+                let message = [0, 0, 0, 0, 2, 8, status.load(Ordering::Relaxed) as u8];
+                Reply::of(message).trailer("grpc-status", "0")
+            }
+            "/check" => Reply::of("well"),
+            _ => Reply::of("answer").trailer("grpc-status", "0"),
+        });
+        let config = format!(
+            "worker_processes 1; events {{}} http {{
+             match well {{ status 200; body ~ well; }}
+             upstream g {{ zone g 64k; server 127.0.0.1:{0}; }}
+             upstream h {{ zone h 64k; server 127.0.0.1:{0}; }}
+             upstream old {{ zone old 64k; server 127.0.0.1:{0}; }}
+             server {{ listen 127.0.0.1:%PORT0%; proxy_http_version 2;
+                 location / {{ grpc_pass g; health_check type=grpc grpc_service=a.B
+                                                         interval=50ms mandatory; }}
+                 location /h {{ proxy_pass http://h;
+                                health_check uri=/check match=well interval=50ms mandatory; }}
+                 location /old {{ grpc_pass old; health_check type=grpc grpc_service=a.B
+                                  grpc_status=12 interval=50ms mandatory; }} }} }}",
+            origin.port
+        );
+        let weir = Site::new(built_binary(), driver).config(&config).start();
+        weir.wait_for_log("error.log", "in upstream \"g\" is unhealthy: serving status 2");
+        weir.wait_for_log("error.log", "in upstream \"old\" is unhealthy: grpc-status 0");
+        wait_until("the first check", || weir.get("/h").status == 200);
+        assert_eq!((weir.get("/").status, weir.get("/old").status), (502, 502));
+        served.store(1, Ordering::Relaxed);
+        wait_until("the change", || weir.get("/").status == 200);
+    });
 }

@@ -6,6 +6,7 @@ pub mod cache_control;
 pub mod chunked;
 pub mod dns;
 pub mod fastcgi;
+pub mod grpc;
 pub mod h1;
 pub mod h2;
 pub mod memcached;

@@ -14,6 +14,8 @@ use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft};
 use http::upstream::directives::Shared;
 
+use crate::health::Speaks;
+
 /// A module that passes requests to a gateway; it is its configuration.
 pub trait Gateway: Shared {
     /// The prefix of its directives.
@@ -22,6 +24,8 @@ pub trait Gateway: Shared {
     const SCHEME: &'static str;
     /// The same for encrypted connections.
     const TLS_SCHEME: Option<&'static str> = None;
+    /// The protocol that health checks speak.
+    const SPEAKS: Speaks = Speaks::Other;
     /// Whether responses may go to files.
     const USES_FILES: bool = true;
 }

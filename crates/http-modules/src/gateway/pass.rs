@@ -20,7 +20,7 @@ use http::upstream::conf::{Conf as UpConf, default_folder};
 use http::upstream::{self, Job, Protocol};
 
 use super::Gateway;
-use crate::health::{self, Servers};
+use crate::health::{self, Servers, Speaks};
 use crate::proxy::pass::Vars;
 
 /// The `*_pass` of one level.
@@ -186,8 +186,11 @@ impl<G: Gateway> To<G> {
     pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
         match self {
             To::Group(group, named) => {
-                let name = &named.tls.clone().unwrap_or_default();
-                let servers = Servers { prefix: G::PREFIX, name, speak_http: false };
+                let name = match G::SPEAKS {
+                    Speaks::Grpc => &named.authority,
+                    _ => &named.tls.clone().unwrap_or_default(),
+                };
+                let servers = Servers { prefix: G::PREFIX, name, speak: G::SPEAKS };
                 health::install(l, group, conf, &servers)
             }
             To::Template(..) => Ok(()),

@@ -1,6 +1,7 @@
 //! `health_check` and `match`: the servers of an upstream are checked at intervals, by HTTP
-//! requests or by connecting alone.
+//! requests, by calls of gRPC's health service or by connecting alone.
 
+mod http2;
 mod matching;
 mod probe;
 
@@ -23,7 +24,7 @@ use http::server::HttpMain;
 use http::upstream::conf::Conf as UpConf;
 
 use matching::Matching;
-use probe::HttpProbe;
+use probe::{HttpProbe, Question};
 
 /// The module's table.
 pub static MODULE: Module = Module {
@@ -62,6 +63,27 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
+/// `type`
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Http,
+    Tcp,
+    Grpc,
+}
+
+/// The protocol that servers speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speaks {
+    /// HTTP/1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// gRPC.
+    Grpc,
+    /// Another one: checks only connect.
+    Other,
+}
+
 /// The parameters of a `health_check`.
 #[derive(Clone)]
 struct HealthCheck {
@@ -69,7 +91,11 @@ struct HealthCheck {
     settings: Settings,
     uri: Bytes,
     matching: Option<Word>,
-    tcp: bool,
+    kind: Kind,
+    /// `grpc_service`
+    service: Option<Word>,
+    /// `grpc_status`
+    status: Option<u64>,
     /// A location's handler passes requests to the upstream that is checked.
     used: Cell<bool>,
 }
@@ -97,7 +123,9 @@ fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         settings: Settings::default(),
         uri: Bytes::from_static(b"/"),
         matching: None,
-        tcp: false,
+        kind: Kind::Http,
+        service: None,
+        status: None,
         used: Cell::new(false),
     };
     for w in &n.args {
@@ -105,6 +133,10 @@ fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     }
     if check.settings.persistent && !check.settings.mandatory {
         let m = "\"persistent\" is a parameter of \"mandatory\"";
+        return Err(ConfError::directive(n, m));
+    }
+    if check.kind != Kind::Grpc && (check.service.is_some() || check.status.is_some()) {
+        let m = "\"grpc_service\" and \"grpc_status\" require \"type=grpc\"";
         return Err(ConfError::directive(n, m));
     }
     cx.loc::<HealthConf>().0 = Some(Rc::new(check));
@@ -128,11 +160,14 @@ impl HealthCheck {
             (b"match", Some(v)) if !v.is_empty() => {
                 self.matching = Some(Word { text: w.text.slice_ref(v), ..w.clone() });
             }
-            (b"type", Some(b"http")) => self.tcp = false,
-            (b"type", Some(b"tcp")) => self.tcp = true,
-            (b"type", Some(b"grpc")) => {
-                let m = "parameter \"type=grpc\" is not supported by this version of weir";
-                return Err(ConfError::at(w, m));
+            (b"type", Some(b"http")) => self.kind = Kind::Http,
+            (b"type", Some(b"tcp")) => self.kind = Kind::Tcp,
+            (b"type", Some(b"grpc")) => self.kind = Kind::Grpc,
+            (b"grpc_service", Some(v)) if !v.is_empty() => {
+                self.service = Some(Word { text: w.text.slice_ref(v), ..w.clone() });
+            }
+            (b"grpc_status", Some(v)) if base::ascii::parse_u64(v).is_some() => {
+                self.status = base::ascii::parse_u64(v);
             }
             _ => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
         }
@@ -151,8 +186,8 @@ pub struct Servers<'a> {
     pub prefix: &'static str,
     /// The name of the servers: the host of requests, and that of TLS.
     pub name: &'a Bytes,
-    /// They speak HTTP. Checks of others only connect.
-    pub speak_http: bool,
+    /// Their protocol.
+    pub speak: Speaks,
 }
 
 /// Comes after the modules that pass requests on: a check that none of them used would never run.
@@ -185,9 +220,16 @@ pub fn install(
     }
     let Some(check) = l.conf::<HealthConf>().0.clone() else { return Ok(()) };
     check.used.set(true);
-    let Servers { prefix, name, speak_http } = servers;
-    if !speak_http && !check.tcp {
-        let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"type=tcp\"");
+    let Servers { prefix, name, speak } = servers;
+    let missing = match (speak, check.kind) {
+        (_, Kind::Tcp) | (Speaks::Http1 | Speaks::Http2, Kind::Http) => None,
+        (Speaks::Grpc, Kind::Grpc) => None,
+        (Speaks::Http1 | Speaks::Http2, Kind::Grpc) => Some("grpc_pass"),
+        (Speaks::Grpc, Kind::Http) => Some("type=grpc"),
+        (Speaks::Other, _) => Some("type=tcp"),
+    };
+    if let Some(missing) = missing {
+        let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"{missing}\"");
         return Err(ConfError::at(&check.at, m));
     }
     let not_shared = || {
@@ -207,13 +249,24 @@ pub fn install(
             .cloned()
             .ok_or_else(|| ConfError::at(w, format!("match \"{}\" not found", w.lossy())))?,
     };
-    let message = (!check.tcp).then(|| message(&check, name));
+    let server = http2::Server { name, tls: conf.tls.is_some(), timeout_ms: conf.read_timeout };
+    let question = match check.kind {
+        Kind::Tcp => Question::Connect,
+        Kind::Http if *speak == Speaks::Http2 => {
+            Question::Http2(http2::Question::request(&check.uri, &server, matching.clone()))
+        }
+        Kind::Http => Question::Http1(message(&check, name)),
+        Kind::Grpc => {
+            let service = check.service.as_ref().map_or(&b""[..], |w| w.bytes());
+            Question::Http2(http2::Question::call(service, check.status, &server))
+        }
+    };
     let tls = conf.tls.as_ref().map(|tls| ssl::Fixed::new(tls, name)).transpose();
     let tls = tls.map_err(|directive| {
         let m = format!("\"health_check\" requires \"{prefix}{directive}\" without variables");
         ConfError::at(&check.at, m)
     })?;
-    let probe = HttpProbe::new(message, matching, tls, conf);
+    let probe = HttpProbe::new(question, matching, tls, conf);
     let checker = Checker::new(check.settings.clone(), group, Box::new(probe));
     checks.list.borrow_mut().push(checker.map_err(|NotShared| not_shared())?);
     Ok(())

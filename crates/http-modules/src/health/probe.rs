@@ -1,4 +1,4 @@
-//! The HTTP question of a health check.
+//! The question of a health check, and the judgement of its answer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,15 +11,25 @@ use ::upstream::ssl;
 use http::upstream::conf::Conf as UpConf;
 use os::SockAddr;
 
+use super::http2;
 use super::matching::Matching;
 
 /// The longest head, and the longest body, of a response that is read whole, bytes.
-const ANSWER_MAX: usize = 256 << 10;
+pub(super) const ANSWER_MAX: usize = 256 << 10;
+
+/// The question of a check.
+pub(super) enum Question {
+    /// A connection, and its TLS session, is all that is asked for.
+    Connect,
+    /// A request over HTTP/1.
+    Http1(Message),
+    /// One over HTTP/2.
+    Http2(http2::Question),
+}
 
 /// The question, and the judgement of the answer.
 pub(super) struct HttpProbe {
-    /// The request; without one, a connection (and its TLS session) is all that is asked for.
-    message: Option<Message>,
+    question: Question,
     matching: Rc<Matching>,
     /// TLS, where the servers are spoken to under it.
     tls: Option<ssl::Fixed>,
@@ -38,7 +48,7 @@ impl Probe for HttpProbe {
 
 impl HttpProbe {
     pub fn new(
-        message: Option<Message>,
+        question: Question,
         matching: Rc<Matching>,
         tls: Option<ssl::Fixed>,
         conf: &UpConf,
@@ -49,12 +59,12 @@ impl HttpProbe {
             head_max: ANSWER_MAX,
             body_max: matching.wants_body().then_some(ANSWER_MAX),
         };
-        HttpProbe { message, matching, tls, client }
+        HttpProbe { question, matching, tls, client }
     }
 
     async fn check(&self, addr: &SockAddr, kept: Option<UpConn>) -> Checked {
         // The server may have closed a connection that was kept: then a new one decides.
-        if let (Some(message), Some(kept)) = (&self.message, kept)
+        if let (Question::Http1(message), Some(kept)) = (&self.question, kept)
             && let Ok(kept) = self.converse(kept, message).await
         {
             return Ok(kept);
@@ -64,9 +74,10 @@ impl HttpProbe {
             Some(tls) => self.client.connect_tls(addr, tls).await,
         };
         let conn = conn.map_err(failure)?;
-        match &self.message {
-            Some(message) => self.converse(conn, message).await,
-            None => Ok(None),
+        match &self.question {
+            Question::Connect => Ok(None),
+            Question::Http1(message) => self.converse(conn, message).await,
+            Question::Http2(question) => question.ask(conn).await.map(|()| None),
         }
     }
 

@@ -23,7 +23,7 @@ use super::http2::Http2;
 use super::protocol::Http;
 use super::redirect::{Redirects, Rewrite};
 use super::request::{Head, Uri, Version};
-use crate::health::{self, Servers};
+use crate::health::{self, Servers, Speaks};
 
 /// The values of `Host` and `$proxy_host`, and the URI that replaces the location's name.
 #[derive(Clone, Default, Debug)]
@@ -192,7 +192,11 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
                 redirects.push(Rewrite::default_of(f));
             }
             let Some(group) = upstreams.group(f.group) else { return Ok(()) };
-            let servers = Servers { prefix: "proxy", name: &f.vars.host, speak_http: true };
+            let speak = match version {
+                Version::Http2 => Speaks::Http2,
+                Version::Http10 | Version::Http11 => Speaks::Http1,
+            };
+            let servers = Servers { prefix: "proxy", name: &f.vars.host, speak };
             health::install(l, &group, &conf, &servers)?;
             let uri = Uri::Replace { with: f.vars.uri.clone(), location: f.location.len() };
             Destination::Group { group, vars: Rc::new(f.vars.clone()), uri: Rc::new(uri) }

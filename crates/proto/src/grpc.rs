@@ -1,0 +1,114 @@
+//! The messages of gRPC's health checking protocol (`grpc.health.v1.Health`), in gRPC's framing: a
+//! byte that says whether the message is compressed, its length in four bytes, and the message in
+//! the wire format of Protocol Buffers.
+
+/// The path of the call that asks whether a service is well.
+pub const HEALTH_PATH: &[u8] = b"/grpc.health.v1.Health/Check";
+
+/// The status of a server that serves (`ServingStatus.SERVING`).
+pub const SERVING: u64 = 1;
+
+/// The field of a service's name in the request, with bytes of a length.
+const SERVICE: u8 = 1 << 3 | 2;
+
+/// The field of the status in the response, a number.
+const STATUS: u64 = 1;
+
+/// The question whether a service is well; without a name, whether the server is.
+pub fn health_request(service: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    if !service.is_empty() {
+        message.push(SERVICE);
+        write_number(&mut message, service.len() as u64);
+        message.extend_from_slice(service);
+    }
+    let mut framed = vec![0];
+    framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    framed.append(&mut message);
+    framed
+}
+
+/// The status in the answer; 0 (unknown) where there is none in it. `None`: it is no such answer.
+pub fn health_status(body: &[u8]) -> Option<u64> {
+    let (head, message) = body.split_first_chunk::<5>()?;
+    let [compressed, a, b, c, d] = *head;
+    let len = u32::from_be_bytes([a, b, c, d]) as usize;
+    if compressed != 0 || message.len() != len {
+        return None;
+    }
+    let (mut rest, mut status) = (message, 0);
+    while !rest.is_empty() {
+        let tag = read_number(&mut rest)?;
+        match tag & 7 {
+            0 => {
+                let value = read_number(&mut rest)?;
+                if tag >> 3 == STATUS {
+                    status = value;
+                }
+            }
+            1 => rest = rest.get(8..)?,
+            2 => {
+                let len = usize::try_from(read_number(&mut rest)?).ok()?;
+                rest = rest.get(len..)?;
+            }
+            5 => rest = rest.get(4..)?,
+            _ => return None,
+        }
+    }
+    Some(status)
+}
+
+fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read_number(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, later) = rest.split_first()?;
+        *rest = later;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_name_the_service() {
+        assert_eq!(health_request(b""), [0, 0, 0, 0, 0]);
+        assert_eq!(health_request(b"a.B"), [0, 0, 0, 0, 5, 0x0a, 3, b'a', b'.', b'B']);
+        let long = health_request(&[b'x'; 200]);
+        assert_eq!(long[..8], [0, 0, 0, 0, 203, 0x0a, 0xc8, 1]);
+    }
+
+    #[test]
+    fn answers_have_a_status() {
+        assert_eq!(health_status(&[0, 0, 0, 0, 2, 8, 1]), Some(SERVING));
+        assert_eq!(health_status(&[0, 0, 0, 0, 2, 8, 2]), Some(2));
+        assert_eq!(health_status(&[0, 0, 0, 0, 0]), Some(0));
+        // Fields that are not known are passed over.
+        let others = [0x12, 1, b'x', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 8, 1];
+        assert_eq!(health_status(&[&[0, 0, 0, 0, 19][..], &others].concat()), Some(SERVING));
+        for bad in [
+            &[][..],
+            &[0, 0, 0, 0, 3, 8, 1],
+            &[1, 0, 0, 0, 2, 8, 1],
+            &[0, 0, 0, 0, 1, 8],
+            &[0, 0, 0, 0, 2, 0x0a, 5],
+            &[0, 0, 0, 0, 1, 0x0b],
+            &[0, 0, 0, 0, 12, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1],
+        ] {
+            assert_eq!(health_status(bad), None, "{bad:?}");
+        }
+    }
+}
