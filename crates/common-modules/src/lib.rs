@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod connection_vars;
 pub mod forwarded;
 pub mod geo;
 pub mod geoip;

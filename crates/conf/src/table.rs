@@ -212,6 +212,57 @@ impl<C> Clone for Directive<C> {
 
 impl<C> Copy for Directive<C> {}
 
+/// Joins lists of directives; `N` is the sum of their lengths.
+///
+/// # Panics
+/// At compile time, where it is not.
+pub const fn join<C, const N: usize>(lists: &[&[Directive<C>]]) -> [Directive<C>; N] {
+    let mut all = [lists[0][0]; N];
+    let (mut filled, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut i = 0;
+        while i < lists[list].len() {
+            all[filled] = lists[list][i];
+            filled += 1;
+            i += 1;
+        }
+        list += 1;
+    }
+    assert!(filled == N, "the lists have another length");
+    all
+}
+
+/// The directives of some groups under the full names that a module gives, in order. The names
+/// stand in the module so that they can be searched for.
+///
+/// # Panics
+/// At compile time, where a name does not end as its directive's, or the number differs.
+pub const fn named<C, const N: usize>(
+    names: &[&'static str; N],
+    groups: &[&[Directive<C>]],
+) -> [Directive<C>; N] {
+    let mut all: [Directive<C>; N] = join(groups);
+    let mut i = 0;
+    while i < N {
+        assert!(ends_with(names[i], all[i].name), "not the name of the directive in this place");
+        all[i].name = names[i];
+        i += 1;
+    }
+    all
+}
+
+const fn ends_with(name: &str, end: &str) -> bool {
+    let (name, end) = (name.as_bytes(), end.as_bytes());
+    let mut i = 0;
+    while i < end.len() {
+        if name.len() < end.len() || name[name.len() - end.len() + i] != end[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
 /// FNV-1a: names are short and the table's own, so nothing stronger is needed.
 #[derive(Clone, Copy)]
 struct Fnv(u64);

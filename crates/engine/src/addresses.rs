@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use conf::{ConfError, Word};
-use net::ListenSpec;
+use net::{Kind, ListenSpec};
 use os::SockAddr;
 
 use crate::names::{self, ServerName, ServerNames};
@@ -30,12 +30,10 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// The address of a server without `listen`: port 80, or 8000 where low ports are not ours.
-    pub fn default_of(at: &Word) -> ListenAddress {
-        let port = if os::process::geteuid().is_root() { 80 } else { 8000 };
-        let addr = SockAddr::ip(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+    /// An address with no more than its socket.
+    pub fn new(spec: ListenSpec, at: &Word) -> ListenAddress {
         ListenAddress {
-            spec: ListenSpec::new(addr),
+            spec,
             default_server: false,
             proxy_protocol: false,
             ssl: false,
@@ -43,6 +41,13 @@ impl ListenAddress {
             set: false,
             at: at.clone(),
         }
+    }
+
+    /// The address of a server without `listen`: port 80, or 8000 where low ports are not ours.
+    pub fn default_of(at: &Word) -> ListenAddress {
+        let port = if os::process::geteuid().is_root() { 80 } else { 8000 };
+        let addr = SockAddr::ip(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+        ListenAddress::new(ListenSpec::new(addr), at)
     }
 }
 
@@ -115,10 +120,10 @@ pub fn gather<T>(
     differ: impl Fn(&T, &T) -> bool,
 ) -> Result<Vec<Listen<T>>, ConfError> {
     let mut drafts: Vec<Gathered> = Vec::new();
-    let mut index: HashMap<String, usize> = HashMap::new();
+    let mut index: HashMap<(String, bool), usize> = HashMap::new();
     for (i, b) in servers.iter().enumerate() {
         for l in b.addresses {
-            let key = l.spec.addr.to_string();
+            let key = (l.spec.addr.to_string(), l.spec.kind == Kind::Datagram);
             let at = *index.entry(key).or_insert_with(|| {
                 drafts.push(Gathered { listen: l.clone(), servers: Vec::new(), default: None });
                 drafts.len() - 1
@@ -129,6 +134,7 @@ pub fn gather<T>(
     let mut sockets: Vec<Listen<T>> = Vec::new();
     let wildcard = |d: &Gathered, other: &Gathered| {
         other.listen.spec.addr.is_wildcard()
+            && other.listen.spec.kind == d.listen.spec.kind
             && other.listen.spec.addr.port() == d.listen.spec.addr.port()
             && other.listen.spec.addr.family() == d.listen.spec.addr.family()
     };

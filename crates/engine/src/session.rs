@@ -21,6 +21,9 @@ pub trait Session: Client + VarSource + Sized + 'static {
     /// Its `server` blocks.
     const SERVER: Contexts;
 
+    /// Whether what servers answer has a head.
+    const HAS_HEADS: bool = true;
+
     /// The rest of a block while it is read, beside the values of directives: an HTTP block has the
     /// locations in it.
     type Block: Default;

@@ -26,6 +26,11 @@ impl Deadline {
         Deadline { at_ms: base::time::now_ms().saturating_add(ms), span_ms: ms }
     }
 
+    /// A moment in milliseconds of [`base::time::now_ms`].
+    pub fn at(at_ms: u64) -> Deadline {
+        Deadline { at_ms, span_ms: at_ms.saturating_sub(base::time::now_ms()) }
+    }
+
     /// The same span, counted from now.
     pub fn renewed(self) -> Deadline {
         Deadline::in_ms(self.span_ms)

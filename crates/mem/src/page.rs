@@ -92,6 +92,19 @@ impl Page {
         Page { inner: Some(buffer(min)) }
     }
 
+    /// An empty page with room for `bytes` and no more: for reads that are limited.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_with_room(bytes: usize) -> io::Result<Page> {
+        if bytes >= PAGE_SIZE {
+            return Page::try_get(bytes);
+        }
+        let mut vec = Vec::new();
+        os::memory::reserve_exact(&mut vec, bytes)?;
+        Ok(Page { inner: Some(Box::new(Inner { bytes: vec, start: 0 })) })
+    }
+
     /// [`Page::get`] that can fail: buffers are most of the memory that connections hold.
     ///
     /// # Errors

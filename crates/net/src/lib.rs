@@ -7,6 +7,8 @@ pub mod inherit;
 pub mod ip;
 pub mod listen;
 pub mod listeners;
+pub mod proxy_header;
+pub mod relay;
 pub mod resolver;
 pub mod spec;
 pub mod transport;

@@ -73,6 +73,17 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
     done.map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
+/// The same for a vector that is not to have more room than asked for.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn reserve_exact(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    BEARS.set(true);
+    let done = vec.try_reserve_exact(more);
+    BEARS.set(false);
+    done.map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
 /// Zeros, `len` of them.
 ///
 /// # Errors

@@ -25,7 +25,10 @@ const fn block(name: &'static str, doc: &'static str) -> Directive<MainBlock> {
 }
 
 /// The blocks of the engines, one for each of [`engines::ALL`].
-static BLOCKS: &[Directive<MainBlock>] = &[block("http", "The web server's configuration.")];
+static BLOCKS: &[Directive<MainBlock>] = &[
+    block("http", "The web server's configuration."),
+    block("stream", "The configuration of servers of TCP connections and UDP datagrams."),
+];
 
 /// The directive that the parser itself handles.
 static OF_PARSER: Directive<MainBlock> = Directive {

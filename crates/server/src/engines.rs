@@ -9,6 +9,7 @@ use conf::table::Contexts;
 use conf::{ConfError, Node};
 use engine::{Engine, LoadEnv, SLOTS, Stats};
 use http::engine::HttpEngine;
+use stream::engine::StreamEngine;
 
 use crate::added;
 
@@ -39,13 +40,17 @@ pub struct EngineBlock {
 }
 
 /// All engines.
-pub static ALL: &[EngineBlock] = &[EngineBlock { name: "http", build: build_http }];
+pub static ALL: &[EngineBlock] = &[
+    EngineBlock { name: "http", build: build_http },
+    EngineBlock { name: "stream", build: build_stream },
+];
 
 /// The engines' directives with the places where they may stand, so that a stray one is called
 /// misplaced.
 pub fn directives() -> impl Iterator<Item = (&'static str, Contexts)> {
     let modules = added::modules().iter().flat_map(|m| m.directives);
-    modules.map(|d| (d.name, d.contexts))
+    let of_stream = stream_modules().iter().flat_map(|m| m.directives);
+    modules.map(|d| (d.name, d.contexts)).chain(of_stream.map(|d| (d.name, d.contexts)))
 }
 
 /// A line of reference for each directive of the engines.
@@ -53,9 +58,22 @@ pub fn dump(add: &mut dyn FnMut(String)) {
     for module in added::modules() {
         module.directives.iter().for_each(|d| add(reference::line(d, module.name)));
     }
+    for module in stream_modules() {
+        module.directives.iter().for_each(|d| add(reference::line(d, module.name)));
+    }
+}
+
+/// All modules of `stream`.
+fn stream_modules() -> stream::module::Modules {
+    stream_modules::MODULES
 }
 
 fn build_http(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
     let main = http::build::build(node, env, added::modules())?;
     Ok(Rc::new(HttpEngine::new(main)))
+}
+
+fn build_stream(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
+    let main = stream::build::build(node, env, stream_modules())?;
+    Ok(Rc::new(StreamEngine::new(main)))
 }

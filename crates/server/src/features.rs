@@ -30,10 +30,15 @@ pub const WITH: &[&str] = &[
     "--with-http_stub_status_module",
     "--with-http_sub_module",
     "--with-http_v2_module",
+    "--with-stream",
+    "--with-stream_geoip_module",
+    "--with-stream_realip_module",
+    "--with-stream_ssl_module",
+    "--with-stream_ssl_preread_module",
 ];
 
 /// nginx's defaults that are not built in.
-pub const WITHOUT: &[&str] = &[];
+pub const WITHOUT: &[&str] = &["--without-stream_pass_module"];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
 pub const LINES: &[&str] = &[

@@ -66,6 +66,26 @@ impl Lease {
         self.peer.clone()
     }
 
+    /// The connection stands, and that is all that a server can be judged by: it is live again.
+    pub fn connected(&mut self) {
+        let Some(peer) = &self.peer else { return };
+        peer.set_back();
+        if self.picker.counts_connecting() {
+            let ms = now_ms().saturating_sub(self.start_ms);
+            self.header_ms = Some(ms);
+            self.picker.header(peer, ms);
+        }
+    }
+
+    /// The first bytes came, `ms` milliseconds after the server was chosen.
+    pub fn first_byte(&mut self, ms: u64) {
+        let Some(peer) = &self.peer else { return };
+        if !self.picker.counts_connecting() {
+            self.header_ms = Some(ms);
+            self.picker.header(peer, ms);
+        }
+    }
+
     /// The response is to be passed on: see [`Binding::answered`].
     pub fn answered(&mut self, client: &mut dyn Client) -> Option<Bytes> {
         let peer = self.peer.as_ref()?;

@@ -35,6 +35,7 @@ mod server_line;
 pub mod servers;
 pub mod socket;
 pub mod ssl;
+pub mod ssl_directives;
 mod state_file;
 pub mod upstreams;
 pub mod url;

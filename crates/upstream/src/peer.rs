@@ -329,6 +329,14 @@ impl Peer {
         }
     }
 
+    /// A connection to it stands: if it had been out, it is live again.
+    pub(crate) fn set_back(&self) {
+        if self.get(word::ACCESSED) < self.get(word::CHECKED) {
+            let _lock = self.rows.lock();
+            self.succeeded();
+        }
+    }
+
     pub(crate) fn forgive(&self) {
         let fails = self.get(word::FAILS);
         if fails == 0 {

@@ -1,12 +1,15 @@
 //! Sockets for connections to upstreams, with the settings of `*_bind` and `*_socket_…`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use base::log::{Level, lossy};
 use conf::template::Template;
-use engine::Client;
+use conf::{ConfError, Node};
+use engine::{Client, Cx, Session};
 use event::Sock;
 use os::SockAddr;
+use os::socket::Kind;
 
 /// `*_bind`: our own end of connections.
 #[derive(Clone, Default)]
@@ -21,6 +24,31 @@ pub enum Bind {
         /// `transparent`: it need not be one of this machine's.
         transparent: bool,
     },
+}
+
+impl Bind {
+    /// Reads `*_bind ADDRESS [transparent] | off`.
+    ///
+    /// # Errors
+    /// `invalid address`, `invalid parameter`, and errors in the address's variables.
+    pub fn parse<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<Bind, ConfError> {
+        let word = n.arg(0)?;
+        if word.bytes() == b"off" && n.args.len() == 1 {
+            return Ok(Bind::Off);
+        }
+        let template = cx.template(word)?;
+        let address = match template.as_const() {
+            None => LocalAddress::Template(template),
+            Some(text) => LocalAddress::Addr(local_addr(text).ok_or_else(|| {
+                ConfError::at(word, format!("invalid address \"{}\"", word.lossy()))
+            })?),
+        };
+        match n.args.get(1) {
+            None => Ok(Bind::To { address, transparent: false }),
+            Some(w) if w.bytes() == b"transparent" => Ok(Bind::To { address, transparent: true }),
+            Some(w) => Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+        }
+    }
 }
 
 /// An address of our own.
@@ -45,11 +73,16 @@ pub struct SocketConf {
     pub sndbuf: usize,
 }
 
+/// A socket's kind, for options that only TCP has.
+fn is_tcp(kind: Kind, addr: &SockAddr) -> bool {
+    kind == Kind::Stream && !addr.is_unix()
+}
+
 /// No socket could be opened; the reason was logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotOpened;
 
-/// A socket that is not connected yet.
+/// A stream socket that is not connected yet.
 ///
 /// # Errors
 /// The system's, logged.
@@ -58,7 +91,20 @@ pub fn open(
     conf: &SocketConf,
     addr: &SockAddr,
 ) -> Result<Sock, NotOpened> {
-    let fd = match os::socket::socket(addr, os::socket::Kind::Stream) {
+    open_fd(client, conf, addr, Kind::Stream).map(Sock::from_fd)
+}
+
+/// The same of any kind, outside of the loop.
+///
+/// # Errors
+/// The system's, logged.
+pub fn open_fd(
+    client: &mut dyn Client,
+    conf: &SocketConf,
+    addr: &SockAddr,
+    kind: Kind,
+) -> Result<OwnedFd, NotOpened> {
+    let fd = match os::socket::socket(addr, kind) {
         Ok(fd) => fd,
         Err(e) => {
             client.log_os(Level::Alert, format_args!("socket()"), &e);
@@ -73,7 +119,7 @@ pub fn open(
         client.log_os(Level::Alert, format_args!("{what}"), &e);
         NotOpened
     };
-    if conf.keepalive && !addr.is_unix() {
+    if conf.keepalive && is_tcp(kind, addr) {
         os::socket::set_keepalive(&fd, true).map_err(|e| failed("setsockopt(SO_KEEPALIVE)", e))?;
     }
     if conf.rcvbuf > 0 {
@@ -87,7 +133,7 @@ pub fn open(
             os::socket::set_transparent(&fd, &local)
                 .map_err(|e| failed("setsockopt(IP_TRANSPARENT)", e))?;
         }
-        if local.port() == 0 && !local.is_unix() {
+        if local.port() == 0 && is_tcp(kind, &local) {
             // Old kernels do not know it and take a port at once.
             let _ = os::socket::set_bind_address_no_port(&fd);
         }
@@ -96,7 +142,7 @@ pub fn open(
             return Err(NotOpened);
         }
     }
-    Ok(Sock::from_fd(fd))
+    Ok(fd)
 }
 
 /// Our own end of a connection, if one is set.

@@ -91,9 +91,9 @@ pub struct Changing {
     pub key: Template,
     certificates: Certificates,
     algorithms: Algorithms,
-    key_log: Option<KeyLog>,
     /// The protocols offered to servers.
-    alpn: &'static [&'static str],
+    alpn: Vec<Vec<u8>>,
+    key_log: Option<KeyLog>,
     /// The one used last, with the chain that it shows.
     last: RefCell<Option<Last>>,
 }
@@ -161,6 +161,15 @@ impl SslDraft {
     /// # Errors
     /// A file cannot be read or used, or the settings do not go together.
     pub fn finish(&self, prefix: &str, alpn: &'static [&str]) -> Result<UpstreamTls, ConfError> {
+        let alpn = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self.finish_with(prefix, alpn)
+    }
+
+    /// The same with protocols that servers may choose by ALPN.
+    ///
+    /// # Errors
+    /// As [`SslDraft::finish`].
+    pub fn finish_with(&self, prefix: &str, alpn: Vec<Vec<u8>>) -> Result<UpstreamTls, ConfError> {
         let commands = self.commands.as_deref().unwrap_or_default();
         let algorithms = tls_settings::algorithms(
             self.protocols.as_deref(),
@@ -193,8 +202,8 @@ impl SslDraft {
                             self.cache.unwrap_or_default(),
                         ),
                         algorithms: algorithms.clone(),
+                        alpn: alpn.clone(),
                         key_log: self.key_log.clone(),
-                        alpn,
                         last: RefCell::default(),
                     });
                 }
@@ -231,7 +240,7 @@ fn config(
     certificate: Option<Certified>,
     algorithms: &Algorithms,
     key_log: &Option<KeyLog>,
-    alpn: &[&str],
+    alpn: Vec<Vec<u8>>,
 ) -> Result<ClientConfig, String> {
     let Algorithms { versions, suites, groups, signatures, .. } = algorithms.clone();
     ClientConfig::new(ClientOptions {
@@ -241,7 +250,7 @@ fn config(
         groups,
         signatures,
         key_log: key_log.clone(),
-        alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+        alpn,
     })
 }
 
@@ -260,7 +269,7 @@ impl Changing {
         {
             return Ok(last.config.clone());
         }
-        let config = config(certified, &self.algorithms, &self.key_log, self.alpn)?;
+        let config = config(certified, &self.algorithms, &self.key_log, self.alpn.clone())?;
         *self.last.borrow_mut() = Some(Last { names, chain, config: config.clone() });
         Ok(config)
     }

@@ -11,6 +11,8 @@ const CRATES: &[&str] = &[
     "crates/cache/src/",
     "crates/http/src/",
     "crates/http-modules/src/",
+    "crates/stream/src/",
+    "crates/stream-modules/src/",
 ];
 
 /// Prefixes of calls that may wait. Types and constants of these modules do not.

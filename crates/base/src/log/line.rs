@@ -24,12 +24,17 @@ pub struct Fields<'a>(pub(super) &'a mut Line);
 impl Fields<'_> {
     /// Adds a field that text shows as it is: `, NAME: VALUE`.
     pub fn plain(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
-        self.0.field(name, "", value);
+        self.0.field(name, ": ", value, "");
+    }
+
+    /// Adds a field that text shows without a space: `, NAME:VALUE`.
+    pub fn tight(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+        self.0.field(name, ":", value, "");
     }
 
     /// Adds a field that text shows between quotes: `, NAME: "VALUE"`.
     pub fn quoted(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
-        self.0.field(name, "\"", value);
+        self.0.field(name, ": \"", value, "\"");
     }
 }
 
@@ -111,9 +116,9 @@ impl Line {
         Some(out)
     }
 
-    fn field(&mut self, name: &'static str, quote: &str, value: fmt::Arguments<'_>) {
+    fn field(&mut self, name: &'static str, before: &str, value: fmt::Arguments<'_>, after: &str) {
         let from = self.len;
-        self.put(format_args!(", {name}: {quote}"));
+        self.put(format_args!(", {name}{before}"));
         let start = self.len;
         let room = start < LINE_BYTES_MAX - 1;
         self.put(value);
@@ -123,7 +128,7 @@ impl Line {
             let name = if room { name } else { "" };
             marks.push(Mark { name, from, value: start..self.len });
         }
-        self.put_bytes(quote.as_bytes());
+        self.put_bytes(after.as_bytes());
     }
 
     /// The line as a JSON object with the same fields, cut where the text is cut.

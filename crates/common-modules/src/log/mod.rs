@@ -105,6 +105,15 @@ pub fn log_format<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError>
     if name.bytes() == b"combined" {
         combined(cx, name)?;
     }
+    own_log_format(cx, n)
+}
+
+/// The same for an engine without a predefined format.
+///
+/// # Errors
+/// As [`log_format`].
+pub fn own_log_format<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let name = &n.args[0];
     if cx.main::<AccessLogFiles>().formats.iter().any(|f| f.name == name.text) {
         let m = format!("duplicate \"log_format\" name \"{}\"", name.lossy());
         return Err(ConfError::at(name, m));
@@ -129,6 +138,18 @@ fn combined<S: Session>(cx: &mut Cx<S>, at: &Word) -> Result<Rc<Format>, ConfErr
 /// # Errors
 /// A parameter is wrong, or contradicts an earlier log of the same file.
 pub fn access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    let is_predefined = |name: &Word| name.bytes().eq_ignore_ascii_case(b"combined");
+    if n.args[0].bytes() != b"off" && n.args.get(1).is_none_or(is_predefined) {
+        combined(cx, &n.args[0])?;
+    }
+    own_access_log(cx, n)
+}
+
+/// The same for an engine without a predefined format.
+///
+/// # Errors
+/// As [`access_log`].
+pub fn own_access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let first = &n.args[0];
     if first.bytes() == b"off" {
         if let Some(w) = n.args.get(1) {
@@ -138,13 +159,13 @@ pub fn access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError>
         return Ok(());
     }
     let target = target(cx, first)?;
+    let known = |name: &[u8], cx: &mut Cx<S>| cx.main::<AccessLogFiles>().format(name);
     let format = match n.args.get(1) {
-        Some(name) if !name.bytes().eq_ignore_ascii_case(b"combined") => {
-            cx.main::<AccessLogFiles>().format(name.bytes()).ok_or_else(|| {
-                ConfError::at(name, format!("unknown log format \"{}\"", name.lossy()))
-            })?
-        }
-        _ => combined(cx, first)?,
+        Some(name) => known(name.bytes(), cx).ok_or_else(|| {
+            ConfError::at(name, format!("unknown log format \"{}\"", name.lossy()))
+        })?,
+        None => known(b"combined", cx)
+            .ok_or_else(|| ConfError::at(first, "log format is not specified"))?,
     };
     let options = Options::parse(cx, n.args.get(2..).unwrap_or(&[]))?;
     if let Some(buffer) = options.buffer(first)? {

@@ -1,8 +1,10 @@
 //! TLS of a server: its directives, the sessions of its clients, and what variables tell of them.
 
+pub mod addresses;
 mod client_status;
 mod established;
 mod expiry;
+pub mod handshake;
 mod server;
 pub mod settings;
 mod shared;

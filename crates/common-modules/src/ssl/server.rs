@@ -221,7 +221,10 @@ impl Recipe {
             groups: algorithms.groups.clone(),
             signatures: algorithms.signatures.clone(),
             prefer_server_ciphers: own.prefers.or(s.prefer_server_ciphers).unwrap_or(false),
-            alpn: alpn.iter().map(|name| name.to_vec()).collect(),
+            alpn: match &s.alpn {
+                Some(own) => own.clone(),
+                None => alpn.iter().map(|name| name.to_vec()).collect(),
+            },
             verify: match verify.mode {
                 VerifyClient::Off => VerifyMode::Off,
                 _ => VerifyMode::Ask,

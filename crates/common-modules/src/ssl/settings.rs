@@ -49,6 +49,8 @@ engine::settings! {
         pub(super) groups: Option<Groups>,
         pub(super) prefer_server_ciphers: Option<bool>,
         pub(super) buffer_size: Option<usize>,
+        /// `ssl_alpn`; the engine's own where it is unset.
+        pub(super) alpn: Option<Vec<Vec<u8>>>,
         pub(super) verify: Option<VerifyClient>,
         pub(super) depth: Option<u64>,
         pub(super) client_certificate: Option<Named>,
@@ -79,6 +81,20 @@ const VERIFY: &[(&str, VerifyClient)] = &[
     ("optional", VerifyClient::Optional),
     ("optional_no_ca", VerifyClient::OptionalNoCa),
 ];
+
+/// `ssl_alpn`, for the table of an engine whose clients may speak any protocol.
+pub const fn alpn<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 1] {
+    let doc = "The protocols that clients may choose by ALPN; a client that knows none is refused.";
+    [directive("ssl_alpn", contexts, Args::ONE_MORE, "", doc, |cx, n| {
+        value::set_once(&mut of(cx).alpn, n, |n| {
+            let is_name = |w: &&Word| (1..=255).contains(&w.bytes().len());
+            match n.args.iter().find(|w| !is_name(w)) {
+                Some(w) => Err(ConfError::at(w, "protocol too long")),
+                None => Ok(n.args.iter().map(|w| w.bytes().to_vec()).collect()),
+            }
+        })
+    })]
+}
 
 /// The directives of certificates and keys, for an engine's table.
 pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {

@@ -29,7 +29,7 @@ pub(crate) use client_end::{ClientEnd, client_end};
 pub(crate) use files::settings as read_settings;
 pub(crate) use files::{failed, first_byte, in_memory, in_pieces, is_of_file, ready};
 pub(crate) use linger::linger;
-pub(crate) use upgraded::{End, Upgraded};
+pub(crate) use upgraded::Upgraded;
 
 use crate::h1;
 use crate::h2;

@@ -7,7 +7,8 @@ mod request;
 mod response;
 
 use crate::vars::VarDef;
-use base::ascii::{is_name_of_field, write_u64};
+use base::ascii::is_name_of_field;
+use common_modules::connection_vars::{self as shared, write_port, write_some};
 
 /// All of them. A name of its own wins over a family that it would belong to.
 pub(crate) static VARIABLES: &[VarDef] = &[
@@ -58,50 +59,34 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     VarDef::new("sent_http_keep_alive", response::keep_alive),
     VarDef::new("sent_http_transfer_encoding", response::transfer_encoding),
     // The connection.
-    VarDef::new("connection", connection::number),
+    VarDef::new("connection", shared::number),
     VarDef::new("connection_requests", connection::requests),
     VarDef::new("connection_time", connection::time),
-    VarDef::new("remote_addr", connection::remote_addr),
-    VarDef::new("binary_remote_addr", connection::binary_remote_addr),
-    VarDef::new("remote_port", connection::remote_port),
-    VarDef::new("server_addr", connection::server_addr),
-    VarDef::new("server_port", connection::server_port),
+    VarDef::new("remote_addr", shared::remote_addr),
+    VarDef::new("binary_remote_addr", shared::binary_remote_addr),
+    VarDef::new("remote_port", shared::remote_port),
+    VarDef::new("server_addr", shared::server_addr),
+    VarDef::new("server_port", shared::server_port),
     VarDef::new("scheme", connection::scheme),
     VarDef::new("https", connection::https),
-    VarDef::new("proxy_protocol_addr", connection::proxy_addr),
-    VarDef::new("proxy_protocol_port", connection::proxy_port),
-    VarDef::new("proxy_protocol_server_addr", connection::proxy_server_addr),
-    VarDef::new("proxy_protocol_server_port", connection::proxy_server_port),
-    VarDef::prefix("proxy_protocol_tlv_", connection::proxy_tlv),
+    VarDef::new("proxy_protocol_addr", shared::proxy_addr),
+    VarDef::new("proxy_protocol_port", shared::proxy_port),
+    VarDef::new("proxy_protocol_server_addr", shared::proxy_server_addr),
+    VarDef::new("proxy_protocol_server_port", shared::proxy_server_port),
+    VarDef::prefix("proxy_protocol_tlv_", shared::proxy_tlv),
     VarDef::new("tcpinfo_rtt", |r, out| connection::tcp_info(r, out, |t| t.rtt)),
     VarDef::new("tcpinfo_rttvar", |r, out| connection::tcp_info(r, out, |t| t.rttvar)),
     VarDef::new("tcpinfo_snd_cwnd", |r, out| connection::tcp_info(r, out, |t| t.snd_cwnd)),
     VarDef::new("tcpinfo_rcv_space", |r, out| connection::tcp_info(r, out, |t| t.rcv_space)),
     // The server.
-    VarDef::new("hostname", process::hostname),
-    VarDef::new("pid", process::pid),
-    VarDef::new("nginx_version", process::version),
-    VarDef::new("weir_version", process::version),
-    VarDef::new("msec", process::msec),
-    VarDef::new("time_iso8601", process::time_iso8601),
-    VarDef::new("time_local", process::time_local),
+    VarDef::new("hostname", shared::hostname),
+    VarDef::new("pid", shared::pid),
+    VarDef::new("nginx_version", shared::version),
+    VarDef::new("weir_version", shared::version),
+    VarDef::new("msec", shared::msec),
+    VarDef::new("time_iso8601", shared::time_iso8601),
+    VarDef::new("time_local", shared::time_local),
 ];
-
-/// Writes the value if there is one; false for none.
-fn write_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
-    if let Some(v) = value {
-        out.extend_from_slice(v);
-    }
-    value.is_some()
-}
-
-/// A port, or an empty value for none.
-fn write_port(out: &mut Vec<u8>, port: u16) -> bool {
-    if port > 0 {
-        write_u64(out, port.into());
-    }
-    true
-}
 
 /// Writes the values of all fields that a variable's name means, with `between` in between: letters
 /// are equal in either case, and `_` stands for `-`.

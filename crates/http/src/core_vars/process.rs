@@ -1,47 +1,12 @@
-//! Variables of the server itself and of the time.
+//! `$request_id`.
 
-use std::cell::OnceCell;
 use std::cell::RefCell;
 use std::hash::Hasher;
 use std::io::Read;
 
-use base::ascii::{write_hex, write_millis, write_u64};
+use base::ascii::write_hex;
 
 use crate::request::Request;
-
-pub(super) fn hostname(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    thread_local!(static NAME: OnceCell<String> = const { OnceCell::new() });
-    NAME.with(|name| {
-        let name = name.get_or_init(|| os::process::hostname().to_ascii_lowercase());
-        out.extend_from_slice(name.as_bytes());
-    });
-    true
-}
-
-pub(super) fn pid(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_u64(out, std::process::id().into());
-    true
-}
-
-pub(super) fn version(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
-    true
-}
-
-pub(super) fn msec(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_millis(out, base::time::unix_ms());
-    true
-}
-
-pub(super) fn time_iso8601(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(&base::time::iso8601());
-    true
-}
-
-pub(super) fn time_local(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(&base::time::clf_time());
-    true
-}
 
 /// A source of identifiers: a counter hashed under a random key, which the first use in a process
 /// draws, so that workers of one master differ.

@@ -9,7 +9,7 @@ use event::{Deadline, Either};
 use mem::{Chain, Page};
 
 use super::mux::{Gone, Key, Mux, QUEUE_MAX};
-use crate::channel::End;
+use net::relay::End;
 
 /// The client's end of a tunnel.
 pub(crate) struct Tunnel {

@@ -12,9 +12,10 @@
 
 use std::marker::PhantomData;
 
-use ::upstream::socket::{Bind, LocalAddress, local_addr};
+use ::upstream::socket::Bind;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
+pub use conf::table::{join, named};
 use conf::value::{
     self, set_access, set_bitmask, set_bufs, set_flag, set_msec, set_num, set_offset, set_size,
 };
@@ -46,31 +47,11 @@ pub fn draft<T: Shared>(cx: &mut Cx) -> &mut Draft {
     cx.loc::<T>().shared()
 }
 
-/// Joins lists of directives; `N` is the sum of their lengths.
-///
-/// # Panics
-/// At compile time, where it is not.
-pub const fn join<const N: usize>(lists: &[&[Directive<Cx>]]) -> [Directive<Cx>; N] {
-    let mut all = [lists[0][0]; N];
-    let (mut filled, mut list) = (0, 0);
-    while list < lists.len() {
-        let mut i = 0;
-        while i < lists[list].len() {
-            all[filled] = lists[list][i];
-            filled += 1;
-            i += 1;
-        }
-        list += 1;
-    }
-    assert!(filled == N, "the lists have another length");
-    all
-}
-
 /// Joins constant lists of directives to one.
 #[macro_export]
 macro_rules! join_directives {
     ($($list:expr),+ $(,)?) => {
-        &$crate::upstream::directives::join::<{ 0 $(+ $list.len())+ }>(&[$($list),+])
+        &$crate::upstream::directives::join::<_, { 0 $(+ $list.len())+ }>(&[$($list),+])
     };
 }
 
@@ -434,37 +415,6 @@ impl<T: Caching> Group<T> {
     ];
 }
 
-/// The directives of some groups under the full names that a module gives, in order. The names
-/// stand in the module so that they can be searched for.
-///
-/// # Panics
-/// At compile time, where a name does not end as its directive's, or the number differs.
-pub const fn named<const N: usize>(
-    names: &[&'static str; N],
-    groups: &[&[Directive<Cx>]],
-) -> [Directive<Cx>; N] {
-    let mut all: [Directive<Cx>; N] = join(groups);
-    let mut i = 0;
-    while i < N {
-        assert!(ends_with(names[i], all[i].name), "not the name of the directive in this place");
-        all[i].name = names[i];
-        i += 1;
-    }
-    all
-}
-
-const fn ends_with(name: &str, end: &str) -> bool {
-    let (name, end) = (name.as_bytes(), end.as_bytes());
-    let mut i = 0;
-    while i < end.len() {
-        if name.len() < end.len() || name[name.len() - end.len() + i] != end[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
-
 /// `*_next_upstream`
 ///
 /// # Errors
@@ -531,32 +481,9 @@ pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft::<T>(cx).bind.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
-    let word = n.arg(0)?;
-    let bind = match word.bytes() {
-        b"off" if n.args.len() == 1 => Bind::Off,
-        _ => {
-            let address = local(cx, word)?;
-            let transparent = match n.args.get(1) {
-                None => false,
-                Some(w) if w.bytes() == b"transparent" => true,
-                Some(w) => {
-                    let m = format!("invalid parameter \"{}\"", w.lossy());
-                    return Err(ConfError::at(w, m));
-                }
-            };
-            Bind::To { address, transparent }
-        }
-    };
+    let bind = Bind::parse(cx, n)?;
     draft::<T>(cx).bind = Some(bind);
     Ok(())
-}
-
-fn local(cx: &mut Cx, word: &conf::Word) -> Result<LocalAddress, ConfError> {
-    let t = cx.template(word)?;
-    let Some(text) = t.as_const() else { return Ok(LocalAddress::Template(t)) };
-    local_addr(text)
-        .map(LocalAddress::Addr)
-        .ok_or_else(|| ConfError::at(word, format!("invalid address \"{}\"", word.lossy())))
 }
 
 /// `*_store on | off | PATH`

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use ::upstream::pool::UpConn;
 use ::upstream::wire::Wire;
@@ -14,11 +14,12 @@ use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Notify, TaskId};
-use mem::{Chain, Page};
+use mem::Chain;
+use net::relay::{End, Flow, keep, poll_kept};
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
-use crate::channel::{End, Upgraded};
+use crate::channel::Upgraded;
 use crate::output;
 use crate::request::Request;
 
@@ -33,62 +34,6 @@ pub(super) struct Tunnel {
 impl Tunnel {
     pub fn new(link: Link, rest: Bytes, conf: Rc<Conf>) -> Tunnel {
         Tunnel { link, rest, conf }
-    }
-}
-
-/// The bytes of one direction.
-struct Flow<'a, F, T> {
-    from: &'a F,
-    to: &'a T,
-    pending: Chain,
-    ended: bool,
-    /// It yielded although more could be moved.
-    busy: bool,
-}
-
-/// The reads of one direction that may follow each other before other connections have their turn.
-const ROUNDS: usize = 16;
-
-impl<F: End, T: End> Flow<'_, F, T> {
-    /// Moves bytes as far as that needs no wait; gives the bytes read and written.
-    fn go(&mut self) -> io::Result<(u64, u64)> {
-        let (mut read, mut written) = (0, 0);
-        for _ in 0..ROUNDS {
-            if self.has_unsent() {
-                let n = self.to.try_send(&mut self.pending)?;
-                written += n as u64;
-                if self.has_unsent() {
-                    return Ok((read, written));
-                }
-            }
-            if self.ended {
-                return Ok((read, written));
-            }
-            let mut page = Page::new();
-            match self.from.try_recv_into(&mut page) {
-                Ok(None) => return Ok((read, written)),
-                // The end, or a broken connection, which is an end too.
-                Ok(Some(0)) | Err(_) => self.ended = true,
-                Ok(Some(n)) => {
-                    read += n as u64;
-                    self.pending.push(page.into());
-                }
-            }
-        }
-        self.busy = true;
-        Ok((read, written))
-    }
-
-    fn wants_read(&self) -> bool {
-        !self.has_unsent() && !self.ended
-    }
-
-    fn has_unsent(&self) -> bool {
-        !self.pending.is_empty() || self.to.has_unsent()
-    }
-
-    fn is_done(&self) -> bool {
-        self.ended && !self.has_unsent()
     }
 }
 
@@ -237,9 +182,8 @@ impl Carrier {
         let Carrier { upstream, up, down, times, report } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
         let upstream = &upstream.sock;
-        let mut up = Flow { from: client, to: upstream, pending: up, ended: false, busy: false };
-        let mut down =
-            Flow { from: upstream, to: client, pending: down, ended: false, busy: false };
+        let mut up = Flow::new(client, upstream, up);
+        let mut down = Flow::new(upstream, client, down);
         let end = both(&mut up, &mut down, &times, &mut reporting.moved).await;
         reporting.report.end.set(Some(end));
     }
@@ -318,35 +262,12 @@ fn go<C: End, U: End>(
     moved: &mut Moved,
 ) -> io::Result<()> {
     if event != Some(Event::Up) {
-        let (read, written) = down.go()?;
-        moved.to_client += written;
-        moved.from_upstream += read;
+        let bytes = down.go()?;
+        moved.to_client += bytes.written;
+        moved.from_upstream += bytes.read;
     }
     if event != Some(Event::Down) {
-        let (_, sent) = up.go()?;
-        moved.to_upstream += sent;
+        moved.to_upstream += up.go()?.written;
     }
     Ok(())
-}
-
-/// Begins a wait that is needed and not there; gives up one that is there and not needed.
-fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
-    if wanted && slot.is_none() {
-        slot.set(Some(begin()));
-    } else if !wanted && slot.is_some() {
-        slot.set(None);
-    }
-}
-
-/// The result of a wait that ended; its slot is empty then.
-fn poll_kept<F: Future<Output = io::Result<()>>>(
-    mut slot: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-    ready: Event,
-    late: Event,
-) -> Option<Event> {
-    let Poll::Ready(done) = slot.as_mut().as_pin_mut()?.poll(cx) else { return None };
-    slot.set(None);
-    // Whatever else is wrong with a socket shows when it is used.
-    Some(if done.is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) { late } else { ready })
 }

@@ -103,6 +103,11 @@ fn parse_v1(buf: &[u8]) -> Result<Parsed, ProxyError> {
     if buf.get(..probe) != NAME.get(..probe) {
         return Err(ProxyError::Broken);
     }
+    let rest = buf.get(NAME.len()..).unwrap_or_default();
+    let begins = |family: &[u8]| rest.iter().zip(family).all(|(byte, known)| byte == known);
+    if ![&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(|family| begins(family)) {
+        return Err(ProxyError::Broken);
+    }
     let window = buf.get(..V1_MAX).unwrap_or(buf);
     let Some(lf) = memchr::memchr(b'\n', window) else {
         return if buf.len() < V1_MAX { Ok(Parsed::More) } else { Err(ProxyError::Broken) };

@@ -9,11 +9,13 @@
 
 mod error;
 pub mod fingerprint;
+mod loose;
 mod message;
 mod records;
 mod view;
 
 pub use error::Malformed;
+pub use loose::{LooseHello, loose};
 pub use view::{Alpn, ClientHello, Extension, Extensions, U16s};
 
 /// The most bytes that a hello may take, the headers of its records included. Hellos with

@@ -45,6 +45,11 @@ pub trait Draw {
         true
     }
 
+    /// See [`Picker::counts_connecting`].
+    fn counts_connecting(&self) -> bool {
+        false
+    }
+
     /// Under the lock: takes an exchange that is over into the method's own figures.
     fn account(&self, _: &Peer, _: ServerOutcome, _: ExchangeTimes) {}
 }
@@ -97,6 +102,10 @@ impl<D: Draw> Picker for Drawn<D> {
 
     fn is_single(&self) -> bool {
         self.round.is_single()
+    }
+
+    fn counts_connecting(&self) -> bool {
+        self.method.counts_connecting()
     }
 }
 

@@ -17,10 +17,29 @@ use crate::servers::Servers;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeUntil {
     Header,
+    /// Of engines without heads: until the connection stands.
+    Connect,
     LastByte,
 }
 
-/// `least_time header|last_byte [inflight]`
+/// The words of `least_time` in HTTP.
+const OF_REQUESTS: &[(&str, TimeUntil)] =
+    &[("header", TimeUntil::Header), ("last_byte", TimeUntil::LastByte)];
+
+/// The words for sessions of any protocol.
+const OF_SESSIONS: &[(&str, TimeUntil)] = &[
+    ("connect", TimeUntil::Connect),
+    ("first_byte", TimeUntil::Header),
+    ("last_byte", TimeUntil::LastByte),
+];
+
+/// The words of an engine.
+pub(super) fn words<S: Session>() -> &'static [(&'static str, TimeUntil)] {
+    if S::HAS_HEADS { OF_REQUESTS } else { OF_SESSIONS }
+}
+
+/// `least_time header|last_byte [inflight]`; for sessions without heads `connect`, `first_byte` or
+/// `last_byte`.
 ///
 /// # Errors
 /// `invalid parameter`, `invalid value`.
@@ -30,8 +49,7 @@ pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
         Some(w) if w.bytes() == b"inflight" => true,
         Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
     };
-    let mode =
-        enumeration(n, 0, &[("header", TimeUntil::Header), ("last_byte", TimeUntil::LastByte)])?;
+    let mode = enumeration(n, 0, words::<S>())?;
     let make = move |servers: &Rc<Servers>| {
         Box::new(LeastTime { servers: servers.clone(), mode, inflight }) as Box<_>
     };
@@ -81,7 +99,7 @@ fn average(peer: &Peer, at: usize, value: u64) {
 /// The expected duration of one more request at a server, milliseconds.
 pub(super) fn eta(peer: &Peer, mode: TimeUntil) -> u64 {
     let mut ms = match mode {
-        TimeUntil::Header => peer.get(word::HEADER_TIME),
+        TimeUntil::Header | TimeUntil::Connect => peer.get(word::HEADER_TIME),
         TimeUntil::LastByte => peer.get(word::RESPONSE_TIME),
     };
     let timeout = peer.spec.fail_timeout.max(0).cast_unsigned();
@@ -180,7 +198,7 @@ impl Picker for LeastTimePicker {
     }
 
     fn header(&mut self, peer: &Peer, ms: u64) {
-        if self.inflight && self.mode == TimeUntil::Header {
+        if self.inflight && self.mode != TimeUntil::LastByte {
             let servers = self.round.servers();
             let _lock = servers.lock();
             average(peer, word::HEADER_TIME, ms);
@@ -192,13 +210,17 @@ impl Picker for LeastTimePicker {
         let servers = self.round.servers();
         let lock = servers.lock();
         self.end_inflight(peer, times.response_ms);
-        account(peer, outcome, times, !(self.inflight && self.mode == TimeUntil::Header));
+        account(peer, outcome, times, !(self.inflight && self.mode != TimeUntil::LastByte));
         drop(lock);
         self.round.done(peer, outcome)
     }
 
     fn is_single(&self) -> bool {
         self.round.is_single()
+    }
+
+    fn counts_connecting(&self) -> bool {
+        self.mode == TimeUntil::Connect
     }
 }
 

@@ -60,6 +60,11 @@ pub trait Picker {
     fn next(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>>;
     /// The head of the response came after so many milliseconds.
     fn header(&mut self, _: &Peer, _: u64) {}
+    /// Whether [`Picker::header`] is to get the time until the connection stood, in the place of
+    /// that until the first bytes of an answer.
+    fn counts_connecting(&self) -> bool {
+        false
+    }
     /// The exchange with a server is over. True: the server was taken out for a while.
     fn done(&mut self, peer: &Peer, outcome: ServerOutcome, times: ExchangeTimes) -> bool;
     /// Whether a single server stands for all: then a failure ends the tries.

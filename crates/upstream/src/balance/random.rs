@@ -7,7 +7,7 @@ use conf::{ConfError, Node};
 use engine::{Client, Cx, Session};
 
 use super::drawn::{Draw, Drawn, Misses, at_weight, until_one_fits};
-use super::least_time::{TimeUntil, account, eta};
+use super::least_time::{TimeUntil, account, eta, words};
 use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome};
 use crate::block::Block;
 use crate::peer::Peer;
@@ -29,12 +29,14 @@ pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
         let w = &n.args[i];
         ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))
     };
-    let words: Vec<&[u8]> = n.args.iter().map(|w| w.bytes()).collect();
-    let two = match words[..] {
+    let args: Vec<&[u8]> = n.args.iter().map(|w| w.bytes()).collect();
+    let two = match args[..] {
         [] => None,
         [b"two"] | [b"two", b"least_conn"] => Some(Measure::Conns),
-        [b"two", b"least_time=header"] => Some(Measure::Time(TimeUntil::Header)),
-        [b"two", b"least_time=last_byte"] => Some(Measure::Time(TimeUntil::LastByte)),
+        [b"two", word] if word.starts_with(b"least_time=") => {
+            let known = words::<S>().iter().find(|(name, _)| word[11..] == *name.as_bytes());
+            Some(Measure::Time(known.ok_or_else(|| invalid(1))?.1))
+        }
         [b"two", ..] => return Err(invalid(1)),
         _ => return Err(invalid(0)),
     };
@@ -118,6 +120,10 @@ impl Draw for ByChance {
         let other = self.any(round, misses, Some(first), now)?;
         let list = round.list();
         Some(if is_better(&list[other], &list[first], two) { other } else { first })
+    }
+
+    fn counts_connecting(&self) -> bool {
+        self.two == Some(Measure::Time(TimeUntil::Connect))
     }
 
     fn account(&self, peer: &Peer, outcome: ServerOutcome, times: ExchangeTimes) {

@@ -1,0 +1,219 @@
+//! The handshake with a client, step by step: an engine chooses the server between the hello and
+//! the session, and says what becomes of clients that speak plain text.
+//!
+//! ```text
+//!  greeting ─▶ (server by name) ─▶ begin ─▶ finish ─▶ established
+//!      └─ plain text, nothing          └─ refused: an alert, and the end
+//! ```
+
+use std::io;
+
+use base::log::{Level, Log};
+use bytes::Bytes;
+use event::{Deadline, Either, Gate, Wake};
+use mem::Chain;
+use net::Transport;
+use net::transport::First;
+use proto::tls_hello::ClientHello;
+use tls::Session;
+use upstream::names::Lookup;
+
+use super::established::Established;
+use super::server::ServerTls;
+
+/// An alert in plain text: a handshake that is refused before it begins.
+const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+const PROTOCOL_VERSION: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
+const HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+/// The outcome of a handshake that is none.
+#[derive(Debug)]
+pub enum NoHandshake {
+    /// The client went away, or the worker wants the connection back.
+    Gone,
+    /// With a message at this level.
+    Say(Level, String),
+}
+
+/// The first bytes of a client.
+pub enum Greeting {
+    /// A hello.
+    Hello(Hello),
+    /// Plain text, which is still to be read.
+    Plain,
+}
+
+/// The facts of a client's hello.
+#[derive(Default)]
+pub struct Hello {
+    /// The version is one that nobody speaks any more.
+    is_old: bool,
+    /// The name of the server.
+    pub name: Option<Box<[u8]>>,
+    /// The whole message, where variables ask for it.
+    pub message: Option<Box<[u8]>>,
+}
+
+/// Waits for the client's hello. `keep` keeps its message.
+///
+/// # Errors
+/// The connection is to be closed.
+pub async fn greeting(
+    sock: &Transport,
+    gate: &Gate,
+    until: Deadline,
+    keep: bool,
+) -> Result<Greeting, NoHandshake> {
+    match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
+        Wake::Ready => {}
+        // The worker is leaving. The client has just connected, and its hello is on its way.
+        Wake::Gate => sock.readable(until).await.map_err(|e| failed(&e))?,
+        Wake::Reclaim => return Err(NoHandshake::Gone),
+    }
+    match sock.first(until).await.map_err(|e| failed(&e))? {
+        First::Nothing => return Err(NoHandshake::Gone),
+        First::Other => {
+            sock.go_clear();
+            return Ok(Greeting::Plain);
+        }
+        First::Hello => {}
+    }
+    Ok(Greeting::Hello(sock.with_hello(|hello| {
+        let Some(hello) = hello else { return Hello::default() };
+        Hello {
+            // RFC 8446 section D.5, whatever else such a hello offers.
+            is_old: hello.legacy_version() <= 0x0300,
+            name: hello.server_name().map(Box::from),
+            message: keep.then(|| whole_message(hello)),
+        }
+    })))
+}
+
+/// The message with its head of four bytes.
+fn whole_message(hello: &ClientHello<'_>) -> Box<[u8]> {
+    let message = hello.message();
+    let [_, a, b, c] = u32::try_from(message.len()).unwrap_or(0).to_be_bytes();
+    [&[1, a, b, c], message].concat().into()
+}
+
+/// A session that is refused before it begins, by an alert.
+pub struct Refused {
+    alert: &'static [u8],
+    why: NoHandshake,
+}
+
+impl Refused {
+    fn new(alert: &'static [u8], level: Level, why: impl Into<String>) -> Refused {
+        Refused { alert, why: NoHandshake::Say(level, why.into()) }
+    }
+}
+
+/// The certificates to show are those of these names ([`super::server::Changing::names_for`]).
+pub type Names = Vec<(Bytes, Bytes)>;
+
+/// Begins a session of `chosen`, the server that the client named; `tls` is that server's TLS, or
+/// that of the default one where it has no certificates.
+///
+/// # Errors
+/// It is refused.
+pub async fn begin(
+    hello: &Hello,
+    chosen: &ServerTls,
+    tls: &ServerTls,
+    names: Option<Names>,
+    until: Deadline,
+) -> Result<Session, Refused> {
+    if hello.is_old {
+        let why = "error:0A000102:SSL routines::unsupported protocol";
+        let m = format!("SSL_do_handshake() failed (SSL: {why})");
+        return Err(Refused::new(PROTOCOL_VERSION, Level::Info, m));
+    }
+    if chosen.rejects {
+        let m = "SSL_do_handshake() failed (SSL: error:0A0000E2:SSL routines::callback failed)";
+        return Err(Refused::new(UNRECOGNIZED_NAME, Level::Info, m));
+    }
+    let failed = |level, m: String| Refused::new(HANDSHAKE_FAILURE, level, m);
+    let config = match (&tls.changing, names) {
+        (Some(changing), Some(names)) => {
+            let loading = Box::pin(tls.config_with(changing, &names));
+            match event::race(loading, event::sleep_until(until)).await {
+                Either::First(config) => Some(config.map_err(|m| failed(Level::Error, m))?),
+                Either::Second(()) => {
+                    let m = "the certificates were not read in time".to_owned();
+                    return Err(failed(Level::Error, m));
+                }
+            }
+        }
+        _ => tls.config.clone(),
+    };
+    let Some(config) = config else {
+        let m = "no \"ssl_certificate\" is defined in server listening on SSL port";
+        return Err(failed(Level::Error, m.to_owned()));
+    };
+    Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
+}
+
+/// The rest of a handshake.
+pub struct Finish<'a, F> {
+    /// The TLS of the server.
+    pub tls: &'a ServerTls,
+    /// Where the facts of the session go.
+    pub established: &'a Established,
+    /// The means to look names up.
+    pub lookup: F,
+    /// The log of the server.
+    pub log: &'a Log,
+    /// The connection's number in it.
+    pub connection: u64,
+}
+
+/// Runs the handshake of a session that began, or sends the alert of one that is refused.
+///
+/// # Errors
+/// The connection is to be closed.
+pub async fn finish<F: Fn() -> Lookup>(
+    sock: &Transport,
+    begun: Result<Session, Refused>,
+    rest: Finish<'_, F>,
+    until: Deadline,
+) -> Result<(), NoHandshake> {
+    let session = match begun {
+        Ok(session) => session,
+        Err(Refused { alert, why }) => {
+            sock.go_clear();
+            let mut chain = Chain::new();
+            chain.write(alert);
+            // The client may be gone already.
+            let _ = sock.send(&mut chain, until).await;
+            return Err(why);
+        }
+    };
+    let Finish { tls, established, lookup, log, connection } = rest;
+    sock.go_sealed(session);
+    tls.update_staples(&lookup);
+    sock.handshake(until).await.map_err(|e| failed(&e))?;
+    if let Some(info) = sock.take_session_info() {
+        established.established(info);
+        if tls.looks_up_clients() {
+            Box::pin(established.look_up(&lookup(), log, connection)).await;
+        }
+    }
+    Ok(())
+}
+
+fn failed(e: &io::Error) -> NoHandshake {
+    if let Some(error) = e.get_ref().and_then(|e| e.downcast_ref::<tls::Error>()) {
+        let level = if error.is_by_peer() { Level::Info } else { Level::Crit };
+        return NoHandshake::Say(level, format!("SSL_do_handshake() failed (SSL: {error})"));
+    }
+    NoHandshake::Say(
+        Level::Info,
+        match e.kind() {
+            io::ErrorKind::TimedOut => "client timed out (110: Connection timed out)".to_owned(),
+            io::ErrorKind::UnexpectedEof => "peer closed connection in SSL handshake".to_owned(),
+            _ => {
+                format!("peer closed connection in SSL handshake {}", base::log::os_error(e))
+            }
+        },
+    )
+}

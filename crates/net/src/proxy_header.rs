@@ -1,0 +1,79 @@
+//! `listen … proxy_protocol`: the header that a balancer sends before the first byte of a
+//! connection, in the name of its client.
+
+use std::io;
+
+use base::log::Level;
+use event::{Deadline, Gate, Wake};
+use mem::Page;
+use proto::proxy_protocol::{Header, Parsed, ProxyError, parse};
+
+use crate::Transport;
+
+/// The reason why there is no header.
+#[derive(Debug)]
+pub enum NoHeader {
+    /// The worker wants the connection back.
+    Gone,
+    /// The client closed the connection before it sent anything.
+    Closed,
+    /// The client was too slow, or cannot be read from.
+    Client(String),
+    /// The bytes are no header.
+    Malformed(String),
+}
+
+impl NoHeader {
+    /// The line for the log, with its level.
+    pub fn line(&self) -> Option<(Level, &str)> {
+        match self {
+            NoHeader::Gone => None,
+            NoHeader::Closed => Some((Level::Info, "client closed connection")),
+            NoHeader::Client(m) => Some((Level::Info, m)),
+            NoHeader::Malformed(m) => Some((Level::Error, m)),
+        }
+    }
+}
+
+/// Reads the header within `timeout_ms`; gives the bytes behind it that came already.
+///
+/// # Errors
+/// The connection is to be closed.
+pub async fn read(
+    sock: &Transport,
+    gate: &Gate,
+    timeout_ms: u64,
+) -> Result<(Page, Option<Box<Header>>), NoHeader> {
+    let until = Deadline::in_ms(timeout_ms);
+    match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
+        Wake::Ready => {}
+        Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
+    }
+    let mut page = sock.recv(1, until).await.map_err(|e| failed(&e))?;
+    loop {
+        if page.is_empty() {
+            return Err(NoHeader::Closed);
+        }
+        match parse(&page) {
+            Ok(Parsed::Done { len, header }) => {
+                page.consume(len);
+                return Ok((page, header));
+            }
+            Ok(Parsed::More) => {
+                let n = sock.recv_into(&mut page, until).await.map_err(|e| failed(&e))?;
+                if n == 0 {
+                    // The end in the middle of a header: the bytes so far are not a header.
+                    return Err(NoHeader::Malformed(ProxyError::Broken.message(&page)));
+                }
+            }
+            Err(e) => return Err(NoHeader::Malformed(e.message(&page))),
+        }
+    }
+}
+
+fn failed(e: &io::Error) -> NoHeader {
+    NoHeader::Client(match e.kind() {
+        io::ErrorKind::TimedOut => "client timed out (110: Connection timed out)".to_owned(),
+        _ => format!("recv() failed {}", base::log::os_error(e)),
+    })
+}

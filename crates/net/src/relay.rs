@@ -1,0 +1,273 @@
+//! The parts of a relay, which moves bytes between two byte streams: its ends, one direction
+//! ([`Flow`]), and waits that stay in place while others end ([`keep`], [`poll_kept`]). When a
+//! relay ends, and which times it allows, is the engine's.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use event::Deadline;
+use mem::{Chain, PAGE_SIZE, Page};
+
+use crate::Transport;
+
+/// One end of a relay.
+pub trait End {
+    /// See [`Transport::try_recv_into`].
+    fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>>;
+
+    /// See [`Transport::try_send`].
+    fn try_send(&self, chain: &mut Chain) -> io::Result<usize>;
+
+    /// See [`Transport::has_unsent`].
+    fn has_unsent(&self) -> bool;
+
+    /// See [`Transport::readable`].
+    fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>>;
+
+    /// See [`Transport::writable`].
+    fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>>;
+}
+
+impl End for Transport {
+    fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
+        Transport::try_recv_into(self, page)
+    }
+
+    fn try_send(&self, chain: &mut Chain) -> io::Result<usize> {
+        Transport::try_send(self, chain, None)
+    }
+
+    fn has_unsent(&self) -> bool {
+        Transport::has_unsent(self)
+    }
+
+    fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Transport::readable(self, deadline)
+    }
+
+    fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Transport::writable(self, deadline)
+    }
+}
+
+/// A limit on the bytes that a direction reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// Bytes a second.
+    per_second: u64,
+    /// The time from which they are counted, in milliseconds of [`base::time::now_ms`].
+    since_ms: u64,
+    /// The bytes read since then.
+    read: u64,
+    /// Nothing is read before this time.
+    resume_ms: u64,
+}
+
+impl Rate {
+    /// A limit that counts from now.
+    pub fn new(per_second: u64) -> Rate {
+        Rate { per_second, since_ms: base::time::now_ms(), read: 0, resume_ms: 0 }
+    }
+
+    /// The bytes that may be read at `now`; 0 sets the time from which on some may.
+    fn allowed(&mut self, now: u64) -> u64 {
+        if now < self.resume_ms {
+            return 0;
+        }
+        let seconds = (now - self.since_ms) / 1000 + 1;
+        let budget = self.per_second.saturating_mul(seconds);
+        if budget <= self.read {
+            let over = u128::from(self.read - budget) * 1000 / u128::from(self.per_second);
+            self.resume_ms = now.saturating_add(u64::try_from(over).unwrap_or(u64::MAX) + 1);
+            return 0;
+        }
+        budget - self.read
+    }
+
+    /// Counts `n` bytes that were read at `now`.
+    fn took(&mut self, n: u64, now: u64) {
+        self.read += n;
+        let pause = u128::from(n) * 1000 / u128::from(self.per_second);
+        self.resume_ms = now.saturating_add(u64::try_from(pause).unwrap_or(u64::MAX));
+    }
+}
+
+/// The bytes of one direction.
+pub struct Flow<'a, F, T> {
+    /// The end that is read.
+    pub from: &'a F,
+    /// The end that is written to.
+    pub to: &'a T,
+    /// Bytes that were read and not yet taken.
+    pub pending: Chain,
+    /// `from` will give no more: it ended, or broke.
+    pub ended: bool,
+    /// It yielded although more could be moved.
+    pub busy: bool,
+    /// The limit of its rate.
+    pub rate: Option<Rate>,
+    /// The most bytes of one read; 0 leaves that to the page.
+    pub read_max: usize,
+    /// The error that broke `from`.
+    pub broken: Option<io::Error>,
+    /// Bytes that were read and wait for the rate: some drivers, and TLS, give what they have.
+    ahead: Chain,
+}
+
+/// The reads of one direction that may follow each other before other connections have their turn.
+const ROUNDS: usize = 16;
+
+/// The most bytes of one read, whatever the settings.
+const READ_MAX: usize = 1 << 20;
+
+/// The bytes that a turn of a direction moved.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// From the source.
+    pub read: u64,
+    /// To the destination.
+    pub written: u64,
+}
+
+impl<'a, F: End, T: End> Flow<'a, F, T> {
+    /// A direction without limits; `pending` goes first.
+    pub fn new(from: &'a F, to: &'a T, pending: Chain) -> Flow<'a, F, T> {
+        let (ended, busy, rate, read_max, broken) = (false, false, None, 0, None);
+        Flow { from, to, pending, ended, busy, rate, read_max, broken, ahead: Chain::new() }
+    }
+
+    /// Moves bytes as far as that needs no wait.
+    ///
+    /// # Errors
+    /// The destination is broken.
+    pub fn go(&mut self) -> io::Result<Moved> {
+        let mut moved = Moved::default();
+        for _ in 0..ROUNDS {
+            if self.has_unsent() {
+                moved.written += self.to.try_send(&mut self.pending)? as u64;
+                if self.has_unsent() {
+                    return Ok(moved);
+                }
+            }
+            if self.ended && self.ahead.is_empty() {
+                return Ok(moved);
+            }
+            match self.read() {
+                None => return Ok(moved),
+                Some(n) => moved.read += n,
+            }
+        }
+        self.busy = true;
+        Ok(moved)
+    }
+
+    /// Reads once; `None` where there is nothing, or no more may be read now.
+    fn read(&mut self) -> Option<u64> {
+        let now = if self.rate.is_some() { base::time::now_ms() } else { 0 };
+        let allowed = self.rate.as_mut().map(|rate| rate.allowed(now));
+        if allowed == Some(0) {
+            return None;
+        }
+        if !self.ahead.is_empty() {
+            return self.take_ahead(allowed.unwrap_or(u64::MAX), now);
+        }
+        let mut limit = self.read_max as u64;
+        if let Some(allowed) = allowed {
+            limit = if limit == 0 { allowed } else { limit.min(allowed) };
+        }
+        let page = match usize::try_from(limit).unwrap_or(usize::MAX) {
+            0 | PAGE_SIZE => Ok(Page::new()),
+            limit => Page::try_with_room(limit.min(READ_MAX)),
+        };
+        let received = page.and_then(|mut page| {
+            let received = self.from.try_recv_into(&mut page)?;
+            Ok(received.map(|n| (n, page)))
+        });
+        match received {
+            Ok(None) => None,
+            Ok(Some((0, _))) => {
+                self.ended = true;
+                Some(0)
+            }
+            // A broken connection is an end too.
+            Err(e) => {
+                self.ended = true;
+                self.broken = Some(e);
+                Some(0)
+            }
+            Ok(Some((n, page))) => match allowed {
+                None => {
+                    self.pending.push(page.into());
+                    Some(n as u64)
+                }
+                Some(allowed) => {
+                    self.ahead.push(page.into());
+                    self.take_ahead(allowed, now)
+                }
+            },
+        }
+    }
+
+    /// Takes as much of the bytes that were read ahead as the rate allows.
+    fn take_ahead(&mut self, allowed: u64, now: u64) -> Option<u64> {
+        let mut part = self.ahead.split_to(allowed);
+        let n = part.len();
+        self.pending.append(&mut part);
+        if let Some(rate) = &mut self.rate {
+            rate.took(n, now);
+        }
+        Some(n)
+    }
+
+    /// Whether it waits for its source.
+    pub fn wants_read(&self) -> bool {
+        !self.has_unsent() && !self.ended && self.ahead.is_empty() && !self.is_delayed()
+    }
+
+    /// The time at which its rate lets it read again, if that holds it up.
+    pub fn resumes_at(&self) -> Option<u64> {
+        let resume_ms = self.rate.as_ref().map_or(0, |rate| rate.resume_ms);
+        let waits = !self.has_unsent() && (!self.ended || !self.ahead.is_empty());
+        // Bytes ahead are taken at the next turn at the latest.
+        let held = resume_ms > base::time::now_ms() || !self.ahead.is_empty();
+        (waits && held).then_some(resume_ms)
+    }
+
+    fn is_delayed(&self) -> bool {
+        self.resumes_at().is_some()
+    }
+
+    /// Whether bytes wait for its destination.
+    pub fn has_unsent(&self) -> bool {
+        !self.pending.is_empty() || self.to.has_unsent()
+    }
+
+    /// Whether its source ended and all was sent.
+    pub fn is_done(&self) -> bool {
+        self.ended && self.ahead.is_empty() && !self.has_unsent()
+    }
+}
+
+/// Begins a wait that is needed and not there; gives up one that is there and not needed.
+pub fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
+    if wanted && slot.is_none() {
+        slot.set(Some(begin()));
+    } else if !wanted && slot.is_some() {
+        slot.set(None);
+    }
+}
+
+/// The result of a wait that ended, `ready` or `late`; its slot is empty then.
+pub fn poll_kept<F: Future<Output = io::Result<()>>, E>(
+    mut slot: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+    ready: E,
+    late: E,
+) -> Option<E> {
+    let Poll::Ready(done) = slot.as_mut().as_pin_mut()?.poll(cx) else { return None };
+    slot.set(None);
+    // Whatever else is wrong with a socket shows when it is used.
+    Some(if done.is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) { late } else { ready })
+}

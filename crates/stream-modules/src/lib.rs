@@ -1,0 +1,44 @@
+//! The modules of `stream` that are built in, one file each.
+//!
+//! This list is the order of handlers within a phase.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod balancing;
+pub mod geo;
+pub mod geoip;
+pub mod geoip2;
+pub mod limit_conn;
+pub mod log;
+pub mod map;
+pub mod realip;
+pub mod return_;
+pub mod set;
+pub mod split_clients;
+pub mod ssl_preread;
+
+use stream::module::Modules;
+
+/// All modules, the engine's own first.
+pub static MODULES: Modules = &[
+    &stream::core_directives::MODULE,
+    &realip::MODULE,
+    &limit_conn::MODULE,
+    &access::MODULE,
+    &geo::MODULE,
+    &geoip::MODULE,
+    &geoip2::MODULE,
+    &map::MODULE,
+    &split_clients::MODULE,
+    &stream::ssl::MODULE,
+    &ssl_preread::MODULE,
+    &set::MODULE,
+    &return_::MODULE,
+    &stream::proxy::directives::MODULE,
+    &stream::upstreams::MODULE,
+    &balancing::HASH,
+    &balancing::LEAST_CONN,
+    &balancing::LEAST_TIME,
+    &balancing::RANDOM,
+    &log::MODULE,
+];

@@ -1,0 +1,393 @@
+//! TCP sessions through the real server: the proxy, its servers, and the modules around it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use testkit::{
+    Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, each_site, pattern, wait_until,
+};
+
+/// A site with a `stream` block alone.
+fn site(driver: Driver, stream: &str) -> Site {
+    Site::new(built_binary(), driver).config(&format!(
+        "worker_processes 1; error_log logs/error.log info;
+         events {{ }} stream {{ log_format all '$remote_addr:$status:$protocol:$bytes_received:\
+         $bytes_sent:$upstream_addr:$upstream_bytes_sent:$upstream_bytes_received';
+         access_log logs/access.log all; {stream} }}"
+    ))
+}
+
+fn start(driver: Driver, stream: &str) -> Weir {
+    site(driver, stream).start()
+}
+
+/// A server that echoes, with a mark in front of each read.
+fn echo(mark: &'static str) -> Scripted {
+    Scripted::start(move |mut stream, _| {
+        let mut page = [0; 65536];
+        while let Ok(n @ 1..) = stream.read(&mut page) {
+            let answer = [mark.as_bytes(), &page[..n]].concat();
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// The whole answer to `bytes`, from a server that ends the session itself.
+fn ask(port: u16, bytes: &[u8]) -> String {
+    let mut c = Conn::tcp(port);
+    c.send(bytes);
+    String::from_utf8(c.read_to_end()).unwrap()
+}
+
+/// The whole answer to `bytes` with the end of sending behind them.
+fn ask_all(port: u16, bytes: &[u8]) -> String {
+    let mut c = Conn::tcp(port);
+    c.send(bytes);
+    c.finish_sending();
+    String::from_utf8(c.read_to_end()).unwrap()
+}
+
+#[test]
+fn bytes_go_both_ways_and_are_counted() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}
+                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass $to; set $to 127.0.0.1:{port}; }}"
+            ),
+        );
+        for at in [0, 1] {
+            let mut c = Conn::tcp(weir.port(at));
+            for word in ["one", "three"] {
+                c.send(word);
+                assert_eq!(c.read_exact(word.len() + 1), format!(">{word}").as_bytes());
+            }
+        }
+        let line = format!("127.0.0.1:200:TCP:8:10:127.0.0.1:{port}:8:10");
+        wait_until("two lines", || weir.access_log().lines().count() == 2);
+        assert_eq!(weir.access_log(), format!("{line}\n{line}\n"));
+        let log = weir.error_log();
+        assert!(log.contains("client disconnected, bytes from/to client:8/10"), "{log}");
+        assert!(
+            log.contains(&format!("connected to 127.0.0.1:{port}, client: 127.0.0.1")),
+            "{log}"
+        );
+    });
+}
+
+#[test]
+fn large_transfers_are_whole() {
+    each_driver(|driver| {
+        let server = Scripted::start(|mut stream, _| {
+            let mut len = [0; 8];
+            stream.read_exact(&mut len).unwrap();
+            let mut all = vec![0; u64::from_be_bytes(len) as usize];
+            stream.read_exact(&mut all).unwrap();
+            stream.write_all(&all).unwrap();
+        });
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
+                 proxy_buffer_size 3000; }}
+                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{port}; }}"
+            ),
+        );
+        for at in [0, 1] {
+            let data = pattern(3_000_000, at);
+            let mut c = Conn::tcp(weir.port(at));
+            c.send((data.len() as u64).to_be_bytes());
+            c.send(&data);
+            assert!(c.read_to_end() == data, "{at}");
+        }
+    });
+}
+
+#[test]
+fn half_closed_sessions_go_on() {
+    each_driver(|driver| {
+        let server = Scripted::start(|mut stream, _| {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            stream.write_all(&all).unwrap();
+        });
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
+                 proxy_half_close on; }}
+                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{port}; }}"
+            ),
+        );
+        assert_eq!(ask_all(weir.port(0), b"whole"), "whole");
+        assert_eq!(ask_all(weir.port(1), b"whole"), "", "the end of one side ends the session");
+    });
+}
+
+#[test]
+fn the_next_server_is_tried() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let live = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "upstream u {{ server 127.0.0.1:%PORT9% fail_timeout=1h; server 127.0.0.1:{live};
+                 }}
+                 upstream dead {{ zone dead 64k; server 127.0.0.1:%PORT9% down; }}
+                 server {{ listen 127.0.0.1:%PORT0%; proxy_pass u; }}
+                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass dead; }}
+                 server {{ listen 127.0.0.1:%PORT2%; proxy_pass 127.0.0.1:%PORT9%;
+                 proxy_next_upstream off; }}"
+            )
+            .replace("%PORT9%", "1"),
+        );
+        for _ in 0..3 {
+            let mut c = Conn::tcp(weir.port(0));
+            c.send("x");
+            assert_eq!(c.read_exact(2), b">x");
+        }
+        assert!(Conn::tcp(weir.port(1)).read_to_end().is_empty());
+        assert!(Conn::tcp(weir.port(2)).read_to_end().is_empty());
+        wait_until("five lines", || weir.access_log().lines().count() == 5);
+        let log = weir.access_log();
+        assert!(log.contains(&format!(":200:TCP:1:2:127.0.0.1:1, 127.0.0.1:{live}:0, 1:0, 2")));
+        assert!(
+            log.contains(":502:TCP:0:0:dead:0:0") && log.contains(":502:TCP:0:0:127.0.0.1:1:0")
+        );
+        let log = weir.error_log();
+        assert!(log.contains("no live upstreams while connecting to upstream, client: 127.0.0.1"));
+    });
+}
+
+#[test]
+fn an_idle_session_ends() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
+                 proxy_timeout 100ms; }}"
+            ),
+        );
+        let mut c = Conn::tcp(weir.port(0));
+        c.send("x");
+        assert_eq!(c.read_to_end(), b">x");
+        weir.wait_for_log("error.log", "connection timed out (110: Connection timed out)");
+    });
+}
+
+#[test]
+fn rates_are_kept() {
+    each_driver(|driver| {
+        let server = echo("");
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
+                 proxy_download_rate 1000; }}"
+            ),
+        );
+        let mut c = Conn::tcp(weir.port(0));
+        let began = std::time::Instant::now();
+        c.send(pattern(2500, 1));
+        assert_eq!(c.read_exact(2500), pattern(2500, 1));
+        // 1,000 bytes at once, and as many with each second.
+        assert!(began.elapsed().as_millis() >= 1900, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn headers_of_the_proxy_protocol_go_in_and_out() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "set_real_ip_from 127.0.0.0/8;
+                 server { listen 127.0.0.1:%PORT0% proxy_protocol; return
+                 '$remote_addr:$remote_port:$proxy_protocol_addr:$realip_remote_addr'; }
+                 server { listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:%PORT0%;
+                 proxy_protocol on; }
+                 server { listen 127.0.0.1:%PORT2%; proxy_pass 127.0.0.1:%PORT0%;
+                 proxy_protocol v2; }
+                 server { listen 127.0.0.1:%PORT3% proxy_protocol; proxy_pass 127.0.0.1:%PORT0%;
+                 proxy_protocol v2; }",
+            )
+        },
+        |weir| {
+            for at in [1, 2] {
+                let mut c = Conn::tcp(weir.port(at));
+                let own = c.local_port().unwrap();
+                let told = format!("127.0.0.1:{own}:127.0.0.1:127.0.0.1");
+                assert_eq!(String::from_utf8(c.read_to_end()).unwrap(), told);
+            }
+            let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\r\n";
+            let told = "192.0.2.1:123:192.0.2.1:127.0.0.1";
+            assert_eq!(ask(weir.port(0), header), told);
+            assert_eq!(ask(weir.port(3), header), told, "the client's address is passed on");
+            assert_eq!(ask(weir.port(0), b"no header at all\r\n"), "");
+            weir.wait_for_log("error.log", "broken header: \"no header at all");
+            wait_until("a status", || weir.access_log().contains("127.0.0.1:400:TCP:"));
+        },
+    );
+}
+
+#[test]
+fn sessions_are_refused_and_limited() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!(
+                "limit_conn_zone $binary_remote_addr zone=z:64k;
+                 server {{ listen 127.0.0.1:%PORT0%; deny 127.0.0.1; return no; }}
+                 server {{ listen 127.0.0.1:%PORT1%; limit_conn z 1;
+                 proxy_pass 127.0.0.1:{port}; }}"
+            ),
+        );
+        assert!(Conn::tcp(weir.port(0)).read_to_end().is_empty());
+        weir.wait_for_log("access.log", "127.0.0.1:403:TCP:0:0");
+        let mut first = Conn::tcp(weir.port(1));
+        first.send("x");
+        assert_eq!(first.read_exact(2), b">x");
+        assert!(Conn::tcp(weir.port(1)).read_to_end().is_empty());
+        weir.wait_for_log("access.log", "127.0.0.1:503:TCP:0:0");
+        drop(first);
+        wait_until("room for another one", || {
+            let mut c = Conn::tcp(weir.port(1));
+            c.send("y");
+            c.read_some().is_ok_and(|read| read == b">y")
+        });
+    });
+}
+
+#[test]
+fn values_of_map_geo_and_shares() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "map $server_port $kind { default other; %PORT0% first; }
+                 geo $where { default far; 127.0.0.0/8 near; }
+                 split_clients $remote_addr $half { 100% all; }
+                 server { listen 127.0.0.1:%PORT0%; set $both '$kind $where';
+                 return '$both $half $protocol'; }",
+            )
+        },
+        |weir| assert_eq!(ask(weir.port(0), b""), "first near all TCP"),
+    );
+}
+
+#[test]
+fn a_leaving_worker_finishes_its_sessions() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let text = format!("server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}");
+        let weir = start(driver, &text);
+        let mut c = Conn::tcp(weir.port(0));
+        c.send("a");
+        assert_eq!(c.read_exact(2), b">a");
+        let before = weir.workers();
+        weir.reload();
+        c.send("b");
+        assert_eq!(c.read_exact(2), b">b", "the old worker passes on");
+        let mut fresh = Conn::tcp(weir.port(0));
+        fresh.send("c");
+        assert_eq!(fresh.read_exact(2), b">c");
+        // The old worker may have taken both.
+        drop((c, fresh));
+        wait_until("the end of the old worker", || {
+            !weir.workers().iter().any(|pid| before.contains(pid))
+        });
+    });
+}
+
+#[test]
+fn sessions_end_with_the_time_of_a_leaving_worker() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let weir = Site::new(built_binary(), driver)
+            .config(&format!(
+                "worker_processes 1; worker_shutdown_timeout 100ms;
+                 error_log logs/error.log info; events {{ }}
+                 stream {{ server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }} }}"
+            ))
+            .start();
+        let mut c = Conn::tcp(weir.port(0));
+        c.send("a");
+        assert_eq!(c.read_exact(2), b">a");
+        weir.reload();
+        assert!(c.is_closed());
+        weir.wait_for_log("error.log", "shutdown timeout, client: 127.0.0.1");
+    });
+}
+
+#[test]
+fn a_client_that_breaks_off_costs_its_session_alone() {
+    each_driver(|driver| {
+        let server = echo(">");
+        let port = server.port;
+        let weir = start(
+            driver,
+            &format!("server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}"),
+        );
+        let mut other = Conn::tcp(weir.port(0));
+        other.send("a");
+        assert_eq!(other.read_exact(2), b">a");
+        for _ in 0..20 {
+            let mut c = TcpStream::connect(("127.0.0.1", weir.port(0))).unwrap();
+            c.write_all(b"bytes that nobody reads an answer to").unwrap();
+        }
+        wait_until("their ends", || weir.access_log().lines().count() == 20);
+        other.send("b");
+        assert_eq!(other.read_exact(2), b">b");
+    });
+}
+
+#[test]
+fn what_is_refused() {
+    let listen = "listen 127.0.0.1:%PORT0%;";
+    for (text, message) in [
+        ("server { return x; }", "no \"listen\" is defined for server in "),
+        (&format!("server {{ {listen} }}"), "no handler for server in "),
+        ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\" of the \"listen\""),
+        (&format!("server {{ {listen} {listen} return x; }}"), "a duplicate listen 127.0.0.1:"),
+        (&format!("server {{ {listen} proxy_pass a/b; }}"), "invalid host in upstream \"a/b\" in "),
+        (&format!("server {{ {listen} proxy_pass 127.0.0.1; }}"), "no port in upstream"),
+        (
+            &format!("server {{ {listen} return x; access_log logs/a; }}"),
+            "log format is not specified",
+        ),
+        (&format!("server {{ {listen} return $http_host; }}"), "unknown \"http_host\" variable"),
+        (
+            &format!("server {{ {listen} return x; proxy_protocol v3; }}"),
+            "invalid value \"v3\" in ",
+        ),
+        (
+            "server { listen 127.0.0.1:%PORT0% ssl; return x; }",
+            "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in",
+        ),
+        (
+            &format!("server {{ {listen} location / {{ }} }}"),
+            "\"location\" directive is not allowed",
+        ),
+        ("upstream u { server 127.0.0.1:1; least_time header; }", "invalid value \"header\""),
+    ] {
+        site(Driver::usual(), text).is_refused(message);
+    }
+}

@@ -1,0 +1,149 @@
+//! An accepted connection: its task, from the PROXY protocol header to the log.
+
+use std::pin::pin;
+use std::rc::Rc;
+
+use base::future::rarely;
+use base::log::Level;
+use engine::life::Work;
+use engine::stats::{Field, Stats};
+use engine::{Client, Session};
+use event::Sock;
+use net::Transport;
+use net::proxy_header::{self, NoHeader};
+use os::SockAddr;
+
+use crate::module::Served;
+use crate::phases::{self, status};
+use crate::server::StreamMain;
+use crate::session::StreamSession;
+use crate::ssl;
+
+/// Makes the session of a connection, and its task.
+pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: SockAddr) {
+    let mut local = None;
+    let address = main.listens[listen].address(|| {
+        local = os::socket::local_addr(sock.fd()).ok();
+        local.clone()
+    });
+    let sock = match address.ssl {
+        true => Transport::awaiting_tls(sock),
+        false => sock.into(),
+    };
+    let s = StreamSession::new(main, address, peer, local, Some(sock));
+    main.stats.add(Field::Accepted, 1);
+    main.stats.add(Field::Handled, 1);
+    event::spawn(task(Box::new(s)));
+}
+
+/// Counts a session as active while it lives, whatever way it ends.
+pub(crate) struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Work);
+
+impl Counted {
+    pub(crate) fn new(main: &StreamMain) -> Counted {
+        main.stats.add(Field::Active, 1);
+        Counted(main.stats.clone(), main.life.work())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.sub(Field::Active, 1);
+    }
+}
+
+async fn task(mut s: Box<StreamSession>) {
+    let _counted = Counted::new(&s.main);
+    let main = s.main.clone();
+    let outcome = {
+        let serving = pin!(serve(&mut s));
+        main.life.unless_given_up(serving).await
+    };
+    let status = outcome.unwrap_or_else(|| {
+        s.log(Level::Info, format_args!("shutdown timeout"));
+        status::OK
+    });
+    end(s, status).await;
+}
+
+/// Logs a session that ended.
+pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
+    s.status = status;
+    s.debug(format_args!("stream session ends with status {status}"));
+    let server = s.server.clone();
+    for handler in &server.pipeline.log {
+        handler(&mut s);
+    }
+    let logs = std::mem::take(&mut s.logs);
+    if !logs.is_empty() {
+        rarely(async move {
+            for log in logs {
+                log.settled().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Takes a session through its phases; gives its status.
+async fn serve(s: &mut StreamSession) -> u16 {
+    if let Err(status) = rarely(begin(s)).await {
+        return status;
+    }
+    let server = s.server.clone();
+    let Some(content) = &server.pipeline.content else { return status::INTERNAL };
+    let served: Served<'_> = content.serve(s);
+    served.await
+}
+
+/// The phases before the session is served.
+async fn begin(s: &mut StreamSession) -> Result<(), u16> {
+    if s.logs(Level::Info) {
+        let (peer, at) = (&s.peer, &s.listen.addr);
+        s.log_bare(Level::Info, format_args!("client {peer} connected to {at}"));
+    }
+    if !s.server.core.tcp_nodelay
+        && let Some(sock) = &s.sock
+        && !s.listen.addr.is_unix()
+    {
+        // It is on in the listening socket, from which connections inherit it.
+        let _ = sock.set_nodelay(false);
+    }
+    if s.listen.proxy_protocol {
+        proxy_header(s).await?;
+    }
+    phases::run(s, |p| &p.post_accept)?;
+    phases::run(s, |p| &p.preaccess)?;
+    phases::run(s, |p| &p.access)?;
+    if s.listen.ssl {
+        ssl::accept(s).await?;
+    }
+    phases::preread(s).await?;
+    phases::run(s, |p| &p.set)
+}
+
+async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {
+    let Some(sock) = &s.sock else { return Ok(()) };
+    let ms = s.server.core.proxy_protocol_timeout;
+    match proxy_header::read(sock, &s.main.life.gate, ms).await {
+        Ok((behind, header)) => {
+            s.proxy = header;
+            if s.listen.ssl {
+                sock.prepend(behind);
+            } else {
+                s.received.set(behind.len() as u64);
+                s.preread = behind;
+            }
+            Ok(())
+        }
+        Err(none) => {
+            if let Some((level, m)) = none.line() {
+                s.log(level, format_args!("{m} while reading PROXY protocol"));
+            }
+            Err(match none {
+                NoHeader::Malformed(_) | NoHeader::Closed => status::BAD_REQUEST,
+                NoHeader::Gone | NoHeader::Client(_) => status::OK,
+            })
+        }
+    }
+}

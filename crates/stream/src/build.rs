@@ -1,0 +1,126 @@
+//! Compiles the text of a `stream` block into the structures that workers run.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use common_modules::ssl::{ServerTls, SslSettings, SslShared, compile, variables};
+use conf::{ConfError, Node, Word};
+use engine::LoadEnv;
+use engine::addresses::{self, ListenAddress, Listening};
+use engine::cx::{Applied, Level};
+use engine::life::Life;
+use engine::merge::Merged;
+use engine::names::ServerName;
+use engine::settings::ConfSet;
+
+use crate::core_conf::{CoreConf, CoreDraft};
+use crate::module::{Modules, Pipeline, ServerInfo, View};
+use crate::server::{Listen, Server, StreamMain};
+use crate::session::StreamSession;
+use crate::ssl;
+
+/// Loads a `stream` block.
+///
+/// # Errors
+/// The first thing that is wrong, with its place.
+pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMain>, ConfError> {
+    let Applied { top, servers, vars, env, .. } = engine::cx::apply(node, env, modules)?;
+    let top = Merged::top(modules, &top);
+    let merge = Merge { modules, log: &env.error_log, tls: RefCell::default() };
+    let mut built = Vec::with_capacity(servers.len());
+    for (level, at) in servers {
+        built.push(merge.server(level, &at, &top)?);
+    }
+    let listens = listens(&built)?;
+    ssl::check(&built, &listens)?;
+    Ok(Rc::new(StreamMain {
+        asks_hello: variables::OF_HELLO.iter().any(|name| vars.names(name.as_bytes())),
+        vars: Rc::new(vars),
+        confs: top.set.clone(),
+        listens,
+        servers: built.into_iter().map(|b| b.server).collect(),
+        stats: env.stats.clone(),
+        life: Life::default(),
+        starts: modules.iter().filter_map(|m| m.start).collect(),
+        seat: OnceCell::new(),
+    }))
+}
+
+/// A server and its addresses.
+pub(crate) struct Built {
+    pub server: Rc<Server>,
+    pub listens: Vec<ListenAddress>,
+}
+
+/// The sockets to accept on, with their servers.
+fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
+    let servers: Vec<_> = built
+        .iter()
+        .map(|b| Listening {
+            server: b.server.clone(),
+            names: &b.server.names,
+            addresses: &b.listens,
+        })
+        .collect();
+    addresses::gather(&servers, |_, _| false)
+}
+
+struct Merge<'a> {
+    modules: Modules,
+    log: &'a base::log::Log,
+    /// The TLS of servers, by the settings, which several of them may share.
+    tls: RefCell<Vec<(Rc<SslSettings>, Rc<ServerTls>)>>,
+}
+
+impl Merge<'_> {
+    fn server(
+        &self,
+        mut level: Level<StreamSession>,
+        at: &Word,
+        top: &Merged,
+    ) -> Result<Built, ConfError> {
+        let block = std::mem::take(&mut level.block);
+        let (mut names, listens) = (block.names, block.listens);
+        let (file, line) = (at.pos.file.display(), at.pos.line);
+        if listens.is_empty() {
+            let m = format!("no \"listen\" is defined for server in {file}:{line}");
+            return Err(ConfError::new(m));
+        }
+        if block.content.is_empty() {
+            return Err(ConfError::new(format!("no handler for server in {file}:{line}")));
+        }
+        let merged = top.below(self.modules, &mut level)?;
+        if names.is_empty() {
+            names.push(ServerName::empty(at));
+        }
+        let info = ServerInfo { content: block.content };
+        let view = View { info: &info, confs: &merged.set, own: &merged.own, around: &[] };
+        let mut pipeline = Pipeline::default();
+        for install in self.modules.iter().filter_map(|m| m.install) {
+            install(&view, &mut pipeline)?;
+        }
+        let server = Rc::new(Server {
+            name: names[0].shown(),
+            names: names.into(),
+            core: CoreConf::new(merged.set.get().unwrap_or(&CoreDraft::default()), self.log),
+            confs: merged.set.clone(),
+            tls: self.tls(&merged.set, at)?,
+            pipeline,
+        });
+        Ok(Built { server, listens })
+    }
+
+    /// A server's TLS; servers with the same settings have the same.
+    fn tls(&self, set: &ConfSet, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
+        let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
+        let mut all = self.tls.borrow_mut();
+        if let Some((_, tls)) = all.iter().find(|(known, _)| Rc::ptr_eq(known, &settings)) {
+            return Ok(tls.clone());
+        }
+        let shared = set.get_rc::<SslShared>().unwrap_or_default();
+        let tls = compile(&settings, &shared, ssl::ENGINE).map_err(|e| e.or_at(at))?;
+        let tls = Rc::new(tls);
+        all.push((settings, tls.clone()));
+        Ok(tls)
+    }
+}

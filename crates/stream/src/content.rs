@@ -1,0 +1,35 @@
+//! What the modules that serve sessions have in common.
+
+use base::log::Level;
+use bytes::Bytes;
+use engine::Client;
+use event::Deadline;
+use mem::Chain;
+
+use crate::phases::status;
+use crate::session::StreamSession;
+
+pub use crate::phases::status as statuses;
+
+/// Sends `bytes` to the client and ends the session.
+pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
+    let Some(sock) = s.sock.take() else { return status::OK };
+    let (mut chain, len) = (Chain::new(), bytes.len() as u64);
+    chain.push_bytes(bytes);
+    match sock.send(&mut chain, Deadline::NEVER).await {
+        Ok(()) => {
+            s.sent.set(s.sent.get() + len);
+            // Bytes of the client that are left would turn the close into a reset, and the answer
+            // with it.
+            while let Ok(Some(page)) = sock.try_recv()
+                && !page.is_empty()
+            {}
+        }
+        Err(e) => {
+            let e = base::log::os_error(&e);
+            s.log(Level::Info, format_args!("send() failed {e}"));
+        }
+    }
+    s.sock = Some(sock);
+    status::OK
+}

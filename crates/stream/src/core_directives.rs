@@ -1,0 +1,134 @@
+//! The core's directives.
+
+use conf::table::{Args, Contexts as C, Directive, directive};
+use conf::value::{self, set_flag, set_msec, set_size};
+use conf::{ConfError, Node};
+use engine::names::ServerName;
+use engine::settings::{ConfType, Scope};
+use upstream::resolver::{Resolving, Statuses, set_resolver, set_resolver_timeout};
+
+use crate::core_conf::CoreDraft;
+use crate::module::{Cx, Module, SS};
+use crate::{core_listen, core_vars};
+
+/// The core's table.
+pub static MODULE: Module = Module {
+    name: "core",
+    directives: DIRECTIVES,
+    variables: core_vars::VARIABLES,
+    confs: &[
+        ConfType::of::<CoreDraft>(Scope::Server),
+        ConfType::of::<Resolving>(Scope::Server),
+        ConfType::of::<Statuses>(Scope::Main),
+    ],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "server",
+        C::STREAM,
+        Args::BLOCK.or(Args::NONE),
+        "",
+        "A server of TCP connections or UDP datagrams.",
+        Cx::server_block,
+    ),
+    directive(
+        "listen",
+        C::STREAM_SERVER,
+        Args::ONE_MORE,
+        "",
+        "An address to listen on, with the options of its socket.",
+        core_listen::listen,
+    ),
+    directive(
+        "server_name",
+        C::STREAM_SERVER,
+        Args::ONE_MORE,
+        "\"\"",
+        "The names of the server, by which clients under TLS choose it.",
+        server_name,
+    ),
+    directive(
+        "error_log",
+        SS,
+        Args::ONE_MORE,
+        "logs/error.log error",
+        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
+        error_log,
+    ),
+    directive(
+        "preread_buffer_size",
+        SS,
+        Args::T1,
+        "16k",
+        "The most bytes of a session that are read before it is served.",
+        |cx, n| set_size(&mut cx.loc::<CoreDraft>().preread_buffer_size, n),
+    ),
+    directive(
+        "preread_timeout",
+        SS,
+        Args::T1,
+        "30s",
+        "The time within which those bytes must arrive.",
+        |cx, n| set_msec(&mut cx.loc::<CoreDraft>().preread_timeout, n),
+    ),
+    directive(
+        "proxy_protocol_timeout",
+        SS,
+        Args::T1,
+        "30s",
+        "The time within which a PROXY protocol header must arrive.",
+        |cx, n| set_msec(&mut cx.loc::<CoreDraft>().proxy_protocol_timeout, n),
+    ),
+    directive(
+        "tcp_nodelay",
+        SS,
+        Args::FLAG,
+        "on",
+        "Sends small packets at once, to clients and to servers.",
+        |cx, n| set_flag(&mut cx.loc::<CoreDraft>().tcp_nodelay, n),
+    ),
+    directive(
+        "resolver",
+        SS,
+        Args::ONE_MORE,
+        "",
+        "The name servers for names that are known only at run time.",
+        set_resolver,
+    ),
+    directive(
+        "resolver_timeout",
+        SS,
+        Args::T1,
+        "30s",
+        "The timeout for looking up a name.",
+        set_resolver_timeout,
+    ),
+    no_table("server_names_hash_bucket_size"),
+    no_table("server_names_hash_max_size"),
+    no_table("variables_hash_bucket_size"),
+    no_table("variables_hash_max_size"),
+];
+
+const fn no_table(name: &'static str) -> Directive<Cx> {
+    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
+    directive(name, C::STREAM, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
+}
+
+fn server_name(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    for word in &n.args {
+        let name = ServerName::parse(word, &mut cx.vars)?;
+        cx.top().block.names.push(name);
+    }
+    Ok(())
+}
+
+fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let sink = cx.env.logs.error_log(n)?;
+    let draft = cx.loc::<CoreDraft>();
+    let mut sinks = draft.error_log.take().map_or(Vec::new(), |(sinks, _)| sinks);
+    sinks.push(sink);
+    draft.error_log = Some((sinks.clone(), base::log::Log::new(sinks)));
+    Ok(())
+}

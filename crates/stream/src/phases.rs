@@ -1,0 +1,108 @@
+//! The phases of a session.
+
+use base::future::rarely;
+use base::log::Level;
+use engine::Client;
+use event::Deadline;
+use mem::Page;
+
+use crate::module::{Handler, Pipeline, Preread, Verdict};
+use crate::session::StreamSession;
+
+/// The statuses of sessions.
+pub mod status {
+    /// It was served.
+    pub const OK: u16 = 200;
+    /// The client's bytes make no sense.
+    pub const BAD_REQUEST: u16 = 400;
+    /// It was refused.
+    pub const FORBIDDEN: u16 = 403;
+    /// Something failed here.
+    pub const INTERNAL: u16 = 500;
+    /// No server could be reached.
+    pub const BAD_GATEWAY: u16 = 502;
+    /// Limited.
+    pub const UNAVAILABLE: u16 = 503;
+}
+
+/// Runs the handlers of a phase; the status where one ends the session.
+///
+/// # Errors
+/// The session's status.
+pub(crate) fn run(
+    s: &mut StreamSession,
+    handlers: impl Fn(&Pipeline) -> &[Handler],
+) -> Result<(), u16> {
+    let server = s.server.clone();
+    for handler in handlers(&server.pipeline) {
+        match handler(s) {
+            Verdict::Next => {}
+            Verdict::Done => return Ok(()),
+            Verdict::Status(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// Lets handlers look at the first bytes, and reads as many as they need.
+///
+/// # Errors
+/// The session's status.
+pub(crate) async fn preread(s: &mut StreamSession) -> Result<(), u16> {
+    let server = s.server.clone();
+    for handler in &server.pipeline.preread {
+        let mut until = None;
+        loop {
+            let bytes = std::mem::take(&mut s.preread);
+            let verdict = if bytes.is_empty() { Preread::More } else { handler(s, &bytes) };
+            s.preread = bytes;
+            match verdict {
+                Preread::Done => break,
+                Preread::Status(status) => return Err(status),
+                // There is one datagram at the beginning of a session, and no more of it.
+                Preread::More if s.is_udp() => break,
+                Preread::More => {}
+            }
+            let ms = server.core.preread_timeout;
+            let until = *until.get_or_insert_with(|| Deadline::in_ms(ms));
+            rarely(read_more(s, server.core.preread_buffer_size, until)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads more of the first bytes.
+async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result<(), u16> {
+    let have = s.preread.len();
+    if have >= max {
+        s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
+        return Err(status::BAD_REQUEST);
+    }
+    let Some(sock) = &s.sock else { return Err(status::OK) };
+    if have == 0 {
+        // Without a buffer while nothing is there.
+        sock.readable(until).await.map_err(|e| failed(s, &e))?;
+    }
+    let mut page = std::mem::take(&mut s.preread);
+    if page.is_empty() {
+        page = Page::try_with_room(max).map_err(|_| status::INTERNAL)?;
+    }
+    let received = sock.recv_into(&mut page, until).await;
+    let more = page.len() - have;
+    s.preread = page;
+    s.received.set(s.received.get() + more as u64);
+    match received {
+        Ok(0) => Err(status::OK),
+        Ok(_) => Ok(()),
+        Err(e) => Err(failed(s, &e)),
+    }
+}
+
+/// The session ends quietly, as in nginx: its client sent too little.
+fn failed(s: &StreamSession, e: &std::io::Error) -> u16 {
+    if e.kind() != std::io::ErrorKind::TimedOut {
+        let e = base::log::os_error(e);
+        s.log(Level::Info, format_args!("recv() failed {e} while prereading client data"));
+    }
+    status::OK
+}

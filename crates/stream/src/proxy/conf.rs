@@ -1,0 +1,162 @@
+//! Settings of the proxy.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node};
+use engine::settings::{Conf, ConfSet};
+use upstream::GroupRef;
+use upstream::socket::{Bind, SocketConf};
+use upstream::ssl::{SslDraft, UpstreamTls};
+
+/// The version of PROXY protocol headers to servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderVersion {
+    /// As text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+engine::settings! {
+    /// The `proxy_…` directives of one level.
+    pub struct ProxyDraft {
+        /// `proxy_bind`
+        pub bind: Option<Bind>,
+        /// `proxy_buffer_size`
+        pub buffer_size: Option<usize>,
+        /// `proxy_connect_timeout`, milliseconds.
+        pub connect_timeout: Option<u64>,
+        /// `proxy_timeout`, milliseconds.
+        pub timeout: Option<u64>,
+        /// `proxy_upload_rate`; none for a rate that is always 0.
+        pub upload_rate: Option<Option<Template>>,
+        /// `proxy_download_rate`
+        pub download_rate: Option<Option<Template>>,
+        /// `proxy_half_close`
+        pub half_close: Option<bool>,
+        /// `proxy_next_upstream`
+        pub next_upstream: Option<bool>,
+        /// `proxy_next_upstream_timeout`, milliseconds.
+        pub next_upstream_timeout: Option<u64>,
+        /// `proxy_next_upstream_tries`
+        pub next_upstream_tries: Option<u64>,
+        /// `proxy_protocol`
+        pub protocol: Option<Option<HeaderVersion>>,
+        /// `proxy_requests`
+        pub requests: Option<u64>,
+        /// `proxy_responses`
+        pub responses: Option<u64>,
+        /// `proxy_socket_keepalive`
+        pub keepalive: Option<bool>,
+        /// `proxy_socket_rcvbuf`
+        pub rcvbuf: Option<usize>,
+        /// `proxy_socket_sndbuf`
+        pub sndbuf: Option<usize>,
+        /// `proxy_ssl`
+        pub ssl_on: Option<bool>,
+        /// `proxy_ssl_alpn`
+        pub ssl_alpn: Option<Vec<Bytes>>,
+        /// `proxy_ssl_…`
+        pub ssl: SslDraft,
+    }
+}
+
+/// `proxy_pass` of a server; it is not inherited.
+#[derive(Default)]
+pub struct Pass {
+    /// The group, where the address is constant.
+    pub group: Option<GroupRef>,
+    /// The address, where it has variables.
+    pub address: Option<Template>,
+    /// The host as it was written: the name of the server's certificate.
+    pub host: Bytes,
+}
+
+impl Conf for Pass {}
+
+/// The settings of a server, merged.
+pub struct ProxyConf {
+    /// The sockets of connections to servers.
+    pub socket: SocketConf,
+    /// `proxy_buffer_size`
+    pub buffer_size: usize,
+    /// `proxy_connect_timeout`, milliseconds.
+    pub connect_timeout: u64,
+    /// `proxy_timeout`, milliseconds.
+    pub timeout: u64,
+    /// `proxy_upload_rate`
+    pub upload_rate: Option<Template>,
+    /// `proxy_download_rate`
+    pub download_rate: Option<Template>,
+    /// `proxy_half_close`
+    pub half_close: bool,
+    /// `proxy_next_upstream`
+    pub next_upstream: bool,
+    /// `proxy_next_upstream_timeout`, milliseconds; 0 is no limit.
+    pub next_upstream_timeout: u64,
+    /// `proxy_next_upstream_tries`; 0 is no limit.
+    pub next_upstream_tries: u64,
+    /// `proxy_protocol`
+    pub protocol: Option<HeaderVersion>,
+    /// `proxy_requests`; 0 is no limit.
+    pub requests: u64,
+    /// `proxy_responses`; none is no limit.
+    pub responses: Option<u64>,
+    /// TLS to servers.
+    pub tls: Option<UpstreamTls>,
+}
+
+impl ProxyConf {
+    /// The settings that hold in a server.
+    ///
+    /// # Errors
+    /// A file of TLS cannot be read or used, or its settings do not go together.
+    pub fn new(confs: &ConfSet) -> Result<Rc<ProxyConf>, ConfError> {
+        let none = ProxyDraft::default();
+        let d = confs.get::<ProxyDraft>().unwrap_or(&none);
+        let tls = match d.ssl_on {
+            Some(true) => {
+                let alpn = d.ssl_alpn.clone().unwrap_or_default();
+                Some(d.ssl.finish_with("proxy", alpn.iter().map(|n| n.to_vec()).collect())?)
+            }
+            _ => None,
+        };
+        Ok(Rc::new(ProxyConf {
+            socket: SocketConf {
+                bind: d.bind.clone().unwrap_or_default(),
+                keepalive: d.keepalive.unwrap_or(false),
+                rcvbuf: d.rcvbuf.unwrap_or(0),
+                sndbuf: d.sndbuf.unwrap_or(0),
+            },
+            buffer_size: d.buffer_size.unwrap_or(16 << 10),
+            connect_timeout: d.connect_timeout.unwrap_or(60_000),
+            timeout: d.timeout.unwrap_or(600_000),
+            upload_rate: d.upload_rate.clone().flatten(),
+            download_rate: d.download_rate.clone().flatten(),
+            half_close: d.half_close.unwrap_or(false),
+            next_upstream: d.next_upstream.unwrap_or(true),
+            next_upstream_timeout: d.next_upstream_timeout.unwrap_or(0),
+            next_upstream_tries: d.next_upstream_tries.unwrap_or(0),
+            protocol: d.protocol.flatten(),
+            requests: d.requests.unwrap_or(0),
+            responses: d.responses,
+            tls,
+        }))
+    }
+}
+
+/// Reads `proxy_protocol on | off | v2`.
+///
+/// # Errors
+/// `invalid value`.
+pub fn header_version(n: &Node) -> Result<Option<HeaderVersion>, ConfError> {
+    let word = n.arg(0)?;
+    match word.bytes().to_ascii_lowercase().as_slice() {
+        b"off" => Ok(None),
+        b"on" | b"v1" => Ok(Some(HeaderVersion::V1)),
+        b"v2" => Ok(Some(HeaderVersion::V2)),
+        _ => Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy()))),
+    }
+}

@@ -1,0 +1,128 @@
+//! Connections to servers.
+
+use std::io;
+
+use base::future::rarely;
+use base::log::Level;
+use bytes::Bytes;
+use engine::Client;
+use event::{Deadline, Sock};
+use mem::Chain;
+use net::Transport;
+use upstream::peer::Peer;
+use upstream::socket::{self, NotOpened};
+use upstream::ssl::{NoSession, Shake, UpstreamTls};
+
+use super::{Proxy, Stop, header, relay};
+use crate::phases::status;
+use crate::session::StreamSession;
+
+impl Proxy {
+    /// Connects to a server, and sends what comes before the client's bytes.
+    pub(super) async fn connect(
+        &self,
+        s: &mut StreamSession,
+        peer: &Peer,
+        host: &Bytes,
+    ) -> Result<relay::Server, Stop> {
+        let addr = &peer.spec.addr;
+        let sock = socket::open(s, &self.conf.socket, addr)
+            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+        let deadline = Deadline::in_ms(self.conf.connect_timeout);
+        match sock.connect(addr, deadline).await {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
+                let m = "upstream timed out (110: Connection timed out)";
+                s.log(Level::Error, format_args!("{m} while connecting to upstream"));
+                return Err(Stop::Next);
+            }
+            Err(e) => {
+                connect_failed(s, peer, &e);
+                return Err(Stop::Next);
+            }
+        }
+        if s.server.core.tcp_nodelay && !addr.is_unix() {
+            // What the socket refuses is not needed for passing bytes.
+            let _ = os::socket::set_nodelay(sock.fd(), true);
+        }
+        if s.logs(Level::Info)
+            && let Ok(local) = os::socket::local_addr(sock.fd())
+        {
+            let to = base::log::lossy(&peer.name);
+            s.log(Level::Info, format_args!("proxy {local} connected to {to}"));
+        }
+        if let Some(x) = &mut s.exchanges {
+            x.connected();
+        }
+        let first = self.conf.protocol.map(|version| header::of(s, version));
+        let first = first.unwrap_or_default();
+        match &self.conf.tls {
+            None => Ok(relay::Server { sock: sock.into(), first }),
+            Some(tls) => {
+                let sock = rarely(self.shake(s, peer, sock, (tls, host, first))).await?;
+                Ok(relay::Server { sock, first: Vec::new() })
+            }
+        }
+    }
+
+    /// Puts TLS over a new connection, behind the PROXY protocol header.
+    async fn shake(
+        &self,
+        s: &mut StreamSession,
+        peer: &Peer,
+        sock: Sock,
+        (tls, host, first): (&UpstreamTls, &Bytes, Vec<u8>),
+    ) -> Result<Transport, Stop> {
+        const DOING: &str = "SSL handshaking to upstream";
+        let deadline = Deadline::in_ms(self.conf.connect_timeout);
+        let timed_out = |s: &StreamSession| {
+            let m = "upstream timed out (110: Connection timed out)";
+            s.log(Level::Error, format_args!("{m} while {DOING}"));
+            Stop::Next
+        };
+        if !first.is_empty() {
+            let (mut chain, len) = (Chain::new(), first.len() as u64);
+            chain.push_bytes(first.into());
+            if let Err(e) = sock.send(&mut chain, deadline).await {
+                let e = base::log::os_error(&e);
+                s.log(Level::Error, format_args!("send() failed {e} while {DOING}"));
+                return Err(Stop::Next);
+            }
+            if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
+                a.sent += len;
+            }
+        }
+        let name = tls.name.as_ref().map_or_else(|| host.clone(), |name| name.eval(s));
+        let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
+        let shake = Shake { peer: &peer.name, name: &name, certificate, deadline };
+        match tls.connect(sock, shake).await {
+            Ok(transport) => Ok(transport),
+            Err(NoSession::TimedOut) => Err(timed_out(s)),
+            Err(NoSession::Failed(level, m)) => {
+                s.log(level, format_args!("{m} while {DOING}"));
+                Err(Stop::Next)
+            }
+            Err(NoSession::NoCertificate(m)) => {
+                s.log(Level::Error, format_args!("{m} while {DOING}"));
+                Err(Stop::Status(status::INTERNAL))
+            }
+        }
+    }
+}
+
+#[cold]
+fn connect_failed(s: &StreamSession, peer: &Peer, e: &io::Error) {
+    // A refusal at once is logged with the address, as nginx does.
+    let later =
+        !peer.spec.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
+    let to = match later {
+        true => String::new(),
+        false => format!("to {} ", base::log::lossy(&peer.name)),
+    };
+    let by_network =
+        matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113));
+    let busy = e.kind() == io::ErrorKind::WouldBlock;
+    let level = if busy || by_network { Level::Error } else { Level::Crit };
+    let os = base::log::os_error(e);
+    s.log(level, format_args!("connect() {to}failed {os} while connecting to upstream"));
+}

@@ -1,0 +1,271 @@
+//! The directives of the proxy.
+
+use ::conf::table::{Args, Contexts as C, Directive, join, named};
+use ::conf::template::Template;
+use ::conf::value::{self, set_flag, set_msec, set_num, set_once, set_size};
+use ::conf::{ConfError, Node};
+use bytes::Bytes;
+use engine::settings::{ConfType, Scope};
+use upstream::socket::Bind;
+use upstream::ssl::SslDraft;
+use upstream::ssl_directives::{self, Place};
+use upstream::{Upstreams, url};
+
+use super::conf::{Pass, ProxyDraft, header_version};
+use crate::module::{Cx, Module};
+use crate::module::{SS, set_content};
+use crate::session::StreamSession;
+use ::conf::table::directive;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "proxy",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<ProxyDraft>(Scope::Server), ConfType::of::<Pass>(Scope::Server)],
+    install: Some(super::install),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
+
+/// The place of `proxy_ssl_…`.
+struct Servers;
+
+impl Place<StreamSession> for Servers {
+    fn draft(cx: &mut Cx) -> &mut SslDraft {
+        &mut draft(cx).ssl
+    }
+}
+
+const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
+    &[
+        "proxy_ssl_session_reuse",
+        "proxy_ssl_protocols",
+        "proxy_ssl_ciphers",
+        "proxy_ssl_conf_command",
+        "proxy_ssl_name",
+        "proxy_ssl_server_name",
+        "proxy_ssl_verify",
+        "proxy_ssl_verify_depth",
+        "proxy_ssl_trusted_certificate",
+        "proxy_ssl_crl",
+        "proxy_ssl_certificate",
+        "proxy_ssl_certificate_key",
+        "proxy_ssl_certificate_cache",
+        "proxy_ssl_key_log",
+        "proxy_ssl_password_file",
+    ],
+    &[&ssl_directives::directives::<StreamSession, Servers>(SS)],
+);
+
+const OWN: &[Directive<Cx>] = &[
+    directive("proxy_ssl", SS, Args::FLAG, "off", "Speaks TLS to servers.", |cx, n| {
+        set_flag(&mut draft(cx).ssl_on, n)
+    }),
+    directive(
+        "proxy_ssl_alpn",
+        SS,
+        Args::ONE_MORE,
+        "",
+        "The protocols that servers may choose by ALPN.",
+        |cx, n| {
+            let names = n.args.iter().map(|w| w.text.clone()).collect();
+            if let Some(w) = n.args.iter().find(|w| !(1..=255).contains(&w.bytes().len())) {
+                return Err(ConfError::at(w, "protocol too long"));
+            }
+            set_once(&mut draft(cx).ssl_alpn, n, |_| Ok(names))
+        },
+    ),
+    directive(
+        "proxy_pass",
+        C::STREAM_SERVER,
+        Args::T1,
+        "",
+        "Passes sessions to a server, or to one of a group, by its address or name.",
+        set_pass,
+    ),
+    directive(
+        "proxy_bind",
+        SS,
+        Args::T12,
+        "off",
+        "The local address of connections to servers.",
+        |cx, n| {
+            let bind = Bind::parse(cx, n)?;
+            set_once(&mut draft(cx).bind, n, |_| Ok(bind))
+        },
+    ),
+    directive(
+        "proxy_connect_timeout",
+        SS,
+        Args::T1,
+        "60s",
+        "The timeout for connecting to a server.",
+        |cx, n| set_msec(&mut draft(cx).connect_timeout, n),
+    ),
+    directive(
+        "proxy_timeout",
+        SS,
+        Args::T1,
+        "10m",
+        "The time without any byte in either direction after which a session ends.",
+        |cx, n| set_msec(&mut draft(cx).timeout, n),
+    ),
+    directive(
+        "proxy_buffer_size",
+        SS,
+        Args::T1,
+        "16k",
+        "The most bytes that are read from a client or a server at a time.",
+        set_buffer_size,
+    ),
+    directive(
+        "proxy_downstream_buffer",
+        SS,
+        Args::T1,
+        "16k",
+        "The old name of proxy_buffer_size.",
+        set_buffer_size,
+    ),
+    directive(
+        "proxy_upstream_buffer",
+        SS,
+        Args::T1,
+        "16k",
+        "The old name of proxy_buffer_size.",
+        set_buffer_size,
+    ),
+    directive(
+        "proxy_upload_rate",
+        SS,
+        Args::T1,
+        "0",
+        "The rate at which a client is read, bytes a second; 0 is no limit.",
+        |cx, n| set_rate(cx, n, |draft| &mut draft.upload_rate),
+    ),
+    directive(
+        "proxy_download_rate",
+        SS,
+        Args::T1,
+        "0",
+        "The rate at which a server is read, bytes a second; 0 is no limit.",
+        |cx, n| set_rate(cx, n, |draft| &mut draft.download_rate),
+    ),
+    directive(
+        "proxy_half_close",
+        SS,
+        Args::FLAG,
+        "off",
+        "Closes each direction of a TCP connection by itself.",
+        |cx, n| set_flag(&mut draft(cx).half_close, n),
+    ),
+    directive(
+        "proxy_next_upstream",
+        SS,
+        Args::FLAG,
+        "on",
+        "Tries the next server when a connection to one cannot be made.",
+        |cx, n| set_flag(&mut draft(cx).next_upstream, n),
+    ),
+    directive(
+        "proxy_next_upstream_tries",
+        SS,
+        Args::T1,
+        "0",
+        "The most servers that are tried; 0 is no limit.",
+        |cx, n| set_num(&mut draft(cx).next_upstream_tries, n),
+    ),
+    directive(
+        "proxy_next_upstream_timeout",
+        SS,
+        Args::T1,
+        "0",
+        "The time within which other servers are tried; 0 is no limit.",
+        |cx, n| set_msec(&mut draft(cx).next_upstream_timeout, n),
+    ),
+    directive(
+        "proxy_protocol",
+        SS,
+        Args::T1,
+        "off",
+        "Sends a PROXY protocol header to servers: on, or v2 for the binary one.",
+        |cx, n| set_once(&mut draft(cx).protocol, n, header_version),
+    ),
+    directive(
+        "proxy_requests",
+        SS,
+        Args::T1,
+        "0",
+        "The datagrams of a client after which its next one begins another session.",
+        |cx, n| set_num(&mut draft(cx).requests, n),
+    ),
+    directive(
+        "proxy_responses",
+        SS,
+        Args::T1,
+        "",
+        "The datagrams that a server answers each datagram of a client with.",
+        |cx, n| set_num(&mut draft(cx).responses, n),
+    ),
+    directive(
+        "proxy_socket_keepalive",
+        SS,
+        Args::FLAG,
+        "off",
+        "TCP keepalive on connections to servers.",
+        |cx, n| set_flag(&mut draft(cx).keepalive, n),
+    ),
+    directive(
+        "proxy_socket_rcvbuf",
+        SS,
+        Args::T1,
+        "",
+        "The receive buffer of connections to servers.",
+        |cx, n| set_size(&mut draft(cx).rcvbuf, n),
+    ),
+    directive(
+        "proxy_socket_sndbuf",
+        SS,
+        Args::T1,
+        "",
+        "The send buffer of connections to servers.",
+        |cx, n| set_size(&mut draft(cx).sndbuf, n),
+    ),
+];
+
+fn draft(cx: &mut Cx) -> &mut ProxyDraft {
+    cx.loc::<ProxyDraft>()
+}
+
+fn set_buffer_size(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_size(&mut draft(cx).buffer_size, n)
+}
+
+fn set_rate(
+    cx: &mut Cx,
+    n: &Node,
+    slot: fn(&mut ProxyDraft) -> &mut Option<Option<Template>>,
+) -> Result<(), ConfError> {
+    let template = cx.template(n.arg(0)?)?;
+    let is_off = template.as_const().is_some() && value::size(n, 0)? == 0;
+    set_once(slot(draft(cx)), n, |_| Ok((!is_off).then_some(template)))
+}
+
+fn set_pass(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_content(cx, n, "proxy_pass")?;
+    let word = n.arg(0)?;
+    let template = cx.template(word)?;
+    let pass = match template.as_const() {
+        None => Pass { address: Some(template), ..Pass::default() },
+        Some(text) => {
+            let url = url::parse(&Bytes::copy_from_slice(text), 0, false).map_err(|e| {
+                ConfError::at(word, format!("{e} in upstream \"{}\"", word.lossy()))
+            })?;
+            let host = url.host.clone();
+            let group = Some(cx.main::<Upstreams>().refer(url, word));
+            Pass { group, address: None, host }
+        }
+    };
+    *cx.loc::<Pass>() = pass;
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! `proxy_protocol`: the header that tells a server who the client is.
+
+use std::net::SocketAddr;
+
+use common_modules::connection_vars::Connected;
+use engine::Client;
+use os::SockAddr;
+use proto::proxy_protocol::{write_v1, write_v2};
+
+use super::conf::HeaderVersion;
+use crate::session::StreamSession;
+
+/// The header of a session.
+pub(super) fn of(s: &StreamSession, version: HeaderVersion) -> Vec<u8> {
+    let socket = |addr: &SockAddr| Some(SocketAddr::new(addr.ip_addr()?, addr.port()));
+    let source = socket(s.address());
+    let destination = s.local().and_then(socket);
+    let mut out = Vec::with_capacity(128);
+    match version {
+        HeaderVersion::V1 => write_v1(source, destination, &mut out),
+        HeaderVersion::V2 => {
+            // Without further fields it fits.
+            write_v2(source, destination, s.is_udp(), &[], &mut out);
+        }
+    }
+    out
+}

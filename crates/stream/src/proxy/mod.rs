@@ -1,0 +1,195 @@
+//! The proxy: passes a session's bytes or datagrams to a server.
+//!
+//! ```text
+//!  target ─▶ picker ─▶ server ─▶ connect ─▶ (TLS) ─▶ relay ─▶ end
+//!                        ▲            │ failed
+//!                        └────────────┘ while others may be tried
+//! ```
+
+pub mod conf;
+mod connect;
+pub mod directives;
+pub mod exchanges;
+mod header;
+mod relay;
+
+use std::rc::Rc;
+
+use ::conf::ConfError;
+use ::conf::template::Template;
+use base::future::boxed;
+use base::log::{Level, lossy};
+use base::time::now_ms;
+use bytes::Bytes;
+use engine::Client;
+use upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
+use upstream::lease::Lease;
+use upstream::peer::{Peer, ServerSpec};
+use upstream::resolver::Resolving;
+use upstream::servers::Servers;
+use upstream::{Group, NoPort, Target, Upstreams, url};
+
+use self::conf::{Pass, ProxyConf};
+use crate::module::{Content, Pipeline, Served, View};
+use crate::phases::status;
+use crate::session::StreamSession;
+
+/// The proxy of a server.
+pub struct Proxy {
+    conf: Rc<ProxyConf>,
+    to: Destination,
+}
+
+/// The argument of `proxy_pass`.
+enum Destination {
+    Group(Rc<Group>, Bytes),
+    Template(Template, Rc<Upstreams>),
+}
+
+pub(crate) fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError> {
+    if view.info.content != "proxy_pass" {
+        return Ok(());
+    }
+    let (pass, all) = (view.conf::<Pass>(), view.conf::<Upstreams>());
+    let group = pass.group.and_then(|group| all.group(group));
+    let to = match (group, &pass.address) {
+        (Some(group), _) => Destination::Group(group, pass.host.clone()),
+        (None, Some(template)) => Destination::Template(template.clone(), all),
+        (None, None) => return Ok(()),
+    };
+    p.content = Some(Box::new(Proxy { conf: ProxyConf::new(view.confs)?, to }));
+    Ok(())
+}
+
+impl Content for Proxy {
+    fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a> {
+        boxed(|| self.run(s))
+    }
+}
+
+/// The servers of a session, and the tries that are left.
+struct Choice {
+    lease: Lease,
+    /// The name that logs show while no server is chosen.
+    name: Bytes,
+    /// The name of servers under TLS.
+    host: Bytes,
+    tries: u32,
+    start_ms: u64,
+}
+
+/// The reason why an attempt failed.
+enum Stop {
+    /// Another server may be tried.
+    Next,
+    /// The session ends with this status.
+    Status(u16),
+}
+
+impl Proxy {
+    async fn run(&self, s: &mut StreamSession) -> u16 {
+        match boxed(|| self.connected(s)).await {
+            Ok((server, mut lease)) => {
+                let end = relay::run(s, &self.conf, server).await;
+                if let Some(x) = &mut s.exchanges {
+                    x.over();
+                    if let Some(ms) = x.first_byte_ms() {
+                        lease.first_byte(ms);
+                    }
+                }
+                lease.done(end);
+                status::OK
+            }
+            Err(status) => status,
+        }
+    }
+
+    /// A connection to a server.
+    async fn connected(&self, s: &mut StreamSession) -> Result<(relay::Server, Lease), u16> {
+        s.exchanges = Some(Box::default());
+        let mut choice = self.choose(s).await?;
+        loop {
+            let stop = match choice.take_next(s) {
+                None => Stop::Status(status::BAD_GATEWAY),
+                Some(peer) => match self.connect(s, &peer, &choice.host).await {
+                    Ok(server) => {
+                        choice.lease.connected();
+                        return Ok((server, choice.lease));
+                    }
+                    Err(stop) => stop,
+                },
+            };
+            if let Some(x) = &mut s.exchanges {
+                x.over();
+            }
+            match stop {
+                Stop::Status(status) => return Err(status),
+                Stop::Next if choice.may_go_on(s, &self.conf) => {}
+                Stop::Next => return Err(status::BAD_GATEWAY),
+            }
+        }
+    }
+
+    /// Begins choosing servers.
+    async fn choose(&self, s: &mut StreamSession) -> Result<Choice, u16> {
+        let (target, server_name) = match &self.to {
+            Destination::Group(group, host) => (Target::Group(group.clone()), host.clone()),
+            Destination::Template(template, all) => {
+                let text = template.eval(s);
+                let url = url::parse(&text, 0, false).map_err(|e| {
+                    s.log(Level::Error, format_args!("{e} in upstream \"{}\"", lossy(&text)));
+                    status::INTERNAL
+                })?;
+                (all.target(s, &url).map_err(|NoPort| status::INTERNAL)?, url.host)
+            }
+        };
+        let (name, specs) = match target {
+            Target::Group(group) => {
+                let picker = AnyPicker::begin(group.balancer.as_ref(), s);
+                return Ok(Choice::new(picker, (group.name.clone(), server_name), &self.conf));
+            }
+            Target::Addr(addr) => (Bytes::from(addr.to_string()), vec![ServerSpec::new(addr)]),
+            Target::Name(host, port) => {
+                let lookup = s.server.confs.get::<Resolving>().cloned().unwrap_or_default();
+                let found = lookup.lookup().addresses(s, &host, port).await;
+                (host, found.ok_or(status::INTERNAL)?)
+            }
+        };
+        let servers = Servers::own(name.clone(), &specs);
+        let picker = AnyPicker::begin(&RoundRobin(servers), s);
+        Ok(Choice::new(picker, (name, server_name), &self.conf))
+    }
+}
+
+impl Choice {
+    fn new(picker: AnyPicker, (name, host): (Bytes, Bytes), conf: &ProxyConf) -> Choice {
+        let mut tries = picker.tries();
+        if conf.next_upstream_tries > 0 {
+            tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
+        }
+        Choice { lease: Lease::new(picker, None), name, host, tries, start_ms: now_ms() }
+    }
+
+    /// The next server; none where none is live, which is logged.
+    fn take_next(&mut self, s: &mut StreamSession) -> Option<Rc<Peer>> {
+        let peer = self.lease.take_next(s);
+        let name = peer.as_ref().map_or(&self.name, |peer| &peer.name).clone();
+        s.exchanges.get_or_insert_default().begin(name);
+        if peer.is_none() {
+            s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+        }
+        peer
+    }
+
+    /// A server failed: whether another one is tried.
+    fn may_go_on(&mut self, s: &StreamSession, conf: &ProxyConf) -> bool {
+        self.tries = if self.lease.is_single() { 0 } else { self.tries.saturating_sub(1) };
+        if self.lease.done(ServerOutcome::Failed) {
+            let m = "upstream server temporarily disabled while connecting to upstream";
+            s.log(Level::Warn, format_args!("{m}"));
+        }
+        let timeout = conf.next_upstream_timeout;
+        let in_time = timeout == 0 || now_ms().saturating_sub(self.start_ms) < timeout;
+        self.tries > 0 && conf.next_upstream && in_time
+    }
+}

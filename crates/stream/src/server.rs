@@ -1,0 +1,67 @@
+//! The compiled configuration: the `stream` block and its servers.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use common_modules::ssl::ServerTls;
+use engine::life::Life;
+use engine::module::Start;
+use engine::names::ServerName;
+use engine::settings::ConfSet;
+use engine::vars::Variables;
+use engine::{Seat, Stats, addresses};
+use os::SockAddr;
+
+use crate::core_conf::CoreConf;
+use crate::module::Pipeline;
+use crate::session::StreamSession;
+
+/// A socket to accept on.
+pub type Listen = addresses::Listen<Server>;
+/// An address with its servers.
+pub type Address = addresses::Address<Server>;
+
+/// The `stream` block, compiled.
+pub struct StreamMain {
+    /// Its variables.
+    pub vars: Rc<Variables<StreamSession>>,
+    /// The settings of its own level.
+    pub confs: ConfSet,
+    /// Its sockets.
+    pub listens: Vec<Listen>,
+    /// Its servers.
+    pub servers: Vec<Rc<Server>>,
+    /// The counters of all workers.
+    pub stats: Rc<Stats>,
+    /// How far the engine's life in this worker is.
+    pub life: Life,
+    /// Some variable is made of the client's hello, which is kept.
+    pub(crate) asks_hello: bool,
+    pub(crate) starts: Vec<Start<StreamSession>>,
+    pub(crate) seat: OnceCell<Seat>,
+}
+
+impl StreamMain {
+    /// Whether every line about this client is logged.
+    pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
+        let seat = self.seat.get();
+        seat.is_some_and(|seat| seat.debug_connections.iter().any(|o| o.matches(peer)))
+    }
+}
+
+/// A server.
+pub struct Server {
+    /// Its first name.
+    pub name: Bytes,
+    /// Its names.
+    pub names: Box<[ServerName]>,
+    /// The core's settings.
+    pub core: CoreConf,
+    /// The merged settings of modules.
+    pub confs: ConfSet,
+    /// Its TLS.
+    pub tls: Rc<ServerTls>,
+    /// Its handlers.
+    pub pipeline: Pipeline,
+}

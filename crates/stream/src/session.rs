@@ -1,0 +1,291 @@
+//! A session: one client's connection, or its datagrams, with what variables and logs know of it.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::rc::Rc;
+
+use base::log::{Context, Fields, Level, Log, debug};
+use bytes::Bytes;
+use common_modules::connection_vars::Connected;
+use common_modules::log::AccessLog;
+use common_modules::ssl::Established;
+use conf::table::Contexts;
+use conf::template::{Template, VarId, VarSource};
+use engine::regex::Captures;
+use engine::settings::ConfSet;
+use engine::vars::{self, Values, Variables};
+use engine::{Client, Session, Stats};
+use mem::Page;
+use net::{Kind, Transport};
+use os::SockAddr;
+use proto::proxy_protocol::Header;
+
+use crate::module::{Block, Pipeline, ServerInfo};
+use crate::proxy::exchanges::Exchanges;
+use crate::server::{Address, Server, StreamMain};
+use crate::ssl;
+
+/// A session.
+pub struct StreamSession {
+    /// The whole `stream` configuration.
+    pub main: Rc<StreamMain>,
+    /// The server.
+    pub server: Rc<Server>,
+    /// The listening address.
+    pub listen: Rc<Address>,
+    /// Streams or datagrams.
+    pub kind: Kind,
+    /// The client's connection; none while the content has it, and for datagrams.
+    pub sock: Option<Transport>,
+    /// The address that the connection came from.
+    pub peer: SockAddr,
+    /// The client's address as a trusted proxy reported it.
+    pub real_peer: Option<SockAddr>,
+    /// Bytes that were read before the session was served.
+    pub preread: Page,
+    /// The number in logs, unique among all workers.
+    pub number: u64,
+    /// Its beginning, on the monotonic clock.
+    pub start_ms: u64,
+    /// Bytes from the client.
+    pub received: Cell<u64>,
+    /// Bytes to the client.
+    pub sent: Cell<u64>,
+    /// The status that it ended with; 0 before its end.
+    pub status: u16,
+    /// Connections to servers.
+    pub exchanges: Option<Box<Exchanges>>,
+    /// The PROXY protocol header.
+    pub(crate) proxy: Option<Box<Header>>,
+    /// The facts of TLS with the client.
+    pub(crate) tls: Option<Box<Established>>,
+    local: OnceCell<Option<SockAddr>>,
+    values: Values,
+    captures: Captures,
+    shared: Vec<Rc<dyn Any>>,
+    /// Logs whose lines are waited for before the connection is closed.
+    pub(crate) logs: Vec<Rc<AccessLog>>,
+    debug: bool,
+}
+
+impl StreamSession {
+    /// A session with a client of `listen`. `local` is the local address where it is known.
+    pub(crate) fn new(
+        main: &Rc<StreamMain>,
+        listen: Rc<Address>,
+        peer: SockAddr,
+        local: Option<SockAddr>,
+        sock: Option<Transport>,
+    ) -> StreamSession {
+        let known = OnceCell::new();
+        if let Some(local) = local {
+            let _ = known.set(Some(local));
+        }
+        StreamSession {
+            main: main.clone(),
+            server: listen.default.clone(),
+            listen,
+            kind: if sock.is_some() { Kind::Stream } else { Kind::Datagram },
+            sock,
+            debug: main.debug_connection(&peer),
+            peer,
+            real_peer: None,
+            preread: Page::new(),
+            number: main.stats.next_connection(),
+            start_ms: base::time::now_ms(),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            status: 0,
+            exchanges: None,
+            proxy: None,
+            tls: None,
+            local: known,
+            values: Values::default(),
+            captures: Captures::default(),
+            shared: Vec::new(),
+            logs: Vec::new(),
+        }
+    }
+
+    /// Says whether it is one of datagrams.
+    pub fn is_udp(&self) -> bool {
+        self.kind == Kind::Datagram
+    }
+
+    /// The settings of type `T` in its server.
+    ///
+    /// # Panics
+    /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
+    #[allow(clippy::panic)]
+    pub fn conf<T: 'static>(&self) -> Rc<T> {
+        match self.server.confs.get_rc() {
+            Some(conf) => conf,
+            None => panic!("{} is in no module's table", std::any::type_name::<T>()),
+        }
+    }
+
+    /// Goes on in the server of this name at the address, if there is one.
+    pub fn choose_server(&mut self, name: &[u8]) {
+        if let Some(server) = ssl::named(self, name) {
+            self.server = server;
+        }
+    }
+
+    /// The facts of TLS with the client, if it speaks TLS.
+    pub fn established(&self) -> Option<&Established> {
+        self.tls.as_deref()
+    }
+
+    /// Has the connection stay open until the lines of `log` are written.
+    pub fn settle(&mut self, log: &Rc<AccessLog>) {
+        self.logs.push(log.clone());
+    }
+
+    /// Writes a line without the fields behind it.
+    pub fn log_bare(&self, level: Level, m: fmt::Arguments<'_>) {
+        if self.logs(level) {
+            self.log_in_force().write(level, Some(self.number), m);
+        }
+    }
+
+    fn log_in_force(&self) -> Log {
+        let log = &self.server.core.error_log;
+        if self.debug { log.debugging() } else { log.clone() }
+    }
+}
+
+impl VarSource for StreamSession {
+    fn value(&mut self, id: VarId) -> Option<Bytes> {
+        vars::value(self, id)
+    }
+
+    fn write(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        vars::write(self, id, out)
+    }
+}
+
+impl Client for StreamSession {
+    fn address(&self) -> &SockAddr {
+        self.real_peer.as_ref().unwrap_or(&self.peer)
+    }
+
+    fn eval(&mut self, template: &Template) -> Bytes {
+        template.eval(self)
+    }
+
+    fn logs(&self, level: Level) -> bool {
+        self.debug || self.server.core.error_log.enabled(level)
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        if self.logs(level) {
+            self.log_in_force().write_about(level, Some(self.number), message, self);
+        }
+    }
+}
+
+impl Session for StreamSession {
+    const BLOCK: Contexts = Contexts::STREAM;
+    const SERVER: Contexts = Contexts::STREAM_SERVER;
+    const HAS_HEADS: bool = false;
+
+    type Block = Block;
+    type Place = ServerInfo;
+    type Pipeline = Pipeline;
+    type Main = StreamMain;
+
+    fn variables(&self) -> &Rc<Variables<StreamSession>> {
+        &self.main.vars
+    }
+
+    fn values(&self) -> &Values {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
+    }
+
+    fn captures(&self) -> &Captures {
+        &self.captures
+    }
+
+    fn captures_mut(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+
+    fn confs(&self) -> &ConfSet {
+        &self.server.confs
+    }
+
+    fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
+        if let Some(found) = self.shared.iter().find_map(|s| s.clone().downcast().ok()) {
+            return found;
+        }
+        let made = Rc::new(T::default());
+        self.shared.push(made.clone());
+        made
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.main.stats
+    }
+
+    fn debug(&self, message: fmt::Arguments<'_>) {
+        let log = self.log_in_force();
+        if log.debug_enabled(debug::STREAM) {
+            log.write_debug(debug::STREAM, Some(self.number), message);
+        }
+    }
+
+    fn error_log(&self) -> &Log {
+        &self.server.core.error_log
+    }
+
+    fn connection(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Connected for StreamSession {
+    fn local(&self) -> Option<&SockAddr> {
+        let ask = || self.sock.as_ref().and_then(|sock| sock.local_addr().ok());
+        self.local.get_or_init(ask).as_ref()
+    }
+
+    fn local_port(&self) -> u16 {
+        match self.listen.addr.port() {
+            0 => self.local().map_or(0, SockAddr::port),
+            port => port,
+        }
+    }
+
+    fn proxy_header(&self) -> Option<&Header> {
+        self.proxy.as_deref()
+    }
+}
+
+impl common_modules::ssl::Secured for StreamSession {
+    fn established(&self) -> Option<&Established> {
+        self.tls.as_deref()
+    }
+}
+
+/// The session in log lines.
+impl Context for StreamSession {
+    fn tell(&self, fields: &mut Fields<'_>) {
+        let client = if self.is_udp() { "udp client" } else { "client" };
+        fields.plain(client, format_args!("{}", self.peer.host()));
+        fields.plain("server", format_args!("{}", self.listen.addr));
+        let Some(x) = &self.exchanges else { return };
+        if let Some(peer) = x.peer() {
+            fields.quoted("upstream", format_args!("{}", base::log::lossy(peer)));
+        }
+        let (received, sent) = (self.received.get(), self.sent.get());
+        fields.tight("bytes from/to client", format_args!("{received}/{sent}"));
+        if let Some((received, sent)) = x.bytes_now() {
+            fields.tight("bytes from/to upstream", format_args!("{received}/{sent}"));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! TLS with clients: the handshake of a session, and the server that it is for.
+
+use std::rc::Rc;
+
+use ::upstream::resolver::Resolving;
+use base::future::rarely;
+use base::log::Level;
+use common_modules::ssl::addresses::{self, Secure};
+use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
+use common_modules::ssl::{
+    self, Established, Expiries, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
+};
+use conf::ConfError;
+use conf::table::{Args, Contexts, Directive, join};
+use conf::value::set_msec;
+use engine::Client;
+use engine::settings::{ConfType, Scope};
+use event::Deadline;
+
+use crate::build::Built;
+use crate::module::SS;
+use crate::module::{Cx, Module, VarDef};
+use crate::phases::status;
+use crate::server::{Listen, Server, StreamMain};
+use crate::session::StreamSession;
+use conf::table::directive;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "ssl",
+    directives: DIRECTIVES,
+    variables: VARIABLES,
+    confs: &[
+        ConfType::of::<SslSettings>(Scope::Server),
+        ConfType::of::<Handshakes>(Scope::Server),
+        ConfType::of::<SslShared>(Scope::Main),
+        ConfType::of::<OcspZones>(Scope::Main),
+    ],
+    start: Some(start),
+    ..Module::EMPTY
+};
+
+engine::settings! {
+    /// The settings of handshakes that are the engine's own.
+    pub(crate) struct Handshakes {
+        /// `ssl_handshake_timeout`, milliseconds.
+        timeout: Option<u64>,
+    }
+}
+
+const PLACES: Contexts = SS;
+
+const OWN: [Directive<Cx>; 1] = [directive(
+    "ssl_handshake_timeout",
+    SS,
+    Args::T1,
+    "60s",
+    "The time within which a handshake must be over.",
+    |cx, n| set_msec(&mut cx.loc::<Handshakes>().timeout, n),
+)];
+
+static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, 34>(&[
+    &OWN,
+    &settings::alpn::<StreamSession>(PLACES),
+    &settings::certificates::<StreamSession>(PLACES),
+    &settings::algorithms::<StreamSession>(PLACES),
+    &settings::clients::<StreamSession>(PLACES),
+    &settings::sessions::<StreamSession>(PLACES),
+    &settings::further::<StreamSession>(PLACES),
+    &settings::ocsp::<StreamSession>(PLACES),
+]);
+
+static VARIABLES: &[VarDef] = &variables::variables::<StreamSession>();
+
+/// The engine as TLS knows it.
+pub(crate) const ENGINE: ssl::Engine = ssl::Engine { name: "STREAM", alpn: &[] };
+
+/// The ends of the certificates of servers.
+fn expiries<'a>(servers: impl IntoIterator<Item = &'a Rc<Server>>) -> Expiries {
+    Expiries::of(servers.into_iter().map(|server| (&server.name, &*server.tls)))
+}
+
+/// One worker writes for all that certificates end.
+fn start(main: &Rc<StreamMain>, seat: &engine::Seat) {
+    if seat.index == 0 {
+        event::spawn(expiries(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
+    }
+}
+
+/// Checks that the servers of addresses with TLS have certificates, and warns of those that end
+/// soon.
+///
+/// # Errors
+/// One has none, and does not refuse handshakes.
+pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfError> {
+    expiries(servers.iter().map(|built| &built.server)).warn_at_load();
+    let all: Vec<_> = servers
+        .iter()
+        .map(|Built { server, listens }| Secure { server, addresses: listens, tls: &server.tls })
+        .collect();
+    addresses::check(&all, listens)
+}
+
+/// Shakes hands with the client, and admits it.
+///
+/// # Errors
+/// The session's status.
+pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
+    let ms = s.conf::<Handshakes>().timeout.unwrap_or(60_000);
+    let done = rarely(shake(s, Deadline::in_ms(ms))).await;
+    match done {
+        Ok(()) => admit(s),
+        Err(NoHandshake::Gone) => Err(status::INTERNAL),
+        Err(NoHandshake::Say(level, m)) => {
+            s.log(level, format_args!("{m} while SSL handshaking"));
+            Err(status::INTERNAL)
+        }
+    }
+}
+
+async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake> {
+    let Some(sock) = s.sock.take() else { return Ok(()) };
+    let main = s.main.clone();
+    let greeting = handshake::greeting(&sock, &main.life.gate, until, main.asks_hello).await?;
+    let Greeting::Hello(mut hello) = greeting else {
+        let m =
+            "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)";
+        s.sock = Some(sock);
+        return Err(NoHandshake::Say(Level::Info, m.to_owned()));
+    };
+    if let Some(name) = &hello.name {
+        s.choose_server(name);
+    }
+    let of = match s.server.tls.has_certificates() {
+        true => s.server.clone(),
+        false => s.listen.default.clone(),
+    };
+    let mut session = Box::new(Established::new(of.tls.clone()));
+    (session.server_name, session.hello) = (hello.name.take(), hello.message.take());
+    s.tls = Some(session);
+    let names = of.tls.changing.as_ref().map(|changing| changing.names_for(s));
+    let begun = handshake::begin(&hello, &s.server.tls, &of.tls, names, until).await;
+    let resolving = || of.confs.get::<Resolving>().cloned().unwrap_or_default();
+    let Some(established) = &s.tls else { return Err(NoHandshake::Gone) };
+    let rest = Finish {
+        tls: &of.tls,
+        established,
+        lookup: || resolving().lookup(),
+        log: &of.core.error_log,
+        connection: s.number,
+    };
+    let done = handshake::finish(&sock, begun, rest, until).await;
+    s.sock = Some(sock);
+    done
+}
+
+/// The server of this name at the session's address, if there is one. Groups of a regular
+/// expression are recorded.
+pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
+    let host = proto::uri::validate_host(name)?;
+    let host = name.get(..host.name_len)?.to_ascii_lowercase();
+    let listen = s.listen.clone();
+    listen.names.as_ref()?.find(&host, s).ok().flatten()
+}
+
+/// Whether the client showed the certificate that the server wants.
+fn admit(s: &StreamSession) -> Result<(), u16> {
+    let Some(tls) = &s.tls else { return Ok(()) };
+    let m = match tls.admit(s.server.tls.verify.mode) {
+        Ok(()) => return Ok(()),
+        Err(NoEntry::Bad(number, text)) => {
+            format!("client SSL certificate verify error: ({number}:{text})")
+        }
+        Err(NoEntry::Status(text)) => format!("client SSL certificate verify error: {text}"),
+        Err(NoEntry::Missing) => "client sent no required SSL certificate".to_owned(),
+    };
+    s.log(Level::Info, format_args!("{m}"));
+    Err(status::INTERNAL)
+}
