@@ -27,10 +27,10 @@ pub struct Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
-        usage: "[DIR] [--listen ADDR] [--browse]",
-        doc: "serve a folder, or a welcome page, without a configuration file",
+        usage: "[DIR | --proxy URL] [--listen ADDR] [--no-browse] [--insecure]",
+        doc: "serve a folder, or pass on to a server, without a configuration file",
         value: Some(Value::Dir),
-        options: &["--listen", "--browse"],
+        options: &["--listen", "--proxy", "--no-browse", "--insecure"],
         run: serve::run,
     },
     Command {

@@ -27,6 +27,7 @@ mod paths;
 mod pidfile;
 mod places;
 mod serve;
+mod serve_proxy;
 mod serving;
 mod settings;
 mod signals;

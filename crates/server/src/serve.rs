@@ -1,5 +1,5 @@
-//! `weir serve [DIR] [--listen ADDR] [--browse]`: a site from a folder, without a configuration
-//! file.
+//! `weir serve [DIR | --proxy URL] [--listen ADDR]`: a site from a folder, or a proxy before a
+//! server, without a configuration file.
 //!
 //! The command writes a configuration to a folder of its own below the system's folder for
 //! temporary files, so that this is the same server reading the same language; the folder is
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use crate::cli::Typed;
 use crate::environ::Environ;
+use crate::serve_proxy::{Proxied, Trust};
 use crate::{features, start};
 
 /// Ports tried, in order, by default.
@@ -28,35 +29,35 @@ const MIME_TYPES: &str = include_str!("../../../conf/mime.types");
 struct Asked {
     folder: Option<PathBuf>,
     listen: Option<String>,
-    browse: bool,
+    no_browse: bool,
+    proxy: Option<String>,
+    insecure: bool,
+}
+
+/// The content of the site.
+#[derive(Debug)]
+enum Content {
+    Welcome,
+    Folder { path: PathBuf, browse: bool },
+    Proxied(Proxied),
 }
 
 /// Runs the command with the arguments after its name.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let asked = match parse(args) {
-        Ok(asked) => asked,
-        Err(message) => return refuse(&message),
-    };
-    let folder = match asked.folder.as_deref().map(check_folder).transpose() {
-        Ok(folder) => folder,
-        Err(message) => return refuse(&message),
-    };
-    let address = match asked.listen.map_or_else(free_address, |text| check_address(&text)) {
-        Ok(address) => address,
+    let (content, address) = match parse(args).and_then(settle) {
+        Ok(settled) => settled,
         Err(message) => return refuse(&message),
     };
     let place = match SiteFolder::make() {
         Ok(place) => place,
         Err(e) => return refuse(&format!("no folder for temporary files: {e}")),
     };
-    let text = configuration(folder.as_deref(), &address, asked.browse);
+    let text = configuration(&content, &address);
     let conf_file = place.0.join("nginx.conf");
     if let Err(e) = fs::write(&conf_file, text) {
         return refuse(&format!("{}: {e}", conf_file.display()));
     }
-    let what = folder.as_deref().map_or("its welcome page".into(), Path::to_string_lossy);
-    println!("Weir {} serves {what} at http://{}/", features::VERSION, shown(&address));
-    println!("Ctrl-C stops it.");
+    print!("{}", announcement(&content, &address));
     let typed = Typed {
         prefix: Some(place.0.as_os_str().as_bytes().to_vec()),
         conf_file: Some(b"nginx.conf".to_vec()),
@@ -71,27 +72,68 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// What is said at the start.
+fn announcement(content: &Content, address: &str) -> String {
+    let (what, more) = match content {
+        Content::Welcome => ("serves its welcome page".to_owned(), String::new()),
+        Content::Folder { path, browse } => {
+            let more = match browse {
+                true => "Folders without an index.html are listed (--no-browse: they are refused).",
+                false => "Folders without an index.html are refused.",
+            };
+            (format!("serves {}", path.display()), format!("{more}\n"))
+        }
+        Content::Proxied(to) => (format!("passes requests on to {}", to.url()), to.explain()),
+    };
+    let (version, address) = (features::VERSION, shown(address));
+    format!(
+        "Weir {version} {what} at http://{address}/\n{more}\
+         Errors are shown here. Ctrl-C stops it.\n"
+    )
+}
+
+/// Checks what was typed against the system.
+fn settle(asked: Asked) -> Result<(Content, String), String> {
+    let content = match (&asked.folder, &asked.proxy) {
+        (Some(folder), _) => {
+            Content::Folder { path: check_folder(folder)?, browse: !asked.no_browse }
+        }
+        (None, Some(url)) => Content::Proxied(Proxied::new(url, Trust::choose(asked.insecure))?),
+        (None, None) => Content::Welcome,
+    };
+    let address = asked.listen.map_or_else(free_address, |text| check_address(&text))?;
+    Ok((content, address))
+}
+
 fn parse(args: &[OsString]) -> Result<Asked, String> {
     let mut asked = Asked::default();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
         match text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value))) {
-            ("--browse", None) => asked.browse = true,
-            ("--listen", value) => {
+            ("--browse", None) => asked.no_browse = false,
+            ("--no-browse", None) => asked.no_browse = true,
+            ("--insecure", None) => asked.insecure = true,
+            (name @ ("--listen" | "--proxy"), value) => {
                 let next = || args.next().map(|a| a.to_string_lossy().into_owned());
                 let value = value.map(str::to_owned).or_else(next);
-                asked.listen = Some(value.ok_or("--listen needs an address")?);
+                match name {
+                    "--listen" => asked.listen = Some(value.ok_or("--listen needs an address")?),
+                    _ => asked.proxy = Some(value.ok_or("--proxy needs a URL")?),
+                }
             }
             (name, _) if name.starts_with('-') => return Err(format!("unknown option {text}")),
             _ if asked.folder.is_some() => return Err("one folder at a time".to_owned()),
             _ => asked.folder = Some(PathBuf::from(arg)),
         }
     }
-    if asked.browse && asked.folder.is_none() {
-        return Err("--browse needs a folder to list".to_owned());
-    }
-    Ok(asked)
+    let message = match &asked {
+        Asked { folder: Some(_), proxy: Some(_), .. } => "a folder or --proxy, not both",
+        Asked { folder: None, no_browse: true, .. } => "--no-browse is for a folder",
+        Asked { proxy: None, insecure: true, .. } => "--insecure is for --proxy",
+        _ => return Ok(asked),
+    };
+    Err(message.to_owned())
 }
 
 fn check_folder(folder: &Path) -> Result<PathBuf, String> {
@@ -143,12 +185,13 @@ fn quoted(path: &Path) -> Vec<u8> {
     out
 }
 
-fn configuration(folder: Option<&Path>, address: &str, browse: bool) -> Vec<u8> {
+fn configuration(content: &Content, address: &str) -> Vec<u8> {
     // The values of geo are taken as they stand.
-    let dollar = match folder {
-        Some(f) if f.as_os_str().as_bytes().contains(&b'$') => {
+    let dollar = match content {
+        Content::Folder { path, .. } if path.as_os_str().as_bytes().contains(&b'$') => {
             "geo $weir_dollar { default \"$\"; }\n"
         }
+        Content::Proxied(to) => to.around(),
         _ => "",
     };
     let mut out = format!(
@@ -158,18 +201,19 @@ fn configuration(folder: Option<&Path>, address: &str, browse: bool) -> Vec<u8> 
          events {{ worker_connections 1024; }}\n\
          http {{\n{MIME_TYPES}\n\
          default_type application/octet-stream;\nsendfile on;\naccess_log off;\n\
-         client_body_temp_path body;\n\
+         client_body_temp_path body;\nproxy_temp_path responses;\n\
 {dollar}\
          server {{\nlisten {address};\n"
     )
     .into_bytes();
-    match folder {
-        None => out.extend_from_slice(b"location / { welcome_page; }\n"),
-        Some(folder) => {
+    match content {
+        Content::Welcome => out.extend_from_slice(b"location / { welcome_page; }\n"),
+        Content::Proxied(to) => out.extend_from_slice(to.location().as_bytes()),
+        Content::Folder { path, browse } => {
             out.extend_from_slice(b"root ");
-            out.extend_from_slice(&quoted(folder));
+            out.extend_from_slice(&quoted(path));
             out.extend_from_slice(b";\n");
-            if browse {
+            if *browse {
                 out.extend_from_slice(b"autoindex on;\n");
             }
         }
@@ -206,12 +250,21 @@ mod tests {
 
     #[test]
     fn what_is_typed() {
-        let a = asked(&["site", "--browse", "--listen", "8081"]).unwrap();
+        let a = asked(&["site", "--no-browse", "--listen", "8081"]).unwrap();
         assert_eq!(a.folder.as_deref(), Some(Path::new("site")));
-        assert!(a.browse);
+        assert!(a.no_browse && !asked(&["site", "--browse"]).unwrap().no_browse);
         assert_eq!(a.listen.as_deref(), Some("8081"));
         assert_eq!(asked(&["--listen=:9000"]).unwrap().listen.as_deref(), Some(":9000"));
-        assert!(asked(&["--browse"]).is_err());
+        assert_eq!(asked(&["--proxy=:9000"]).unwrap().proxy.as_deref(), Some(":9000"));
+        for wrong in [
+            &["--no-browse"][..],
+            &["site", "--proxy", "8000"],
+            &["--proxy"],
+            &["--insecure"],
+            &["site", "--insecure"],
+        ] {
+            assert!(asked(wrong).is_err(), "{wrong:?}");
+        }
         assert!(asked(&["a", "b"]).is_err());
         assert!(asked(&["--port"]).is_err());
         assert!(asked(&["--listen"]).is_err());
@@ -229,7 +282,8 @@ mod tests {
 
     #[test]
     fn odd_folder_names_stay_one_word() {
-        let text = configuration(Some(Path::new("/a \"b\\$c;{")), "127.0.0.1:1", false);
+        let folder = Content::Folder { path: "/a \"b\\$c;{".into(), browse: false };
+        let text = configuration(&folder, "127.0.0.1:1");
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains(r#"root "/a \"b\\${weir_dollar}c;{";"#), "{text}");
         assert!(text.contains("geo $weir_dollar"));

@@ -1,11 +1,12 @@
 //! `weir serve`: a site without a configuration file.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Conn, Port, Response, signal, wait_for};
+use testkit::{Conn, Port, Response, Scripted, read_until, signal, wait_for};
 
 /// A running `weir serve`; killed if the test fails before it ends.
 struct Served {
@@ -20,7 +21,7 @@ impl Served {
             .args(["serve", "--listen"])
             .arg(port.number().to_string())
             .args(arguments)
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("weir serve starts");
@@ -41,13 +42,15 @@ impl Served {
         conn.response()
     }
 
-    /// Ctrl-C, as a person stops it.
-    fn interrupt(mut self) {
+    /// Ctrl-C, as a person stops it. Gives what was said.
+    fn interrupt(mut self) -> String {
         signal(self.child.id(), "INT");
         let child = &mut self.child;
         let status = wait_for("the end", || child.try_wait().expect("asked"));
         assert!(status.success(), "{status}");
+        let stdout = self.child.stdout.take().expect("it is piped");
         assert!(!self.folder().exists(), "its folder of temporary files went with it");
+        std::io::read_to_string(stdout).expect("read what was said")
     }
 
     fn folder(&self) -> PathBuf {
@@ -73,7 +76,7 @@ fn without_a_folder_there_is_a_welcome_page() {
 }
 
 #[test]
-fn a_folder_is_served_and_listed_when_asked() {
+fn a_folder_is_served_and_listed() {
     let folder = std::env::temp_dir().join(format!("weir $serve-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("a b.txt"), "hello").unwrap();
@@ -81,13 +84,76 @@ fn a_folder_is_served_and_listed_when_asked() {
 
     let served = Served::start(&[&path]);
     assert_eq!(served.get("/a%20b.txt").body, b"hello");
-    assert_eq!(served.get("/").status, 403);
-    served.interrupt();
-
-    let served = Served::start(&[&path, "--browse"]);
     let list = served.get("/");
     assert_eq!(list.status, 200);
     assert!(list.text().contains("a%20b.txt"), "{}", list.text());
-    served.interrupt();
+    let address = format!("http://127.0.0.1:{}/", served.port.number());
+    let said = served.interrupt();
+    let full = folder.canonicalize().unwrap();
+    assert!(said.contains(&format!("serves {} at {address}\n", full.display())), "{said}");
+    assert!(said.contains("are listed (--no-browse: they are refused)"), "{said}");
+
+    let served = Served::start(&[&path, "--no-browse"]);
+    assert_eq!(served.get("/").status, 403);
+    assert_eq!(served.get("/a%20b.txt").status, 200);
+    let said = served.interrupt();
+    assert!(said.contains("without an index.html are refused"), "{said}");
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A server that answers with the head of the request.
+fn mirror() -> Scripted {
+    Scripted::start(|mut stream, _| {
+        let Some(head) = read_until(&mut stream, |all| all.ends_with(b"\r\n\r\n")) else { return };
+        let start = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", head.len());
+        let _ = stream.write_all(&[start.as_bytes(), &head].concat());
+    })
+}
+
+#[test]
+fn requests_are_passed_on() {
+    let server = mirror();
+    let served = Served::start(&["--proxy", &server.port.to_string()]);
+    let head = served.get("/a%20b?c=d").text();
+    assert!(head.starts_with("GET /a%20b?c=d HTTP/1.1\r\n"), "{head}");
+    for field in ["Host: localhost", "X-Forwarded-Proto: http", "X-Forwarded-For: 127.0.0.1"] {
+        assert!(head.contains(&format!("\r\n{field}\r\n")), "{field}: {head}");
+    }
+    let (to, at) = (server.port, served.port.number());
+    let said = served.interrupt();
+    let line = format!("passes requests on to http://127.0.0.1:{to} at http://127.0.0.1:{at}/\n");
+    assert!(said.contains(&line), "{said}");
+
+    let served = Served::start(&[&format!("--proxy=http://localhost:{}/app", server.port)]);
+    let head = served.get("/x").text();
+    assert!(head.starts_with("GET /app/x HTTP/1.1\r\n"), "{head}");
+    served.interrupt();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_answered_for() {
+    let nobody = Port::reserve();
+    let served = Served::start(&["--proxy", &nobody.number().to_string()]);
+    assert_eq!(served.get("/").status, 502);
+    served.interrupt();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    for (args, message) in [
+        (&["/no/such/folder"][..], "/no/such/folder: No such file or directory"),
+        (
+            &["--proxy", "ftp://localhost"],
+            "\"ftp://localhost\" is not a URL to pass requests on to",
+        ),
+        (&["--proxy", "no-such-host.invalid"], "no address for \"no-such-host.invalid\""),
+        (&["/tmp", "--proxy", "80"], "a folder or --proxy, not both"),
+        (&["--listen", "192.0.2.1:x"], "is not an address to listen on"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("serve").args(args).output();
+        let output = output.expect("run weir");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said.contains(message), "{said}");
+    }
 }
