@@ -40,6 +40,7 @@ fn site(driver: Driver) -> Weir {
                          client_body_in_single_buffer on;
                          client_body_buffer_size 2m;
                          add_header X-Length $content_length;
+                         add_header X-Sum '<$http_x_sum>';
                          proxy_pass http://127.0.0.1:%PORT1%/given;
                          proxy_set_header X-Body $request_body;
                      }
@@ -97,6 +98,21 @@ fn bodies_are_read_whole_or_as_they_come() {
         c.data(stream, b"one ", false);
         c.data(stream, b"two", true);
         assert_eq!(c.response(stream).body, b"one two");
+    });
+}
+
+#[test]
+fn trailers_of_requests_end_a_body_and_go_no_further() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        for path in ["/echo", "/stream"] {
+            let stream = c.open("POST", path, &[("trailer", "x-sum")], false);
+            c.data(stream, b"body", false);
+            c.send_frame(&Frame::headers(stream, block(&[("x-sum", "42")]), true));
+            let r = c.response(stream);
+            assert_eq!((r.status, &r.body[..]), (200, &b"body"[..]), "{path}");
+            assert_eq!(r.header("x-sum"), Some("<>"), "{path}");
+        }
     });
 }
 
