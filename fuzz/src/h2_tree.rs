@@ -16,7 +16,7 @@ const MANY: u32 = 250;
 /// The streams that are open, and whether they are ready.
 type Open = BTreeMap<u32, (Place, bool)>;
 
-/// Who depends on whom, by the RFC's words.
+/// The dependencies, by the RFC's words.
 #[derive(Default)]
 struct Slow {
     parents: BTreeMap<u32, (u32, u16)>,

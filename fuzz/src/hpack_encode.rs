@@ -33,7 +33,7 @@ const VALUES: [&[u8]; 8] = [
     b"\"6740b1a4-400\"",
 ];
 
-/// What the peer makes of its own limit: a table that is never larger.
+/// The peer's use of its own limit: a table that is never larger.
 struct Peer {
     ours: Decoder,
     theirs: loona_hpack::Decoder<'static>,

@@ -36,7 +36,7 @@ const BOMBS: [Bomb; 4] = [
     Bomb { name: "900 fields of 4 KB", field: "x", value: 4000, references: 900 },
 ];
 
-/// What came back on all streams.
+/// The responses of all streams.
 #[derive(Default)]
 struct Answers {
     heads: usize,

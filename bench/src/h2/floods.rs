@@ -211,7 +211,7 @@ fn assail(port: u16, attack: &Attack, until: Instant) -> Felt {
         felt.sent += attacker.sent;
         let after = began.elapsed();
         if !attack.reads {
-            // What it has never read tells why.
+            // The part that it has never read tells why.
             read(&mut reading, Instant::now() + Duration::from_millis(50), &told, began);
         }
         let told = told.into_inner().unwrap_or_default();

@@ -27,7 +27,7 @@ const REFILL: u32 = 1 << 30;
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident: $title:literal,)*) => {
-        /// What became of streams and connections.
+        /// The ends of streams and connections.
         #[derive(Default)]
         struct Counts { $($(#[doc = $doc])* $name: AtomicU64,)* }
 
@@ -119,7 +119,7 @@ fn clients<'s>(scope: &'s Scope<'s, '_>, port: u16, until: Instant, counts: &'s 
     }
 }
 
-/// What a connection needs next.
+/// The next step of a connection.
 #[derive(PartialEq, Eq)]
 enum Next {
     /// To be read to the end of its streams.

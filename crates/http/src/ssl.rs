@@ -98,10 +98,7 @@ pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> 
     match shaken {
         Some(Ok(())) => Ok(()),
         Some(Err(NoHandshake::Say(level, m))) => {
-            let log = &c.server().root.core.error_log;
-            if c.log_enabled(log, level) {
-                c.log_write(log, level, format_args!("{m} while SSL handshaking"), &**c);
-            }
+            c.log(level, format_args!("{m} while SSL handshaking"));
             Err(())
         }
         Some(Err(NoHandshake::Gone)) | None => Err(()),

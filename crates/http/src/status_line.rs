@@ -4,6 +4,9 @@ pub use proto::h1::reason;
 
 use crate::core_conf::ServerTokens;
 
+/// The status in logs of a request whose client is gone before there is an answer.
+pub(crate) const CLIENT_CLOSED: u16 = 499;
+
 /// The name and version that responses tell.
 pub fn server_token(tokens: ServerTokens) -> &'static str {
     match tokens {

@@ -99,7 +99,7 @@ pub(crate) async fn begin(
             Verdict::Status(status)
         }
         Lookup::Gone => {
-            r.err_status = 499;
+            r.err_status = crate::status_line::CLIENT_CLOSED;
             Verdict::Close
         }
         Lookup::Ask if t.asked.only_if_cached() => Verdict::Status(504),

@@ -132,6 +132,15 @@ impl Conn {
         self.debug || log.enabled(level)
     }
 
+    /// Writes a line about the connection, to the log of its server.
+    #[cold]
+    pub(crate) fn log(&self, level: Level, m: std::fmt::Arguments<'_>) {
+        let log = &self.server().root.core.error_log;
+        if self.log_enabled(log, level) {
+            self.log_write(log, level, m, self);
+        }
+    }
+
     /// Writes a line about a request, or about the connection itself.
     pub(crate) fn log_write(
         &self,

@@ -35,6 +35,7 @@ use crate::h1;
 use crate::h2;
 use crate::module::Verdict;
 use crate::request::Request;
+use crate::status_line::CLIENT_CLOSED;
 use crate::subrequest::{self, Sub};
 
 /// The response could not be sent whole: the connection, or the stream, is of no more use.
@@ -73,6 +74,17 @@ pub(crate) trait Answer: 'static {
 
     /// Logs a request that is not answered.
     async fn log(r: &mut Request);
+}
+
+/// Ends a request that is not answered whole. One that has begun is logged all the same.
+#[cold]
+pub(crate) async fn give_up<A: Answer>(r: &mut Request) {
+    if r.flags.unlogged {
+        if !r.flags.header_sent && r.err_status == 0 {
+            r.err_status = CLIENT_CLOSED;
+        }
+        A::log(r).await;
+    }
 }
 
 /// The data of a request's body that is still to come.

@@ -26,7 +26,7 @@ use mem::Page;
 
 use super::{requests, stream};
 use crate::channel::conn::Conn;
-use crate::channel::{Answer, linger};
+use crate::channel::{self, Answer, linger};
 use crate::request::Request;
 use crate::server::HttpMain;
 use engine::stats::Field;
@@ -34,9 +34,6 @@ use engine::stats::Field;
 /// The least time in milliseconds for which a worker that is leaving goes on serving kept
 /// connections, so that none is cut under a request that is on its way.
 const LEAVE_MS: u64 = 2_000;
-
-/// The status in logs of a request whose connection ended before there was an answer.
-const CLIENT_CLOSED: u16 = 499;
 
 /// The next step of a connection after a batch of requests.
 pub(super) enum After {
@@ -94,11 +91,8 @@ async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
         && !kept
         && e.kind() == io::ErrorKind::TimedOut
     {
-        let log = &c.server().root.core.error_log;
-        if c.log_enabled(log, Level::Info) {
-            let m = "client timed out (110: Connection timed out) while waiting for request";
-            c.log_write(log, Level::Info, format_args!("{m}"), c);
-        }
+        let m = "client timed out (110: Connection timed out) while waiting for request";
+        c.log(Level::Info, format_args!("{m}"));
     }
     matches!(woken, Ok(true))
 }
@@ -153,16 +147,10 @@ async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> Aft
 /// Ends a request that has begun and is not answered whole. It is logged all the same.
 #[cold]
 async fn give_up<A: Answer>(main: &HttpMain, r: &mut Request) -> After {
-    if r.flags.unlogged {
-        main.stats.sub(Field::Writing, 1);
-        r.close_connection();
-        if !r.flags.header_sent && r.err_status == 0 {
-            r.err_status = CLIENT_CLOSED;
-        }
-        rarely(A::log(r)).await;
-    } else {
-        main.stats.sub(Field::Reading, 1);
-    }
+    let has_begun = r.flags.unlogged;
+    main.stats.sub(if has_begun { Field::Writing } else { Field::Reading }, 1);
+    r.close_connection();
+    rarely(channel::give_up::<A>(r)).await;
     After::Close
 }
 

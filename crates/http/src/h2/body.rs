@@ -6,17 +6,15 @@ use base::log::Level;
 use event::Either;
 use mem::Page;
 
-use super::mux::{Gone, Half};
+use super::mux::Gone;
 use super::{head, stream};
 use crate::channel::Expected;
 use crate::module::Verdict;
 use crate::request::Request;
+use crate::status_line::CLIENT_CLOSED;
 
 /// The window that a body has at least while it is read, bytes.
 const WINDOW: u32 = 64 << 10;
-
-/// The status in logs of a request whose client is gone.
-const CLIENT_CLOSED: u16 = 499;
 
 /// The next piece of the body; `None` at its end.
 pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
@@ -73,7 +71,7 @@ fn begin(r: &mut Request) {
     let nothing_came = s.mux.of(key, |state, i| {
         state.want_body(i, WINDOW);
         let entry = &state.streams[i];
-        entry.received.is_empty() && entry.remote == Half::Open
+        entry.received.is_empty() && !entry.has_body_ended()
     });
     s.mux.tell();
     if expects && !s.expect_tested && nothing_came == Ok(true) {
@@ -96,7 +94,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
         .of(s.key, |state, i| {
             let entry = &state.streams[i];
             let there: usize = entry.received.iter().map(|page| page.len()).sum();
-            (entry.remote == Half::Ended, there as u64)
+            (entry.has_body_ended(), there as u64)
         })
         .unwrap_or((true, 0));
     Expected { length: if ended { Some(there) } else { length }, with_head: 0 }

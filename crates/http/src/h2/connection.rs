@@ -23,12 +23,12 @@ use proto::h2::settings::id;
 use proto::h2::window::{INITIAL, MAX};
 
 use super::mux::Mux;
-use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, log};
+use super::receive::{Job, LEAVING, Leaving, Parties, Receiver};
 use super::run::{Inbox, Runner};
 use super::schedule::OUTPUT_MAX;
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::channel::{Answer, SendFailed, linger};
+use crate::channel::{Answer, SendFailed, give_up, linger};
 use crate::server::HttpMain;
 
 /// Output that the client has not taken, from which on nothing is read from it.
@@ -54,9 +54,6 @@ const DRAIN_MAX: usize = 256 << 10;
 
 /// Turns that may follow each other before other connections have theirs.
 const ROUNDS: usize = 16;
-
-/// The status in logs of a request whose connection ended before there was an answer.
-const CLIENT_CLOSED: u16 = 499;
 
 /// The next step of a connection that is being served.
 enum After {
@@ -123,11 +120,10 @@ fn greet(mux: &Mux, frame_max: usize) {
         (id::NO_RFC7540_PRIORITIES, 1),
     ];
     mux.with(|state| {
-        let w = state.output.writer();
-        let before = w.len();
-        frame::write_settings(w, &pairs);
-        frame::write_window_update(w, 0, MAX - INITIAL);
-        state.out_len += w.len() - before;
+        state.control(|w| {
+            frame::write_settings(w, &pairs);
+            frame::write_window_update(w, 0, MAX - INITIAL);
+        });
     });
 }
 
@@ -159,10 +155,10 @@ fn leave(mux: &Mux, receiver: &mut Receiver) {
     }
     receiver.set_leaving(Leaving::Announced);
     mux.with(|state| {
-        let w = state.output.writer();
-        frame::write_goaway(w, MAX, ErrorCode::NO_ERROR);
-        frame::write_ping(w, &LEAVING, false);
-        state.out_len += 34;
+        state.control(|w| {
+            frame::write_goaway(w, MAX, ErrorCode::NO_ERROR);
+            frame::write_ping(w, &LEAVING, false);
+        });
     });
 }
 
@@ -170,8 +166,7 @@ fn leave(mux: &Mux, receiver: &mut Receiver) {
 fn leave_now(mux: &Mux, receiver: &mut Receiver) {
     receiver.set_leaving(Leaving::Final);
     mux.with(|state| {
-        frame::write_goaway(state.output.writer(), receiver.last_id(), ErrorCode::NO_ERROR);
-        state.out_len += 17;
+        state.control(|w| frame::write_goaway(w, receiver.last_id(), ErrorCode::NO_ERROR));
     });
 }
 
@@ -179,7 +174,7 @@ fn leave_now(mux: &Mux, receiver: &mut Receiver) {
 async fn goodbye(mux: &Mux, receiver: &Receiver, code: ErrorCode) {
     let mut output = mux.with(|state| {
         if receiver.leaving() != Leaving::Final || code != ErrorCode::NO_ERROR {
-            frame::write_goaway(state.output.writer(), receiver.last_id(), code);
+            state.control(|w| frame::write_goaway(w, receiver.last_id(), code));
         }
         state.out_len = 0;
         state.output.take()
@@ -188,7 +183,7 @@ async fn goodbye(mux: &Mux, receiver: &Receiver, code: ErrorCode) {
     let _ = mux.c.sock.send(&mut output, Deadline::in_ms(GOODBYE_MS)).await;
 }
 
-/// What ended a wait.
+/// The end of a wait.
 enum Woken {
     /// Something may be read or sent, a stream has something, the worker is leaving, or time has
     /// passed that the connection looks out for.
@@ -344,7 +339,7 @@ impl Serving<'_> {
             return None;
         }
         let m = "client timed out (110: Connection timed out)";
-        log(self.mux, Level::Info, format_args!("{m}"));
+        self.mux.c.log(Level::Info, format_args!("{m}"));
         goodbye(self.mux, self.receiver, ErrorCode::PROTOCOL_ERROR).await;
         Some(After::Close)
     }
@@ -437,14 +432,14 @@ fn is_worn(c: &Conn) -> bool {
 /// The client is gone.
 fn cut_off(mux: &Mux) -> After {
     if mux.with(|state| state.open) > 0 {
-        log(mux, Level::Info, format_args!("client prematurely closed connection"));
+        mux.c.log(Level::Info, format_args!("client prematurely closed connection"));
     }
     After::Close
 }
 
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
-    log(mux, Level::Info, format_args!("client sent {}", fault.what));
+    mux.c.log(Level::Info, format_args!("client sent {}", fault.what));
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }
@@ -557,15 +552,4 @@ fn prepare_refused<A: Answer>(r: &mut crate::request::Request) -> Option<u16> {
         return None;
     }
     A::prepare_refused(r, false).err()
-}
-
-/// Ends a request that has begun and is not answered whole. It is logged all the same.
-#[cold]
-async fn give_up<A: Answer>(r: &mut crate::request::Request) {
-    if r.flags.unlogged {
-        if !r.flags.header_sent && r.err_status == 0 {
-            r.err_status = CLIENT_CLOSED;
-        }
-        A::log(r).await;
-    }
 }

@@ -26,7 +26,10 @@ use crate::http2_conf::Http2;
 pub(super) const QUEUE_MAX: u64 = 64 << 10;
 
 /// A request that waits goes on when less than this is queued.
-const QUEUE_LOW: u64 = 32 << 10;
+pub(super) const QUEUE_LOW: u64 = 32 << 10;
+
+/// Room for the control frames that are written at once.
+const CONTROL_ROOM: usize = 64;
 
 /// The largest window that a stream's body gets while its consumer keeps up.
 const RECEIVE_MAX: u32 = 1 << 20;
@@ -147,7 +150,7 @@ impl Entry {
     }
 }
 
-/// What the connection's task and its streams share.
+/// The state that the connection's task and its streams share.
 pub(super) struct State {
     pub streams: Vec<Entry>,
     free: Vec<u32>,
@@ -238,9 +241,21 @@ impl Mux {
         self.news.set(false);
     }
 
+    /// Polls a stream as long as that is not over.
+    fn poll_of<R>(
+        &self,
+        key: Key,
+        poll: impl FnOnce(&mut State, usize) -> Poll<R>,
+    ) -> Poll<Result<R, Gone>> {
+        match self.of(key, poll) {
+            Ok(polled) => polled.map(Ok),
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
     /// Waits until the queue of a stream has room, or is empty where `all` of it is to be gone.
     pub fn poll_room(&self, key: Key, all: bool, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        let polled = self.of(key, |state, i| {
+        self.poll_of(key, |state, i| {
             let entry = &mut state.streams[i];
             if entry.unread {
                 return Poll::Ready(());
@@ -251,16 +266,12 @@ impl Mux {
             }
             keep_waker(&mut entry.room, cx);
             Poll::Pending
-        });
-        match polled {
-            Ok(polled) => polled.map(Ok),
-            Err(gone) => Poll::Ready(Err(gone)),
-        }
+        })
     }
 
     /// Waits for the next piece of a body.
     pub fn poll_piece(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<Option<Page>, Gone>> {
-        let polled = self.of(key, |state, i| {
+        let polled = self.poll_of(key, |state, i| {
             if let Some(page) = state.take_piece(i) {
                 return Poll::Ready(Ok(Some(page)));
             }
@@ -274,31 +285,22 @@ impl Mux {
             keep_waker(&mut entry.body, cx);
             Poll::Pending
         });
-        match polled {
-            Ok(polled) => {
-                if polled.is_ready() {
-                    self.tell();
-                }
-                polled
-            }
-            Err(gone) => Poll::Ready(Err(gone)),
+        if matches!(polled, Poll::Ready(Ok(_))) {
+            self.tell();
         }
+        polled.map(Result::flatten)
     }
 
     /// Waits until something of a body is there, or its end.
     pub fn poll_input(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        let polled = self.of(key, |state, i| {
+        self.poll_of(key, |state, i| {
             let entry = &mut state.streams[i];
             if !entry.received.is_empty() || entry.has_body_ended() {
                 return Poll::Ready(());
             }
             keep_waker(&mut entry.body, cx);
             Poll::Pending
-        });
-        match polled {
-            Ok(polled) => polled.map(Ok),
-            Err(gone) => Poll::Ready(Err(gone)),
-        }
+        })
     }
 
     /// Waits until a stream is reset, or its connection ends.
@@ -354,6 +356,14 @@ impl State {
             reset_ids: [0; 32],
             reset_at: 0,
         }
+    }
+
+    /// Puts control frames into the output.
+    pub fn control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let w = self.output.writer_for(CONTROL_ROOM);
+        let before = w.len();
+        write(w);
+        self.out_len += w.len() - before;
     }
 
     /// Why a stream cannot go on, if it cannot.
@@ -426,7 +436,7 @@ impl State {
         if entry.id == 0 || !entry.is_over() {
             return;
         }
-        if !entry.reset && entry.remote == Half::Open {
+        if !entry.reset && !entry.has_body_ended() {
             if !std::mem::replace(&mut entry.lame, true) {
                 entry.discards = true;
                 entry.received.clear();
@@ -497,8 +507,7 @@ impl State {
 
     /// Says that a stream is over, and remembers it for a while.
     pub fn reset_id(&mut self, id: u32, code: ErrorCode) {
-        frame::write_reset(self.output.writer_for(16), id, code);
-        self.out_len += 13;
+        self.control(|w| frame::write_reset(w, id, code));
         self.reset_ids[self.reset_at % self.reset_ids.len()] = id;
         self.reset_at += 1;
     }
@@ -548,7 +557,7 @@ impl State {
     fn give_window(&mut self, i: usize, n: usize) {
         let entry = &mut self.streams[i];
         entry.taken += n as u32;
-        if entry.remote == Half::Ended || entry.taken < entry.receive_size / 2 {
+        if entry.has_body_ended() || entry.taken < entry.receive_size / 2 {
             return;
         }
         let mut more = std::mem::take(&mut entry.taken);
@@ -563,7 +572,7 @@ impl State {
     /// A handler wants the body: its window becomes `size` at least.
     pub fn want_body(&mut self, i: usize, size: u32) {
         let entry = &mut self.streams[i];
-        if entry.remote == Half::Ended || entry.receive_size >= size {
+        if entry.has_body_ended() || entry.receive_size >= size {
             return;
         }
         let more = size - entry.receive_size;
@@ -575,8 +584,8 @@ impl State {
         let entry = &mut self.streams[i];
         // It never exceeds `RECEIVE_MAX`, or what the configuration allows.
         let _ = entry.receive.add(more);
-        frame::write_window_update(self.output.writer_for(16), entry.id, more);
-        self.out_len += 13;
+        let id = entry.id;
+        self.control(|w| frame::write_window_update(w, id, more));
     }
 
     /// The client's initial window changed.

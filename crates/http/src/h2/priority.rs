@@ -1,12 +1,12 @@
-//! What clients and responses say about priorities: the parameters of RFC 9218, and the
+//! The priorities that clients and responses ask for: the parameters of RFC 9218, and the
 //! dependencies of RFC 7540 for clients that know nothing else.
 
-use proto::h2::frame::ErrorCode;
 use proto::h2::read::{Dependency, Fault};
 use proto::h2::tree::Tree;
 use proto::priority::Parameters;
 
 use super::mux::{Entry, Half, State};
+use super::receive::protocol;
 
 /// The urgency of a response about which nothing is said.
 const URGENCY: u8 = 3;
@@ -18,7 +18,7 @@ const EARLY_MAX: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Priority {
     client: Parameters,
-    /// What the response itself says; it overrides the client's (RFC 9218 section 8).
+    /// The response's own; it overrides the client's (RFC 9218 section 8).
     response: Parameters,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn of_field<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Para
     lines.try_fold(Parameters::default(), Parameters::and)
 }
 
-/// What HEADERS that open a stream say about its priority.
+/// The priority that HEADERS which open a stream ask for.
 pub(super) struct Asked {
     pub field: Option<Parameters>,
     pub dependency: Option<Dependency>,
@@ -211,9 +211,4 @@ impl Entry {
     fn is_active(&self) -> bool {
         self.id != 0 && !self.reset && (self.local, self.remote) != (Half::Ended, Half::Ended)
     }
-}
-
-#[cold]
-fn protocol<T>(what: &'static str) -> Result<T, Fault> {
-    Err(Fault::connection(ErrorCode::PROTOCOL_ERROR, what))
 }

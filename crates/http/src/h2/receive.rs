@@ -57,7 +57,7 @@ pub(super) struct Receiver {
     checked: bool,
 }
 
-/// What holds for frames, whatever they are.
+/// The state of a connection that frames of several types change.
 struct Rules {
     decoder: Decoder,
     /// The newest stream of the client's.
@@ -234,10 +234,9 @@ impl Rules {
         match event {
             // It should be the first frame; nginx does not insist.
             Event::Settings(payload) => mux.with(|state| settings(state, payload))?,
-            Event::Ping(data) => mux.with(|state| {
-                frame::write_ping(state.output.writer_for(32), &data, true);
-                state.out_len += 17;
-            }),
+            Event::Ping(data) => {
+                mux.with(|state| state.control(|w| frame::write_ping(w, &data, true)));
+            }
             Event::PingAck(data) => {
                 self.knows_leaving |= self.leaving == Leaving::Announced && data == LEAVING;
             }
@@ -282,10 +281,9 @@ impl Rules {
             self.decode(block, |_, _| {})?;
             self.waste.reset(base::time::now_ms())?;
             mux.with(|state| state.reset_id(id, ErrorCode::REFUSED_STREAM));
-            self.told += 1;
-            if self.told <= TOLD_MAX {
+            if self.tells() {
                 let m = format_args!("concurrent streams exceeded {}", mux.conf.max_streams);
-                log(mux, Level::Info, m);
+                mux.c.log(Level::Info, m);
             }
             return Ok(());
         }
@@ -312,7 +310,7 @@ impl Rules {
         let finished = match decoded {
             Err(e) => Err(undecodable(e)),
             Ok(()) => match builder.finish(end_stream) {
-                Ok(finished) => Ok(match finished.asked {
+                Ok(asked) => Ok(match asked {
                     Asked::Nothing => None,
                     Asked::WebSocket => {
                         as_upgrade(&mut r.head, &mut text, &websocket_key());
@@ -337,7 +335,7 @@ impl Rules {
             }
         };
         let remote = if end_stream { Half::Ended } else { Half::Open };
-        // What follows the head of such a request is no body, but the other protocol.
+        // The bytes behind the head of such a request are no body, but the other protocol.
         let is_tunnel = r.head.method == Method::Connect || r.head.connection.upgrade;
         let head_size = text.capacity() + r.head.fields.len() * size_of::<Field>();
         let key = mux.with(|state| {
@@ -396,7 +394,7 @@ impl Rules {
                 let what = "HEADERS frame for a stream that it had reset";
                 return Err(Fault::connection(ErrorCode::STREAM_CLOSED, what));
             }
-            if entry.remote == Half::Ended {
+            if entry.has_body_ended() {
                 return self.fail(state, i, ErrorCode::STREAM_CLOSED);
             }
             if !end_stream || !sound {
@@ -404,6 +402,13 @@ impl Rules {
             }
             self.end_of_body(state, i)
         })
+    }
+
+    /// Whether a line about a single stream is written: one for each would be the client's way to
+    /// fill a disk.
+    fn tells(&mut self) -> bool {
+        self.told += 1;
+        self.told <= TOLD_MAX
     }
 
     /// Ends a stream for a fault of the client's.
@@ -430,8 +435,7 @@ impl Rules {
             let left = self.receive.left() as u32;
             if left < MAX / 4 {
                 let _ = self.receive.add(MAX - left);
-                frame::write_window_update(state.output.writer_for(16), 0, MAX - left);
-                state.out_len += 13;
+                state.control(|w| frame::write_window_update(w, 0, MAX - left));
             }
             let Some(i) = state.find(id) else {
                 if state.was_reset_by_us(id) || self.leaving == Leaving::Final {
@@ -460,7 +464,7 @@ impl Rules {
             state.reset_id(state.streams[i].id, ErrorCode::STREAM_CLOSED);
             return self.waste.reset(base::time::now_ms());
         }
-        if entry.remote == Half::Ended {
+        if entry.has_body_ended() {
             return self.fail(state, i, ErrorCode::STREAM_CLOSED);
         }
         if !entry.receive.take(flow) {
@@ -549,14 +553,14 @@ impl Rules {
         }
         let i = mux.with(|state| state.find(id).filter(|i| !state.streams[*i].reset));
         let Some(i) = i else { return self.waste.frame(base::time::now_ms()) };
-        self.told += 1;
         match code {
-            // One line a reset would be the client's way to fill a disk.
-            _ if self.told > TOLD_MAX => {}
-            ErrorCode::CANCEL => log(mux, Level::Info, format_args!("client canceled stream {id}")),
+            _ if !self.tells() => {}
+            ErrorCode::CANCEL => {
+                mux.c.log(Level::Info, format_args!("client canceled stream {id}"))
+            }
             code => {
                 let m = format_args!("client terminated stream {id} with status {}", code.0);
-                log(mux, Level::Info, m);
+                mux.c.log(Level::Info, m);
             }
         }
         mux.with(|state| state.was_reset(i));
@@ -588,8 +592,7 @@ fn settings(state: &mut State, payload: &[u8]) -> Result<(), Fault> {
     if state.peer.no_tree {
         state.fell();
     }
-    frame::write_settings_ack(state.output.writer_for(16));
-    state.out_len += 9;
+    state.control(frame::write_settings_ack);
     Ok(())
 }
 
@@ -603,17 +606,8 @@ fn undecodable(e: HpackError) -> Fault {
     Fault::connection(code, e.message())
 }
 
+/// A fault that ends the connection with PROTOCOL_ERROR.
 #[cold]
-fn protocol<T>(what: &'static str) -> Result<T, Fault> {
+pub(super) fn protocol<T>(what: &'static str) -> Result<T, Fault> {
     Err(Fault::connection(ErrorCode::PROTOCOL_ERROR, what))
-}
-
-/// Writes a line about the connection.
-#[cold]
-pub(super) fn log(mux: &Mux, level: Level, m: std::fmt::Arguments<'_>) {
-    let c = &mux.c;
-    let log = &c.server().root.core.error_log;
-    if c.log_enabled(log, level) {
-        c.log_write(log, level, m, &**c);
-    }
 }

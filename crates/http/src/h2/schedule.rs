@@ -18,7 +18,7 @@ use proto::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
 use proto::h2::tree::Tree;
 
 use super::head;
-use super::mux::{Entry, Half, State};
+use super::mux::{Entry, Half, QUEUE_LOW, State};
 use super::output::PIECE_MAX;
 
 /// Bytes of frames that are made before the socket has taken those before them.
@@ -255,7 +255,7 @@ impl State {
             let entry = &mut self.streams[i];
             let stays = !entry.queue.is_empty();
             self.schedule.turn(entry, n, stays);
-            let has_room = entry.queued < QUEUE_WAKE && !(entry.ends && stays);
+            let has_room = entry.queued < QUEUE_LOW && !(entry.ends && stays);
             if has_room && entry.wake_room() {
                 self.schedule.expect(entry);
             }
@@ -272,7 +272,7 @@ impl State {
         if entry.send.left() == 0 {
             return;
         }
-        if entry.queued < QUEUE_WAKE && entry.wake_room() {
+        if entry.queued < QUEUE_LOW && entry.wake_room() {
             self.schedule.expect(entry);
         }
         if !entry.queue.is_empty() {
@@ -376,6 +376,3 @@ impl State {
 
 /// Payloads up to this size are copied behind their head, so that both are one piece.
 const COPY_MAX: usize = 4096;
-
-/// The queue length below which a request makes more.
-const QUEUE_WAKE: u64 = 32 << 10;

@@ -348,7 +348,7 @@ impl Request {
             event::Either::First(_) => Ok(()),
             event::Either::Second(()) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));
-                self.err_status = 499;
+                self.err_status = crate::status_line::CLIENT_CLOSED;
                 Err(Verdict::Close)
             }
         }

@@ -50,13 +50,6 @@ pub struct HeadBuilder<'a> {
     excess: Option<&'static str>,
 }
 
-/// The parts of a head that the type [`Head`] has no place for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Finished {
-    /// The protocol that the client asks for.
-    pub asked: Asked,
-}
-
 /// The outcome of a header block that makes no head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoHead {
@@ -336,12 +329,13 @@ impl<'a> HeadBuilder<'a> {
         Ok(())
     }
 
-    /// Ends the head. With `end_stream` no body follows.
+    /// Ends the head, and tells the protocol that the client asks for. With `end_stream` no body
+    /// follows.
     ///
     /// # Errors
     /// The request is refused, or the connection is to end. As much of the head as is known stands
     /// in it, for the log.
-    pub fn finish(mut self, end_stream: bool) -> Result<Finished, NoHead> {
+    pub fn finish(mut self, end_stream: bool) -> Result<Asked, NoHead> {
         if let Some(what) = self.excess {
             return Err(NoHead::Excess(what));
         }
@@ -355,7 +349,7 @@ impl<'a> HeadBuilder<'a> {
         self.head.version = Version::HTTP_20;
         match self.refusal {
             Some(refusal) => Err(NoHead::Refused(refusal)),
-            None => Ok(Finished { asked: self.asked }),
+            None => Ok(self.asked),
         }
     }
 
@@ -377,7 +371,7 @@ impl<'a> HeadBuilder<'a> {
                 known => known,
             },
         };
-        // A body of unknown length; HTTP/1's has this coding. What follows CONNECT is no body.
+        // A body of unknown length; HTTP/1's has this coding. The bytes behind CONNECT are no body.
         let is_connect = head.method == Method::Connect;
         head.chunked = head.content_length.is_none() && !end_stream && !is_connect;
         if let Some(value) = head.value(FieldId::Expect, self.text) {

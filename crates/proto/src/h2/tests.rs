@@ -1,6 +1,6 @@
 use super::frame::{self, ErrorCode, FrameHead, HEAD_LEN, flag, kind};
 use super::read::{Event, Fault, Reader};
-use super::request::{Asked, Finished, HeadBuilder, NoHead};
+use super::request::{Asked, HeadBuilder, NoHead};
 use super::settings::{Settings, id};
 use super::window::{MAX, Overflow, Window};
 use crate::h1::{FieldId, Head, Limits, Method, Span};
@@ -203,15 +203,15 @@ fn windows_stay_in_their_range() {
 }
 
 /// The head of these fields and its text, or the reason for none.
-fn head(fields: &[(&str, &str)], end: bool) -> Result<(Head, Vec<u8>, Finished), NoHead> {
+fn head(fields: &[(&str, &str)], end: bool) -> Result<(Head, Vec<u8>, Asked), NoHead> {
     let (mut head, mut text) = (Head::new(), Vec::new());
     let limits = Limits { large_size: 100, large_number: 3, max_headers: 5, ..Limits::DEFAULT };
     let mut builder = HeadBuilder::new(&mut head, &mut text, &limits);
     for (name, value) in fields {
         builder.field(name.as_bytes(), value.as_bytes());
     }
-    let finished = builder.finish(end)?;
-    Ok((head, text, finished))
+    let asked = builder.finish(end)?;
+    Ok((head, text, asked))
 }
 
 const USUAL: [(&str, &str); 4] =
@@ -231,7 +231,7 @@ fn refused(fields: &[(&str, &str)]) -> String {
 #[test]
 fn fields_make_a_head() {
     let fields = with(&[("cookie", "a=1"), ("accept", "*/*"), ("x", "y"), ("cookie", "b=2")]);
-    let (head, text, finished) = head(&fields, true).unwrap();
+    let (head, text, asked) = head(&fields, true).unwrap();
     let of = |span: Span| std::str::from_utf8(span.of(&text)).unwrap().to_owned();
     assert_eq!(of(head.line), "GET /a/b.c?x=y HTTP/2.0");
     assert_eq!((of(head.path), of(head.args)), ("/a/b.c".into(), "x=y".into()));
@@ -244,7 +244,7 @@ fn fields_make_a_head() {
     assert_eq!(all, want.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(head.value(FieldId::Accept, &text), Some(&b"*/*"[..]));
     assert_eq!(head.value(FieldId::Cookie, &text), Some(&b"a=1; b=2"[..]));
-    assert_eq!(finished.asked, Asked::Nothing);
+    assert_eq!(asked, Asked::Nothing);
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn connect_has_no_path() {
     let mut fields = with(&[]);
     fields[0].1 = "CONNECT";
     fields.push((":protocol", "websocket"));
-    let (head, _, finished) = self::head(&fields, false).unwrap();
-    assert_eq!((head.method, finished.asked), (Method::Connect, Asked::WebSocket));
+    let (head, _, asked) = self::head(&fields, false).unwrap();
+    assert_eq!((head.method, asked), (Method::Connect, Asked::WebSocket));
 }
 
 #[test]

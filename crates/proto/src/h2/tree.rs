@@ -16,7 +16,7 @@ use super::read::Dependency;
 /// Nodes of streams that are closed, or not opened yet.
 const DETACHED_MAX: usize = 64;
 
-/// Those of them that stay while no streams are open.
+/// Nodes that stay while no streams are open.
 const KEPT_MAX: usize = 16;
 
 /// Open streams that the tree holds at most; a client with more of them has no tree.

@@ -70,7 +70,7 @@ pub struct Frame {
     pub flags: u8,
     /// The stream, or 0 for the connection.
     pub stream: u32,
-    /// What follows the head.
+    /// The bytes behind the head.
     pub payload: Vec<u8>,
 }
 

@@ -11,7 +11,7 @@
 //! client.wait_for_close();
 //! ```
 //!
-//! Header blocks are decoded by another implementation than the server's. Whatever test reads
+//! Header blocks are decoded by another implementation than the server's. A test that reads
 //! frames fails where the server breaks a rule: see `judge.rs`. Nothing hangs: every wait is
 //! limited by [`PATIENCE`](crate::PATIENCE).
 

@@ -18,7 +18,7 @@ const UPDATES_MAX: u32 = 2;
 /// Decodes the header blocks of one direction of a connection.
 pub struct Decoder {
     table: Table<()>,
-    /// What we announced in SETTINGS_HEADER_TABLE_SIZE.
+    /// The size that we announced in SETTINGS_HEADER_TABLE_SIZE.
     size_max: usize,
     /// The strings of the present field that are no part of the block or of a table.
     scratch: Scratch,

@@ -93,7 +93,7 @@ const fn first_symbol(c: &Canonical, window: u64, from_bits: usize) -> (usize, u
     (c.symbols[c.start[BITS_MAX] as usize + nth as usize] as usize, BITS_MAX)
 }
 
-/// What the next `LOOK` bits hold: one or two symbols, or none where the code is longer.
+/// The symbols in the next `LOOK` bits: one or two symbols, or none where the code is longer.
 #[derive(Clone, Copy)]
 struct Step {
     symbols: [u8; 2],

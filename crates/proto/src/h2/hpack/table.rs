@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What an entry counts beside its text (section 4.1).
+/// Bytes that an entry counts beside its text (section 4.1).
 const OVERHEAD: usize = 32;
 
 /// Longer names are shared between the entries that refer to them: a literal of two bytes that
@@ -109,7 +109,8 @@ impl<X: Copy + Default> Table<X> {
         (age.wrapping_sub(1) < self.len).then_some(age as usize)
     }
 
-    /// What the owner keeps in the cell that a number or hash falls on; none before any entry.
+    /// The word that the owner keeps in the cell that a number or hash falls on; none before any
+    /// entry.
     #[inline]
     pub fn extra(&self, number: u32) -> Option<&X> {
         let mask = self.cells.len().wrapping_sub(1);
