@@ -195,6 +195,22 @@ fn a_reset_ends_a_request_and_nothing_else() {
 }
 
 #[test]
+fn nothing_follows_a_reset() {
+    each_site(site, |weir| {
+        let options = Options::default().set(setting::INITIAL_WINDOW_SIZE, 100);
+        let mut c = Client::with(weir.port(0), options);
+        c.settings();
+        // The page of the first does not fit the window, and the second may not come.
+        let malformed = Frame::headers(1, block(&[("x", "y")]), false);
+        c.send_frames(&[malformed.clone(), malformed]);
+        let r = c.response(1);
+        assert_eq!((r.status, r.reset, r.ended), (400, Some(code::PROTOCOL_ERROR), false));
+        c.ping();
+        assert_eq!(c.get("/a.txt").body, b"hello");
+    });
+}
+
+#[test]
 fn a_rate_holds_for_a_stream() {
     each_site(site, |weir| {
         let mut c = Client::tcp(weir.port(0));

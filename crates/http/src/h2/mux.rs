@@ -541,6 +541,8 @@ impl State {
         entry.queue.clear();
         entry.queued = 0;
         entry.received.clear();
+        // Its request may go on for a while; nothing more is sent of it, nor its end.
+        self.schedule.forget(i, entry);
         entry.wake_all();
         self.settle(i);
     }
