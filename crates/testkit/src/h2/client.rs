@@ -8,7 +8,7 @@ use super::judge::Judge;
 use super::{Ended, Frame, GoAway, PREFACE, Response, Wire, block, flag, kind, setting};
 use crate::PATIENCE;
 
-/// What becomes of the windows that the server's DATA has used.
+/// The use of the windows that the server's DATA has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {
     /// They are given back when half is used.
@@ -59,8 +59,8 @@ impl Options {
     }
 }
 
-/// A connection. What it reads is judged: a fault of the server's fails the test, as does a wait
-/// of more than [`PATIENCE`].
+/// A connection. Frames that it reads are judged: a fault of the server's fails the test, as does
+/// a wait of more than [`PATIENCE`].
 pub struct Client {
     wire: Wire,
     options: Options,
@@ -135,7 +135,7 @@ impl Client {
         self.try_send(bytes)
     }
 
-    /// What the judge has to know of a frame that is sent.
+    /// Tells the judge of a frame that is sent, as far as it matters.
     fn note(&mut self, frame: &Frame) {
         let id = frame.stream;
         let length = frame.payload.len() as i64;
@@ -277,7 +277,7 @@ impl Client {
         })
     }
 
-    /// What has come on a stream so far.
+    /// The part of a response that has come so far.
     pub fn so_far(&self, stream: u32) -> Option<&Response> {
         self.judge.streams.get(&stream).map(|s| &s.response)
     }
@@ -320,6 +320,17 @@ impl Client {
     /// The heads of all frames so far, with payload but for DATA.
     pub fn seen(&self) -> &[Frame] {
         &self.seen
+    }
+
+    /// Whether the server has closed.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Reads what is there of a connection in memory, and answers it.
+    pub fn take_given(&mut self) {
+        let now = Instant::now();
+        while self.frame_until(now).is_some() {}
     }
 
     /// Reads frames until `probe` gives something; fails when the server closes before, or after
@@ -369,7 +380,10 @@ impl Client {
             }
         };
         let verdict = self.judge.take(&frame);
-        verdict.unwrap_or_else(|fault| panic!("the server breaks a rule: {fault}"));
+        verdict.unwrap_or_else(|fault| {
+            let last = &self.seen[self.seen.len().saturating_sub(8)..];
+            panic!("the server breaks a rule: {fault}; before: {last:?}")
+        });
         let is_data = frame.kind == kind::DATA;
         let payload = if is_data { Vec::new() } else { frame.payload.clone() };
         self.seen.push(Frame { payload, ..frame });

@@ -24,18 +24,33 @@ pub enum Ended {
 }
 
 /// A connection.
-pub struct Wire {
-    stream: Box<dyn ReadWrite + Send>,
-    /// The socket below, for its times.
-    socket: TcpStream,
+pub struct Wire(Kind);
+
+enum Kind {
+    /// A stream, and the socket below it, for its times.
+    Socket(Box<dyn ReadWrite + Send>, TcpStream),
+    Memory(Memory),
+}
+
+/// Bytes that a test carries to the server and back by itself.
+#[derive(Default)]
+struct Memory {
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    ended: Option<Ended>,
 }
 
 impl Wire {
+    /// In memory: nothing waits. See [`Wire::take_sent`] and [`Wire::give`].
+    pub fn memory() -> Self {
+        Self(Kind::Memory(Memory::default()))
+    }
+
     /// In clear, to 127.0.0.1.
     pub fn tcp(port: u16) -> Self {
         let socket = connect(port);
         let copy = socket.try_clone().expect("share the socket");
-        Self { stream: Box::new(socket), socket: copy }
+        Self(Kind::Socket(Box::new(socket), copy))
     }
 
     /// Over TLS, to 127.0.0.1 as `localhost`, with any certificate; `h2` must be chosen.
@@ -69,54 +84,100 @@ impl Wire {
             tls.complete_io(&mut socket)?;
         }
         let chosen = tls.alpn_protocol().map(<[u8]>::to_vec);
-        Ok((Self { stream: Box::new(StreamOwned::new(tls, socket)), socket: copy }, chosen))
+        Ok((Self(Kind::Socket(Box::new(StreamOwned::new(tls, socket)), copy)), chosen))
     }
 
     /// Over any stream above a socket.
     pub fn over(stream: impl Read + Write + Send + 'static, socket: TcpStream) -> Self {
-        Self { stream: Box::new(stream), socket }
+        Self(Kind::Socket(Box::new(stream), socket))
+    }
+
+    fn memory_of(&mut self) -> &mut Memory {
+        match &mut self.0 {
+            Kind::Memory(memory) => memory,
+            Kind::Socket(..) => panic!("the connection is not in memory"),
+        }
+    }
+
+    /// Takes the bytes that were sent, in memory.
+    pub fn take_sent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.memory_of().sent)
+    }
+
+    /// Gives bytes to read, in memory.
+    pub fn give(&mut self, bytes: &[u8]) {
+        self.memory_of().received.extend_from_slice(bytes);
+    }
+
+    /// Ends the stream behind the bytes that were given, in memory.
+    pub fn end(&mut self, ended: Ended) {
+        self.memory_of().ended = Some(ended);
     }
 
     /// The socket below.
     pub fn socket(&self) -> &TcpStream {
-        &self.socket
+        match &self.0 {
+            Kind::Socket(_, socket) => socket,
+            Kind::Memory(_) => panic!("a connection in memory has no socket"),
+        }
     }
 
     /// Sends bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref()).and_then(|()| self.stream.flush())
+        match &mut self.0 {
+            Kind::Socket(stream, _) => {
+                stream.write_all(bytes.as_ref()).and_then(|()| stream.flush())
+            }
+            Kind::Memory(memory) => {
+                memory.sent.extend_from_slice(bytes.as_ref());
+                Ok(())
+            }
+        }
     }
 
     /// Says that nothing more will be sent, below TLS.
     pub fn finish_sending(&self) {
-        self.socket.shutdown(Shutdown::Write).expect("shut down the writing side");
+        self.socket().shutdown(Shutdown::Write).expect("shut down the writing side");
     }
 
     /// Reads once, until a moment: bytes, `Err(None)` when the time is over, or the stream's end.
+    /// In memory there is no time: what was not given does not come.
     pub fn read(&mut self, until: Instant) -> Result<Vec<u8>, Option<Ended>> {
-        let mut buffer = vec![0; 65_536];
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(None);
+        match &mut self.0 {
+            Kind::Socket(stream, socket) => read(stream, socket, until),
+            Kind::Memory(memory) if memory.received.is_empty() => Err(memory.ended),
+            Kind::Memory(memory) => Ok(std::mem::take(&mut memory.received)),
+        }
+    }
+}
+
+fn read(
+    stream: &mut impl Read,
+    socket: &TcpStream,
+    until: Instant,
+) -> Result<Vec<u8>, Option<Ended>> {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(None);
+        }
+        let left = left.max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left)).expect("set the socket's timeout");
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(Some(Ended::Closed)),
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
             }
-            let left = left.max(Duration::from_millis(1));
-            self.socket.set_read_timeout(Some(left)).expect("set the socket's timeout");
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(Some(Ended::Closed)),
-                Ok(length) => {
-                    buffer.truncate(length);
-                    return Ok(buffer);
+            Err(e) => match e.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                ErrorKind::UnexpectedEof => return Err(Some(Ended::Cut)),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                    return Err(Some(Ended::Reset));
                 }
-                Err(e) => match e.kind() {
-                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    ErrorKind::UnexpectedEof => return Err(Some(Ended::Cut)),
-                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        return Err(Some(Ended::Reset));
-                    }
-                    _ => panic!("read: {e}"),
-                },
-            }
+                _ => panic!("read: {e}"),
+            },
         }
     }
 }
