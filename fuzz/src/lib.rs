@@ -19,6 +19,8 @@ pub mod gateways;
 pub mod gzip_small;
 pub mod h1_request;
 pub mod h1_response;
+pub mod h2_connection;
+pub mod h2_frames;
 pub mod h2_tree;
 pub mod hpack_decode;
 pub mod hpack_encode;
