@@ -115,8 +115,10 @@ fn greet(mux: &Mux, frame_max: usize) {
         (id::INITIAL_WINDOW_SIZE, conf.preread),
         (id::MAX_FRAME_SIZE, frame_max as u32),
         (id::ENABLE_CONNECT_PROTOCOL, 1),
-        // Clients that know this parameter say what changes with PRIORITY_UPDATE only if it is
-        // there (RFC 9218 section 2.1.1). The tree is for those that do not know it.
+        // Clients that know this parameter send PRIORITY_UPDATE only if it is there (RFC 9218
+        // section 2.1.1), and are told by it that their dependencies are ignored (section 2.1):
+        // `State::signalled` and `Settings::no_tree` see to that. The tree is for clients that are
+        // older than the parameter, and pass over it.
         (id::NO_RFC7540_PRIORITIES, 1),
     ];
     mux.with(|state| {
