@@ -80,7 +80,7 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page)
     let mux = Rc::new(Mux::new(c.clone(), c.server().http2));
     let _end = End(mux.clone());
     let mut receiver = Receiver::new(&mux);
-    greet(&mux, receiver.room() - frame::HEAD_LEN);
+    greet(&mux, receiver.frame_max());
     let mut page = first;
     loop {
         let turn = foreseen(boxed(|| serve::<A>(&mux, &main, &mut receiver, page)));

@@ -22,6 +22,10 @@ use crate::server::HttpMain;
 /// Bytes of memory that the heads of a connection's requests may hold together.
 const HEADS_MAX: usize = 768 << 10;
 
+/// The longest payload of a DATA frame. nginx announces 16 MB, and clients that know nginx send as
+/// much as their window allows.
+const DATA_MAX: usize = 128 << 10;
+
 /// Lines of the log about single streams that a connection may cause.
 const TOLD_MAX: u32 = 16;
 
@@ -86,7 +90,8 @@ impl Receiver {
         let block_max = core.large_header_buffer_size * core.large_header_buffers;
         Receiver {
             // A field has room in one frame.
-            reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX)),
+            reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX))
+                .with_data_max(DATA_MAX),
             rules: Rules {
                 decoder: Decoder::new(4096),
                 last_id: 0,
@@ -201,7 +206,12 @@ impl Receiver {
 
     /// Room that the next frame may need.
     pub fn room(&self) -> usize {
-        frame::HEAD_LEN + self.reader.frame_max()
+        frame::HEAD_LEN + self.reader.whole_max()
+    }
+
+    /// The longest payload of a frame that the client may send.
+    pub fn frame_max(&self) -> usize {
+        self.reader.frame_max()
     }
 }
 

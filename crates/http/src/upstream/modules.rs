@@ -145,7 +145,7 @@ static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
         "keepalive_streams",
         C::UPSTREAM,
         Args::T1,
-        "8",
+        "100",
         "The most requests that share a connection over HTTP/2 to a server.",
         set::keepalive_streams,
     ),

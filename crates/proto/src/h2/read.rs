@@ -126,8 +126,9 @@ struct Begun {
 /// Reads the frames of a connection.
 #[derive(Debug)]
 pub struct Reader {
-    /// The longest payload.
+    /// The longest payload; of frames that are given out whole, [`Reader::whole_max`].
     frame_max: usize,
+    whole_max: usize,
     block_max: usize,
     data: Option<DataLeft>,
     begun: Option<Begun>,
@@ -140,13 +141,21 @@ impl Reader {
     /// A reader behind the preface. Frames of more than `frame_max` bytes are refused, which is
     /// [`FRAME_MAX`] at least, and header blocks of more than `block_max`.
     pub fn new(frame_max: usize, block_max: usize) -> Reader {
+        let frame_max = frame_max.max(FRAME_MAX);
         Reader {
-            frame_max: frame_max.max(FRAME_MAX),
+            frame_max,
+            whole_max: frame_max,
             block_max,
             data: None,
             begun: None,
             block: Vec::new(),
         }
+    }
+
+    /// Takes DATA frames of so many bytes; they need no memory.
+    pub fn with_data_max(mut self, max: usize) -> Reader {
+        self.frame_max = self.frame_max.max(max);
+        self
     }
 
     /// Whether a frame has begun and is not whole, as far as the reader knows by itself.
@@ -168,9 +177,14 @@ impl Reader {
         (self.data.is_none() && buf.len() < HEAD_LEN + head.len as usize).then_some(head.stream)
     }
 
-    /// The longest payload of a frame that is taken.
+    /// The longest payload of a frame that is taken: what we announce.
     pub fn frame_max(&self) -> usize {
         self.frame_max
+    }
+
+    /// The longest payload of a frame that is not DATA.
+    pub fn whole_max(&self) -> usize {
+        self.whole_max
     }
 
     /// The part that came of the header block in the frame at the start of `buf`.
@@ -181,7 +195,7 @@ impl Reader {
     }
 
     /// The next frame, or part of one, at the start of `buf`, and the number of bytes that it
-    /// takes. `None`: more bytes are needed, [`HEAD_LEN`] and [`Reader::frame_max`] in one piece at
+    /// takes. `None`: more bytes are needed, [`HEAD_LEN`] and [`Reader::whole_max`] in one piece at
     /// most.
     ///
     /// # Errors
@@ -195,6 +209,9 @@ impl Reader {
         let len = head.len as usize;
         if len > self.frame_max {
             return size("frame with too large length");
+        }
+        if len > self.whole_max && head.kind != kind::DATA {
+            return calm("frame that is too large for its type");
         }
         if let Some(begun) = &self.begun
             && (head.kind != kind::CONTINUATION || head.stream != begun.stream)

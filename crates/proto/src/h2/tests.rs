@@ -317,3 +317,30 @@ fn what_exceeds_every_limit_ends_the_connection() {
     let fields = [&USUAL[..], &[("a", &part), ("b", &part), ("c", &part)]].concat();
     assert_eq!(head(&fields, true).unwrap_err(), NoHead::Excess("too large header"));
 }
+
+#[test]
+fn data_frames_may_be_longer_than_others() {
+    let mut reader = Reader::new(0, 1000).with_data_max(100_000);
+    assert_eq!(reader.frame_max(), 100_000);
+    let mut head = Vec::new();
+    frame::write_head(&mut head, 100_000, kind::DATA, flag::END_STREAM, 1);
+    let mut left = 100_000;
+    let mut bytes = [&head[..], &[7; 5000]].concat();
+    while left > 0 {
+        let Ok(Some((_, Event::Data { data, end_stream, .. }))) = reader.next(&bytes) else {
+            panic!("no data with {left} bytes left");
+        };
+        left -= data.len();
+        assert_eq!(end_stream, left == 0);
+        bytes = vec![7; 5000];
+    }
+    for (kind, len, code) in [
+        (kind::DATA, 100_001, ErrorCode::FRAME_SIZE_ERROR),
+        (kind::HEADERS, 100_001, ErrorCode::FRAME_SIZE_ERROR),
+        (kind::HEADERS, 16_385, ErrorCode::ENHANCE_YOUR_CALM),
+    ] {
+        let mut head = Vec::new();
+        frame::write_head(&mut head, len, kind, 0, 3);
+        assert_eq!(reader.next(&head).unwrap_err().code, code);
+    }
+}

@@ -144,6 +144,8 @@ pub(super) struct Entry {
     pub remote_ended: bool,
     pub local_ended: bool,
     pub end: Option<StreamEnd>,
+    /// The server has sent RST_STREAM.
+    pub was_reset: bool,
 }
 
 impl Entry {
@@ -334,6 +336,7 @@ impl State {
             remote_ended: false,
             local_ended: end,
             end: None,
+            was_reset: false,
         });
         Ok(id)
     }

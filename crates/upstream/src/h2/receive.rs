@@ -276,11 +276,11 @@ fn reset(state: &mut State, stream: u32, code: ErrorCode) -> Result<(), Fault> {
         };
     };
     let entry = &mut state.streams[at];
-    let is_open = !entry.remote_ended || !entry.local_ended;
+    let again = std::mem::replace(&mut entry.was_reset, true);
     entry.local_ended = true;
     // Behind a whole response it says that the rest of the request is not wanted (RFC 9113 section
     // 8.1).
-    if !entry.remote_ended || is_open && code != ErrorCode::NO_ERROR {
+    if !entry.remote_ended || again || code != ErrorCode::NO_ERROR {
         entry.end.get_or_insert(match code {
             ErrorCode::REFUSED_STREAM => StreamEnd::Refused(code),
             _ => StreamEnd::Reset(code),
