@@ -71,6 +71,17 @@ impl Rate {
         Rate { per_second, since_ms: base::time::now_ms(), read: 0, resume_ms: 0 }
     }
 
+    /// The time to wait for, in milliseconds of [`base::time::now_ms`], before anything may pass.
+    pub fn wait_until(&mut self) -> Option<u64> {
+        let now = base::time::now_ms();
+        (self.allowed(now) == 0).then_some(self.resume_ms)
+    }
+
+    /// Counts bytes that pass now, although they may be more than the rate has room for.
+    pub fn count(&mut self, n: u64) {
+        self.took(n, base::time::now_ms());
+    }
+
     /// The bytes that may be read at `now`; 0 sets the time from which on some may.
     fn allowed(&mut self, now: u64) -> u64 {
         if now < self.resume_ms {

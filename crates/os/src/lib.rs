@@ -6,6 +6,7 @@
 
 mod bpf;
 pub mod clock;
+pub mod datagram;
 pub mod errno;
 pub mod fd;
 pub mod file;

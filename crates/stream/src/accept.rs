@@ -33,6 +33,11 @@ pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: Soc
     let s = StreamSession::new(main, address, peer, local, Some(sock));
     main.stats.add(Field::Accepted, 1);
     main.stats.add(Field::Handled, 1);
+    spawn(s);
+}
+
+/// Makes the task of a session.
+pub(crate) fn spawn(s: StreamSession) {
     event::spawn(task(Box::new(s)));
 }
 
@@ -69,6 +74,10 @@ async fn task(mut s: Box<StreamSession>) {
 /// Logs a session that ended.
 pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
     s.status = status;
+    if let Some(client) = &s.datagrams {
+        // While its line is written the client may begin another session.
+        client.close();
+    }
     s.debug(format_args!("stream session ends with status {status}"));
     let server = s.server.clone();
     for handler in &server.pipeline.log {
@@ -100,7 +109,8 @@ async fn serve(s: &mut StreamSession) -> u16 {
 async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     if s.logs(Level::Info) {
         let (peer, at) = (&s.peer, &s.listen.addr);
-        s.log_bare(Level::Info, format_args!("client {peer} connected to {at}"));
+        let udp = if s.is_udp() { "udp " } else { "" };
+        s.log_bare(Level::Info, format_args!("{udp}client {peer} connected to {at}"));
     }
     if !s.server.core.tcp_nodelay
         && let Some(sock) = &s.sock

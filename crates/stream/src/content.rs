@@ -8,11 +8,23 @@ use mem::Chain;
 
 use crate::phases::status;
 use crate::session::StreamSession;
+use crate::udp::Datagrams;
 
 pub use crate::phases::status as statuses;
 
 /// Sends `bytes` to the client and ends the session.
 pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
+    if let Some(client) = s.datagrams.clone() {
+        let len = bytes.len() as u64;
+        match client.send(&Datagrams::single(bytes)) {
+            Ok(()) => s.sent.set(s.sent.get() + len),
+            Err(e) => {
+                let e = base::log::os_error(&e);
+                s.log(Level::Info, format_args!("sendmsg() failed {e}"));
+            }
+        }
+        return status::OK;
+    }
     let Some(sock) = s.sock.take() else { return status::OK };
     let (mut chain, len) = (Chain::new(), bytes.len() as u64);
     chain.push_bytes(bytes);

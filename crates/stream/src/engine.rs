@@ -1,26 +1,40 @@
 //! The `stream` block as an engine of the server: its sockets, its life in a worker.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
 use engine::life::Accepting;
 use engine::{Engine, Seat};
-use event::{Accepted, Listener};
-use net::ListenSpec;
+use event::{Accepted, Listener, TaskId};
+use net::{Kind, ListenSpec};
 
 use crate::accept::accept;
 use crate::server::StreamMain;
+use crate::udp::endpoint::Endpoint;
 
 /// The engine of one loaded `stream` block.
 pub struct StreamEngine {
     main: Rc<StreamMain>,
     accepting: Accepting,
+    /// The numbers among all listeners of those that accept connections.
+    streams: RefCell<Rc<[usize]>>,
+    /// The sockets of datagrams, which sessions answer over to their end.
+    endpoints: RefCell<Vec<Rc<Endpoint>>>,
+    /// The tasks that receive from them.
+    receiving: RefCell<Vec<TaskId>>,
 }
 
 impl StreamEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<StreamMain>) -> StreamEngine {
-        StreamEngine { main, accepting: Accepting::default() }
+        StreamEngine {
+            main,
+            accepting: Accepting::default(),
+            streams: RefCell::new(Rc::new([])),
+            endpoints: RefCell::default(),
+            receiving: RefCell::default(),
+        }
     }
 }
 
@@ -36,8 +50,22 @@ impl Engine for StreamEngine {
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
+        let (mut streams, mut numbers) = (Vec::new(), Vec::new());
+        for (i, (listener, listen)) in listeners.into_iter().zip(&self.main.listens).enumerate() {
+            if listen.spec.kind == Kind::Stream {
+                streams.push(listener);
+                numbers.push(i);
+                continue;
+            }
+            let fd = listener.fd().try_clone_to_owned()?;
+            let (endpoint, task) = Endpoint::start(&self.main, i, fd)?;
+            self.endpoints.borrow_mut().push(endpoint);
+            self.receiving.borrow_mut().push(task);
+        }
+        let numbers: Rc<[usize]> = numbers.into();
+        *self.streams.borrow_mut() = numbers.clone();
         let main = self.main.clone();
-        self.accepting.begin(listeners, move |i, a| accept(&main, i, a.sock, a.addr));
+        self.accepting.begin(streams, move |i, a| accept(&main, numbers[i], a.sock, a.addr));
         self.main.starts.iter().for_each(|start| start(&self.main, seat));
         Ok(())
     }
@@ -47,7 +75,10 @@ impl Engine for StreamEngine {
     }
 
     fn quit(&self) {
-        self.accepting.end(|i, a| accept(&self.main, i, a.sock, a.addr));
+        let numbers = self.streams.borrow().clone();
+        self.accepting.end(|i, a| accept(&self.main, numbers[i], a.sock, a.addr));
+        // Datagrams that wait, and those to come, are the successor's.
+        self.receiving.take().into_iter().for_each(event::task::cancel);
         self.main.life.gate.close();
     }
 

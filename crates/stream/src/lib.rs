@@ -24,6 +24,7 @@ pub mod proxy;
 pub mod server;
 pub mod session;
 pub mod ssl;
+pub mod udp;
 pub mod upstreams;
 
 pub use module::{Cx, Module, Pipeline, Verdict, View};

@@ -24,7 +24,7 @@ use proto::proxy_protocol::Header;
 use crate::module::{Block, Pipeline, ServerInfo};
 use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
-use crate::ssl;
+use crate::{ssl, udp};
 
 /// A session.
 pub struct StreamSession {
@@ -38,6 +38,8 @@ pub struct StreamSession {
     pub kind: Kind,
     /// The client's connection; none while the content has it, and for datagrams.
     pub sock: Option<Transport>,
+    /// The client's datagrams, in a session of those.
+    pub datagrams: Option<Rc<udp::Client>>,
     /// The address that the connection came from.
     pub peer: SockAddr,
     /// The client's address as a trusted proxy reported it.
@@ -88,6 +90,7 @@ impl StreamSession {
             listen,
             kind: if sock.is_some() { Kind::Stream } else { Kind::Datagram },
             sock,
+            datagrams: None,
             debug: main.debug_connection(&peer),
             peer,
             real_peer: None,

@@ -216,12 +216,14 @@ fn with_driver(text: &str) -> String {
     }
 }
 
-/// Whether a `listen` directive of the text names the port.
+/// Whether a `listen` directive of the text names the port for connections. Datagrams need nobody
+/// who listens yet: they wait in the socket, which the master has bound before.
 fn is_listened_on(text: &str, port: u16) -> bool {
     let port = port.to_string();
     text.split([';', '{', '}']).map(str::trim).filter(|d| d.starts_with("listen")).any(|d| {
         let address = d.split_whitespace().nth(1).unwrap_or_default();
-        address.rsplit(':').next() == Some(port.as_str())
+        let is_udp = d.split_whitespace().skip(2).any(|word| word == "udp");
+        address.rsplit(':').next() == Some(port.as_str()) && !is_udp
     })
 }
 
@@ -242,5 +244,6 @@ mod tests {
         assert!(is_listened_on(text, 12001));
         assert!(!is_listened_on(text, 12002));
         assert!(!is_listened_on(text, 1200));
+        assert!(!is_listened_on("listen 127.0.0.1:12001 reuseport udp;", 12001));
     }
 }

@@ -35,7 +35,7 @@ pub fn loose(input: &[u8]) -> Option<LooseHello> {
         rest.list(width)?;
     }
     let mut extensions = Reader(rest.list(2).unwrap_or_default());
-    while let (Some(number), Some(data)) = (extensions.u16(), extensions.list(2)) {
+    while let (Some(number), Some(data)) = (extensions.u16(), extensions.list_or_rest(2)) {
         let mut data = Reader(data);
         match number {
             super::extension::SERVER_NAME => hello.server_name = name(&mut data),
@@ -85,6 +85,15 @@ impl<'a> Reader<'a> {
         self.take(2).map(|b| u16::from_be_bytes([b[0], b[1]]))
     }
 
+    /// The same, or what there is where the length is too large.
+    fn list_or_rest(&mut self, width: usize) -> Option<&'a [u8]> {
+        let rest = self.0.get(width..)?;
+        Some(self.list(width).unwrap_or_else(|| {
+            self.0 = &[];
+            rest
+        }))
+    }
+
     /// A list whose length stands before it in `width` bytes.
     fn list(&mut self, width: usize) -> Option<&'a [u8]> {
         let len = self.take(width)?.iter().fold(0, |n, b| n << 8 | usize::from(*b));
@@ -122,6 +131,12 @@ mod tests {
         assert_eq!(found.server_name, b"foo");
         assert_eq!(found.alpn, [b"a".to_vec(), b"bc".to_vec()]);
         assert_eq!(loose(&hello(&[])).unwrap().version, 0x0303);
+    }
+
+    #[test]
+    fn an_extension_may_be_shorter_than_it_says() {
+        let found = loose(&hello(&[0, 43, 0, 7, 2, 0x7f, 0x1c])).unwrap();
+        assert_eq!(found.version, 0x0304);
     }
 
     #[test]

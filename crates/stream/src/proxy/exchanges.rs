@@ -56,6 +56,13 @@ impl Exchanges {
         }
     }
 
+    /// Its first byte came now.
+    pub fn first_byte_now(&mut self) {
+        if let Some(a) = self.now() {
+            a.first_byte_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
+        }
+    }
+
     /// Milliseconds until the first byte of the present one.
     pub fn first_byte_ms(&self) -> Option<u64> {
         self.attempts.last()?.first_byte_ms

@@ -8,6 +8,7 @@
 
 pub mod conf;
 mod connect;
+mod datagrams;
 pub mod directives;
 pub mod exchanges;
 mod header;
@@ -30,6 +31,7 @@ use upstream::servers::Servers;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
+use self::datagrams::{Ended, Exchange};
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
@@ -88,6 +90,9 @@ enum Stop {
 
 impl Proxy {
     async fn run(&self, s: &mut StreamSession) -> u16 {
+        if s.is_udp() {
+            return boxed(|| self.run_udp(s)).await.unwrap_or_else(|status| status);
+        }
         match boxed(|| self.connected(s)).await {
             Ok((server, mut lease)) => {
                 let end = relay::run(s, &self.conf, server).await;
@@ -117,6 +122,46 @@ impl Proxy {
                         return Ok((server, choice.lease));
                     }
                     Err(stop) => stop,
+                },
+            };
+            if let Some(x) = &mut s.exchanges {
+                x.over();
+            }
+            match stop {
+                Stop::Status(status) => return Err(status),
+                Stop::Next if choice.may_go_on(s, &self.conf) => {}
+                Stop::Next => return Err(status::BAD_GATEWAY),
+            }
+        }
+    }
+
+    /// Passes datagrams on, to the next server where one is away.
+    async fn run_udp(&self, s: &mut StreamSession) -> Result<u16, u16> {
+        s.exchanges = Some(Box::default());
+        let mut choice = self.choose(s).await?;
+        let Some(mut x) = Exchange::new(s, &self.conf) else { return Err(status::INTERNAL) };
+        loop {
+            let Some(peer) = choice.take_next(s) else { return Err(status::BAD_GATEWAY) };
+            let stop = match self.connect_udp(s, &peer) {
+                Err(stop) => stop,
+                Ok(server) => match x.run(s, &self.conf, &server).await {
+                    Ended::Session(status, outcome) => {
+                        choice.lease.connected();
+                        if let Some(x) = &mut s.exchanges {
+                            x.over();
+                            if let Some(ms) = x.first_byte_ms() {
+                                choice.lease.first_byte(ms);
+                            }
+                        }
+                        choice.lease.done(outcome);
+                        return Ok(status);
+                    }
+                    Ended::Away(e) => {
+                        let e = base::log::os_error(&e);
+                        let m = format_args!("recv() failed {e} while proxying connection");
+                        s.log(Level::Error, m);
+                        Stop::Next
+                    }
                 },
             };
             if let Some(x) = &mut s.exchanges {

@@ -116,7 +116,7 @@ impl Drop for Reporting<'_> {
 }
 
 /// The rate that a template asks for now.
-fn rate(s: &mut StreamSession, template: &Option<Template>) -> Option<Rate> {
+pub(super) fn rate(s: &mut StreamSession, template: &Option<Template>) -> Option<Rate> {
     let text = template.as_ref()?.eval(s);
     let rate = conf::value::parse_size(&text).unwrap_or(0);
     (rate > 0).then(|| Rate::new(rate as u64))

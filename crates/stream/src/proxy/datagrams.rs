@@ -1,0 +1,283 @@
+//! The relay of a UDP session, over a connected socket of its own: only the server's datagrams
+//! reach it.
+//!
+//! ```text
+//!  client ──▶ inbox ──▶ server     ends: questions × proxy_responses answers, time-out, the end
+//!  client ◀──────────── server           of the worker; a server that is away: the next one
+//! ```
+
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::now_ms;
+use bytes::Bytes;
+use engine::Client as _;
+use event::{Deadline, Either, Fd, race};
+use net::Kind;
+use net::relay::Rate;
+use os::datagram;
+use upstream::balance::ServerOutcome;
+use upstream::peer::Peer;
+use upstream::socket::{self, NotOpened};
+
+use super::conf::ProxyConf;
+use super::{Proxy, Stop, header, relay};
+use crate::phases::status;
+use crate::session::StreamSession;
+use crate::udp::endpoint::DATAGRAM_MAX;
+use crate::udp::{self, Client, Datagrams};
+
+/// Questions that are kept for the next server, until the first answer.
+const KEPT_MAX: usize = 16;
+
+/// Receives that may follow each other before others have their turn.
+const ROUNDS: usize = 64;
+
+thread_local! {
+    /// The buffer of all receives of a worker: nothing is in it over a wait.
+    static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// A session's state over all servers that it tries.
+pub(super) struct Exchange {
+    client: Rc<Client>,
+    /// The client's datagrams that no server has answered yet.
+    kept: Vec<Bytes>,
+    questions: u64,
+    answers: u64,
+    upload: Option<Rate>,
+    download: Option<Rate>,
+}
+
+/// How a relay with one server ended.
+pub(super) enum Ended {
+    /// With a status, and the server's part in it.
+    Session(u16, ServerOutcome),
+    /// The server is away, and has answered nothing.
+    Away(io::Error),
+}
+
+impl Exchange {
+    /// The exchange of a session; its first datagram was read already.
+    pub fn new(s: &mut StreamSession, conf: &ProxyConf) -> Option<Exchange> {
+        let client = s.datagrams.clone()?;
+        let first = std::mem::take(&mut s.preread).freeze();
+        let (upload, download) =
+            (relay::rate(s, &conf.upload_rate), relay::rate(s, &conf.download_rate));
+        if conf.requests > 0 {
+            client.limit(conf.requests - 1);
+        }
+        let (kept, questions, answers) = (vec![first], 1, 0);
+        Some(Exchange { client, kept, questions, answers, upload, download })
+    }
+
+    /// Whether all answers that were asked for have come.
+    fn is_answered(&self, conf: &ProxyConf) -> bool {
+        conf.responses.is_some_and(|each| self.answers >= each.saturating_mul(self.questions))
+    }
+
+    /// Relays between the client and one server.
+    pub async fn run(&mut self, s: &mut StreamSession, conf: &ProxyConf, server: &Fd) -> Ended {
+        let gate = s.main.life.gate.clone();
+        let first = conf.protocol.map(|version| header::of(s, version)).unwrap_or_default();
+        for (i, question) in self.kept.clone().into_iter().enumerate() {
+            let question = match i {
+                0 if !first.is_empty() => Bytes::from([&first[..], &question].concat()),
+                _ => question,
+            };
+            if let Err(e) = self.ask(s, server, &question).await {
+                return self.failed(e);
+            }
+        }
+        let mut until = now_ms().saturating_add(conf.timeout);
+        loop {
+            // Without answers to wait for, it is over once its questions are sent.
+            let may_end = conf.requests == 0 || self.questions >= conf.requests;
+            if may_end && self.is_answered(conf) {
+                self.say(s, "udp done");
+                return Ended::Session(status::OK, ServerOutcome::Ok);
+            }
+            match self.go(s, server).await {
+                Err(e) => return self.failed(e),
+                Ok(true) => {
+                    until = now_ms().saturating_add(conf.timeout);
+                    continue;
+                }
+                Ok(false) => {}
+            }
+            if gate.is_closed() && (conf.responses.is_none() || self.is_answered(conf)) {
+                return Ended::Session(status::OK, ServerOutcome::Ok);
+            }
+            if now_ms() >= until {
+                return self.late(s, conf);
+            }
+            let deadline = Deadline::at(until);
+            let arrived = self.client.arrived.notified_by(deadline);
+            let readable = server.readable(Deadline::NEVER);
+            let either = race(arrived, readable);
+            if gate.is_closed() {
+                either.await;
+            } else if let Either::Second(()) = race(pin!(either), gate.closed()).await {
+                // The worker leaves: its successor has the socket, and the client's next datagram.
+                self.client.close();
+            }
+        }
+    }
+
+    /// Moves what is there, as far as that needs no wait; says whether there was something.
+    async fn go(&mut self, s: &mut StreamSession, server: &Fd) -> io::Result<bool> {
+        let mut moved = false;
+        for _ in 0..ROUNDS {
+            let question = self.client.next();
+            if let Some(question) = &question {
+                s.received.set(s.received.get() + question.len() as u64);
+                self.questions += 1;
+                if self.answers == 0 && self.kept.len() < KEPT_MAX {
+                    self.kept.push(question.clone());
+                }
+                self.ask(s, server, question).await?;
+            }
+            let answer = match receive(server) {
+                Ok(answer) => answer,
+                // An error of another datagram's after answers: the server may be back.
+                Err(_) if self.answers > 0 => None,
+                Err(e) => return Err(e),
+            };
+            if let Some(answer) = &answer {
+                self.answer(s, answer).await;
+            }
+            if question.is_none() && answer.is_none() {
+                return Ok(moved);
+            }
+            moved = true;
+        }
+        event::task::yield_now().await;
+        Ok(moved)
+    }
+
+    async fn ask(&mut self, s: &mut StreamSession, server: &Fd, bytes: &Bytes) -> io::Result<()> {
+        pause(&mut self.upload, bytes.len() as u64).await;
+        let one = Datagrams::single(bytes.clone());
+        match udp::send(server.fd(), &one, None, None) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            // The error of an earlier datagram, after which the server answered.
+            Err(_) if self.answers > 0 => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
+            a.sent += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, s: &mut StreamSession, answer: &Datagrams) {
+        let len = answer.bytes.len() as u64;
+        if self.answers == 0 {
+            self.kept = Vec::new();
+            if let Some(x) = &mut s.exchanges {
+                x.first_byte_now();
+            }
+        }
+        self.answers += answer.count();
+        if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
+            a.received += len;
+        }
+        pause(&mut self.download, len).await;
+        match self.client.send(answer) {
+            Ok(()) => s.sent.set(s.sent.get() + len),
+            Err(e) => {
+                let e = base::log::os_error(&e);
+                s.log(Level::Info, format_args!("sendmsg() failed {e} while proxying connection"));
+            }
+        }
+    }
+
+    fn failed(&self, e: io::Error) -> Ended {
+        match self.answers {
+            0 => Ended::Away(e),
+            _ => Ended::Session(status::OK, ServerOutcome::Failed),
+        }
+    }
+
+    /// The time is over: as it may be, where no answer is missing.
+    fn late(&self, s: &StreamSession, conf: &ProxyConf) -> Ended {
+        if conf.responses.is_none() || self.is_answered(conf) {
+            self.say(s, "udp timed out");
+            return Ended::Session(status::OK, ServerOutcome::Ok);
+        }
+        let m = "upstream timed out (110: Connection timed out) while proxying connection";
+        s.log(Level::Error, format_args!("{m}"));
+        Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed)
+    }
+
+    fn say(&self, s: &StreamSession, what: &str) {
+        if s.logs(Level::Info) {
+            let bytes = s.exchanges.as_ref().and_then(|x| x.bytes_now());
+            let (from, to) = bytes.unwrap_or_default();
+            let (received, sent) = (s.received.get(), s.sent.get());
+            let (questions, answers) = (self.questions, self.answers);
+            s.log_bare(
+                Level::Info,
+                format_args!(
+                    "{what}, packets from/to client:{questions}/{answers}, bytes from/to \
+                     client:{received}/{sent}, bytes from/to upstream:{from}/{to}"
+                ),
+            );
+        }
+    }
+}
+
+/// Waits for a rate, and counts `n` bytes.
+async fn pause(rate: &mut Option<Rate>, n: u64) {
+    let Some(rate) = rate else { return };
+    while let Some(at) = rate.wait_until() {
+        event::sleep_until(Deadline::at(at)).await;
+    }
+    rate.count(n);
+}
+
+/// The server's next datagrams, if there are some.
+fn receive(server: &Fd) -> io::Result<Option<Datagrams>> {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            *buffer = os::memory::zeros(DATAGRAM_MAX)?;
+        }
+        match datagram::recv(server.fd(), buffer) {
+            Ok(received) => {
+                let bytes = Bytes::copy_from_slice(buffer.get(..received.len).unwrap_or(&[]));
+                Ok(Some(Datagrams { bytes, segment: received.segment.max(1) }))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    })
+}
+
+impl Proxy {
+    /// A socket connected to a server.
+    pub(super) fn connect_udp(&self, s: &mut StreamSession, peer: &Peer) -> Result<Fd, Stop> {
+        let addr = &peer.spec.addr;
+        let fd = socket::open_fd(s, &self.conf.socket, addr, Kind::Datagram)
+            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+        if let Err(e) = os::socket::connect(&fd, addr) {
+            let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
+            let m = format_args!("connect() to {to} failed {e} while connecting to upstream");
+            s.log(Level::Error, m);
+            return Err(Stop::Next);
+        }
+        let _ = datagram::set_join(&fd);
+        if s.logs(Level::Info)
+            && let Ok(local) = os::socket::local_addr(&fd)
+        {
+            let to = base::log::lossy(&peer.name);
+            s.log(Level::Info, format_args!("udp proxy {local} connected to {to}"));
+        }
+        if let Some(x) = &mut s.exchanges {
+            x.connected();
+        }
+        Ok(Fd::new(fd))
+    }
+}

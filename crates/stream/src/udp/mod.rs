@@ -1,0 +1,201 @@
+//! Sessions over UDP.
+//!
+//! ```text
+//!  socket ─▶ endpoint ─(client, local address)─▶ inbox ─▶ session's task ─▶ server's socket
+//!     ▲                                                        │
+//!     └────────────────────── answers ◀────────────────────────┘
+//! ```
+//!
+//! A session begins with a datagram of a client that has none, and is found by the client's address
+//! and the local one from then on.
+
+pub(crate) mod endpoint;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+
+use bytes::Bytes;
+use event::Notify;
+use os::SockAddr;
+
+use self::endpoint::Endpoint;
+
+/// The datagrams of a session that may wait for it; more are dropped.
+const INBOX_MAX: usize = 256;
+
+/// One datagram, or several of one length that came together.
+#[derive(Clone, Debug)]
+pub struct Datagrams {
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// The length of each but the last one; never 0.
+    pub segment: usize,
+}
+
+impl Datagrams {
+    /// A single one.
+    pub fn single(bytes: Bytes) -> Datagrams {
+        let segment = bytes.len().max(1);
+        Datagrams { bytes, segment }
+    }
+
+    /// Their number.
+    pub fn count(&self) -> u64 {
+        (self.bytes.len().div_ceil(self.segment)).max(1) as u64
+    }
+
+    /// Each by itself.
+    pub fn each(&self) -> impl Iterator<Item = Bytes> + '_ {
+        let starts = (0..self.count() as usize).map(|i| i * self.segment);
+        starts.map(|at| self.bytes.slice(at..self.bytes.len().min(at + self.segment)))
+    }
+}
+
+/// The client of a session, as one of an endpoint's.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    pub peer: SockAddr,
+    /// The local address, where the socket has several.
+    pub local: Option<IpAddr>,
+}
+
+/// The way between a session and its client.
+pub struct Client {
+    endpoint: Weak<Endpoint>,
+    key: Key,
+    inbox: RefCell<VecDeque<Bytes>>,
+    /// Wakes the session for its inbox.
+    pub arrived: Notify,
+    /// Other datagrams of the client still reach this session.
+    open: Cell<bool>,
+    /// The datagrams that it takes still; none for any number.
+    left: Cell<Option<u64>>,
+}
+
+impl Client {
+    fn new(endpoint: &Rc<Endpoint>, key: Key) -> Client {
+        Client {
+            endpoint: Rc::downgrade(endpoint),
+            key,
+            inbox: RefCell::default(),
+            arrived: Notify::new(),
+            open: Cell::new(true),
+            left: Cell::new(None),
+        }
+    }
+
+    /// Puts a datagram into the inbox, if there is room.
+    fn deliver(&self, datagram: Bytes) {
+        let mut inbox = self.inbox.borrow_mut();
+        if inbox.len() >= INBOX_MAX {
+            return;
+        }
+        inbox.push_back(datagram);
+        drop(inbox);
+        if let Some(left) = self.left.get() {
+            self.left.set(Some(left.saturating_sub(1)));
+            if left <= 1 {
+                self.close();
+            }
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Takes so many further datagrams; what the inbox holds beyond that begins another session.
+    pub fn limit(&self, more: u64) {
+        let mut inbox = self.inbox.borrow_mut();
+        let keep = usize::try_from(more).unwrap_or(usize::MAX).min(inbox.len());
+        let excess = inbox.split_off(keep);
+        drop(inbox);
+        let left = more.saturating_sub(keep as u64);
+        self.left.set(Some(left));
+        if left == 0 {
+            self.close();
+        }
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            for datagram in excess {
+                endpoint.deliver(&self.key, datagram);
+            }
+        }
+    }
+
+    /// The next datagram of the client.
+    pub fn next(&self) -> Option<Bytes> {
+        self.inbox.borrow_mut().pop_front()
+    }
+
+    /// Has the client's next datagram begin another session.
+    pub fn close(&self) {
+        if self.open.replace(false)
+            && let Some(endpoint) = self.endpoint.upgrade()
+        {
+            endpoint.forget(&self.key);
+        }
+    }
+
+    /// Sends to the client without waiting.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn send(&self, datagrams: &Datagrams) -> io::Result<()> {
+        let Some(endpoint) = self.endpoint.upgrade() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        send(endpoint.fd(), datagrams, Some(&self.key.peer), self.key.local)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Sends datagrams: several of one length in one call where the kernel can, else one by one.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn send(
+    fd: std::os::fd::BorrowedFd<'_>,
+    datagrams: &Datagrams,
+    to: Option<&SockAddr>,
+    from: Option<IpAddr>,
+) -> io::Result<()> {
+    /// The most datagrams of one call, as Linux has it for `UDP_SEGMENT`.
+    const SEGMENTS_MAX: u64 = 64;
+    let segment = u16::try_from(datagrams.segment).ok();
+    if datagrams.count() > 1 && datagrams.count() <= SEGMENTS_MAX && segment.is_some() {
+        match os::datagram::send(fd, &datagrams.bytes, to, from, segment) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
+            // Not every route and kernel can: one by one, then.
+            Err(_) => {}
+        }
+    }
+    for one in datagrams.each() {
+        os::datagram::send(fd, &one, to, from, None)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_are_counted_and_parted() {
+        let parts = |text: &'static str, segment| {
+            let all = Datagrams { bytes: Bytes::from_static(text.as_bytes()), segment };
+            let each: Vec<_> = all.each().map(|b| String::from_utf8(b.to_vec()).unwrap()).collect();
+            assert_eq!(each.len() as u64, all.count());
+            each
+        };
+        assert_eq!(parts("aabbc", 2), ["aa", "bb", "c"]);
+        assert_eq!(parts("aabb", 2), ["aa", "bb"]);
+        assert_eq!(parts("a", 9), ["a"]);
+        assert_eq!(Datagrams::single(Bytes::new()).each().count(), 1, "an empty one is one");
+    }
+}
