@@ -29,6 +29,7 @@ pub mod glob;
 pub mod hostnames;
 pub mod known;
 mod lexer;
+pub mod lint;
 pub mod map;
 pub mod parse;
 pub mod pattern;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, completions, directives, manual, serve};
+use crate::{build, completions, directives, lint, manual, serve};
 
 /// A command.
 pub struct Command {
@@ -32,6 +32,14 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::Dir),
         options: &["--listen", "--proxy", "--no-browse", "--insecure"],
         run: serve::run,
+    },
+    Command {
+        name: "lint",
+        usage: "[FILE] [--format text|json|sarif|github] [--rules]",
+        doc: "look for probable faults of a configuration",
+        value: Some(Value::File),
+        options: &["--format", "--rules"],
+        run: lint::run,
     },
     Command {
         name: "build",

@@ -19,6 +19,8 @@ mod events;
 mod features;
 mod flags;
 mod helper;
+mod json;
+mod lint;
 mod load;
 mod main_block;
 mod manual;

@@ -1,0 +1,226 @@
+//! Fields of requests and responses.
+
+use base::ascii::{eq_ignore_case, starts_with_ignore_case};
+
+use super::cx::{Cx, Part, named, parts};
+use super::patterns::{self, Decoded};
+use super::{Entry, Found, Severity, entry};
+use crate::{Node, Word};
+
+pub(super) const ENTRIES: &[Entry] = &[
+    entry(
+        "add-header-redefinition",
+        Severity::Warning,
+        "an add_header drops those of the enclosing level",
+        |cx, n, f| redefined(cx, n, f, "add_header", "add_header_inherit"),
+    ),
+    entry(
+        "set-header-redefinition",
+        Severity::Warning,
+        "a proxy_set_header drops those of the enclosing level",
+        |cx, n, f| redefined(cx, n, f, "proxy_set_header", ""),
+    ),
+    entry(
+        "add-header-multiline",
+        Severity::Warning,
+        "a field's value has several lines",
+        multiline,
+    ),
+    entry(
+        "host-spoofing",
+        Severity::Warning,
+        "the Host of a passed request is the client's text, unchecked",
+        host_spoofing,
+    ),
+    entry(
+        "http-splitting",
+        Severity::Error,
+        "a decoded variable can end a line of a head",
+        splitting,
+    ),
+    entry(
+        "valid-referers-none",
+        Severity::Warning,
+        "requests without a Referer count as allowed",
+        referers_none,
+    ),
+    entry(
+        "redirect-host",
+        Severity::Note,
+        "a redirect goes to any host that a client names",
+        redirect_host,
+    ),
+];
+
+/// Fields that protect clients, or what is private to them.
+const GUARDS: &[&str] = &[
+    "Access-Control-Allow-Origin",
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Security-Policy",
+    "Content-Security-Policy-Report-Only",
+    "Cross-Origin-Embedder-Policy",
+    "Cross-Origin-Opener-Policy",
+    "Cross-Origin-Resource-Policy",
+    "Expires",
+    "Permissions-Policy",
+    "Pragma",
+    "Referrer-Policy",
+    "Strict-Transport-Security",
+    "X-Content-Type-Options",
+    "X-Download-Options",
+    "X-Frame-Options",
+    "X-Permitted-Cross-Domain-Policies",
+    "X-Robots-Tag",
+    "X-XSS-Protection",
+];
+
+/// A directive that is inherited only where a level has none of its own.
+fn redefined(cx: &Cx<'_>, block: &Node, found: &mut Found<'_>, name: &str, inherit: &str) {
+    let own: Vec<&Node> = named(block.children(), name).collect();
+    let Some(first) = own.first() else { return };
+    if !inherit.is_empty() && (cx.is_set(inherit) || super::cx::has(block.children(), inherit)) {
+        return;
+    }
+    let mut levels = cx.outward().map(Node::children).chain([cx.top()]);
+    let Some(outer) = levels.find(|around| super::cx::has(around, name)) else { return };
+    let fields = |list: &mut dyn Iterator<Item = &Node>| -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for field in list.filter_map(|n| n.args.first()).map(|w| w.lossy().into_owned()) {
+            if !all.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
+                all.push(field);
+            }
+        }
+        all
+    };
+    let (own, outer) = (fields(&mut own.iter().copied()), fields(&mut named(outer, name)));
+    // Other fields of responses are dropped on purpose as often as not.
+    let matters =
+        |field: &String| inherit.is_empty() || GUARDS.iter().any(|g| g.eq_ignore_ascii_case(field));
+    let is_own = |field: &String| own.iter().any(|o| o.eq_ignore_ascii_case(field));
+    let lost: Vec<String> =
+        outer.into_iter().filter(|field| matters(field) && !is_own(field)).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let lost = lost.join(", ");
+    let help = match inherit {
+        "" => "repeat it here".to_owned(),
+        inherit => format!("repeat it here, or set \"{inherit} merge\""),
+    };
+    found.add(
+        &first.name,
+        format_args!("\"{name}\" here drops {lost} of the enclosing level: {help}"),
+    );
+}
+
+fn multiline(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let (values, with_options) = match n.name.bytes() {
+        b"add_header" => (n.args.get(1..2), false),
+        b"more_set_headers" => (Some(&n.args[..]), true),
+        _ => (None, false),
+    };
+    let values = values.unwrap_or_default();
+    for (at, value) in values.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|before| values.get(before));
+        let is_list = before.is_some_and(|word| matches!(word.bytes(), b"-t" | b"-s"));
+        if value.bytes().contains(&b'\n') && !(with_options && is_list) {
+            found.add(
+                value,
+                "a field's value with line breaks is refused by many clients, and by HTTP/2: \
+                 write it in one line",
+            );
+        }
+    }
+}
+
+fn host_spoofing(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let is_host = n.args.first().is_some_and(|name| eq_ignore_case(name.bytes(), b"host"));
+    if n.name != *"proxy_set_header" && n.name != *"grpc_set_header" || !is_host {
+        return;
+    }
+    let Some(value) = n.args.get(1) else { return };
+    for part in parts(value.bytes()) {
+        let Part::Variable(name) = part else { continue };
+        if name == b"http_host" || starts_with_ignore_case(name, b"arg_") {
+            let name = String::from_utf8_lossy(name);
+            found.add(value, format_args!("\"${name}\" is what the client wrote: use \"$host\""));
+        }
+    }
+}
+
+/// The arguments of a directive that become a part of a head.
+fn head_arguments(n: &Node) -> &[Word] {
+    let from = match n.name.bytes() {
+        b"add_header" | b"proxy_set_header" => 1,
+        b"proxy_pass" => 0,
+        b"return" if n.args.len() == 2 && n.args[0].bytes().starts_with(b"3") => 1,
+        b"return" if n.args.len() == 1 => 0,
+        b"rewrite" if is_redirect(n) => 1,
+        _ => return &[],
+    };
+    n.args.get(from..from + 1).unwrap_or_default()
+}
+
+fn is_redirect(n: &Node) -> bool {
+    let flag = n.args.get(2).map(Word::bytes);
+    let to = n.args.get(1).map_or(&b""[..], Word::bytes);
+    matches!(flag, Some(b"redirect" | b"permanent"))
+        || to.starts_with(b"http://")
+        || to.starts_with(b"https://")
+        || to.starts_with(b"$scheme")
+}
+
+fn splitting(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    for value in head_arguments(n) {
+        for part in parts(value.bytes()) {
+            let Part::Variable(name) = part else { continue };
+            let why = match patterns::decoded(cx, n, name) {
+                Decoded::No => continue,
+                Decoded::Path => "holds the decoded path",
+                Decoded::Group => "is a group of a decoded path that line breaks can be in",
+            };
+            let name = String::from_utf8_lossy(name);
+            found.add(
+                value,
+                format_args!(
+                    "\"${name}\" {why}: nginx lets a client end the line with %0d%0a (weir does \
+                     not); use \"$request_uri\", or a group without line breaks"
+                ),
+            );
+        }
+    }
+}
+
+fn referers_none(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if n.name == *"valid_referers"
+        && let Some(none) = n.args.iter().find(|word| **word == *"none")
+    {
+        found.add(
+            none,
+            "a page can have the browser leave out Referer (Referrer-Policy), so \"none\" lets any \
+             site in",
+        );
+    }
+}
+
+fn redirect_host(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let is_redirect = n.name == *"return" || n.name == *"rewrite" && is_redirect(n);
+    let Some(server) = cx.around("server").filter(|_| is_redirect) else { return };
+    let names: Vec<&Word> = named(server.children(), "server_name").flat_map(|n| &n.args).collect();
+    let any = |word: &&Word| word.bytes() == b"_" || word.bytes().is_empty();
+    if !names.iter().all(any) {
+        return;
+    }
+    for value in head_arguments(n) {
+        let text = value.bytes();
+        let host = [&b"://$host"[..], b"://$http_host", b"://${host}", b"://${http_host}"];
+        if host.iter().any(|h| text.windows(h.len()).any(|w| w == *h)) {
+            found.add(
+                value,
+                "this server takes any name, and redirects to the host that the client sent: name \
+                 the host, or the server's names",
+            );
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `# weir:ignore RULE reason`.
+
+use base::ascii::trim;
+
+use super::{Finding, IGNORE, rules};
+use crate::{Pos, Tree};
+
+const MARK: &[u8] = b"weir:ignore";
+
+/// A comment that ignores findings.
+struct Comment {
+    pos: Pos,
+    rule: Vec<u8>,
+    has_reason: bool,
+    /// Nothing but the comment is in its line: it is for the line below.
+    alone: bool,
+}
+
+/// Leaves out what comments ignore, and adds what is wrong with the comments.
+pub(super) fn apply(tree: &Tree, found: &mut Vec<Finding>) {
+    let comments: Vec<Comment> = tree.files.iter().flat_map(comments).collect();
+    let silenced = |f: &Finding| {
+        comments.iter().any(|c| {
+            let line = if c.alone { c.pos.line + 1 } else { c.pos.line };
+            c.rule == f.rule.id.as_bytes() && c.pos.file == f.pos.file && line == f.pos.line
+        })
+    };
+    found.retain(|f| !silenced(f));
+    for comment in &comments {
+        let rule = String::from_utf8_lossy(&comment.rule);
+        let message = if !rules().any(|r| r.id == rule) {
+            format!("\"{rule}\" is no rule: \"weir lint --rules\" lists them")
+        } else if !comment.has_reason {
+            format!("\"{rule}\" is ignored without a reason: write it behind the rule")
+        } else {
+            continue;
+        };
+        found.push(Finding { rule: IGNORE, pos: comment.pos.clone(), message });
+    }
+}
+
+fn comments(file: &crate::SourceFile) -> Vec<Comment> {
+    let mut all = Vec::new();
+    let path = file.path.clone();
+    for (number, line) in file.bytes.split(|&b| b == b'\n').enumerate() {
+        let Some(at) = line.windows(MARK.len()).position(|w| w == MARK) else { continue };
+        let before = trim(&line[..at]);
+        let Some(code) = before.strip_suffix(b"#") else { continue };
+        let mut words =
+            line[at + MARK.len()..].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let rule = words.next().unwrap_or_default().to_vec();
+        let pos = Pos { file: path.clone(), line: number as u32 + 1, column: at as u32 + 1 };
+        let has_reason = words.next().is_some();
+        all.push(Comment { pos, rule, has_reason, alone: trim(code).is_empty() });
+    }
+    all
+}

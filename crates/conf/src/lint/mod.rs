@@ -1,0 +1,137 @@
+//! Probable faults of a configuration (`weir lint`): settings that load, and that rarely mean what
+//! they say. What is certain is warned of when the configuration is read.
+//!
+//! Rules look at the tree alone, so a file with directives that are not built in can be checked.
+//! A comment `# weir:ignore RULE reason`, in a finding's line or alone in the line before,
+//! silences it.
+
+mod cx;
+mod headers;
+mod ignore;
+mod locations;
+mod passing;
+mod patterns;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::{Node, Pos, Tree, Word};
+
+pub use self::cx::Cx;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    /// A habit that leads to faults.
+    Note,
+    /// Probably a fault.
+    Warning,
+    /// Probably a fault that opens the server to attacks.
+    Error,
+}
+
+impl Severity {
+    /// The word, which is also SARIF's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// A rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name in output and in comments.
+    pub id: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it finds, in a line.
+    pub summary: &'static str,
+}
+
+/// A fault, with its place.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// The place.
+    pub pos: Pos,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+type Check = fn(&Cx<'_>, &Node, &mut Found<'_>);
+
+/// A rule with its check, which is called for each directive.
+struct Entry {
+    rule: Rule,
+    check: Check,
+}
+
+const fn entry(id: &'static str, severity: Severity, summary: &'static str, check: Check) -> Entry {
+    Entry { rule: Rule { id, severity, summary }, check }
+}
+
+/// The rules of comments, which no check has.
+const IGNORE: Rule = Rule {
+    id: "ignore",
+    severity: Severity::Warning,
+    summary: "a comment that ignores a finding names a rule and a reason",
+};
+
+/// All rules with checks, in the order of the documentation.
+const ENTRIES: &[&[Entry]] =
+    &[headers::ENTRIES, locations::ENTRIES, passing::ENTRIES, patterns::ENTRIES, servers::ENTRIES];
+
+/// All rules.
+pub fn rules() -> impl Iterator<Item = Rule> {
+    ENTRIES.iter().flat_map(|list| list.iter()).map(|entry| entry.rule).chain([IGNORE])
+}
+
+/// The findings of one rule at one directive.
+struct Found<'a> {
+    rule: Rule,
+    list: &'a mut Vec<Finding>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, at: &Word, message: impl fmt::Display) {
+        let (rule, pos) = (self.rule, at.pos.clone());
+        self.list.push(Finding { rule, pos, message: message.to_string() });
+    }
+}
+
+/// Blocks of data.
+const DATA: &[&[u8]] =
+    &[b"map", b"geo", b"types", b"split_clients", b"charset_map", b"match", b"num_map"];
+
+/// Checks a configuration. Findings are in the order of the text; those that comments ignore are
+/// left out.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let cx = Cx::new(tree);
+    walk(&cx, &tree.nodes, &mut found);
+    ignore::apply(tree, &mut found);
+    let order: Vec<_> = tree.files.iter().map(|file| file.path.clone()).collect();
+    let file = |f: &Finding| order.iter().position(|path| *path == f.pos.file);
+    found.sort_by_key(|f| (file(f), f.pos.line, f.pos.column, f.rule.id));
+    found.dedup_by(|a, b| a.pos == b.pos && a.rule.id == b.rule.id && a.message == b.message);
+    found
+}
+
+fn walk<'a>(cx: &Cx<'a>, nodes: &'a [Node], list: &mut Vec<Finding>) {
+    for node in nodes.iter().filter(|node| node.broken.is_none()) {
+        for Entry { rule, check } in ENTRIES.iter().flat_map(|entries| entries.iter()) {
+            check(cx, node, &mut Found { rule: *rule, list });
+        }
+        let name = node.name.bytes();
+        if node.block.is_some() && !DATA.contains(&name) && !name.ends_with(b"_by_lua_block") {
+            walk(&cx.inside(node), node.children(), list);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Servers, and the outermost level.
+
+use super::cx::{Cx, named};
+use super::{Entry, Found, Severity, entry};
+use crate::{Node, Word};
+
+pub(super) const ENTRIES: &[Entry] = &[
+    entry(
+        "implicit-default-server",
+        Severity::Note,
+        "several servers share an address, and none is named as its default",
+        implicit_default,
+    ),
+    entry(
+        "worker-connections",
+        Severity::Warning,
+        "fewer descriptors are allowed than connections may need",
+        worker_connections,
+    ),
+    entry(
+        "error-log-off",
+        Severity::Warning,
+        "error_log off writes a file of that name",
+        error_log_off,
+    ),
+];
+
+/// The addresses that a server listens on, as they are written, with a port.
+fn addresses(server: &Node) -> Vec<(String, bool)> {
+    let listens: Vec<&Node> = named(server.children(), "listen").collect();
+    if listens.is_empty() {
+        return vec![("*:80".to_owned(), false)];
+    }
+    let address = |n: &&Node| {
+        let text = n.args.first()?.lossy().into_owned();
+        let default =
+            n.args.iter().any(|word| matches!(word.bytes(), b"default_server" | b"default"));
+        let full = match text.parse::<u16>() {
+            Ok(port) => format!("*:{port}"),
+            Err(_) if text.contains(':') => text,
+            Err(_) => format!("{text}:80"),
+        };
+        Some((full, default))
+    };
+    listens.iter().filter_map(address).collect()
+}
+
+fn implicit_default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if n.name != *"http" {
+        return;
+    }
+    let mut seen: Vec<(String, &Node, usize, bool)> = Vec::new();
+    for server in named(n.children(), "server") {
+        for (address, default) in addresses(server) {
+            match seen.iter_mut().find(|(known, ..)| *known == address) {
+                Some((_, _, count, any_default)) => {
+                    *count += 1;
+                    *any_default |= default;
+                }
+                None => seen.push((address, server, 1, default)),
+            }
+        }
+    }
+    for (address, first, count, default) in seen {
+        if count < 2 || default {
+            continue;
+        }
+        let names = named(first.children(), "server_name").flat_map(|n| &n.args);
+        let names: Vec<String> = names.map(|word| word.lossy().into_owned()).collect();
+        // `_` says that it is meant to be the default.
+        if names.iter().any(|name| name == "_" || name.is_empty()) {
+            continue;
+        }
+        let what = match names.first() {
+            Some(name) => format!("\"{name}\""),
+            None => "this server".to_owned(),
+        };
+        found.add(
+            &first.name,
+            format_args!(
+                "of {count} servers on {address}, {what} answers requests for unknown names, \
+                 because it stands first: say so by \"default_server\""
+            ),
+        );
+    }
+}
+
+fn number(nodes: &[Node], name: &str) -> Option<u64> {
+    let node = named(nodes, name).next()?;
+    base::ascii::parse_u64(node.args.first()?.bytes())
+}
+
+fn worker_connections(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if n.name != *"worker_connections" || cx.around("events").is_none() {
+        return;
+    }
+    let (Some(limit), Some(connections)) = (
+        number(cx.top(), "worker_rlimit_nofile"),
+        n.args.first().and_then(|word| base::ascii::parse_u64(word.bytes())),
+    ) else {
+        return;
+    };
+    if limit < connections {
+        found.add(
+            &n.name,
+            format_args!(
+                "{connections} connections need as many descriptors, and twice as many when they \
+                 are passed on: \"worker_rlimit_nofile\" allows {limit}"
+            ),
+        );
+    }
+}
+
+fn error_log_off(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let off = |word: &Word| word.bytes() == b"off";
+    if n.name == *"error_log"
+        && let Some(word) = n.args.first().filter(|word| off(word))
+    {
+        found.add(word, "this is a file with the name \"off\": write \"/dev/null crit\"");
+    }
+}

@@ -1,0 +1,348 @@
+//! Faults that are found, and settings that look alike and are none.
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::{Severity, check, rules};
+use crate::parse::{Options, parse_bytes};
+
+/// The findings of a configuration: `rule:line`.
+fn found(text: &str) -> Vec<String> {
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    let tree = parse_bytes(Path::new("f"), bytes, &Options::default()).expect("it is well-formed");
+    check(&tree).iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
+}
+
+/// Each text, in a server, has this finding and no other.
+#[track_caller]
+fn finds(rule: &str, texts: &[&str]) {
+    for text in texts {
+        let all = found(&format!("http {{ server {{\n{text}\n}} }}"));
+        assert!(all.len() == 1 && all[0].starts_with(&format!("{rule}:")), "{text}: {all:?}");
+    }
+}
+
+/// No text, in a server, has any finding.
+#[track_caller]
+fn silent(texts: &[&str]) {
+    for text in texts {
+        let all = found(&format!("http {{ server {{\n{text}\n}} }}"));
+        assert_eq!(all, Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn rules_have_names_of_their_own() {
+    let mut ids: Vec<_> = rules().map(|rule| rule.id).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+    for rule in rules() {
+        assert!(rule.id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", rule.id);
+        assert!(!rule.summary.is_empty() && !rule.summary.ends_with('.'), "{}", rule.id);
+    }
+    assert!(Severity::Note < Severity::Error);
+    let page = include_str!("../../../../docs/LINT.md");
+    for rule in rules() {
+        let line = format!("| `{}` | {} | {} |\n", rule.id, rule.severity.name(), rule.summary);
+        assert!(page.contains(&line), "docs/LINT.md lacks {line}");
+    }
+}
+
+#[test]
+fn fields_of_heads() {
+    finds(
+        "add-header-redefinition",
+        &[
+            "add_header X-Frame-Options DENY; location / { add_header B 2; }",
+            "add_header Cache-Control x; location / { location /a { add_header B 2; } }",
+        ],
+    );
+    finds(
+        "set-header-redefinition",
+        &["proxy_set_header A 1; location / { proxy_pass http://b; proxy_set_header B 2; }"],
+    );
+    silent(&[
+        "add_header X-Frame-Options a; location / { expires 1d; }",
+        "add_header X-Own a; location / { add_header B 2; }",
+        "add_header X-Frame-Options 1; location / { add_header x-frame-options 2; add_header B 3; }",
+        "add_header Pragma 1; location / { add_header_inherit merge; add_header B 2; }",
+        "add_header_inherit merge; add_header Pragma 1; location / { add_header B 2; }",
+        "proxy_set_header A 1; location / { proxy_pass http://b; proxy_set_header A 2; }",
+    ]);
+    finds("add-header-multiline", &["add_header A \"b;\n c;\";", "more_set_headers \"A: b\n c\";"]);
+    finds(
+        "host-spoofing",
+        &[
+            "location / { proxy_pass http://b; proxy_set_header Host $http_host; }",
+            "location / { proxy_pass http://b; proxy_set_header host \"$arg_host:80\"; }",
+        ],
+    );
+    silent(&[
+        "location / { proxy_pass http://b; proxy_set_header Host $host; }",
+        "location / { proxy_pass http://b; proxy_set_header Host $proxy_host; }",
+        "location / { proxy_pass http://b; proxy_set_header X-Host $http_host; }",
+    ]);
+    finds("valid-referers-none", &["valid_referers none example.com;"]);
+    silent(&["valid_referers server_names example.com;"]);
+    finds(
+        "redirect-host",
+        &[
+            "return 301 https://$host$request_uri;",
+            "server_name _; rewrite ^ https://$http_host/ permanent;",
+        ],
+    );
+    silent(&[
+        "server_name a.example; return 301 https://$host$request_uri;",
+        "return 301 https://a.example$request_uri;",
+    ]);
+}
+
+#[test]
+fn lines_that_a_client_ends() {
+    finds(
+        "http-splitting",
+        &[
+            "return 301 https://a.example$uri;",
+            "server_name a; location / { return 302 $document_uri/; }",
+            "location ~ /p/([^/]*)/ { add_header X $1; }",
+            "location ~ /p/(?<x>[^/]*)/ { add_header X $x; }",
+            "rewrite ^/(?<x>\\s+)/a https://a.example/$x permanent;",
+            "location ~ /(a|b)/(\\W*)$ { set $p $2; proxy_pass http://127.0.0.1/$p; }",
+            "location / { proxy_pass http://127.0.0.1$uri; }",
+            "location / { proxy_pass http://b; proxy_set_header X ${uri}; }",
+        ],
+    );
+    silent(&[
+        "return 301 https://a.example$request_uri;",
+        "return 200 $uri;",
+        "location ~ /p/([a-z]*)/ { add_header X $1; }",
+        "location ~ /p/([^/\\s]*)/ { add_header X $1; }",
+        "location ~ /p/(.*) { add_header X $1; }",
+        "rewrite ^/([^/]*)/a /b/$1 last;",
+        "rewrite ^/(\\s+)/a https://a.example/$1 permanent;",
+        "location ~ /(a|b)/(\\W*)$ { set $p $1; proxy_pass http://127.0.0.1/$p; }",
+        "location ~ /p/([^/]*)/(\\d+) { add_header X $2; }",
+        "location / { proxy_pass http://b; }",
+        "set $uri2 a; add_header X $uri2;",
+    ]);
+}
+
+#[test]
+fn locations() {
+    finds(
+        "alias-traversal",
+        &[
+            "location /files { alias /srv/files/; }",
+            "location ^~ /files { alias /srv/files/; }",
+            "location /files { alias /srv/files; }",
+            "location / { location /files { alias /srv/files/; } }",
+        ],
+    );
+    silent(&[
+        "location /files/ { alias /srv/files/; }",
+        "location = /files { alias /srv/files/index.html; }",
+        "location ~ ^/files(.*)$ { alias /srv/files/$1; }",
+        "location @files { root /srv/files; }",
+    ]);
+    finds(
+        "if-in-location",
+        &[
+            "location / { if ($arg_a) { add_header A a; } }",
+            "location / { if ($arg_a) { expires 1d; } if ($arg_b) { return 204; } }",
+        ],
+    );
+    silent(&[
+        "location / { if ($arg_a) { return 204; } }",
+        "location / { if ($arg_a) { set $a 1; rewrite ^ /b last; } }",
+        "if ($arg_a) { return 204; }",
+    ]);
+    finds("if-file", &["if (!-f $request_filename) { rewrite ^ /index.php last; }"]);
+    silent(&[
+        "if (-f $document_root/down.html) { return 503; }",
+        "if (!-f $request_filename) { return 404; }",
+    ]);
+    finds(
+        "return-before-access",
+        &[
+            "location / { deny all; return 200 x; }",
+            "location / { auth_basic x; auth_basic_user_file f; return 200 x; }",
+        ],
+    );
+    silent(&["location / { deny all; }", "location / { auth_basic off; return 200 x; }"]);
+    finds("allow-without-deny", &["location / { allow 10.0.0.0/8; allow 127.0.0.1; }"]);
+    silent(&["location / { allow 10.0.0.0/8; deny all; }", "location / { allow all; }"]);
+    finds(
+        "php-without-try-files",
+        &[
+            "location ~ \\.php$ { fastcgi_pass unix:/php; }",
+            "location / { location ~ \\.php$ { fastcgi_pass unix:/php; } }",
+        ],
+    );
+    silent(&[
+        "location ~ \\.php$ { try_files $uri =404; fastcgi_pass unix:/php; }",
+        "location ~ \\.php$ { if (!-f $document_root$fastcgi_script_name) { return 404; } \
+         fastcgi_pass unix:/php; }",
+        "location ~ ^/index\\.php$ { fastcgi_pass unix:/php; }",
+        "location ~ \\.php$ { deny all; }",
+    ]);
+    finds(
+        "prefix-like-regex",
+        &["location /a\\.php { }", "location ^/a { }", "location /a.*b { }"],
+    );
+    silent(&["location /a.php { }", "location ~ /a\\.php { }", "location /a$ab { }"]);
+    finds("root-in-location", &["location / { root /srv; } location /a/ { expires 1d; }"]);
+    silent(&[
+        "root /srv; location / { root /srv2; } location /a/ { expires 1d; }",
+        "location / { root /srv; } location /a/ { proxy_pass http://b; }",
+        "location / { root /srv; }",
+    ]);
+}
+
+#[test]
+fn expressions() {
+    finds(
+        "origin-regex",
+        &[
+            "if ($http_origin ~* \"https?://a\\.example$\") { return 204; }",
+            "if ($http_origin ~ ^https://a\\.example) { return 204; }",
+            "if ($http_origin !~ \"^https://a.example$\") { return 403; }",
+            "if ($http_referer ~ \"a\\.example\") { return 403; }",
+            "if ($http_referer ~ \"^https://a\\.example\") { return 403; }",
+            "if ($http_referer ~ \"^https://.*a\\.example/\") { return 403; }",
+            "if ($http_referer ~ \"^https://a\\.example/|b\\.example/\") { return 403; }",
+        ],
+    );
+    silent(&[
+        "if ($http_origin ~ \"^https://a\\.example$\") { return 204; }",
+        "if ($http_origin ~ ^https://(a|b)\\.example$) { return 204; }",
+        "if ($http_referer ~ \"^https://a\\.example/\") { return 204; }",
+        "if ($http_origin = https://a.example) { return 204; }",
+        "if ($http_origin !~ '^https?:\\/\\/a\\.example\\/') { return 403; }",
+        "if ($http_referer ~ '^https?://([^/]+\\.)?a\\.example/') { return 403; }",
+        "if ($http_user_agent ~ bot) { return 403; }",
+    ]);
+    finds("unanchored-extension", &["location ~ \\.(cgi|pl) { uwsgi_pass b; }"]);
+    silent(&["location ~ \\.(cgi|pl)$ { uwsgi_pass b; }", "location ~ /\\.ht { deny all; }"]);
+    finds("unescaped-dot", &["location ~ .(css|js)$ { expires 1d; }", "location ~* ^.*.pdf$ { }"]);
+    silent(&["location ~ \\.(css|js)$ { }", "location ~ [.]css$ { }", "location ~ /a$ { }"]);
+}
+
+#[test]
+fn passing_on() {
+    finds(
+        "ssrf",
+        &[
+            "resolver 127.0.0.1; location ~ /p/(.*) { proxy_pass http://$1; }",
+            "resolver 127.0.0.1; location / { proxy_pass $arg_url; }",
+            "resolver 127.0.0.1; location / { proxy_pass http://a$arg_x.b.example; }",
+            "resolver 127.0.0.1; location / { proxy_pass $http_x_scheme://b.example; }",
+            "resolver 127.0.0.1; location ~ /(?<to>.*) { proxy_pass http://some$to; }",
+            "resolver 127.0.0.1; location / { proxy_pass http://$http_x_to/; }",
+            "resolver 127.0.0.1; location / { set $to $arg_to; proxy_pass http://$to/; }",
+        ],
+    );
+    silent(&[
+        "resolver 127.0.0.1; location ~ /p/(.*) { internal; proxy_pass http://$1; }",
+        "resolver 127.0.0.1; location ~ /p/([a-z]+) { proxy_pass http://$1.internal.example; }",
+        "location / { proxy_pass http://127.0.0.1$request_uri; }",
+        "location / { set $to http://127.0.0.1$request_uri; proxy_pass $to; }",
+        "location ~ /(\\d+)/ { proxy_pass http://127.0.0.1:$1; }",
+        "resolver 127.0.0.1; location / { set $to b.example; proxy_pass http://$to/; }",
+    ]);
+    finds(
+        "proxy-pass-resolver",
+        &[
+            "location / { set $b b.example; proxy_pass http://$b; }",
+            "location / { proxy_pass http://b.example$request_uri; }",
+            "location / { proxy_pass http://$server_name; }",
+        ],
+    );
+    silent(&[
+        "location / { set $b 127.0.0.1:80; proxy_pass http://$b; }",
+        "location / { set $b unix:/s; proxy_pass http://$b; }",
+        "location / { proxy_pass http://127.0.0.1:80$request_uri; }",
+        "location / { proxy_pass http://b.example; }",
+        "resolver 127.0.0.1; location / { proxy_pass http://$server_name; }",
+    ]);
+    let group = "http { upstream b { server 127.0.0.1; } map $host $to { default b; }\n\
+                 server { location / { proxy_pass http://$to; } } }";
+    assert_eq!(found(group), Vec::<String>::new());
+    finds(
+        "proxy-pass-slash",
+        &[
+            "location /api { proxy_pass http://b/; }",
+            "location /api/ { proxy_pass http://b/base; }",
+        ],
+    );
+    silent(&[
+        "location /api/ { proxy_pass http://b/; }",
+        "location /api { proxy_pass http://b; }",
+        "location /api { proxy_pass http://b/api; }",
+        "location = /api { proxy_pass http://b/; }",
+        "location /api/ { proxy_pass http://b/search?q=; }",
+        "location ~ /api { proxy_pass http://b; }",
+    ]);
+}
+
+#[test]
+fn servers() {
+    let http = |servers: &str| found(&format!("http {{\n{servers}\n}}"));
+    let two = "server { listen 80; server_name a; }\nserver { server_name b; }";
+    assert_eq!(http(two), ["implicit-default-server:2"]);
+    for fine in [
+        "server { listen 80 default_server; server_name a; }\nserver { server_name b; }",
+        "server { listen 80; server_name _; }\nserver { server_name b; }",
+        "server { listen 80; server_name a; }\nserver { listen 81; server_name b; }",
+        "server { server_name a; }",
+    ] {
+        assert_eq!(http(fine), Vec::<String>::new(), "{fine}");
+    }
+    let events = |limit: u32| {
+        format!("worker_rlimit_nofile {limit};\nevents {{\nworker_connections 1024; }}")
+    };
+    assert_eq!(found(&events(512)), ["worker-connections:3"]);
+    assert_eq!(found(&events(4096)), Vec::<String>::new());
+    assert_eq!(found("events { worker_connections 1024; }"), Vec::<String>::new());
+    finds("error-log-off", &["error_log off;"]);
+    silent(&["error_log /dev/null crit;", "access_log off;"]);
+}
+
+#[test]
+fn comments_ignore_findings() {
+    let server = |line: &str| found(&format!("http {{ server {{\n{line}\n}} }}"));
+    let none = Vec::<String>::new();
+    assert_eq!(server("error_log off; # weir:ignore error-log-off it is wanted"), none);
+    assert_eq!(server("# weir:ignore error-log-off it is wanted\nerror_log off;"), none);
+    assert_eq!(server("# weir:ignore ssrf another rule\nerror_log off;"), ["error-log-off:3"]);
+    assert_eq!(server("error_log off; # weir:ignore error-log-off"), ["ignore:2"]);
+    assert_eq!(server("# weir:ignore no-such x\n"), ["ignore:2"]);
+    let apart = "# weir:ignore error-log-off two lines above\n\nerror_log off;";
+    assert_eq!(server(apart), ["error-log-off:4"]);
+    // Text is no comment.
+    assert_eq!(server("return 200 \"weir:ignore x\";"), none);
+}
+
+#[test]
+fn odd_texts_are_borne() {
+    for text in [
+        "location { }",
+        "if { }",
+        "listen;",
+        "proxy_pass;",
+        "alias;",
+        "return;",
+        "rewrite a;",
+        "location ~ ( { return 301 $1; }",
+        "location ~ [ { add_header A $1; }",
+        "location ~ \\ { add_header A $1; proxy_pass http://${; }",
+        "proxy_pass $; proxy_pass ${a; proxy_pass http://;",
+        "set $a $a; proxy_pass http://$a;",
+        "set $a $b; set $b $a; proxy_pass http://$a;",
+        "location ~ (?P< { add_header A $1; }",
+    ] {
+        let _ = found(&format!("http {{ server {{\n{text}\n}} }}"));
+    }
+}

@@ -1,0 +1,105 @@
+//! `weir lint`: exit codes and forms of output.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weir-lint-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("make a folder");
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("write a file");
+        path.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lint(args: &[&str]) -> (Option<i32>, String, String) {
+    let run = Command::new(env!("CARGO_BIN_EXE_weir")).arg("lint").args(args).output();
+    let Output { status, stdout, stderr } = run.expect("run weir");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+const FAULT: &str = "server {\n  error_log off;\n}\n";
+
+#[test]
+fn findings_are_told_with_their_place() {
+    let folder = Folder::new("text");
+    folder.write("site.conf", FAULT);
+    let main = folder.write("main.conf", "events {}\nhttp { include site.conf; }\n");
+    let (code, out, err) = lint(&[&main]);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    let place = format!("{}/site.conf:2:13: warning: ", folder.0.display());
+    assert!(out.starts_with(&place) && out.contains(" [error-log-off]\n1 found;"), "{out}");
+
+    let fine = folder.write("fine.conf", "events {}\nhttp { server { listen 80; } }\n");
+    assert_eq!(lint(&[&fine]), (Some(0), "nothing found\n".to_owned(), String::new()));
+    let text = FAULT.replace(";", "; # weir:ignore error-log-off it is wanted");
+    let quiet = folder.write("quiet.conf", &text);
+    assert_eq!(lint(&[&quiet]).0, Some(0));
+}
+
+#[test]
+fn machines_read_it_too() {
+    let folder = Folder::new("forms");
+    let file = folder.write("a \"b\".conf", FAULT);
+    let name = file.replace('"', "\\\"");
+    let (code, out, _) = lint(&[&file, "--format", "json"]);
+    assert_eq!(code, Some(1));
+    let start =
+        format!("[{{\"rule\":\"error-log-off\",\"severity\":\"warning\",\"file\":\"{name}\",");
+    assert!(out.starts_with(&start), "{out}");
+    assert!(out.contains("\"line\":2,\"column\":13,\"message\":\"this is a file"), "{out}");
+
+    let (code, out, _) = lint(&["--format=sarif", &file]);
+    assert_eq!(code, Some(1));
+    for part in [
+        "\"version\":\"2.1.0\"",
+        "\"name\":\"weir lint\"",
+        "\"ruleId\":\"error-log-off\",\"level\":\"warning\"",
+        "/a%20%22b%22.conf\"},\"region\":{\"startLine\":2,\"startColumn\":13}",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let open = out.matches(['{', '[']).count();
+    assert_eq!(open, out.matches(['}', ']']).count(), "{out}");
+
+    let (_, out, _) = lint(&["--format=github", &file]);
+    assert!(out.starts_with("::warning file=") && out.contains(",line=2,col=13,title="), "{out}");
+    let empty = folder.write("fine.conf", "events {}\n");
+    assert_eq!(lint(&["--format=json", &empty]), (Some(0), "[]\n".to_owned(), String::new()));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_apart() {
+    let folder = Folder::new("bad");
+    let (code, out, err) = lint(&["/no/such.conf"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("No such file or directory"), "{err}");
+    let broken = folder.write("broken.conf", "http {\n");
+    let (code, _, err) = lint(&[&broken]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("unexpected end of file, expecting \"}\" in "), "{err}");
+    assert_eq!(lint(&["--format", "xml", &broken]).0, Some(2));
+}
+
+#[test]
+fn rules_are_listed() {
+    let (code, out, _) = lint(&["--rules"]);
+    assert_eq!(code, Some(0));
+    assert!(out.lines().any(|line| line.starts_with("alias-traversal ")), "{out}");
+    assert!(out.lines().count() >= 20, "{out}");
+}
