@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod files;
 pub mod foreign;
 pub mod glob;
 pub mod hostnames;

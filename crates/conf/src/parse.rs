@@ -24,6 +24,8 @@ pub struct Options {
     /// Keeps the text before a syntax error as a tree that ends in a [`Node::broken`], so that an
     /// error in that text is reported first, as by nginx, which reads and applies in one go.
     pub keep_broken: bool,
+    /// Leaves `include` in the tree as a directive like others, and opens nothing for it.
+    pub keep_includes: bool,
     /// Files included from files, the main one counted.
     pub max_depth: usize,
     /// Files read in all, counted as often as they are included.
@@ -39,6 +41,7 @@ impl Default for Options {
         Options {
             conf_prefix: PathBuf::from("."),
             keep_broken: false,
+            keep_includes: false,
             max_depth: 64,
             max_files: 100_000,
             max_bytes: 256 << 20,
@@ -156,7 +159,7 @@ impl<'a> Parser<'a> {
             let message = "block directives are not supported in -g option";
             return Err(ConfError::at(&node.name, message));
         }
-        if node.name == *"include" {
+        if node.name == *"include" && !(self.options.keep_includes && end == End::Semicolon) {
             return self.include(&node, end);
         }
         if end == End::Semicolon {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, completions, directives, lint, manual, serve};
+use crate::{build, completions, config, directives, lint, manual, serve};
 
 /// A command.
 pub struct Command {
@@ -40,6 +40,14 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::File),
         options: &["--format", "--rules"],
         run: lint::run,
+    },
+    Command {
+        name: "config",
+        usage: "--json [FILE]",
+        doc: "print a configuration and its includes as JSON, in crossplane's form",
+        value: Some(Value::File),
+        options: &["--json"],
+        run: config::run,
     },
     Command {
         name: "build",

@@ -11,6 +11,7 @@ mod children;
 mod cli;
 mod commands;
 mod completions;
+mod config;
 mod directives;
 mod dry_run;
 mod engines;

@@ -179,7 +179,7 @@ fn a_start_in_the_background_says_whether_the_server_runs() {
 
 #[test]
 fn every_command_tells_how_it_is_used() {
-    for command in ["serve", "lint", "completions", "man", "dump-directives"] {
+    for command in ["serve", "lint", "config", "completions", "man", "dump-directives"] {
         for help in ["--help", "-h"] {
             let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
                 .args([command, help])

@@ -1,0 +1,101 @@
+//! `weir config --json`: the form that crossplane's `parse` gives.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder(name: &str, files: &[(&str, &str)]) -> Folder {
+    let path = std::env::temp_dir().join(format!("weir-config-{name}-{}", std::process::id()));
+    let folder = Folder(path);
+    for (name, text) in files {
+        let file = folder.0.join(name);
+        fs::create_dir_all(file.parent().expect("it has a folder")).expect("make it");
+        fs::write(file, text).expect("write a file");
+    }
+    folder
+}
+
+/// The exit code and the output, for the file `main.conf` of a folder.
+fn json(folder: &Folder) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let run = command.current_dir(&folder.0).args(["config", "--json", "main.conf"]).output();
+    let run = run.expect("run weir");
+    (run.status.code(), String::from_utf8(run.stdout).expect("it is text"))
+}
+
+#[test]
+fn files_are_told_apart_and_words_kept() {
+    let folder = folder(
+        "good",
+        &[
+            (
+                "main.conf",
+                "# comment\nevents { }\nhttp {\n  include inc/*.conf;\n  include inc/b.conf;\n\
+                 if ($a ~ \"x(\\.y)\\\"\") { return 200 'it\\'s ${x}'; }\n}\n",
+            ),
+            ("inc/b.conf", "gzip on;"),
+            ("inc/a.conf", "include deep/c.conf;"),
+            ("deep/c.conf", "types { text/html html htm; }"),
+        ],
+    );
+    let (code, out) = json(&folder);
+    assert_eq!(code, Some(0), "{out}");
+    let want = concat!(
+        r#"{"status":"ok","errors":[],"config":["#,
+        r#"{"file":"main.conf","status":"ok","errors":[],"parsed":["#,
+        r#"{"directive":"events","line":2,"args":[],"block":[]},"#,
+        r#"{"directive":"http","line":3,"args":[],"block":["#,
+        r#"{"directive":"include","line":4,"args":["inc/*.conf"],"includes":[1,2]},"#,
+        r#"{"directive":"include","line":5,"args":["inc/b.conf"],"includes":[2]},"#,
+        r#"{"directive":"if","line":6,"args":["$a","~","x(\\.y)\""],"block":["#,
+        r#"{"directive":"return","line":6,"args":["200","it's ${x}"]}]}]}]},"#,
+        r#"{"file":"inc/a.conf","status":"ok","errors":[],"parsed":["#,
+        r#"{"directive":"include","line":1,"args":["deep/c.conf"],"includes":[3]}]},"#,
+        r#"{"file":"inc/b.conf","status":"ok","errors":[],"parsed":["#,
+        r#"{"directive":"gzip","line":1,"args":["on"]}]},"#,
+        r#"{"file":"deep/c.conf","status":"ok","errors":[],"parsed":["#,
+        r#"{"directive":"types","line":1,"args":[],"block":["#,
+        r#"{"directive":"text/html","line":1,"args":["html","htm"]}]}]}]}"#,
+        "\n"
+    );
+    assert_eq!(out, want);
+}
+
+#[test]
+fn faults_are_of_their_file() {
+    let folder = folder(
+        "bad",
+        &[("main.conf", "include none.conf;\ninclude bad.conf;\ngzip on;"), ("bad.conf", "a {\n")],
+    );
+    let (code, out) = json(&folder);
+    assert_eq!(code, Some(1));
+    for part in [
+        r#"{"status":"failed","errors":[{"file":"main.conf","error":"open() \"none.conf\" failed"#,
+        r#"{"directive":"include","line":1,"args":["none.conf"],"includes":[]}"#,
+        r#"{"directive":"gzip","line":3,"args":["on"]}"#,
+        r#"{"file":"bad.conf","status":"failed","errors":[{"error":"unexpected end of file"#,
+        r#""line":2}],"parsed":[]}"#,
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    // A circle ends.
+    let circle = self::folder("circle", &[("main.conf", "include main.conf;")]);
+    assert_eq!(json(&circle).0, Some(0));
+}
+
+#[test]
+fn it_says_how_it_is_used() {
+    for args in [&["config"][..], &["config", "--yaml"], &["config", "--json", "a", "b"]] {
+        let run = Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().expect("run weir");
+        assert_eq!(run.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&run.stderr).contains("weir config --json [FILE]"));
+    }
+}
