@@ -210,6 +210,43 @@ fn nothing_follows_a_reset() {
     });
 }
 
+/// Opens streams that stay open, and resets them.
+fn resets(c: &mut Client, n: u32) {
+    let first = c.next_stream();
+    let head = c.head("GET", "/large.bin", &[]);
+    let streams = (0..n).map(|i| first + 2 * i);
+    let pair = |id| [Frame::headers(id, &head, true), Frame::reset(id, code::CANCEL)];
+    let frames: Vec<Frame> = streams.flat_map(pair).collect();
+    // The server may have closed before it has taken them all.
+    let _ = c.try_send_frames(&frames);
+}
+
+#[test]
+fn connections_of_an_address_share_a_budget_of_resets() {
+    each_site(site, |weir| {
+        let options = || Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 0);
+        // Each of them stays below its own budget, which is 256.
+        let cut_off = (0..100).any(|_| {
+            let mut c = Client::with(weir.port(0), options());
+            resets(&mut c, 200);
+            let _ = c.try_send_frames(&[Frame::ping([1; 8])]);
+            c.wait_for("the answer or the end", |c| {
+                let pong = |f: &Frame| f.kind == kind::PING && f.has(flag::ACK);
+                (c.seen().iter().any(pong) || !c.goaways().is_empty()).then_some(())
+            });
+            c.goaways().iter().any(|goaway| goaway.code == code::ENHANCE_YOUR_CALM)
+        });
+        assert!(cut_off, "20,000 resets came from one address");
+        weir.wait_for_log("error.log", "that were reset by connections of one address");
+        // A neighbour who resets little is not cut off.
+        let mut c = Client::with(weir.port(0), Options::default());
+        resets(&mut c, 10);
+        assert_eq!(c.get("/a.txt").body, b"hello");
+        let lines = weir.error_log();
+        assert_eq!(lines.matches("connections of one address").count(), 1, "one line");
+    });
+}
+
 #[test]
 fn a_rate_holds_for_a_stream() {
     each_site(site, |weir| {

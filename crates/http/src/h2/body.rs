@@ -114,6 +114,6 @@ fn discard(r: &mut Request) {
     let _ = s.mux.of(s.key, |state, i| {
         let entry = &mut state.streams[i];
         entry.discards = true;
-        entry.received.clear();
+        state.drop_body(i);
     });
 }

@@ -21,8 +21,10 @@
 //! | [`head`] | response heads and trailers |
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
+//! | [`address`] | limits of a client's address |
 //! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
 
+mod address;
 mod body;
 mod connection;
 mod head;

@@ -17,6 +17,7 @@ use proto::h2::tree::Place;
 use proto::h2::window::{Overflow, Window};
 use proto::priority::Parameters;
 
+use super::address::Address;
 use super::priority::Priority;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
@@ -78,6 +79,8 @@ pub(super) struct Entry {
 
     /// The body's bytes that no one took yet.
     pub received: VecDeque<Page>,
+    /// Bytes of them.
+    pub body_held: usize,
     /// Bytes of the declared length that did not come yet.
     pub expected: Option<u64>,
     /// It was answered before all of its request came.
@@ -173,6 +176,10 @@ pub(super) struct State {
     pub scratch: Vec<u8>,
     /// Bytes of memory for heads.
     pub heads_held: usize,
+    /// Bytes of memory for requests, heads and parts of bodies.
+    pub held: usize,
+    /// The account of the client's address.
+    pub address: Option<Rc<Address>>,
     /// Streams that were answered before all of their requests came, with the time of that.
     lame: VecDeque<(Key, u64)>,
     /// Streams that we reset last: frames of theirs may be on their way.
@@ -193,10 +200,11 @@ pub(super) struct Mux {
 
 impl Mux {
     pub fn new(c: Rc<Conn>, conf: Http2) -> Mux {
+        let address = Address::of(&c);
         Mux {
             c,
             conf,
-            state: RefCell::new(State::new()),
+            state: RefCell::new(State::new(address)),
             waker: RefCell::new(None),
             news: Cell::new(false),
         }
@@ -288,7 +296,7 @@ impl Mux {
         if matches!(polled, Poll::Ready(Ok(_))) {
             self.tell();
         }
-        polled.map(Result::flatten)
+        polled.map(|taken| taken.unwrap_or_else(Err))
     }
 
     /// Waits until something of a body is there, or its end.
@@ -337,7 +345,7 @@ fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
 
 impl State {
     /// A connection without streams.
-    pub fn new() -> State {
+    pub fn new(address: Option<Rc<Address>>) -> State {
         State {
             streams: Vec::new(),
             free: Vec::new(),
@@ -352,6 +360,8 @@ impl State {
             ended: false,
             scratch: Vec::new(),
             heads_held: 0,
+            held: 0,
+            address,
             lame: VecDeque::new(),
             reset_ids: [0; 32],
             reset_at: 0,
@@ -393,6 +403,7 @@ impl State {
             malformed: false,
             head_size: 0,
             received: VecDeque::new(),
+            body_held: 0,
             expected: None,
             lame: false,
             discards: false,
@@ -439,19 +450,21 @@ impl State {
         if !entry.reset && !entry.has_body_ended() {
             if !std::mem::replace(&mut entry.lame, true) {
                 entry.discards = true;
-                entry.received.clear();
                 let key = Key { slot: i as u32, id: entry.id };
+                self.drop_body(i);
                 self.lame.push_back((key, base::time::now_ms()));
             }
             return;
         }
         self.schedule.close(i, entry);
-        self.heads_held -= entry.head_size;
+        let head_size = entry.head_size;
+        self.heads_held -= head_size;
         entry.id = 0;
-        entry.received = VecDeque::new();
         entry.queue.clear();
         entry.queued = 0;
         entry.trailers = Vec::new();
+        self.drop_body(i);
+        self.release(head_size);
         self.free.push(i as u32);
         self.open -= 1;
         if self.open == 0 {
@@ -540,16 +553,19 @@ impl State {
         entry.reset = true;
         entry.queue.clear();
         entry.queued = 0;
-        entry.received.clear();
         // Its request may go on for a while; nothing more is sent of it, nor its end.
         self.schedule.forget(i, entry);
         entry.wake_all();
+        self.drop_body(i);
         self.settle(i);
     }
 
     /// Takes a piece of a body.
     pub fn take_piece(&mut self, i: usize) -> Option<Page> {
-        let page = self.streams[i].received.pop_front()?;
+        let entry = &mut self.streams[i];
+        let page = entry.received.pop_front()?;
+        entry.body_held -= page.len();
+        self.release(page.len());
         self.give_window(i, page.len());
         Some(page)
     }

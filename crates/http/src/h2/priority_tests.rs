@@ -15,7 +15,7 @@ const STREAMS: u32 = 10;
 
 /// A connection with windows that never matter, and frames of 1,000 bytes.
 fn connection() -> State {
-    let mut state = State::new();
+    let mut state = State::new(None);
     state.send.add(1 << 30).unwrap();
     state.peer.window = 1 << 30;
     state

@@ -9,9 +9,9 @@ use proto::h2::frame::{self, ErrorCode, PREFACE};
 use proto::h2::hpack::{Decoder, HpackError};
 use proto::h2::read::{Dependency, Event, Fault, Reader};
 use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
-use proto::h2::waste::Waste;
 use proto::h2::window::{MAX, Window};
 
+use super::address::Account;
 use super::mux::{Half, Key, Mux, State};
 use super::priority;
 use super::{Stream, take_text};
@@ -68,7 +68,7 @@ struct Rules {
     last_id: u32,
     /// Bytes that the client may send on all streams.
     receive: Window,
-    waste: Waste,
+    waste: Account,
     leaving: Leaving,
     /// Lines of the log about single streams.
     told: u32,
@@ -96,7 +96,11 @@ impl Receiver {
                 decoder: Decoder::new(4096),
                 last_id: 0,
                 receive: Window::new(MAX),
-                waste: Waste::new(mux.conf.max_streams),
+                waste: Account::new(
+                    mux.c.clone(),
+                    mux.conf.max_streams,
+                    mux.with(|state| state.address.clone()),
+                ),
                 leaving: Leaving::No,
                 told: 0,
                 knows_leaving: false,
@@ -285,6 +289,10 @@ impl Rules {
         }
         self.waste.stream();
         let full = mux.with(|state| {
+            if let Some(address) = state.address.as_ref().filter(|address| address.is_full()) {
+                address.tell(&mux.c, "too much memory is held for requests");
+                return true;
+            }
             state.open >= mux.conf.max_streams as usize || state.heads_held > HEADS_MAX
         });
         if full {
@@ -354,6 +362,7 @@ impl Rules {
             entry.head_size = head_size;
             entry.expected = r.head.content_length.filter(|_| !end_stream);
             state.heads_held += head_size;
+            state.hold(head_size);
             let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&text));
             let field = priority::of_field(lines);
             let asked = priority::Asked { field, dependency, is_tunnel };
@@ -496,7 +505,9 @@ impl Rules {
                     entry.received.push_back(page);
                 }
             }
+            entry.body_held += data.len();
             entry.wake_body();
+            state.hold(data.len());
         }
         match end_stream {
             true => self.end_of_body(state, i),
@@ -521,12 +532,10 @@ impl Rules {
         let entry = &mut state.streams[i];
         entry.malformed = true;
         entry.discards = true;
-        entry.received.clear();
-        if !entry.has_request {
-            return self.fail(state, i, ErrorCode::PROTOCOL_ERROR);
-        }
         entry.wake_body();
-        Ok(())
+        let has_request = entry.has_request;
+        state.drop_body(i);
+        if has_request { Ok(()) } else { self.fail(state, i, ErrorCode::PROTOCOL_ERROR) }
     }
 
     fn window_update(&mut self, mux: &Mux, id: u32, n: u32) -> Result<(), Fault> {

@@ -16,6 +16,12 @@ const FRAMES_A_STREAM: u32 = 8;
 /// Resets that a client may cause a second, beyond those at once.
 const RESETS_A_SECOND: u64 = 50;
 
+/// The same for all connections of an address: ten clients that do their worst.
+const ADDRESS_FRAMES: u64 = 40_000;
+const ADDRESS_FRAMES_A_SECOND: u64 = 10_000;
+const ADDRESS_RESETS: u64 = 2_000;
+const ADDRESS_RESETS_A_SECOND: u64 = 500;
+
 /// A WINDOW_UPDATE of so many bytes or more is worth its work.
 const UPDATE_MIN: u32 = 1024;
 
@@ -72,13 +78,15 @@ impl Waste {
         Ok(())
     }
 
-    /// A WINDOW_UPDATE of `n` bytes.
-    ///
-    /// # Errors
-    /// The client sends too many small ones.
+    /// Whether a WINDOW_UPDATE of `n` bytes counts as a frame that carries nothing.
     #[inline]
-    pub fn update(&mut self, n: u32, now_ms: u64) -> Result<(), Fault> {
-        if n < UPDATE_MIN { self.frame(now_ms) } else { Ok(()) }
+    pub fn is_small(n: u32) -> bool {
+        n < UPDATE_MIN
+    }
+
+    /// Resets that were caused and are not made up for by time.
+    pub fn resets_used(&self) -> u32 {
+        self.resets_max - self.resets
     }
 
     /// A stream was reset, by the client or for a fault of the client's.
@@ -92,6 +100,75 @@ impl Waste {
             None => return calm("too many streams that were reset"),
         }
         Ok(())
+    }
+}
+
+/// The account of all connections of an address, beside each one's own: a client that opens many
+/// connections, or one after the other, gets no more for that.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressWaste {
+    frames: Budget,
+    resets: Budget,
+}
+
+impl AddressWaste {
+    /// The account of an address that was not seen lately.
+    pub fn new(now_ms: u64) -> AddressWaste {
+        AddressWaste {
+            frames: Budget::new(ADDRESS_FRAMES, ADDRESS_FRAMES_A_SECOND, now_ms),
+            resets: Budget::new(ADDRESS_RESETS, ADDRESS_RESETS_A_SECOND, now_ms),
+        }
+    }
+
+    /// Frames that carry nothing; false where there were too many.
+    pub fn frames(&mut self, n: u32, now_ms: u64) -> bool {
+        self.frames.take(n.into(), now_ms)
+    }
+
+    /// A stream was reset; false where there were too many.
+    pub fn reset(&mut self, now_ms: u64) -> bool {
+        self.resets.take(1, now_ms)
+    }
+
+    /// Whether the account is as good as a new one.
+    pub fn is_rested(&mut self, now_ms: u64) -> bool {
+        self.frames.is_full(now_ms) && self.resets.is_full(now_ms)
+    }
+}
+
+/// Units that are spent, and come back with time.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: u64,
+    max: u64,
+    a_second: u64,
+    at_ms: u64,
+}
+
+impl Budget {
+    fn new(max: u64, a_second: u64, now_ms: u64) -> Budget {
+        Budget { left: max, max, a_second, at_ms: now_ms }
+    }
+
+    fn credit(&mut self, now_ms: u64) {
+        let more = now_ms.saturating_sub(self.at_ms).min(60_000) * self.a_second / 1000;
+        if more > 0 {
+            self.left = (self.left + more).min(self.max);
+            self.at_ms = now_ms;
+        }
+    }
+
+    /// Takes `n`; where fewer are left, all of them.
+    fn take(&mut self, n: u64, now_ms: u64) -> bool {
+        self.credit(now_ms);
+        let suffices = self.left >= n;
+        self.left = self.left.saturating_sub(n);
+        suffices
+    }
+
+    fn is_full(&mut self, now_ms: u64) -> bool {
+        self.credit(now_ms);
+        self.left == self.max
     }
 }
 
@@ -132,10 +209,17 @@ mod tests {
 
     #[test]
     fn large_window_updates_cost_nothing() {
-        let mut waste = Waste::new(10);
-        for _ in 0..=2 * FRAMES {
-            waste.update(UPDATE_MIN, 1000).unwrap();
-        }
-        assert!((0..=FRAMES).any(|_| waste.update(1, 1000).is_err()));
+        assert!(Waste::is_small(UPDATE_MIN - 1) && !Waste::is_small(UPDATE_MIN));
+    }
+
+    #[test]
+    fn connections_of_an_address_share_an_account() {
+        let mut waste = AddressWaste::new(5_000);
+        assert!((0..ADDRESS_RESETS).all(|_| waste.reset(5_000)));
+        assert!(!waste.reset(5_001) && waste.reset(5_002), "one in two milliseconds comes back");
+        assert!(waste.frames(ADDRESS_FRAMES as u32, 5_000) && !waste.frames(1, 5_000));
+        assert!(!waste.is_rested(8_000), "resets come back in four seconds");
+        assert!(waste.is_rested(9_100));
+        assert!(waste.frames(ADDRESS_FRAMES as u32, 9_100) && !waste.frames(1, 9_100));
     }
 }

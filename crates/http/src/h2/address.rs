@@ -1,0 +1,260 @@
+//! Limits of a client's address: all of its connections to a worker share an account of waste, and
+//! of the memory that their requests hold. A block of 64 bits is an address of IPv6.
+//!
+//! The account is the worker's own, not one of all workers: it keeps that worker able to serve
+//! others, costs no lock, and a connection finds it without shared memory. An address gets as many
+//! as there are workers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+
+use base::log::Level;
+use proto::h2::frame::ErrorCode;
+use proto::h2::read::Fault;
+use proto::h2::waste::{AddressWaste, Waste};
+
+use super::mux::State;
+use crate::channel::conn::Conn;
+
+/// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
+/// that nothing has read. Those of a connection without bodies hold 768 KB at most.
+const HELD_MAX: usize = 32 << 20;
+
+/// Frames of a connection that are charged to its address at once.
+const LUMP: u32 = 256;
+
+/// Resets that a connection may cause whatever others of its address do: a user who leaves a page
+/// does not pay for a neighbour behind the same address.
+const RESETS_SPARED: u32 = 25;
+
+/// The time between two lines of the log about an address, in milliseconds.
+const TELL_MS: u64 = 60_000;
+
+/// Accounts above which those that nothing needs are looked for.
+const ACCOUNTS_MIN: usize = 64;
+
+/// The account of an address.
+pub(super) struct Address {
+    waste: RefCell<AddressWaste>,
+    held: Cell<usize>,
+    /// The time of the last line of the log.
+    told_ms: Cell<Option<u64>>,
+}
+
+#[derive(Default)]
+struct Accounts {
+    all: HashMap<IpAddr, Rc<Address>>,
+    /// The number of accounts at which those are removed that nothing needs.
+    full: usize,
+}
+
+thread_local! {
+    static ACCOUNTS: RefCell<Accounts> = RefCell::default();
+}
+
+/// The part of an address that names a client.
+fn block_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
+/// The client's address, behind a balancer the one that it tells. None for unix sockets.
+fn ip_of(c: &Conn) -> Option<IpAddr> {
+    match c.proxy_header() {
+        Some(header) => header.source.ip,
+        None => c.peer.ip_addr(),
+    }
+}
+
+impl Accounts {
+    fn of(&mut self, block: IpAddr, now_ms: u64) -> Rc<Address> {
+        if let Some(address) = self.all.get(&block) {
+            return address.clone();
+        }
+        if self.all.len() >= self.full {
+            self.all.retain(|_, address| {
+                Rc::strong_count(address) > 1 || !address.waste.borrow_mut().is_rested(now_ms)
+            });
+            self.full = ACCOUNTS_MIN.max(self.all.len() * 2);
+        }
+        let address = Rc::new(Address {
+            waste: RefCell::new(AddressWaste::new(now_ms)),
+            held: Cell::new(0),
+            told_ms: Cell::new(None),
+        });
+        self.all.insert(block, address.clone());
+        address
+    }
+}
+
+impl Address {
+    /// The account of a connection's client.
+    pub fn of(c: &Conn) -> Option<Rc<Address>> {
+        let block = block_of(ip_of(c)?);
+        let now_ms = base::time::now_ms();
+        Some(ACCOUNTS.with(|accounts| accounts.borrow_mut().of(block, now_ms)))
+    }
+
+    /// Whether requests hold as much memory as they may.
+    pub fn is_full(&self) -> bool {
+        self.held.get() > HELD_MAX
+    }
+
+    /// Writes a line about the address, unless there was one lately.
+    #[cold]
+    pub fn tell(&self, c: &Conn, what: &str) {
+        let now_ms = base::time::now_ms();
+        if self.told_ms.get().is_none_or(|told| now_ms.saturating_sub(told) >= TELL_MS) {
+            self.told_ms.set(Some(now_ms));
+            c.log(Level::Warn, format_args!("{what} by connections of one address"));
+        }
+    }
+}
+
+/// The accounts that a connection's frames are charged to.
+pub(super) struct Account {
+    c: Rc<Conn>,
+    own: Waste,
+    address: Option<Rc<Address>>,
+    /// Frames that were not charged to the address yet.
+    frames: u32,
+}
+
+impl Account {
+    pub fn new(c: Rc<Conn>, max_streams: u32, address: Option<Rc<Address>>) -> Account {
+        Account { c, own: Waste::new(max_streams), address, frames: 0 }
+    }
+
+    /// A stream was opened.
+    #[inline]
+    pub fn stream(&mut self) {
+        self.own.stream();
+    }
+
+    /// A frame that carries nothing.
+    ///
+    /// # Errors
+    /// There are too many of them.
+    pub fn frame(&mut self, now_ms: u64) -> Result<(), Fault> {
+        self.own.frame(now_ms)?;
+        self.frames += 1;
+        if self.frames < LUMP {
+            return Ok(());
+        }
+        self.frames = 0;
+        let Some(address) = &self.address else { return Ok(()) };
+        match address.waste.borrow_mut().frames(LUMP, now_ms) {
+            true => Ok(()),
+            false => Err(self.refused(address, "too many frames without data")),
+        }
+    }
+
+    /// A WINDOW_UPDATE of `n` bytes.
+    ///
+    /// # Errors
+    /// There are too many small ones.
+    #[inline]
+    pub fn update(&mut self, n: u32, now_ms: u64) -> Result<(), Fault> {
+        if Waste::is_small(n) { self.frame(now_ms) } else { Ok(()) }
+    }
+
+    /// A stream was reset, by the client or for a fault of the client's.
+    ///
+    /// # Errors
+    /// There were too many of them.
+    pub fn reset(&mut self, now_ms: u64) -> Result<(), Fault> {
+        self.own.reset(now_ms)?;
+        let Some(address) = &self.address else { return Ok(()) };
+        let suffices = address.waste.borrow_mut().reset(now_ms);
+        match suffices || self.own.resets_used() <= RESETS_SPARED {
+            true => Ok(()),
+            false => Err(self.refused(address, "too many streams that were reset")),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, address: &Address, what: &'static str) -> Fault {
+        address.tell(&self.c, what);
+        Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)
+    }
+}
+
+impl State {
+    /// A request holds more memory.
+    pub fn hold(&mut self, n: usize) {
+        self.held += n;
+        if let Some(address) = &self.address {
+            address.held.set(address.held.get() + n);
+        }
+    }
+
+    /// A request gives memory back.
+    pub fn release(&mut self, n: usize) {
+        self.held -= n;
+        if let Some(address) = &self.address {
+            address.held.set(address.held.get() - n);
+        }
+    }
+
+    /// Drops the part of a body that nothing has read.
+    pub fn drop_body(&mut self, i: usize) {
+        let entry = &mut self.streams[i];
+        entry.received.clear();
+        let n = std::mem::take(&mut entry.body_held);
+        self.release(n);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.release(self.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_ipv6_is_an_address() {
+        let block = |ip: &str| block_of(ip.parse().unwrap());
+        assert_eq!(block("2001:db8:1:2:3:4:5:6"), block("2001:db8:1:2::"));
+        assert_ne!(block("2001:db8:1:2::"), block("2001:db8:1:3::"));
+        assert_eq!(block("::ffff:192.0.2.1"), block("192.0.2.1"));
+        assert_ne!(block("192.0.2.1"), block("192.0.2.2"));
+    }
+
+    #[test]
+    fn accounts_go_when_nothing_needs_them() {
+        let mut accounts = Accounts::default();
+        let ip = |n: u32| IpAddr::from(n.to_be_bytes());
+        let kept = accounts.of(ip(0), 1_000);
+        for n in 1..1_000 {
+            let busy = accounts.of(ip(n), 1_000);
+            if n < 10 {
+                assert!(busy.waste.borrow_mut().reset(1_000));
+            }
+        }
+        assert!(accounts.all.len() <= ACCOUNTS_MIN.max(2 * 10), "{}", accounts.all.len());
+        assert!((0..10).all(|n| accounts.all.contains_key(&ip(n))));
+        assert!(Rc::ptr_eq(&kept, &accounts.of(ip(0), 1_000)));
+    }
+
+    #[test]
+    fn memory_of_requests_is_counted_until_they_end() {
+        let mut accounts = Accounts::default();
+        let address = accounts.of(IpAddr::from([127, 0, 0, 1]), 1_000);
+        let mut states = [State::new(Some(address.clone())), State::new(Some(address.clone()))];
+        states[0].hold(HELD_MAX);
+        states[1].hold(1);
+        assert!(address.is_full());
+        states[0].release(1);
+        assert!(!address.is_full());
+        drop(states);
+        assert_eq!(address.held.get(), 0);
+    }
+}
