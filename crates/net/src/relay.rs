@@ -1,5 +1,5 @@
 //! The parts of a relay, which moves bytes between two byte streams: its ends, one direction
-//! ([`Flow`]), and waits that stay in place while others end ([`keep`], [`poll_kept`]). When a
+//! ([`Flow`]), and waits that stay in place while others end ([`poll_side`]). When a
 //! relay ends, and which times it allows, is the engine's.
 
 use std::future::Future;
@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use base::future::poll_kept;
 use event::Deadline;
 use mem::{Chain, PAGE_SIZE, Page};
 
@@ -261,24 +262,14 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     }
 }
 
-/// Begins a wait that is needed and not there; gives up one that is there and not needed.
-pub fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
-    if wanted && slot.is_none() {
-        slot.set(Some(begin()));
-    } else if !wanted && slot.is_some() {
-        slot.set(None);
-    }
-}
-
 /// The result of a wait that ended, `ready` or `late`; its slot is empty then.
-pub fn poll_kept<F: Future<Output = io::Result<()>>, E>(
-    mut slot: Pin<&mut Option<F>>,
+pub fn poll_side<F: Future<Output = io::Result<()>>, E>(
+    slot: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,
     ready: E,
     late: E,
 ) -> Option<E> {
-    let Poll::Ready(done) = slot.as_mut().as_pin_mut()?.poll(cx) else { return None };
-    slot.set(None);
+    let Poll::Ready(done) = poll_kept(slot, cx) else { return None };
     // Whatever else is wrong with a socket shows when it is used.
     Some(if done.is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) { late } else { ready })
 }

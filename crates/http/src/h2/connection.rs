@@ -7,11 +7,11 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::future::boxed;
+use base::future::{boxed, keep, poll_kept};
 use base::log::Level;
 use engine::stats::Field;
 use event::task::foreseen;
@@ -462,28 +462,6 @@ async fn drain(c: &Conn) {
             _ => return,
         }
     }
-}
-
-/// Begins a wait that is needed and not there; gives up one that is there and not needed.
-fn keep<F>(mut slot: Pin<&mut Option<F>>, wanted: bool, begin: impl FnOnce() -> F) {
-    if wanted && slot.is_none() {
-        slot.set(Some(begin()));
-    } else if !wanted && slot.is_some() {
-        slot.set(None);
-    }
-}
-
-/// Polls a wait; its slot is empty behind its end.
-fn poll_kept<F: Future>(
-    mut slot: Pin<&mut Option<F>>,
-    cx: &mut std::task::Context<'_>,
-) -> Poll<F::Output> {
-    let Some(wait) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
-    let polled = wait.poll(cx);
-    if polled.is_ready() {
-        slot.set(None);
-    }
-    polled
 }
 
 /// Ends a stream whose request ends, be it by a panic.

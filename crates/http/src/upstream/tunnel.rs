@@ -10,12 +10,13 @@ use std::task::Poll;
 
 use ::upstream::pool::UpConn;
 use ::upstream::wire::Wire;
+use base::future::keep;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Notify, TaskId};
 use mem::Chain;
-use net::relay::{End, Flow, keep, poll_kept};
+use net::relay::{End, Flow, poll_side};
 
 use super::conf::Conf;
 use super::exchange::{Link, log_io};
@@ -228,10 +229,10 @@ async fn both<C: End, U: End>(
         });
         last = loop {
             let now = std::future::poll_fn(|cx| {
-                let ended = poll_kept(from_upstream.as_mut(), cx, Event::Down, Event::Down)
-                    .or_else(|| poll_kept(from_client.as_mut(), cx, Event::Up, Event::Up))
-                    .or_else(|| poll_kept(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
-                    .or_else(|| poll_kept(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
+                let ended = poll_side(from_upstream.as_mut(), cx, Event::Down, Event::Down)
+                    .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
+                    .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
+                    .or_else(|| poll_side(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
                     .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
                 ended.map_or(Poll::Pending, Poll::Ready)
             })

@@ -11,7 +11,7 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
-use base::future::boxed;
+use base::future::{boxed, keep};
 use base::log::Level;
 use base::time::now_ms;
 use conf::template::Template;
@@ -19,7 +19,7 @@ use engine::Client;
 use event::{Deadline, sleep, sleep_until};
 use mem::Chain;
 use net::Transport;
-use net::relay::{Flow, Rate, keep, poll_kept};
+use net::relay::{Flow, Rate, poll_side};
 use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
@@ -214,10 +214,10 @@ async fn both(
         resume.set(at.map(|at| sleep_until(Deadline::at(at))));
         last = loop {
             let now = std::future::poll_fn(|cx| {
-                let ended = poll_kept(from_server.as_mut(), cx, Event::Down, Event::Down)
-                    .or_else(|| poll_kept(from_client.as_mut(), cx, Event::Up, Event::Up))
-                    .or_else(|| poll_kept(to_client.as_mut(), cx, Event::Down, Event::Down))
-                    .or_else(|| poll_kept(to_server.as_mut(), cx, Event::Up, Event::Up))
+                let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
+                    .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
+                    .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Down))
+                    .or_else(|| poll_side(to_server.as_mut(), cx, Event::Up, Event::Up))
                     .or_else(|| {
                         let resumed = resume.as_mut().as_pin_mut()?.poll(cx).is_ready();
                         resumed.then_some(Event::Resume)
