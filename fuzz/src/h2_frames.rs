@@ -3,8 +3,9 @@
 use proto::h2::frame::{ErrorCode, FrameHead, HEAD_LEN, flag, kind};
 use proto::h2::read::{Dependency, Event, Reader};
 
-/// The longest payload, which is the protocol's least, and the longest header block.
+/// The longest payload, which is the protocol's least, that of DATA, and the longest header block.
 const FRAME_MAX: usize = 16_384;
+const DATA_MAX: usize = 17_000;
 const BLOCK_MAX: usize = 300;
 
 /// CONTINUATION frames of a block.
@@ -52,7 +53,7 @@ fn frames(mut rest: &[u8]) -> Vec<u8> {
 
 /// Reads in pieces, the first of which is longer by some bytes.
 fn read(wire: &[u8], piece: usize, more: usize) -> Vec<Seen> {
-    let mut reader = Reader::new(FRAME_MAX, BLOCK_MAX);
+    let mut reader = Reader::new(FRAME_MAX, BLOCK_MAX).with_data_max(DATA_MAX);
     let (first, others) = wire.split_at(more.min(wire.len()));
     let (mut held, mut seen) = (Vec::new(), Vec::new());
     for piece in std::iter::once(first).chain(others.chunks(piece)) {
@@ -65,7 +66,7 @@ fn read(wire: &[u8], piece: usize, more: usize) -> Vec<Seen> {
                     held.drain(..used);
                 }
                 Ok(None) => {
-                    assert!(held.len() < HEAD_LEN + reader.frame_max(), "more than a frame");
+                    assert!(held.len() < HEAD_LEN + reader.whole_max(), "more than a frame");
                     break;
                 }
                 Err(fault) => {
@@ -153,8 +154,11 @@ fn text(event: &Event<'_>) -> Seen {
 
 /// The fault that a frame's head shows by itself.
 fn refused((len, kind, stream): (usize, u8, u32), block: Option<&Block>) -> Option<ErrorCode> {
-    if len > FRAME_MAX {
+    if len > DATA_MAX {
         return Some(ErrorCode::FRAME_SIZE_ERROR);
+    }
+    if len > FRAME_MAX && kind != kind::DATA {
+        return Some(ErrorCode::ENHANCE_YOUR_CALM);
     }
     let fits = match block {
         Some(block) => kind == kind::CONTINUATION && stream == block.0,
