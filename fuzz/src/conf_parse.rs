@@ -49,6 +49,9 @@ pub fn run(data: &[u8]) {
             check_error(error, &kept, data);
         }
     }
+    for finding in conf::lint::check(&kept) {
+        assert!(finding.pos.line as usize <= data.iter().filter(|&&b| b == b'\n').count() + 1);
+    }
     let mut seen = Seen { table: Table::new(DIRECTIVES.iter()), sendfile: None };
     let table = Table::new(DIRECTIVES.iter());
     if let Err(error) = table.apply(&mut seen, &kept.nodes, Contexts::MAIN) {

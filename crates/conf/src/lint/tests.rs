@@ -346,3 +346,30 @@ fn odd_texts_are_borne() {
         let _ = found(&format!("http {{ server {{\n{text}\n}} }}"));
     }
 }
+
+/// Every text with a piece cut off or out, or a byte changed, is borne.
+#[test]
+fn broken_texts_are_borne() {
+    let whole = "upstream b { server a; } map $host $m { default b; ~x $1; }\n\
+        server { listen 80 default_server; server_name _; root /a; return 301 https://$host$uri;\n\
+        location ~ ^/(?<x>[^/]*)/(a|\\W+)\\.php { fastcgi_pass $x:80; add_header A $1$2${x}; }\n\
+        location /a { alias /b/; allow 1.1.1.1; if ($http_origin ~ '^https?://(a|b)[^/]+\\.c/') { \
+        set $v http://$arg_a/; } proxy_pass $v; proxy_set_header Host $http_host; }\n\
+        if (!-f $request_filename) { rewrite ^(.*)$ /x?$1 last; } error_log off; } # weir:ignore x\n";
+    let options = Options { keep_broken: true, max_files: 0, ..Options::default() };
+    let look = |text: Vec<u8>| {
+        let name = Path::new("f");
+        if let Ok(tree) = parse_bytes(name, Bytes::from(text), &options) {
+            let _ = check(&tree);
+        }
+    };
+    for at in 0..whole.len() {
+        look(whole.as_bytes()[..at].to_vec());
+        look([&whole.as_bytes()[..at], &whole.as_bytes()[(at + 5).min(whole.len())..]].concat());
+        for byte in *b"[(\\$|{}\"' ;\n" {
+            let mut text = whole.as_bytes().to_vec();
+            text[at] = byte;
+            look(text);
+        }
+    }
+}
