@@ -2,7 +2,7 @@
 
 use proto::tls_hello::extension::SERVER_NAME;
 use proto::tls_hello::fingerprint::{Carrier, ja3, ja3_text, ja4, ja4_raw};
-use proto::tls_hello::{INPUT_MAX, Malformed, Verdict, parse, parse_message};
+use proto::tls_hello::{INPUT_MAX, Malformed, Verdict, loose, parse, parse_message};
 use proto::tls_names;
 use rustls::server::Acceptor;
 
@@ -69,7 +69,12 @@ pub fn run(data: &[u8]) {
     if let Verdict::Malformed(malformed) = &whole {
         assert!(malformed.alert() > 0 && !malformed.to_string().is_empty());
     }
+    let seen = loose(data);
     let Verdict::Hello(hello) = whole else { return };
+    // What is well-formed says the same to a loose look, but for what follows GREASE.
+    let seen = seen.expect("a hello is one to a loose look");
+    assert_eq!(seen.server_name, hello.server_name().unwrap_or_default());
+    assert!(seen.alpn.iter().map(|name| &name[..]).eq(hello.alpn()));
     assert!(hello.input_len() <= data.len().min(INPUT_MAX));
     assert!(hello.random().len() == 32 && hello.session_id().len() <= 32);
     assert!(hello.cipher_suites().len() > 0);

@@ -275,6 +275,17 @@ fn sessions_are_refused_and_limited() {
 }
 
 #[test]
+fn a_server_without_content_ends_its_sessions() {
+    each_site(
+        |driver| start(driver, "server { listen 127.0.0.1:%PORT0%; }"),
+        |weir| {
+            assert!(Conn::tcp(weir.port(0)).read_to_end().is_empty());
+            weir.wait_for_log("access.log", "127.0.0.1:500:TCP:0:0");
+        },
+    );
+}
+
+#[test]
 fn values_of_map_geo_and_shares() {
     each_site(
         |driver| {
@@ -364,7 +375,6 @@ fn what_is_refused() {
     let listen = "listen 127.0.0.1:%PORT0%;";
     for (text, message) in [
         ("server { return x; }", "no \"listen\" is defined for server in "),
-        (&format!("server {{ {listen} }}"), "no handler for server in "),
         ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\" of the \"listen\""),
         (&format!("server {{ {listen} {listen} return x; }}"), "a duplicate listen 127.0.0.1:"),
         (&format!("server {{ {listen} proxy_pass a/b; }}"), "invalid host in upstream \"a/b\" in "),

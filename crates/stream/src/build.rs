@@ -81,13 +81,14 @@ impl Merge<'_> {
     ) -> Result<Built, ConfError> {
         let block = std::mem::take(&mut level.block);
         let (mut names, listens) = (block.names, block.listens);
-        let (file, line) = (at.pos.file.display(), at.pos.line);
         if listens.is_empty() {
+            let (file, line) = (at.pos.file.display(), at.pos.line);
             let m = format!("no \"listen\" is defined for server in {file}:{line}");
             return Err(ConfError::new(m));
         }
         if block.content.is_empty() {
-            return Err(ConfError::new(format!("no handler for server in {file}:{line}")));
+            // As nginx of late: its sessions end once they have come through the phases.
+            conf::warn(at, "no handler for server, whose sessions end with status 500");
         }
         let merged = top.below(self.modules, &mut level)?;
         if names.is_empty() {
