@@ -39,6 +39,7 @@ fn start(driver: Driver) -> Weir {
         client(2, 0, "two", "proxy_ssl_alpn y;"),
         client(3, 0, "two", &format!("{verify} one.pem;")),
         client(4, 0, "two", "proxy_ssl_alpn z;"),
+        client(8, 0, "two", "set $p x; proxy_ssl_alpn $p $empty; set $empty '';"),
         // TLS passed through to a server that its name stands for.
         "map $ssl_preread_server_name $to { one.example 127.0.0.1:%PORT0%; default 127.0.0.1:1; }
          log_format hello '$ssl_preread_server_name $ssl_preread_protocol $ssl_preread_alpn_protocols \
@@ -66,6 +67,7 @@ fn servers_are_chosen_by_name_and_verified() {
     each_site(start, |weir| {
         assert_eq!(ask(&weir, 1), "one.example one.example TLSv1.3 ");
         assert_eq!(ask(&weir, 2), "two.example two.example TLSv1.3 y");
+        assert_eq!(ask(&weir, 8), "two.example two.example TLSv1.3 x", "by a variable");
         assert_eq!(ask(&weir, 3), "", "the certificate is another one's");
         weir.wait_for_log("error.log", "upstream SSL certificate verify error");
         assert_eq!(ask(&weir, 4), "", "no protocol in common");

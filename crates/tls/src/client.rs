@@ -80,6 +80,18 @@ impl ClientConfig {
     }
 }
 
+impl ClientConfig {
+    /// The same with other protocols that servers may choose by ALPN.
+    pub fn with_alpn(&self, alpn: &[Vec<u8>]) -> ClientConfig {
+        let with = |config: &Arc<rustls::ClientConfig>| {
+            let mut config = rustls::ClientConfig::clone(config);
+            config.alpn_protocols = alpn.to_vec();
+            Arc::new(config)
+        };
+        ClientConfig { named: with(&self.named), nameless: with(&self.nameless) }
+    }
+}
+
 /// The one certificate there is to show.
 #[derive(Debug)]
 struct Own(Arc<CertifiedKey>);

@@ -288,6 +288,24 @@ pub struct Shake<'a> {
 }
 
 impl UpstreamTls {
+    /// The same with other protocols that servers may choose by ALPN; none where the certificate to
+    /// show depends on the session.
+    pub fn with_alpn(&self, alpn: &[Vec<u8>]) -> Option<UpstreamTls> {
+        if self.changing.is_some() {
+            return None;
+        }
+        let config = self.config.with_alpn(alpn);
+        let verify = self.verify.as_ref();
+        Some(UpstreamTls {
+            sessions: self.sessions.as_ref().map(|_| ClientSessions::new(config.clone())),
+            config,
+            sends_name: self.sends_name,
+            name: self.name.clone(),
+            verify: verify.map(|v| Verify { trust: v.trust.clone(), depth: v.depth }),
+            changing: None,
+        })
+    }
+
     /// Puts TLS over a new connection, and verifies the server where that is asked for.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Settings of the proxy.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -9,6 +10,8 @@ use engine::settings::{Conf, ConfSet};
 use upstream::GroupRef;
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
+
+use crate::session::StreamSession;
 
 /// The version of PROXY protocol headers to servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +60,7 @@ engine::settings! {
         /// `proxy_ssl`
         pub ssl_on: Option<bool>,
         /// `proxy_ssl_alpn`
-        pub ssl_alpn: Option<Vec<Bytes>>,
+        pub ssl_alpn: Option<Vec<Template>>,
         /// `proxy_ssl_…`
         pub ssl: SslDraft,
     }
@@ -105,7 +108,58 @@ pub struct ProxyConf {
     /// `proxy_responses`; none is no limit.
     pub responses: Option<u64>,
     /// TLS to servers.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<ServerTls>,
+}
+
+/// TLS to the servers of a session.
+pub struct ServerTls {
+    /// With the protocols that hold for every session.
+    tls: Rc<UpstreamTls>,
+    /// `proxy_ssl_alpn` with variables.
+    alpn: Vec<Template>,
+    /// The same for lists of protocols that sessions had.
+    known: RefCell<Vec<KnownAlpn>>,
+}
+
+/// A list of protocols, and TLS with it.
+type KnownAlpn = (Vec<Vec<u8>>, Rc<UpstreamTls>);
+
+/// The lists of protocols that are kept.
+const KNOWN_MAX: usize = 32;
+
+impl ServerTls {
+    fn new(d: &ProxyDraft) -> Result<ServerTls, ConfError> {
+        let alpn = d.ssl_alpn.clone().unwrap_or_default();
+        let fixed: Option<Vec<_>> = alpn.iter().map(|t| t.as_const().map(|n| n.to_vec())).collect();
+        let varies = fixed.is_none();
+        let tls = d.ssl.finish_with("proxy", fixed.unwrap_or_default())?;
+        if varies && tls.changing.is_some() {
+            let m = "variables in both \"proxy_ssl_alpn\" and \"proxy_ssl_certificate\" are not \
+                     supported by this version of weir";
+            return Err(ConfError::new(m));
+        }
+        let alpn = if varies { alpn } else { Vec::new() };
+        Ok(ServerTls { tls: Rc::new(tls), alpn, known: RefCell::default() })
+    }
+
+    /// The TLS of a session.
+    pub fn of(&self, s: &mut StreamSession) -> Rc<UpstreamTls> {
+        if self.alpn.is_empty() {
+            return self.tls.clone();
+        }
+        let names = self.alpn.iter().map(|template| template.eval(s).to_vec());
+        let names: Vec<_> = names.filter(|name| (1..=255).contains(&name.len())).collect();
+        let mut known = self.known.borrow_mut();
+        if let Some((_, tls)) = known.iter().find(|(list, _)| *list == names) {
+            return tls.clone();
+        }
+        let tls = self.tls.with_alpn(&names).map_or_else(|| self.tls.clone(), Rc::new);
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.push((names, tls.clone()));
+        tls
+    }
 }
 
 impl ProxyConf {
@@ -117,10 +171,7 @@ impl ProxyConf {
         let none = ProxyDraft::default();
         let d = confs.get::<ProxyDraft>().unwrap_or(&none);
         let tls = match d.ssl_on {
-            Some(true) => {
-                let alpn = d.ssl_alpn.clone().unwrap_or_default();
-                Some(d.ssl.finish_with("proxy", alpn.iter().map(|n| n.to_vec()).collect())?)
-            }
+            Some(true) => Some(ServerTls::new(d)?),
             _ => None,
         };
         Ok(Rc::new(ProxyConf {

@@ -59,7 +59,8 @@ impl Proxy {
         match &self.conf.tls {
             None => Ok(relay::Server { sock: sock.into(), first }),
             Some(tls) => {
-                let sock = rarely(self.shake(s, peer, sock, (tls, host, first))).await?;
+                let tls = tls.of(s);
+                let sock = rarely(self.shake(s, peer, sock, (&tls, host, first))).await?;
                 Ok(relay::Server { sock, first: Vec::new() })
             }
         }

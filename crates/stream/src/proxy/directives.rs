@@ -69,14 +69,10 @@ const OWN: &[Directive<Cx>] = &[
         "",
         "The protocols that servers may choose by ALPN.",
         |cx, n| {
-            let names = n.args.iter().map(|w| w.text.clone()).collect();
-            if let Some(w) = n.args.iter().find(|w| w.bytes().contains(&b'$')) {
-                let m = "variables in \"proxy_ssl_alpn\" are not supported by this version of weir";
-                return Err(ConfError::at(w, m));
-            }
             if let Some(w) = n.args.iter().find(|w| !(1..=255).contains(&w.bytes().len())) {
                 return Err(ConfError::at(w, "protocol too long"));
             }
+            let names = n.args.iter().map(|w| cx.template(w)).collect::<Result<Vec<_>, _>>()?;
             set_once(&mut draft(cx).ssl_alpn, n, |_| Ok(names))
         },
     ),
