@@ -139,13 +139,10 @@ impl Pool {
     /// connection with the most streams: what it sends and receives serves many at once.
     pub fn open(&self, addr: &SockAddr, tag: usize, bound: bool, alone: bool) -> Option<Stream> {
         let bound = bound || self.conf.local;
-        let mut fitting: Vec<(u32, Rc<Mux>)> = {
-            let shared = self.shared.borrow();
-            let fits = |s: &&Shared| s.addr == *addr && (!bound || s.tag == tag);
-            shared.iter().filter(fits).map(|s| (s.mux.users(), s.mux.clone())).collect()
-        };
-        fitting.sort_by_key(|(users, _)| std::cmp::Reverse(*users));
-        fitting.into_iter().find_map(|(_, mux)| mux.open(alone))
+        let shared = self.shared.borrow();
+        let fits =
+            |s: &&Shared| s.addr == *addr && (!bound || s.tag == tag) && s.mux.has_room(alone);
+        shared.iter().filter(fits).max_by_key(|s| s.mux.users())?.mux.open(alone)
     }
 
     /// The limits of connections over HTTP/2.

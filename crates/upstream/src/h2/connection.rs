@@ -70,11 +70,11 @@ fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
         (Ok(false), Err(e)) => Turn::End(StreamEnd::Broken(e.raw_os_error().unwrap_or(0))),
         (Ok(false), Ok(unsent)) => {
             let is_idle = mux.users() == 0;
+            let unsent = unsent || mux.sock.has_unsent();
             match is_idle.then(|| mux.idle_ms()) {
-                Some(None) => Turn::End(StreamEnd::Closed),
-                idle => {
-                    Turn::Wait { unsent: unsent || mux.sock.has_unsent(), idle: idle.flatten() }
-                }
+                // Nor is one kept whose server does not even take control frames.
+                Some(kept) if kept.is_none() || unsent => Turn::End(StreamEnd::Closed),
+                idle => Turn::Wait { unsent, idle: idle.flatten() },
             }
         }
     }
@@ -104,13 +104,12 @@ async fn run(mux: &Rc<Mux>, gate: &Gate) -> StreamEnd {
             Turn::Wait { unsent, idle } => (unsent, idle),
         };
         rounds = 0;
-        if let Some(ms) = idle
-            && !receiver.is_inside()
-            && !unsent
-        {
+        if let Some(ms) = idle {
             readable.set(None);
-            receiver.shrink();
-            mux.with(super::mux::State::shrink);
+            if !receiver.is_inside() {
+                receiver.shrink();
+                mux.with(super::mux::State::shrink);
+            }
             if let Some(end) = idle_wait(mux, gate, ms).await {
                 return end;
             }

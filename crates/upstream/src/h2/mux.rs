@@ -200,23 +200,30 @@ impl Mux {
     /// A handle for another exchange, if it can have one. With `alone` it shares the connection
     /// with no other.
     pub fn open(self: &Rc<Mux>, alone: bool) -> Option<Stream> {
-        let is_worn = self.is_worn();
+        if !self.has_room(alone) {
+            return None;
+        }
         let cached = self.with(|state| {
+            state.users += 1;
+            state.is_exclusive = alone;
+            state.taken += 1;
+            state.taken > 1
+        });
+        Some(Stream::new(self.clone(), cached))
+    }
+
+    /// Whether another exchange can have a stream now; with `alone`, as the only one.
+    pub fn has_room(&self, alone: bool) -> bool {
+        let is_worn = self.is_worn();
+        self.with(|state| {
             // Before the server's parameters are known, one stream is safe.
             let most = match state.is_greeted {
                 true => self.conf.streams.min(state.peer.max_streams),
                 false => 1,
             };
-            let fits = !state.is_over() && !is_worn && !state.is_exclusive;
-            if !fits || state.users >= most || alone && state.users > 0 {
-                return None;
-            }
-            state.users += 1;
-            state.is_exclusive = alone;
-            state.taken += 1;
-            Some(state.taken > 1)
-        })?;
-        Some(Stream::new(self.clone(), cached))
+            let is_open = !state.is_over() && !is_worn && !state.is_exclusive;
+            is_open && state.users < most && !(alone && state.users > 0)
+        })
     }
 
     /// Exchanges that use it now.
