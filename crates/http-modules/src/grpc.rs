@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use bytes::Bytes;
+use conf::ConfError;
 use conf::table::{Args, Directive};
 use conf::template::Template;
 use conf::value::Bufs;
-use conf::{ConfError, Node};
 use engine::TempPath;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -21,14 +21,13 @@ use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
 use http::upstream::{self, Job};
 use http::vars::VarDef;
-use proto::h1::FieldId;
 
 use crate::gateway::Gateway;
 use crate::gateway::pass::{self, Named, To};
 use crate::health::Speaks;
 use crate::proxy::http2::Http2;
 use crate::proxy::pass::Vars;
-use crate::proxy::request::{Head, Uri, wants_trailers};
+use crate::proxy::request::{Head, Uri, add_field, wants_trailers};
 
 /// The module's table.
 pub static MODULE: Module =
@@ -86,7 +85,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T2,
         "Content-Length $content_length",
         "A field of requests to the server; an empty value leaves it out.",
-        set_header,
+        |cx, n| add_field(cx, n, |cx| &mut cx.loc::<GrpcConf>().headers),
     ),
 ];
 
@@ -115,17 +114,8 @@ impl Gateway for GrpcConf {
     const USES_FILES: bool = false;
 }
 
-fn set_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let name = n.arg(0)?.text.clone();
-    let value = cx.template(n.arg(1)?)?;
-    let list = cx.loc::<GrpcConf>().headers.get_or_insert_default();
-    Rc::make_mut(list).push((name, value));
-    Ok(())
-}
-
 static VARIABLES: &[VarDef] = &[VarDef::new("grpc_internal_trailers", |r, out| {
-    let bytes = r.head_bytes();
-    let found = r.head.fields.all(FieldId::Te).any(|f| wants_trailers(f.value.of(bytes)));
+    let found = wants_trailers(r);
     if found {
         out.extend_from_slice(b"trailers");
     }

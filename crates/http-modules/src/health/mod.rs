@@ -182,7 +182,7 @@ fn is_line(text: &[u8]) -> bool {
 
 /// The servers of a location.
 pub struct Servers<'a> {
-    /// What the location's directives begin with.
+    /// The prefix of the location's directives.
     pub prefix: &'static str,
     /// The name of the servers: the host of requests, and that of TLS.
     pub name: &'a Bytes,

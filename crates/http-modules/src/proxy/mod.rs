@@ -14,7 +14,6 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{self, set_enum, set_flag};
-use conf::{ConfError, Node};
 use http::cache::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
@@ -176,7 +175,7 @@ const OWN: &[Directive<Cx>] = &[
         Args::T2,
         "Host $proxy_host",
         "A field of requests to the server; an empty value leaves it out.",
-        set_header,
+        |cx, n| request::add_field(cx, n, |cx| &mut cx.loc::<ProxyConf>().headers),
     ),
     directive(
         "proxy_set_body",
@@ -260,14 +259,6 @@ impl Caching for ProxyConf {
     fn caching(&mut self) -> &mut http::cache::Draft {
         &mut self.cache
     }
-}
-
-fn set_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let name = n.arg(0)?.text.clone();
-    let value = cx.template(n.arg(1)?)?;
-    let list = cx.loc::<ProxyConf>().headers.get_or_insert_default();
-    Rc::make_mut(list).push((name, value));
-    Ok(())
 }
 
 fn write(out: &mut Vec<u8>, text: Option<&Bytes>) -> bool {

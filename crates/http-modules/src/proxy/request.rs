@@ -6,6 +6,8 @@ use base::ascii::{eq_ignore_case, write_u64};
 use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
+use conf::{ConfError, Node};
+use http::cx::Cx;
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::exchanges::Exchanges;
@@ -418,9 +420,7 @@ impl Head {
         let begun = F::begin(&f.name, out);
         match &f.value {
             Value::Trailers => {
-                let te = r.head.fields.all(FieldId::Te);
-                let bytes = r.head_bytes();
-                if te.into_iter().any(|f| wants_trailers(f.value.of(bytes))) {
+                if wants_trailers(r) {
                     out.extend_from_slice(b"trailers");
                 }
             }
@@ -468,8 +468,26 @@ fn host(set: &[(Bytes, Template)]) -> Option<Template> {
     host.map(|(_, value)| value.clone())
 }
 
+/// Adds a field that requests to servers get: `proxy_set_header` and its like.
+pub(crate) fn add_field(
+    cx: &mut Cx,
+    n: &Node,
+    list: impl FnOnce(&mut Cx) -> &mut Option<Rc<Vec<(Bytes, Template)>>>,
+) -> Result<(), ConfError> {
+    let name = n.arg(0)?.text.clone();
+    let value = cx.template(n.arg(1)?)?;
+    Rc::make_mut(list(cx).get_or_insert_default()).push((name, value));
+    Ok(())
+}
+
+/// Whether the client takes trailers.
+pub(crate) fn wants_trailers(r: &Request) -> bool {
+    let bytes = r.head_bytes();
+    r.head.fields.all(FieldId::Te).any(|f| names_trailers(f.value.of(bytes)))
+}
+
 /// Whether a value of `TE` names trailers.
-pub(crate) fn wants_trailers(value: &[u8]) -> bool {
+fn names_trailers(value: &[u8]) -> bool {
     let name = |part: &[u8]| part.split(|b| *b == b';').next().unwrap_or_default().to_vec();
     value
         .split(|b| *b == b',')

@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-/// What a client's next frame was.
+/// The next thing that a client sent.
 #[derive(Debug)]
 pub enum Came {
     /// A request whose head has come; the body may follow.

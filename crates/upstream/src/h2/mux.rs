@@ -88,7 +88,7 @@ impl std::fmt::Debug for Mux {
     }
 }
 
-/// What a connection and its streams share.
+/// The state that a connection and its streams share.
 pub(super) struct State {
     encoder: Encoder,
     pub(super) peer: Settings,

@@ -9,7 +9,6 @@ use event::Deadline;
 use mem::{Buf, Chain};
 use net::Transport;
 use proto::h1::ResponseHead;
-use proto::h2::frame::ErrorCode;
 
 use super::mux::{Mux, Signals, StreamEnd};
 
@@ -155,12 +154,6 @@ impl Stream {
     /// The fields behind the body, once.
     pub fn take_trailers(&self) -> Vec<(Bytes, Bytes)> {
         self.of(|state, at| std::mem::take(&mut state.streams[at].trailers)).unwrap_or_default()
-    }
-
-    /// Resets the stream with a code.
-    pub fn reset(&self, code: ErrorCode) {
-        self.of(|state, at| state.refuse(at, code, StreamEnd::Closed));
-        self.mux.stirred.notify_one();
     }
 
     /// Waits until something can be taken.
