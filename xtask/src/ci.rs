@@ -79,7 +79,8 @@ fn modules(ws: &Workspace, exact: bool) -> Findings {
     let mut manifests: Vec<_> = entries.flatten().map(|e| e.path().join("Cargo.toml")).collect();
     manifests.retain(|manifest| manifest.is_file());
     manifests.sort();
-    let target = root.join("target/modules").display().to_string();
+    // The project's own: the libraries of others are compiled once for all.
+    let target = root.join("target").display().to_string();
     let mut findings = Vec::new();
     for manifest in manifests {
         // The versions that the project itself was tested with.

@@ -47,7 +47,11 @@ fn build(options: &Options) -> Result<(), String> {
     }
     project::write(&folder, &sources, &modules)?;
     let interface = project::interface_of(&sources)?;
-    let cargo = Cargo { folder: &folder, offline: options.offline, interface };
+    let target = match &options.target {
+        Some(target) => std::path::absolute(target).map_err(|e| e.to_string())?,
+        None => folder.join("target"),
+    };
+    let cargo = Cargo { folder: &folder, target: &target, offline: options.offline, interface };
     let tree = cargo.output(&["tree", "--depth", "1", "--prefix", "none", "--edges", "normal"])?;
     for module in &mut modules {
         module.version = project::version_in(&tree, &module.name)
@@ -58,8 +62,8 @@ fn build(options: &Options) -> Result<(), String> {
     let profile: &[&str] = if options.debug { &[] } else { &["--release"] };
     say(format!("cargo build {} in {}", profile.concat(), folder.display()));
     cargo.run(&[&["build"], profile].concat())?;
-    let made = folder.join("target").join(if options.debug { "debug" } else { "release" });
-    put(&made.join("weir"), &options.output)?;
+    let made = target.join(if options.debug { "debug" } else { "release" });
+    put(&made.join(project::PROGRAM), &options.output)?;
     say(format!("{} is ready; its -V lists the modules", options.output.display()));
     Ok(())
 }
@@ -112,6 +116,7 @@ fn cache() -> Result<PathBuf, String> {
 
 struct Cargo<'a> {
     folder: &'a Path,
+    target: &'a Path,
     offline: bool,
     /// The version of `weir-module` that there is.
     interface: String,
@@ -121,8 +126,8 @@ impl Cargo<'_> {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(self.folder).args(args);
-        // The folder's own, whatever the environment has.
-        command.env("CARGO_TARGET_DIR", self.folder.join("target"));
+        // As asked, or the folder's own; whatever the environment has.
+        command.env("CARGO_TARGET_DIR", self.target);
         if self.offline {
             command.arg("--offline");
         }

@@ -17,6 +17,7 @@ Compiles a server that has the modules named, in the order given.
   --weir DIR             : the sources of weir (default: found around the present folder, or
                            where this program was built)
   --folder DIR           : where to compile (default: weir-build in the user's cache)
+  --target-dir DIR       : where cargo keeps what it compiled (default: target in that folder)
   --debug                : compile quickly, without optimization
   --offline              : without the network
 ";
@@ -52,6 +53,8 @@ pub struct Options {
     pub sources: Option<PathBuf>,
     /// `--folder`
     pub folder: Option<PathBuf>,
+    /// `--target-dir`
+    pub target: Option<PathBuf>,
     /// `--debug`
     pub debug: bool,
     /// `--offline`
@@ -69,6 +72,7 @@ impl Options {
             output: PathBuf::from("weir"),
             sources: None,
             folder: None,
+            target: None,
             debug: false,
             offline: false,
         };
@@ -84,6 +88,7 @@ impl Options {
                 "-o" | "--output" => options.output = value("file name")?.into(),
                 "--weir" => options.sources = Some(value("directory name")?.into()),
                 "--folder" => options.folder = Some(value("directory name")?.into()),
+                "--target-dir" => options.target = Some(value("directory name")?.into()),
                 "--debug" => options.debug = true,
                 "--offline" => options.offline = true,
                 "-h" | "--help" => return Ok(None),
@@ -152,7 +157,17 @@ mod tests {
 
     #[test]
     fn modules_and_where_they_come_from() {
-        let args = ["--with", "a=../x=y", "--with=b@1.2", "--with", "c", "-o", "out", "--debug"];
+        let args = [
+            "--with",
+            "a=../x=y",
+            "--with=b@1.2",
+            "--with",
+            "c",
+            "-o",
+            "out",
+            "--debug",
+            "--target-dir=t",
+        ];
         let options = read(&args).unwrap().unwrap();
         let of = |name: &str, from| With { name: name.to_owned(), from };
         assert_eq!(
@@ -164,6 +179,7 @@ mod tests {
             ]
         );
         assert_eq!(options.output, PathBuf::from("out"));
+        assert_eq!(options.target, Some(PathBuf::from("t")));
         assert!(options.debug && !options.offline);
         assert_eq!(read(&["--help"]), Ok(None));
     }

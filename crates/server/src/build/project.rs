@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::options::{From, With};
 
+/// The name of the crate and of its program: not `weir`, so that it can be compiled into a folder
+/// that has the server of the sources.
+pub const PROGRAM: &str = "weir-with-modules";
+
 /// A module that is built in.
 pub struct Module {
     /// The name of its crate.
@@ -121,10 +125,10 @@ fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
         let text = path.to_str().ok_or_else(|| format!("{}: not UTF-8", path.display()))?;
         Ok(quoted(text))
     };
-    let mut text = String::from(
-        "# Written by \"weir build\".\n[package]\nname = \"weir-with-modules\"\n\
+    let mut text = format!(
+        "# Written by \"weir build\".\n[package]\nname = \"{PROGRAM}\"\n\
          version = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n[workspace]\n\n\
-         [[bin]]\nname = \"weir\"\npath = \"src/main.rs\"\n\n[dependencies]\n",
+         [[bin]]\nname = \"{PROGRAM}\"\npath = \"src/main.rs\"\n\n[dependencies]\n"
     );
     text.push_str(&format!("weir-server = {{ path = {} }}\n", of("server")?));
     for module in modules {
