@@ -11,6 +11,7 @@ pub mod geoip2;
 pub mod limits;
 pub mod log;
 pub mod map;
+pub mod passing;
 pub mod proxies;
 pub mod realip;
 pub mod split_clients;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use base::future::rarely;
+use common_modules::passing::{Passed, Receiver};
 use event::Sock;
 use mem::Page;
 use os::SockAddr;
@@ -19,16 +20,39 @@ pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, sock: Sock, peer: SockA
     let c = Rc::new(Conn::new(main, listen, sock, peer));
     main.stats.add(Field::Accepted, 1);
     main.stats.add(Field::Handled, 1);
-    event::spawn(task(c, main.clone()));
+    event::spawn(task(c, main.clone(), Page::new()));
 }
 
-async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
+/// Connections that another engine accepted.
+impl Receiver for HttpMain {
+    fn is_leaving(&self) -> bool {
+        self.life.is_leaving()
+    }
+
+    fn wants_tls(&self, listen: usize, local: &SockAddr) -> bool {
+        self.listens[listen].address(|| Some(local.clone())).ssl
+    }
+
+    fn take(self: Rc<HttpMain>, listen: usize, mut passed: Passed) {
+        // The worker stays until the task counts itself.
+        let kept = (std::mem::take(&mut passed.kept), self.life.work());
+        let read = std::mem::take(&mut passed.read);
+        let c = Rc::new(Conn::passed(&self, listen, passed));
+        event::spawn(async move {
+            task(c, self, read).await;
+            drop(kept);
+        });
+    }
+}
+
+/// Serves a connection, of which `first` was read already.
+async fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
     let _counted = Counted::new(&main);
     let left = Rc::downgrade(&c);
-    let mut first = Page::new();
     if c.listen.proxy_protocol {
         let ms = c.listen.default.core.client_header_timeout;
-        match rarely(proxy_header::read(&c, &main.life.gate, ms)).await {
+        let read = std::mem::take(&mut first);
+        match rarely(proxy_header::read(&c, read, &main.life.gate, ms)).await {
             Ok(behind) => first = behind,
             Err(()) => return,
         }
@@ -39,10 +63,10 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>) {
             return;
         }
     }
-    let is_http2 = c
-        .tls
-        .get()
-        .is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")));
+    // Of TLS that another engine spoke, HTTP's servers have chosen no protocol.
+    let tls = c.tls.get().filter(|_| c.listen.ssl);
+    let is_http2 =
+        tls.is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")));
     let first = match is_http2 {
         true => Some(first),
         false => h1::run::<Answerer>(&c, &main, first).await,

@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use common_modules::passing;
 use conf::ConfError;
 use engine::life::Accepting;
 use engine::{Engine, Help, Helper, Seat};
@@ -49,6 +50,7 @@ impl Engine for HttpEngine {
         crate::cache::start(crate::cache::caches(&self.main), &self.main.bells, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let main = self.main.clone();
+        passing::register(&main, main.listens.iter().map(|l| &l.spec));
         self.accepting.begin(listeners, move |i, a| accept(&main, i, a.sock, a.addr));
         let serving = Rc::downgrade(&self.main);
         engine::status::begin(&self.main.stats, &self.main.pools, move || {

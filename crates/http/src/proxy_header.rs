@@ -5,12 +5,13 @@ use mem::Page;
 
 use crate::channel::conn::Conn;
 
-/// Reads the header within `timeout_ms`; gives the bytes behind it that came already.
+/// Reads the header within `timeout_ms`, `read` of which came already; gives the bytes behind it
+/// that came with it.
 ///
 /// # Errors
 /// The connection is to be closed; the reason was logged.
-pub(crate) async fn read(c: &Conn, gate: &Gate, timeout_ms: u64) -> Result<Page, ()> {
-    match net::proxy_header::read(&c.sock, gate, timeout_ms).await {
+pub(crate) async fn read(c: &Conn, read: Page, gate: &Gate, timeout_ms: u64) -> Result<Page, ()> {
+    match net::proxy_header::read(&c.sock, read, gate, timeout_ms).await {
         Ok((page, header)) => {
             if let Some(h) = header {
                 let _ = c.proxy.set(h);

@@ -98,9 +98,9 @@ fn host(r: &mut Request) -> Result<(), u16> {
         dropped_fields(r, known_from..usize::MAX);
     }
     found.map_err(|_| 500u16)?;
-    match r.c().tls.get() {
-        Some(_) => crate::ssl::check_name(r),
-        None => Ok(()),
+    match r.c().listen.ssl {
+        true => crate::ssl::check_name(r),
+        false => Ok(()),
     }
 }
 

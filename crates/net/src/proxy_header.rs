@@ -35,21 +35,25 @@ impl NoHeader {
     }
 }
 
-/// Reads the header within `timeout_ms`; gives the bytes behind it that came already.
+/// Reads the header within `timeout_ms`, `page` of which was read already; gives the bytes behind
+/// it that came with it.
 ///
 /// # Errors
 /// The connection is to be closed.
 pub async fn read(
     sock: &Transport,
+    mut page: Page,
     gate: &Gate,
     timeout_ms: u64,
 ) -> Result<(Page, Option<Box<Header>>), NoHeader> {
     let until = Deadline::in_ms(timeout_ms);
-    match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
-        Wake::Ready => {}
-        Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
+    if page.is_empty() {
+        match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
+            Wake::Ready => {}
+            Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
+        }
+        page = sock.recv(1, until).await.map_err(|e| failed(&e))?;
     }
-    let mut page = sock.recv(1, until).await.map_err(|e| failed(&e))?;
     loop {
         if page.is_empty() {
             return Err(NoHeader::Closed);

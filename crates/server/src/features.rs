@@ -38,7 +38,7 @@ pub const WITH: &[&str] = &[
 ];
 
 /// nginx's defaults that are not built in.
-pub const WITHOUT: &[&str] = &["--without-stream_pass_module"];
+pub const WITHOUT: &[&str] = &[];
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
 pub const LINES: &[&str] = &[

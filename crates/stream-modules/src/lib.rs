@@ -11,6 +11,7 @@ pub mod geoip2;
 pub mod limit_conn;
 pub mod log;
 pub mod map;
+pub mod pass;
 pub mod realip;
 pub mod return_;
 pub mod set;
@@ -34,6 +35,7 @@ pub static MODULES: Modules = &[
     &ssl_preread::MODULE,
     &set::MODULE,
     &return_::MODULE,
+    &pass::MODULE,
     &stream::proxy::directives::MODULE,
     &stream::upstreams::MODULE,
     &balancing::HASH,

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::future::rarely;
 use base::log::Level;
+use common_modules::passing::{Passed, Receiver};
 use engine::life::Work;
 use engine::stats::{Field, Stats};
 use engine::{Client, Session};
@@ -34,6 +35,27 @@ pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: Soc
     main.stats.add(Field::Accepted, 1);
     main.stats.add(Field::Handled, 1);
     spawn(s);
+}
+
+/// Connections that are passed on.
+impl Receiver for StreamMain {
+    fn is_leaving(&self) -> bool {
+        self.life.is_leaving()
+    }
+
+    fn wants_tls(&self, listen: usize, local: &SockAddr) -> bool {
+        self.listens[listen].address(|| Some(local.clone())).ssl
+    }
+
+    fn take(self: Rc<StreamMain>, listen: usize, mut passed: Passed) {
+        // The worker stays until the task counts itself.
+        let kept = (std::mem::take(&mut passed.kept), self.life.work());
+        let s = StreamSession::passed(&self, listen, passed);
+        event::spawn(async move {
+            task(Box::new(s)).await;
+            drop(kept);
+        });
+    }
 }
 
 /// Makes the task of a session.
@@ -73,6 +95,10 @@ async fn task(mut s: Box<StreamSession>) {
 
 /// Logs a session that ended.
 pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
+    if s.is_passed {
+        // Whoever serves it logs it.
+        return;
+    }
     s.status = status;
     if let Some(client) = &s.datagrams {
         // While its line is written the client may begin another session.
@@ -126,6 +152,9 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     phases::run(s, |p| &p.preaccess)?;
     phases::run(s, |p| &p.access)?;
     if s.listen.ssl {
+        if let Some(sock) = &s.sock {
+            sock.prepend(std::mem::take(&mut s.preread));
+        }
         ssl::accept(s).await?;
     }
     phases::preread(s).await?;
@@ -135,15 +164,13 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
 async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {
     let Some(sock) = &s.sock else { return Ok(()) };
     let ms = s.server.core.proxy_protocol_timeout;
-    match proxy_header::read(sock, &s.main.life.gate, ms).await {
+    match proxy_header::read(sock, std::mem::take(&mut s.preread), &s.main.life.gate, ms).await {
         Ok((behind, header)) => {
             s.proxy = header;
-            if s.listen.ssl {
-                sock.prepend(behind);
-            } else {
+            if !s.listen.ssl {
                 s.received.set(behind.len() as u64);
-                s.preread = behind;
             }
+            s.preread = behind;
             Ok(())
         }
         Err(none) => {

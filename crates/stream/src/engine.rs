@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+use common_modules::passing;
 use engine::life::Accepting;
 use engine::{Engine, Seat};
 use event::{Accepted, Listener, TaskId};
@@ -65,6 +66,7 @@ impl Engine for StreamEngine {
         let numbers: Rc<[usize]> = numbers.into();
         *self.streams.borrow_mut() = numbers.clone();
         let main = self.main.clone();
+        passing::register(&main, main.listens.iter().map(|l| &l.spec));
         self.accepting.begin(streams, move |i, a| accept(&main, numbers[i], a.sock, a.addr));
         self.main.starts.iter().for_each(|start| start(&self.main, seat));
         Ok(())

@@ -9,6 +9,7 @@ use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
 use common_modules::connection_vars::Connected;
 use common_modules::log::AccessLog;
+use common_modules::passing::Passed;
 use common_modules::ssl::Established;
 use conf::table::Contexts;
 use conf::template::{Template, VarId, VarSource};
@@ -62,6 +63,10 @@ pub struct StreamSession {
     pub(crate) proxy: Option<Box<Header>>,
     /// The facts of TLS with the client.
     pub(crate) tls: Option<Box<Established>>,
+    /// The times that it was passed on before.
+    passes: u8,
+    /// It was passed on, and is another's.
+    pub(crate) is_passed: bool,
     local: OnceCell<Option<SockAddr>>,
     values: Values,
     captures: Captures,
@@ -80,6 +85,18 @@ impl StreamSession {
         local: Option<SockAddr>,
         sock: Option<Transport>,
     ) -> StreamSession {
+        let number = main.stats.next_connection();
+        StreamSession::numbered(main, listen, peer, local, sock, number)
+    }
+
+    fn numbered(
+        main: &Rc<StreamMain>,
+        listen: Rc<Address>,
+        peer: SockAddr,
+        local: Option<SockAddr>,
+        sock: Option<Transport>,
+        number: u64,
+    ) -> StreamSession {
         let known = OnceCell::new();
         if let Some(local) = local {
             let _ = known.set(Some(local));
@@ -95,7 +112,7 @@ impl StreamSession {
             peer,
             real_peer: None,
             preread: Page::new(),
-            number: main.stats.next_connection(),
+            number,
             start_ms: base::time::now_ms(),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -103,12 +120,50 @@ impl StreamSession {
             exchanges: None,
             proxy: None,
             tls: None,
+            passes: 0,
+            is_passed: false,
             local: known,
             values: Values::default(),
             captures: Captures::default(),
             shared: Vec::new(),
             logs: Vec::new(),
         }
+    }
+
+    /// A session of a connection that is passed to socket `listen`.
+    pub(crate) fn passed(main: &Rc<StreamMain>, listen: usize, passed: Passed) -> StreamSession {
+        let Passed { sock, read, peer, local, number, start_ms, proxy, tls, passes, .. } = passed;
+        let address = main.listens[listen].address(|| Some(local.clone()));
+        let sock = if address.ssl { sock.expect_tls() } else { sock };
+        let mut s = StreamSession::numbered(main, address, peer, Some(local), Some(sock), number);
+        s.received.set(read.len() as u64);
+        (s.preread, s.start_ms) = (read, start_ms);
+        (s.proxy, s.tls, s.passes) = (proxy, tls, passes);
+        s
+    }
+
+    /// Gives the connection away, to be served as one to `local`, unless it is one of datagrams.
+    /// Nothing is left to be done for the session, which is not logged.
+    pub fn hand_over(&mut self, local: SockAddr) -> Option<Passed> {
+        let sock = self.sock.take()?;
+        self.is_passed = true;
+        Some(Passed {
+            sock,
+            read: std::mem::take(&mut self.preread),
+            peer: self.peer.clone(),
+            local,
+            number: self.number,
+            start_ms: self.start_ms,
+            proxy: self.proxy.take(),
+            tls: self.tls.take(),
+            passes: self.passes + 1,
+            kept: std::mem::take(&mut self.shared),
+        })
+    }
+
+    /// The times that the connection was passed on.
+    pub fn passes(&self) -> u8 {
+        self.passes
     }
 
     /// Says whether it is one of datagrams.

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log};
+use common_modules::passing::Passed;
 use common_modules::ssl::Established;
 use event::Sock;
 use net::Transport;
@@ -54,23 +55,50 @@ impl Conn {
             known = os::socket::local_addr(sock.fd()).ok();
             known.clone()
         });
-        let local = OnceCell::new();
-        if let Some(a) = known {
-            let _ = local.set(Some(a));
-        }
-        let debug = main.debug_connection(&peer);
         let sock = if address.ssl { Transport::awaiting_tls(sock) } else { sock.into() };
+        let c = Conn::of(main, address, sock, peer, main.stats.next_connection());
+        if let Some(a) = known {
+            let _ = c.local.set(Some(a));
+        }
+        c
+    }
+
+    /// A connection that another engine passes to socket `listen`.
+    pub(crate) fn passed(main: &HttpMain, listen: usize, passed: Passed) -> Conn {
+        let Passed { sock, peer, local, number, start_ms, proxy, tls, .. } = passed;
+        let address = main.listens[listen].address(|| Some(local.clone()));
+        let sock = if address.ssl { sock.expect_tls() } else { sock };
+        let mut c = Conn::of(main, address, sock, peer, number);
+        c.start_ms = start_ms;
+        let _ = c.local.set(Some(local));
+        if let Some(header) = proxy {
+            let _ = c.proxy.set(header);
+        }
+        if let Some(session) = tls {
+            let server = c.listen.default.clone();
+            let _ = c.tls.set(Box::new(Secured { session: *session, server }));
+        }
+        c
+    }
+
+    fn of(
+        main: &HttpMain,
+        listen: Rc<Address>,
+        sock: Transport,
+        peer: SockAddr,
+        number: u64,
+    ) -> Conn {
         Conn {
+            debug: main.debug_connection(&peer),
             sock,
-            number: main.stats.next_connection(),
+            number,
             peer,
-            listen: address,
+            listen,
             requests: Cell::new(0),
             start_ms: base::time::now_ms(),
-            debug,
             nodelay: Cell::new(true),
             unsent_limited: Cell::new(false),
-            local,
+            local: OnceCell::new(),
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),

@@ -64,6 +64,15 @@ impl Transport {
         Transport(Carrier::Tls(Box::new(TlsSock::waiting(sock))))
     }
 
+    /// The same, of a connection that another engine accepted. One that carries TLS already stays
+    /// what it is.
+    pub fn expect_tls(self) -> Transport {
+        match self.0 {
+            Carrier::Plain(sock) => Transport::awaiting_tls(sock),
+            other => Transport(other),
+        }
+    }
+
     /// Puts a session over the socket of a plain connection: [`Transport::handshake`] comes next.
     /// Any other connection stays what it is.
     pub fn with_session(self, session: Session) -> Transport {
