@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+pub mod beat;
 mod client;
 pub mod cx;
 pub mod life;

@@ -253,6 +253,13 @@ impl Stats {
         report
     }
 
+    /// The open connections of the worker with that slot, and those whose requests are being read
+    /// or answered.
+    pub fn under_way(&self, slot: usize) -> (u64, u64) {
+        let get = |field: Field| self.counters.line(slot).get(field as usize);
+        (get(Field::Active), get(Field::Reading) + get(Field::Writing))
+    }
+
     /// The line that this process writes: its slot among the master's processes.
     pub fn slot(&self) -> usize {
         self.slot.get()

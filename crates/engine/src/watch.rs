@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use base::log::{Level, Log};
 
+use crate::beat::{self, Outer};
 use crate::session::Session;
 
 /// The length from which on a stretch is logged, in milliseconds.
@@ -35,15 +36,18 @@ pub fn log_of<S: Session>(s: &S) -> StretchLog {
 struct Stretch {
     began: Instant,
     logged: u64,
+    outer: Outer,
 }
 
 impl Stretch {
-    fn begin() -> Stretch {
-        Stretch { began: Instant::now(), logged: LOGGED.get() }
+    fn begin(module: &str) -> Stretch {
+        let outer = beat::enter(module);
+        Stretch { began: Instant::now(), logged: LOGGED.get(), outer }
     }
 
     #[inline]
     fn end(self, module: &str, log: impl FnOnce() -> (Log, u64)) {
+        beat::leave(self.outer);
         let ms = self.began.elapsed().as_millis();
         if ms >= HELD_MS && self.logged == LOGGED.get() {
             held(ms, module, log());
@@ -64,7 +68,7 @@ fn held(ms: u128, module: &str, (log, connection): (Log, u64)) {
 
 /// Calls code of a module.
 pub fn call<S: Session, T>(s: &mut S, module: &'static str, f: impl FnOnce(&mut S) -> T) -> T {
-    let stretch = Stretch::begin();
+    let stretch = Stretch::begin(module);
     let value = f(s);
     stretch.end(module, || (s.error_log().clone(), s.connection()));
     value
@@ -72,7 +76,7 @@ pub fn call<S: Session, T>(s: &mut S, module: &'static str, f: impl FnOnce(&mut 
 
 /// Calls code of a module whose result may borrow the session.
 pub fn call_with<T>(log: &StretchLog, module: &'static str, f: impl FnOnce() -> T) -> T {
-    let stretch = Stretch::begin();
+    let stretch = Stretch::begin(module);
     let value = f();
     stretch.end(module, || (**log).clone());
     value
@@ -92,7 +96,7 @@ impl<F: Future + ?Sized> Future for Watched<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let stretch = Stretch::begin();
+        let stretch = Stretch::begin(self.module);
         let polled = self.future.as_mut().poll(cx);
         stretch.end(self.module, || (*self.log).clone());
         polled

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use base::future::rarely;
 use base::log::Level;
 use bytes::Bytes;
+use engine::beat::{self, Doing};
 
 use crate::core_conf::Satisfy;
 use crate::core_pages::special;
@@ -116,8 +117,9 @@ fn settle_plain(r: &mut Request, status: u16) -> Result<StartPhase, Outcome> {
 
 /// Runs one phase's handlers, where there are any, and returns the verdict that ends the stretch.
 macro_rules! phase {
-    ($r:expr, $list:ident) => {
+    ($r:expr, $list:ident, $doing:ident) => {
         if !$r.loc.pipeline.$list.is_empty() {
+            beat::does(Doing::$doing);
             match phase($r, |p| &p.$list).await {
                 Verdict::Next | Verdict::Ok => {}
                 v => return v,
@@ -132,10 +134,10 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
         return content(r).await;
     }
     if from == StartPhase::PostRead {
-        phase!(r, post_read);
+        phase!(r, post_read, PostRead);
     }
     if matches!(from, StartPhase::PostRead | StartPhase::ServerRewrite) {
-        phase!(r, server_rewrite);
+        phase!(r, server_rewrite, ServerRewrite);
     }
     let mut find = from != StartPhase::Rewrite;
     loop {
@@ -143,7 +145,7 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
             return v;
         }
         find = true;
-        phase!(r, rewrite);
+        phase!(r, rewrite, Rewrite);
         if !r.flags.uri_changed {
             break;
         }
@@ -156,15 +158,16 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
     if r.main.asks_real_root {
         rarely(crate::files::find_real_root(r)).await;
     }
-    phase!(r, preaccess);
+    phase!(r, preaccess, Preaccess);
     // A client that may have the page may have its parts.
     if !r.loc.pipeline.access.is_empty() && !r.is_subrequest() {
+        beat::does(Doing::Access);
         match access(r).await {
             Verdict::Next | Verdict::Ok => {}
             v => return v,
         }
     }
-    phase!(r, precontent);
+    phase!(r, precontent, Precontent);
     content(r).await
 }
 
@@ -232,6 +235,7 @@ async fn delayed(r: &mut Request, status: u16) -> Verdict {
 }
 
 async fn content(r: &mut Request) -> Verdict {
+    beat::does(Doing::Content);
     let loc = r.loc.clone();
     if let Some(h) = &loc.pipeline.content_handler {
         match step(h.as_ref(), r).await {

@@ -7,6 +7,7 @@
 //! the silence is noticed only some moments later. Connections that a worker has accepted are its
 //! own, and wait for it.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -48,7 +49,8 @@ impl Watchdog {
             self.heartbeats.beat(self.index);
             for other in &self.others {
                 if self.heartbeats.is_stuck(other.worker, STUCK_MS) {
-                    rescue(other, &take);
+                    let who = format_args!("worker {}", other.worker);
+                    rescue(&other.fd, who, |accepted| take(other.listener, accepted));
                 }
             }
             event::sleep(BEAT_MS).await;
@@ -56,15 +58,16 @@ impl Watchdog {
     }
 }
 
-fn rescue(other: &Other, take: &impl Fn(usize, Accepted)) {
+/// Takes connections from the queue of a socket that a stuck worker should have emptied; `who` is
+/// the worker in the log.
+pub fn rescue(fd: &OwnedFd, who: fmt::Arguments<'_>, take: impl Fn(Accepted)) {
     for _ in 0..AT_ONCE {
-        match event::accept_from(&*other.fd) {
-            Ok(Some(accepted)) => take(other.listener, accepted),
+        match event::accept_from(fd) {
+            Ok(Some(accepted)) => take(accepted),
             Ok(None) => return,
             Err(e) => {
-                let (worker, e) = (other.worker, os_error(&e));
-                let log = log::default();
-                log!(log, Level::Error, None, "accept4() for worker {worker} failed {e}");
+                let e = os_error(&e);
+                log!(log::default(), Level::Error, None, "accept4() for {who} failed {e}");
                 return;
             }
         }

@@ -10,6 +10,7 @@ use engine::{Helper, SLOTS};
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
+use crate::watchdog::Stuck;
 use crate::worker::{Assignment, FATAL};
 
 /// The kind of a child.
@@ -47,6 +48,8 @@ pub struct Child {
     pub generation: u64,
     /// It was asked to exit.
     pub exiting: bool,
+    /// Its loop stands still.
+    pub stuck: Option<Stuck>,
     started: Instant,
     /// The number of workers in this seat that ended soon after their start, in a row.
     early_ends: u32,
@@ -122,6 +125,17 @@ impl Children {
         self.0.iter().flatten()
     }
 
+    /// The workers among them, with their slots.
+    pub fn workers_by_slot(&mut self) -> impl Iterator<Item = (usize, usize, &mut Child)> {
+        self.0.iter_mut().enumerate().filter_map(|(slot, child)| match child {
+            Some(child) => match child.kind {
+                ChildKind::Worker(index) => Some((slot, index, child)),
+                _ => None,
+            },
+            None => None,
+        })
+    }
+
     /// The workers among them.
     pub fn workers(&self) -> impl Iterator<Item = &Child> {
         self.all().filter(|child| matches!(child.kind, ChildKind::Worker(_)))
@@ -170,7 +184,15 @@ impl Children {
             Ok(Fork::Parent(pid)) => {
                 log!(log, Level::Notice, None, "start {name} {pid}");
                 let started = Instant::now();
-                let child = Child { pid, kind, generation, exiting: false, started, early_ends };
+                let child = Child {
+                    pid,
+                    kind,
+                    generation,
+                    exiting: false,
+                    stuck: None,
+                    started,
+                    early_ends,
+                };
                 self.0[slot] = Some(child);
                 ControlFlow::Continue(true)
             }
@@ -258,7 +280,15 @@ mod tests {
     fn ended(early_ends: u32, exit: Exit, age: Duration) -> Ended {
         let started = Instant::now().checked_sub(age).unwrap();
         let kind = ChildKind::Worker(0);
-        let child = Child { pid: 77, kind, generation: 0, exiting: false, started, early_ends };
+        let child = Child {
+            pid: 77,
+            kind,
+            generation: 0,
+            exiting: false,
+            stuck: None,
+            started,
+            early_ends,
+        };
         Ended { child, slot: 0, exit }
     }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use conf::reference;
 use conf::table::Contexts;
 use conf::{ConfError, Node};
+use engine::beat::Beats;
 use engine::{Engine, LoadEnv, SLOTS, Stats};
 use http::engine::HttpEngine;
 use stream::engine::StreamEngine;
@@ -19,12 +20,18 @@ pub struct Lasting {
     pub stats: Rc<Stats>,
     /// Bells that wake other processes of the server.
     pub bells: Rc<shm::Bells>,
+    /// The beats of workers.
+    pub beats: &'static Beats,
 }
 
 impl Lasting {
     /// Maps the memory that all processes share.
     pub fn new() -> io::Result<Lasting> {
-        Ok(Lasting { stats: Rc::new(Stats::new(SLOTS)?), bells: Rc::new(shm::Bells::new(SLOTS)?) })
+        Ok(Lasting {
+            stats: Rc::new(Stats::new(SLOTS)?),
+            bells: Rc::new(shm::Bells::new(SLOTS)?),
+            beats: Beats::new(SLOTS)?,
+        })
     }
 }
 

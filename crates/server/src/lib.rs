@@ -39,6 +39,7 @@ mod start;
 mod startlog;
 mod systemd;
 mod upgrade;
+mod watchdog;
 mod worker;
 
 use std::ffi::OsString;

@@ -60,6 +60,8 @@ pub struct MainBlock {
     pub(crate) rlimit_nofile: Option<u64>,
     pub(crate) rlimit_core: Option<u64>,
     pub(crate) shutdown_timeout_ms: Option<u64>,
+    /// 0: off.
+    pub(crate) watchdog_ms: Option<u64>,
     pub(crate) working_directory: Option<Bytes>,
     pub(crate) env: Vec<Bytes>,
     pub(crate) debug_points: Option<Option<DebugPoint>>,
@@ -91,6 +93,7 @@ impl MainBlock {
             rlimit_nofile: None,
             rlimit_core: None,
             shutdown_timeout_ms: None,
+            watchdog_ms: None,
             working_directory: None,
             env: Vec::new(),
             debug_points: None,
@@ -253,6 +256,13 @@ pub static DIRECTIVES: &[D] = &[
         |d, n| set_msec(&mut d.shutdown_timeout_ms, n),
     ),
     main(
+        "worker_watchdog",
+        Args::T1,
+        "30s",
+        "The time after which a worker whose event loop stands still is killed. Weir's own.",
+        worker_watchdog,
+    ),
+    main(
         "working_directory",
         Args::T1,
         "",
@@ -333,6 +343,23 @@ fn worker_processes(node: &Node) -> Result<usize, ConfError> {
             Err(ConfError::at(word, format!("\"worker_processes\" can be {most} at most")))
         }
         None => Err(ConfError::directive(node, "invalid value")),
+    }
+}
+
+/// Less would kill workers that a busy machine does not let run.
+const WATCHDOG_MIN_MS: u64 = 3_000;
+
+fn worker_watchdog(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
+    if node.arg(0)?.bytes() == b"off" {
+        return set_once(&mut draft.watchdog_ms, node, |_| Ok(0));
+    }
+    set_msec(&mut draft.watchdog_ms, node)?;
+    match draft.watchdog_ms {
+        Some(ms) if ms < WATCHDOG_MIN_MS => Err(ConfError::at(
+            node.arg(0)?,
+            "\"worker_watchdog\" must be 3 seconds or more, or off",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -21,11 +21,12 @@ use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
-use crate::children::{self, ChildKind, Children, Ended};
+use crate::children::{self, Child, ChildKind, Children, Ended};
 use crate::environ::Environ;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
+use crate::watchdog::{self, NewlyStuck, Terms, Watchdog};
 use crate::worker::Assignment;
 use crate::{dry_run, pidfile, signals};
 
@@ -84,6 +85,7 @@ struct MasterState {
     failed: bool,
     /// Workers and helpers to start again, and when.
     respawn: Vec<(Instant, Seat, u32)>,
+    watchdog: Watchdog,
 }
 
 /// Why the master's loop ended.
@@ -110,6 +112,8 @@ impl Master {
         lock: Rc<ShmLock>,
         daemonized: bool,
     ) -> Master {
+        let lasting = &loader.lasting;
+        let watchdog = Watchdog::new(lasting.beats, lasting.stats.clone());
         let state = MasterState {
             children: Children::default(),
             generation: 0,
@@ -117,6 +121,7 @@ impl Master {
             noaccepting: false,
             failed: false,
             respawn: Vec::new(),
+            watchdog,
         };
         Master { cycle, loader, environ, upgrade, notify, lock, daemonized, state }
     }
@@ -129,6 +134,9 @@ impl Master {
         }
         self.notify.ready();
         loop {
+            if let ControlFlow::Break(end) = self.watch() {
+                return end;
+            }
             let received = os::signal::wait(&signals, self.limit());
             base::time::update();
             let flow = match received {
@@ -153,8 +161,41 @@ impl Master {
             _ => None,
         };
         let respawn = self.state.respawn.iter().map(|(when, ..)| *when);
-        let next = respawn.chain(stop).min()?;
-        Some(next.saturating_duration_since(Instant::now()))
+        let next = respawn.chain(stop).min();
+        let next = next.map(|next| next.saturating_duration_since(Instant::now()));
+        next.into_iter().chain(self.state.watchdog.limit()).min()
+    }
+
+    /// Looks for workers that stand still.
+    fn watch(&mut self) -> Flow {
+        let settings = &self.cycle.settings;
+        let Some(kill_ms) = settings.watchdog_ms.filter(|_| self.state.stop == Stop::No) else {
+            self.state.watchdog.rest();
+            return Flow::Continue(());
+        };
+        let terms = Terms { kill_ms, resolution_ms: settings.timer_resolution_ms };
+        let children = &mut self.state.children;
+        let found = self.state.watchdog.look(children, terms, &self.cycle.log);
+        found.into_iter().try_for_each(|stuck| self.stand_in(stuck))
+    }
+
+    /// Others serve in the place of a stuck worker: those that are there where they can, a new one
+    /// where they cannot.
+    fn stand_in(&mut self, stuck: NewlyStuck) -> Flow {
+        self.lock.free_of(stuck.pid.unsigned_abs());
+        let generation = self.state.generation;
+        let (others, few) = watchdog::counts(&self.state.children, stuck.index, generation);
+        let enough = others && !self.cycle.listeners.borrow().have_own_queues();
+        let serves = |child: &Child| {
+            child.pid == stuck.pid && child.generation == generation && !child.exiting
+        };
+        let serves = self.state.children.workers().any(serves);
+        if enough || !few || !serves || self.state.noaccepting {
+            return Flow::Continue(());
+        }
+        let log = &self.cycle.log;
+        self.state.children.signal(Signal::QUIT, |child| child.pid == stuck.pid, log);
+        self.respawn(Seat::Worker(stuck.index), 0)
     }
 
     fn timer(&mut self) -> Flow {
@@ -347,6 +388,7 @@ impl Master {
         ended.tell(&self.cycle.log);
         let pid = ended.child.pid;
         self.lock.free_of(pid.unsigned_abs());
+        self.state.watchdog.forget(ended.slot);
         self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let seat = match ended.child.kind {

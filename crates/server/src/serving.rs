@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
+use engine::beat::Beats;
 use engine::{Helper, Seat};
 use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener, TaskId};
 use os::signal::{Received, SignalFd};
@@ -13,6 +14,8 @@ use shm::ShmLock;
 use crate::load::Cycle;
 use crate::settings::Settings;
 use crate::signals;
+use crate::watchdog::{self, OwnSocket, OwnSockets};
+use crate::worker::Assignment;
 
 /// The accept lock, held in the name of this process.
 struct OwnLock {
@@ -96,6 +99,33 @@ pub fn start_watchdog(cycle: &Cycle, index: usize) -> Option<TaskId> {
             engine.take(*at, accepted);
         }
     })))
+}
+
+/// Starts the beat that the master watches, if it does: a task that lasts as long as the worker.
+/// The sockets that it holds are in the list.
+pub fn start_beat(cycle: &Cycle, beats: &'static Beats, place: &Assignment) -> OwnSockets {
+    let sockets = OwnSockets::default();
+    if !cycle.settings.master_process || cycle.settings.watchdog_ms.is_none() {
+        return sockets;
+    }
+    // With the other drivers, the kernel wakes none but a worker that waits.
+    if event::driver_name() == "io_uring" {
+        let mut first = 0;
+        let all = cycle.listeners.borrow().accepted_by(place.index);
+        for engine in &cycle.engines {
+            let count = engine.listeners().len();
+            let own = all.iter().filter(|(at, _)| (first..first + count).contains(at));
+            sockets.borrow_mut().extend(own.map(|(at, fd)| OwnSocket {
+                fd: fd.clone(),
+                engine: engine.clone(),
+                at: at - first,
+            }));
+            first += count;
+        }
+    }
+    beats.begin(place.slot);
+    event::spawn(watchdog::beat(beats, sockets.clone()));
+    sockets
 }
 
 /// Takes signals from now on, in a task of the loop.

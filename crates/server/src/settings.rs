@@ -43,6 +43,8 @@ pub struct Settings {
     pub rlimit_core: Option<u64>,
     /// The time that a leaving worker continues to serve; `None`: no limit.
     pub shutdown_timeout_ms: Option<u64>,
+    /// The time after which a worker that stands still is killed; `None`: none is watched.
+    pub watchdog_ms: Option<u64>,
     /// Their current folder.
     pub working_directory: Option<Bytes>,
     /// Variables of the environment: `NAME` to keep, `NAME=VALUE` to set.
@@ -136,6 +138,7 @@ impl Settings {
             rlimit_nofile: draft.rlimit_nofile,
             rlimit_core: draft.rlimit_core,
             shutdown_timeout_ms: draft.shutdown_timeout_ms.filter(|ms| *ms > 0),
+            watchdog_ms: Some(draft.watchdog_ms.unwrap_or(30_000)).filter(|ms| *ms > 0),
             working_directory: draft.working_directory,
             env: draft.env,
             debug_points: draft.debug_points.flatten(),

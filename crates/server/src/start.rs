@@ -144,8 +144,9 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
         End::Stopped => ExitCode::SUCCESS,
         End::Failed => ExitCode::FAILURE,
         End::Worker(place) => {
+            let beats = master.loader.lasting.beats;
             let (cycle, environ, lock, daemonized) = master.into_worker();
-            let code = worker::run(cycle, place, &environ, &lock, daemonized);
+            let code = worker::run(cycle, place, &environ, &lock, beats, daemonized);
             // At once: nothing of the master's is this process's to clean up.
             os::process::exit_now(code)
         }

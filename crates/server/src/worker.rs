@@ -13,6 +13,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use engine::Helper;
+use engine::beat::Beats;
 use os::limits::Limit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
@@ -20,6 +21,7 @@ use shm::ShmLock;
 use crate::environ::Environ;
 use crate::load::Cycle;
 use crate::main_block::DebugPoint;
+use crate::watchdog::OwnSockets;
 use crate::{helper, serving, signals};
 
 /// The exit code of a worker that could not begin: it is not started again.
@@ -47,6 +49,8 @@ struct Worker {
     daemonized: bool,
     /// The task that watches over other workers.
     watchdog: Cell<Option<event::TaskId>>,
+    /// The sockets that a stuck worker may share.
+    sockets: OwnSockets,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
     /// Unfinished requests are cut off.
@@ -61,6 +65,7 @@ pub fn run(
     place: Assignment,
     environ: &Environ,
     lock: &Rc<ShmLock>,
+    beats: &'static Beats,
     daemonized: bool,
 ) -> i32 {
     log::set_ids(std::process::id(), std::process::id());
@@ -84,6 +89,7 @@ pub fn run(
         return fatal("starting to serve", &e);
     }
     let watchdog = serving::start_watchdog(&cycle, place.index);
+    let sockets = serving::start_beat(&cycle, beats, &place);
     // The master's descriptors of all sockets, those of the other workers included.
     drop(cycle.listeners.take());
     let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -92,6 +98,7 @@ pub fn run(
         master,
         daemonized,
         watchdog: Cell::new(watchdog),
+        sockets,
         terminate: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
@@ -112,6 +119,8 @@ pub fn run(
         return 1;
     }
     lock.unlock(std::process::id());
+    // Logs may take a while.
+    beats.end();
     worker.end();
     0
 }
@@ -173,6 +182,7 @@ impl Worker {
         if let Some(watchdog) = self.watchdog.take() {
             event::task::cancel(watchdog);
         }
+        self.sockets.take();
         self.cycle.engines.iter().for_each(|engine| engine.quit());
     }
 

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::{BINARY, config, site};
+use common::{BINARY, config, site, stop};
 use testkit::{Site, Weir, each_driver, wait_for};
 
 /// A published configuration, without its part for streams.
@@ -47,17 +47,10 @@ fn all_answer(weir: &Weir) -> HashSet<u32> {
     (0..60).map(|_| answer(weir.port(0), Duration::from_secs(10)).unwrap()).collect()
 }
 
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
-}
-
 /// Stops a worker while `f` runs. A busy machine must not look like a stuck worker for longer than
 /// a test may wait, so the stop is long.
 fn while_stopped<T>(weir: &Weir, worker: u32, f: impl FnOnce() -> T) -> T {
-    weir.signal_to(worker, "STOP");
-    // Until it gets a processor to stop on, it may accept connections.
-    wait_for("the worker's stop", || is_stopped(worker).then_some(()));
+    stop(weir, worker);
     let result = f();
     weir.signal_to(worker, "CONT");
     result

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use base::future::rarely;
 use base::log::Level;
 use common_modules::passing::{Passed, Receiver};
+use engine::beat::{self, Doing};
 use engine::life::Work;
 use engine::stats::{Field, Stats};
 use engine::{Client, Session};
@@ -80,6 +81,7 @@ impl Drop for Counted {
 }
 
 async fn task(mut s: Box<StreamSession>) {
+    beat::serves(s.number, &s.peer, Doing::Session);
     let _counted = Counted::new(&s.main);
     let main = s.main.clone();
     let outcome = {

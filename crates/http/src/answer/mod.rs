@@ -15,6 +15,7 @@ use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Filtered};
 use crate::target;
+use engine::beat::{self, Doing};
 use engine::stats::Field;
 
 /// The HTTP engine, as protocols see it.
@@ -63,6 +64,7 @@ fn count(r: &mut Request) {
     requests.set(requests.get() + 1);
     r.flags.unlogged = true;
     r.main.stats.add(Field::Requests, 1);
+    beat::serves(r.c().number, &r.c().peer, Doing::Head);
     if r.start_ms == 0 {
         r.start_now();
     }
@@ -81,6 +83,7 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if outcome == Outcome::Respond && !is_body_settled(r) && !drop_body(r) {
         outcome = rarely(phases::refuse(r, 400)).await;
     }
+    beat::does(Doing::Response);
     if outcome == Outcome::Respond {
         match send::filters(r) {
             Filtered::Whole => {}
@@ -169,6 +172,7 @@ pub(crate) async fn log_phase(r: &mut Request) {
     if r.loc.pipeline.log.is_empty() {
         return;
     }
+    beat::does(Doing::Log);
     let loc = r.loc.clone();
     for h in &loc.pipeline.log {
         if let crate::module::Step::Wait(f) = h.run(r) {

@@ -48,6 +48,12 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// The socket that worker `index` accepts from.
+    fn of_worker(&self, index: usize) -> Option<&Rc<OwnedFd>> {
+        let own = if self.spec.reuseport { self.sockets.get(index) } else { None };
+        own.or(self.sockets.first())
+    }
+
     /// Whether connections are kept from stuck workers.
     fn is_steered(&self) -> bool {
         self.spec.steered && self.spec.kind == Kind::Stream && !self.spec.addr.is_unix()
@@ -243,6 +249,20 @@ impl Listeners {
         Some(Watchdog { heartbeats, index, others })
     }
 
+    /// Whether some connections or datagrams wait for one worker alone: in the queue of a socket of
+    /// its own that no other worker empties.
+    pub fn have_own_queues(&self) -> bool {
+        self.list.iter().any(|bound| bound.sockets.len() > 1 && !bound.is_steered())
+    }
+
+    /// The sockets that worker `index` accepts connections from, with the numbers of their
+    /// addresses.
+    pub fn accepted_by(&self, index: usize) -> Vec<(usize, Rc<OwnedFd>)> {
+        let streams = |(_, bound): &(usize, &Bound)| bound.spec.kind == Kind::Stream;
+        let all = self.list.iter().enumerate().filter(streams);
+        all.filter_map(|(i, bound)| Some((i, bound.of_worker(index)?.clone()))).collect()
+    }
+
     /// The addresses, in the order in which the engines asked for them.
     pub fn bound(&self) -> &[Bound] {
         &self.list
@@ -257,9 +277,7 @@ impl Listeners {
     /// own.
     pub fn of_worker(&self, index: usize) -> io::Result<Vec<OwnedFd>> {
         let own = |bound: &Bound| -> io::Result<OwnedFd> {
-            let fd = if bound.spec.reuseport { bound.sockets.get(index) } else { None };
-            let fd = fd.or(bound.sockets.first());
-            os::fd::dup(fd.ok_or(io::ErrorKind::NotFound)?)
+            os::fd::dup(bound.of_worker(index).ok_or(io::ErrorKind::NotFound)?)
         };
         self.list.iter().map(own).collect()
     }

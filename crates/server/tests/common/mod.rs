@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use testkit::{Driver, Site};
+use testkit::{Driver, Site, Weir, wait_for};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -44,4 +44,13 @@ pub fn proc_field(pid: u32, file: &str, name: &str) -> String {
 #[allow(dead_code)]
 pub fn is_root() -> bool {
     proc_field(std::process::id(), "status", "Uid").starts_with("0\t")
+}
+
+/// Stops a worker.
+#[allow(dead_code)]
+pub fn stop(weir: &Weir, worker: u32) {
+    weir.signal_to(worker, "STOP");
+    // Until it gets a processor to stop on, it may accept connections.
+    let is_stopped = || proc_field(worker, "status", "State").starts_with('T');
+    wait_for("the worker's stop", || is_stopped().then_some(()));
 }

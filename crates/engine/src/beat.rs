@@ -1,0 +1,312 @@
+//! The beats of workers, and what each of them last did: memory that the master reads to find a
+//! worker whose loop stands still, and to say in the log what held it up.
+//!
+//! A worker beats from a task of its loop, so a beat shows that the loop turns. What it does is
+//! written with plain stores to a line of its own, a few for each request.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+
+use os::SockAddr;
+use shm::{Counters, Line};
+
+/// The interval of beats, milliseconds.
+pub const BEAT_MS: u64 = 500;
+
+/// The interval while another worker stands still.
+pub const BUSY_BEAT_MS: u64 = 50;
+
+/// The fields of a worker's line.
+#[derive(Clone, Copy)]
+enum Of {
+    /// The time of the last beat; 0: none yet, or the last one was.
+    Beat,
+    Phase,
+    Connection,
+    /// The client's address, as one of IPv6.
+    ClientHigh,
+    ClientLow,
+    /// The name of a module from outside while its code runs, cut to the three words.
+    Module,
+}
+
+const MODULE_WORDS: usize = 3;
+const MODULE_BYTES: usize = MODULE_WORDS * 8;
+
+/// The part of its work that a worker began last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Doing {
+    /// No request yet.
+    Nothing,
+    /// Looking for the server of a request.
+    Head,
+    /// The phase of this name.
+    PostRead,
+    /// The phase of this name.
+    ServerRewrite,
+    /// The phase of this name.
+    Rewrite,
+    /// The phase of this name.
+    Preaccess,
+    /// The phase of this name.
+    Access,
+    /// The phase of this name.
+    Precontent,
+    /// The phase of this name.
+    Content,
+    /// Header filters, body filters and sending.
+    Response,
+    /// The phase of this name.
+    Log,
+    /// A session of `stream`.
+    Session,
+}
+
+impl Doing {
+    const ALL: [(Doing, &'static str); 12] = [
+        (Doing::Nothing, "no request"),
+        (Doing::Head, "the head of a request"),
+        (Doing::PostRead, "the post-read phase"),
+        (Doing::ServerRewrite, "the server rewrite phase"),
+        (Doing::Rewrite, "the rewrite phase"),
+        (Doing::Preaccess, "the preaccess phase"),
+        (Doing::Access, "the access phase"),
+        (Doing::Precontent, "the precontent phase"),
+        (Doing::Content, "the content phase"),
+        (Doing::Response, "a response"),
+        (Doing::Log, "the log phase"),
+        (Doing::Session, "a stream session"),
+    ];
+
+    fn name(number: u64) -> &'static str {
+        let of = |(doing, _): &&(Doing, &str)| *doing as u64 == number;
+        Doing::ALL.iter().find(of).map_or("unknown work", |(_, name)| name)
+    }
+}
+
+/// The lines of all processes: made once by the master, and there as long as it.
+pub struct Beats {
+    lines: Counters,
+    slots: usize,
+}
+
+thread_local! {
+    /// This worker's line.
+    static OWN: Cell<Option<&'static Line>> = const { Cell::new(None) };
+}
+
+/// What a worker did last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Activity {
+    doing: u64,
+    connection: u64,
+    client: Option<IpAddr>,
+    module: String,
+}
+
+impl Beats {
+    /// Lines for so many processes. They live as long as this process.
+    ///
+    /// # Errors
+    /// The system's, when memory cannot be mapped.
+    pub fn new(slots: usize) -> io::Result<&'static Beats> {
+        // One more: the number of workers that stand still.
+        let lines = Counters::new(slots + 1)?;
+        Ok(Box::leak(Box::new(Beats { lines, slots })))
+    }
+
+    /// In a worker: its work is written to the line of this slot from now on.
+    pub fn begin(&'static self, slot: usize) {
+        OWN.set(Some(self.lines.line(slot.min(self.slots - 1))));
+        self.beat();
+    }
+
+    /// In a worker: its loop turns.
+    pub fn beat(&self) {
+        if let Some(line) = OWN.get() {
+            line.set(Of::Beat as usize, now_ms());
+        }
+    }
+
+    /// In a worker: it beats no more, because it ends.
+    pub fn end(&self) {
+        if let Some(line) = OWN.take() {
+            line.set(Of::Beat as usize, 0);
+        }
+    }
+
+    /// In the master: the line of a process that has ended, or is about to start.
+    pub fn clear(&self, slot: usize) {
+        self.lines.clear(slot, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    /// When the process beat last, on the clock of [`now_ms`]; `None` while it does not.
+    pub fn last(&self, slot: usize) -> Option<u64> {
+        Some(self.lines.line(slot).get(Of::Beat as usize)).filter(|&ms| ms != 0)
+    }
+
+    /// What the process did last.
+    pub fn activity(&self, slot: usize) -> Activity {
+        let line = self.lines.line(slot);
+        let [high, low] = [Of::ClientHigh, Of::ClientLow].map(|of| line.get(of as usize));
+        let client = (high, low) != (0, 0);
+        let address = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
+        let module: Vec<u8> = (0..MODULE_WORDS)
+            .flat_map(|i| line.get(Of::Module as usize + i).to_le_bytes())
+            .take_while(|&byte| byte != 0)
+            .collect();
+        Activity {
+            doing: line.get(Of::Phase as usize),
+            connection: line.get(Of::Connection as usize),
+            client: client.then(|| address.to_canonical()),
+            module: String::from_utf8_lossy(&module).into_owned(),
+        }
+    }
+
+    /// In the master: so many workers stand still now.
+    pub fn set_stuck(&self, count: usize) {
+        self.lines.line(self.slots).set(0, count as u64);
+    }
+
+    /// Whether a worker stands still.
+    pub fn any_stuck(&self) -> bool {
+        self.lines.line(self.slots).get(0) > 0
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Doing::name(self.doing))?;
+        if self.connection != 0 {
+            write!(f, " of connection {}", self.connection)?;
+        }
+        if let Some(client) = self.client {
+            write!(f, " from {client}")?;
+        }
+        if !self.module.is_empty() {
+            write!(f, " in module {}", self.module)?;
+        }
+        Ok(())
+    }
+}
+
+/// Milliseconds on a clock that all processes share; never 0.
+pub fn now_ms() -> u64 {
+    (os::clock::monotonic_usec() / 1000).max(1)
+}
+
+/// The worker serves this connection now.
+#[inline]
+pub fn serves(connection: u64, client: &SockAddr, doing: Doing) {
+    if let Some(line) = OWN.get() {
+        let [high, low] = match client {
+            SockAddr::V4(v4) => [0, 0xffff_0000_0000 | u64::from(u32::from(*v4.ip()))],
+            SockAddr::V6(v6) => {
+                let bits = u128::from(*v6.ip());
+                [(bits >> 64) as u64, bits as u64]
+            }
+            SockAddr::Unix(_) => [0, 0],
+        };
+        line.set(Of::Phase as usize, doing as u64);
+        line.set(Of::Connection as usize, connection);
+        line.set(Of::ClientHigh as usize, high);
+        line.set(Of::ClientLow as usize, low);
+    }
+}
+
+/// The worker has begun this part of its work.
+#[inline]
+pub fn does(doing: Doing) {
+    if let Some(line) = OWN.get() {
+        line.set(Of::Phase as usize, doing as u64);
+    }
+}
+
+/// The module whose code ran before another one's.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Outer([u64; MODULE_WORDS]);
+
+/// Code of the module runs now.
+pub(crate) fn enter(module: &str) -> Outer {
+    let Some(line) = OWN.get() else { return Outer::default() };
+    let mut bytes = [0; MODULE_BYTES];
+    let len = module.len().min(MODULE_BYTES);
+    bytes[..len].copy_from_slice(&module.as_bytes()[..len]);
+    let outer = Outer(std::array::from_fn(|i| line.get(Of::Module as usize + i)));
+    let (words, _) = bytes.as_chunks::<8>();
+    write_module(line, words.iter().map(|word| u64::from_le_bytes(*word)));
+    outer
+}
+
+/// It has returned.
+pub(crate) fn leave(outer: Outer) {
+    if let Some(line) = OWN.get() {
+        write_module(line, outer.0.into_iter());
+    }
+}
+
+fn write_module(line: &Line, words: impl Iterator<Item = u64>) {
+    for (i, word) in words.enumerate() {
+        line.set(Of::Module as usize + i, word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_s_line_is_read_by_another() {
+        let beats = Beats::new(4).unwrap();
+        assert_eq!(beats.last(2), None);
+        does(Doing::Log);
+        beats.begin(2);
+        assert!(beats.last(2).is_some_and(|ms| ms <= now_ms()));
+        assert_eq!(beats.activity(2).to_string(), "no request");
+        serves(7, &SockAddr::parse(b"192.0.2.1:80").unwrap(), Doing::Head);
+        does(Doing::Access);
+        let text = "the access phase of connection 7 from 192.0.2.1";
+        assert_eq!(beats.activity(2).to_string(), text);
+        let outer = enter("outer");
+        let inner = enter("a-module-with-a-very-long-name");
+        assert!(beats.activity(2).to_string().ends_with(" in module a-module-with-a-very-lon"));
+        leave(inner);
+        assert_eq!(beats.activity(2).to_string(), format!("{text} in module outer"));
+        leave(outer);
+        assert_eq!(beats.activity(2).to_string(), text);
+        serves(8, &SockAddr::parse(b"[2001:db8::1]:80").unwrap(), Doing::Session);
+        assert_eq!(
+            beats.activity(2).to_string(),
+            "a stream session of connection 8 from 2001:db8::1"
+        );
+        serves(9, &SockAddr::unix(b"/x").unwrap(), Doing::Content);
+        assert_eq!(beats.activity(2).to_string(), "the content phase of connection 9");
+        beats.end();
+        assert_eq!(beats.last(2), None);
+        serves(10, &SockAddr::unix(b"/x").unwrap(), Doing::Content);
+        beats.clear(2);
+        assert_eq!(beats.activity(2).to_string(), "no request");
+        assert_eq!(beats.last(3), None);
+    }
+
+    #[test]
+    fn the_number_of_those_that_stand_still() {
+        let beats = Beats::new(2).unwrap();
+        assert!(!beats.any_stuck());
+        beats.set_stuck(1);
+        assert!(beats.any_stuck() && beats.last(1).is_none());
+        beats.set_stuck(0);
+        assert!(!beats.any_stuck());
+    }
+
+    #[test]
+    fn each_work_has_its_number() {
+        for (i, (doing, name)) in Doing::ALL.iter().enumerate() {
+            assert_eq!((*doing as usize, Doing::name(i as u64)), (i, *name));
+        }
+        assert_eq!(Doing::name(99), "unknown work");
+    }
+}

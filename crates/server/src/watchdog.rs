@@ -1,0 +1,259 @@
+//! The watch over workers whose loop stands still: a module that blocks or spins, a disk that does
+//! not answer, a stop signal, a fault.
+//!
+//! ```text
+//!          beats ──no beat for STUCK_MS──► stuck: a line in the log; its accept lock is freed;
+//!            ▲                               │    a stand-in where only it serves some socket
+//!            └────────a beat: a line─────────┤
+//!                                            └──worker_watchdog──► killed, unless it is traced
+//! ```
+//!
+//! A stand-in is a worker with the same number, on the same sockets. The stuck worker is told to
+//! leave then: if its loop turns again, it finishes its connections and exits.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use engine::beat::{BEAT_MS, BUSY_BEAT_MS, Beats, now_ms};
+use engine::{Engine, Stats};
+use event::Accepted;
+use os::signal::Signal;
+
+use crate::children::{Child, Children};
+
+/// A worker without a beat for so long is stuck: with the interval of beats, a new connection waits
+/// for less than 2.2 s.
+const STUCK_MS: u64 = 1_500;
+
+/// The interval of looks at a stuck worker, milliseconds.
+const LOOK_MS: u64 = 250;
+
+/// The master itself was held up if it wakes so much later than planned: then nothing is known of
+/// the workers.
+const LATE_MS: u64 = 300;
+
+/// Stuck workers of one number, after which no further stand-in is started.
+const STAND_INS_MAX: usize = 3;
+
+/// A worker's standstill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// Its last beat.
+    since_ms: u64,
+    /// It was killed, or was found to be traced.
+    judged: bool,
+}
+
+/// The master's watch.
+pub struct Watchdog {
+    beats: &'static Beats,
+    stats: Rc<Stats>,
+    /// When the master meant to look next.
+    planned_ms: Option<u64>,
+    /// Silence before this moment says nothing.
+    since_ms: u64,
+}
+
+/// The settings of a look.
+#[derive(Clone, Copy)]
+pub struct Terms {
+    /// `worker_watchdog`.
+    pub kill_ms: u64,
+    /// `timer_resolution`: beats come no more often.
+    pub resolution_ms: u64,
+}
+
+impl Watchdog {
+    /// A watch on the workers that write these beats and counters.
+    pub fn new(beats: &'static Beats, stats: Rc<Stats>) -> Watchdog {
+        Watchdog { beats, stats, planned_ms: None, since_ms: 0 }
+    }
+
+    /// Forgets a process that has ended.
+    pub fn forget(&self, slot: usize) {
+        self.beats.clear(slot);
+    }
+
+    /// The limit of the master's next wait.
+    pub fn limit(&self) -> Option<Duration> {
+        self.planned_ms.map(|at| Duration::from_millis(at.saturating_sub(now_ms())))
+    }
+
+    /// Nothing is watched.
+    pub fn rest(&mut self) {
+        self.planned_ms = None;
+    }
+
+    /// Looks at all workers; gives the numbers of those found stuck just now.
+    pub fn look(&mut self, children: &mut Children, terms: Terms, log: &Log) -> Vec<NewlyStuck> {
+        let now = now_ms();
+        if self.planned_ms.is_some_and(|planned| now > planned + LATE_MS) {
+            self.since_ms = now;
+        }
+        let stuck_after = STUCK_MS + 2 * terms.resolution_ms;
+        let (mut found, mut stuck, mut next) = (Vec::new(), 0, u64::MAX);
+        for (slot, index, child) in children.workers_by_slot() {
+            let Some(beat) = self.beats.last(slot) else {
+                // It starts, or ends.
+                next = next.min(now + STUCK_MS);
+                continue;
+            };
+            let silent_ms = now.saturating_sub(beat.max(self.since_ms));
+            match child.stuck {
+                None if silent_ms < stuck_after => {
+                    next = next.min(beat.max(self.since_ms) + stuck_after);
+                }
+                None => {
+                    child.stuck = Some(Stuck { since_ms: beat, judged: false });
+                    let (pid, what) = (child.pid, self.describe(child.pid, slot));
+                    let m = format_args!("worker process {pid} stands still for {silent_ms} ms");
+                    log!(log, Level::Warn, None, "{m}: {what}");
+                    found.push(NewlyStuck { pid, index });
+                }
+                Some(was) if was.since_ms != beat => {
+                    child.stuck = None;
+                    let (pid, ms) = (child.pid, now.saturating_sub(was.since_ms));
+                    log!(log, Level::Warn, None, "worker process {pid} runs again after {ms} ms");
+                }
+                Some(was) if !was.judged && silent_ms >= terms.kill_ms => {
+                    child.stuck = Some(Stuck { judged: true, ..was });
+                    self.kill(child, slot, silent_ms, log);
+                }
+                Some(_) => {}
+            }
+            if child.stuck.is_some() {
+                stuck += 1;
+                next = next.min(now + LOOK_MS);
+            }
+        }
+        self.beats.set_stuck(stuck);
+        // A worker that beats while this one waits moves its limit: no need to look before.
+        self.planned_ms = (next != u64::MAX).then(|| next.max(now + 10));
+        found
+    }
+
+    fn kill(&self, child: &Child, slot: usize, ms: u64, log: &Log) {
+        let (pid, what) = (child.pid, self.describe(child.pid, slot));
+        if let Some(tracer) = tracer(pid) {
+            let m = "is not killed, because a process traces it";
+            log!(log, Level::Warn, None, "worker process {pid} stands still and {m}: {tracer}");
+            return;
+        }
+        let m = format_args!("worker process {pid} stands still for {ms} ms and is killed");
+        log!(log, Level::Alert, None, "{m}: {what}");
+        if let Err(e) = os::signal::kill(pid, Signal::KILL) {
+            log!(log, Level::Alert, None, "kill({pid}, 9) failed {}", os_error(&e));
+        }
+    }
+
+    /// The state of a stuck worker, what it did last, and what waits for it.
+    fn describe(&self, pid: i32, slot: usize) -> String {
+        let (state, last) = (state(pid), self.beats.activity(slot));
+        let (connections, requests) = self.stats.under_way(slot);
+        format!("{state}, last in {last}; {connections} connections, {requests} with a request")
+    }
+}
+
+/// A worker that was just found to stand still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewlyStuck {
+    /// Its process.
+    pub pid: i32,
+    /// Its number among the workers.
+    pub index: usize,
+}
+
+/// Whether workers of that generation beat, and few enough of that number stand still for another
+/// stand-in.
+pub fn counts(children: &Children, index: usize, generation: u64) -> (bool, bool) {
+    let of_now = |child: &&Child| child.generation == generation;
+    let beats = |child: &Child| child.stuck.is_none() && !child.exiting;
+    let others = children.workers().filter(of_now).any(beats);
+    let same = |child: &&Child| child.kind == crate::children::ChildKind::Worker(index);
+    let stuck = children.workers().filter(same).filter(|child| child.stuck.is_some()).count();
+    (others, stuck <= STAND_INS_MAX)
+}
+
+/// What the kernel knows of a process's state (proc_pid_stat(5)).
+fn state(pid: i32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    let channel = || {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        if name.is_empty() || name == "0" { String::new() } else { format!(" ({name})") }
+    };
+    match state {
+        Some('T') => "stopped by a signal".to_owned(),
+        Some('t') => "stopped by a tracer".to_owned(),
+        Some('R') => "running on its processor".to_owned(),
+        Some('D') => format!("waiting for a device{}", channel()),
+        Some('S') => format!("waiting in the kernel{}", channel()),
+        Some(other) => format!("in state {other}"),
+        None => "in an unknown state".to_owned(),
+    }
+}
+
+/// The process that traces this one, if any.
+fn tracer(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok().filter(|&pid| pid != 0)
+}
+
+/// A worker's beat: runs as a task until the worker ends. While another worker stands still,
+/// the sockets are looked at more often than the event driver reports them: a report may have
+/// gone to the stuck worker's ring. The list is emptied when the worker leaves.
+pub async fn beat(beats: &'static Beats, sockets: OwnSockets) {
+    loop {
+        beats.beat();
+        let any_stuck = beats.any_stuck();
+        if any_stuck {
+            for socket in sockets.borrow().iter() {
+                let take = |accepted: Accepted| socket.engine.take(socket.at, accepted);
+                net::watchdog::rescue(&socket.fd, format_args!("a stuck worker"), take);
+            }
+        }
+        event::sleep(if any_stuck { BUSY_BEAT_MS } else { BEAT_MS }).await;
+    }
+}
+
+/// The sockets that a worker accepts from, until it leaves.
+pub type OwnSockets = Rc<RefCell<Vec<OwnSocket>>>;
+
+/// A socket that a worker accepts from.
+pub struct OwnSocket {
+    /// Its descriptor.
+    pub fd: Rc<OwnedFd>,
+    /// The engine that serves its connections.
+    pub engine: Rc<dyn Engine>,
+    /// Its number among the engine's.
+    pub at: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn states_of_processes() {
+        let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        os::signal::kill(pid, Signal::STOP).unwrap();
+        let began = std::time::Instant::now();
+        while state(pid) != "stopped by a signal" {
+            assert!(began.elapsed().as_secs() < 10, "{}", state(pid));
+        }
+        assert_eq!(tracer(pid), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(state(pid), "in an unknown state");
+        let own = i32::try_from(std::process::id()).unwrap();
+        let here = state(own);
+        assert!(here.starts_with("running") || here.starts_with("waiting"), "{here}");
+    }
+}
