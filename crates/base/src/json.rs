@@ -69,6 +69,19 @@ impl<'a> Object<'a> {
         Object::write(self.out, fill);
     }
 
+    /// A list of texts.
+    pub fn texts<'t>(&mut self, name: &str, texts: impl Iterator<Item = &'t [u8]>) {
+        self.name(name);
+        self.out.push(b'[');
+        for (i, text) in texts.enumerate() {
+            if i > 0 {
+                self.out.push(b',');
+            }
+            string(self.out, text);
+        }
+        self.out.push(b']');
+    }
+
     /// A list of objects, one for each item.
     pub fn list<T>(
         &mut self,
@@ -119,11 +132,12 @@ mod tests {
             o.text("b\"", b"x\\\n\xff\xc3\xa4");
             o.object("c", |_| {});
             o.flag("on", true);
+            o.texts("t", ["x", "\""].iter().map(|t| t.as_bytes()));
             o.list("l", [1, 2].into_iter(), |o, n| o.number("n", n));
         });
         let text = String::from_utf8(out).unwrap();
         let want = "{\"a\":1,\"b\\\"\":\"x\\\\\\u000a\u{fffd}\u{e4}\",\"c\":{},\"on\":true,\
-                    \"l\":[{\"n\":1},{\"n\":2}]}";
+                    \"t\":[\"x\",\"\\\"\"],\"l\":[{\"n\":1},{\"n\":2}]}";
         assert_eq!(text, want);
     }
 }

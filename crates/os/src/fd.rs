@@ -1,7 +1,7 @@
 //! Descriptors: flags, duplicates, pipes, event counters, inherited ones.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -106,10 +106,52 @@ pub fn wait_readable(fd: impl AsFd, limit: Duration) -> bool {
     }
 }
 
+/// A descriptor to wait for with [`wait_any`].
+pub struct Awaited<'a> {
+    fd: BorrowedFd<'a>,
+    output: bool,
+}
+
+impl<'a> Awaited<'a> {
+    /// Ready when it can be read, or its other end is closed.
+    pub fn input(fd: &'a impl AsFd) -> Awaited<'a> {
+        Awaited { fd: fd.as_fd(), output: false }
+    }
+
+    /// Ready when it can be written, or its other end is closed.
+    pub fn output(fd: &'a impl AsFd) -> Awaited<'a> {
+        Awaited { fd: fd.as_fd(), output: true }
+    }
+}
+
+/// Waits until one of the descriptors is ready; tells of each whether it is. None is when the limit
+/// is over first, or when a signal came. Without a limit it waits for as long as it takes.
+pub fn wait_any(awaited: &[Awaited<'_>], limit: Option<Duration>) -> Vec<bool> {
+    let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
+    let flags = |output| if output { PollFlags::OUT } else { PollFlags::IN };
+    let all = awaited.iter();
+    let mut fds: Vec<PollFd<'_>> =
+        all.map(|a| PollFd::from_borrowed_fd(a.fd, flags(a.output))).collect();
+    // An error (a signal) reports nothing as ready.
+    let any = rustix::event::poll(&mut fds, limit.as_ref()).is_ok_and(|n| n > 0);
+    fds.iter().map(|fd| any && !fd.revents().is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn one_of_several_is_ready() {
+        let (r, w) = pipe().unwrap();
+        let idle = eventfd().unwrap();
+        let none = Some(Duration::ZERO);
+        assert_eq!(wait_any(&[Awaited::input(&r), Awaited::input(&idle)], none), [false, false]);
+        crate::file::write(&w, b"x").unwrap();
+        let all = [Awaited::input(&idle), Awaited::input(&r), Awaited::output(&w)];
+        assert_eq!(wait_any(&all, None), [false, true, true]);
+    }
 
     #[test]
     fn eventfd_counts() {

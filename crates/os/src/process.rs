@@ -166,9 +166,9 @@ pub fn system() -> (String, String) {
     (text(uname.sysname()), text(uname.release()))
 }
 
-/// Sets the mask of permissions taken away from new files.
-pub fn umask(mask: u32) {
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+/// Sets the mask of permissions taken away from new files; returns the one before.
+pub fn umask(mask: u32) -> u32 {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask)).as_raw_mode()
 }
 
 /// Replaces this process by another program; returns only when that failed. A string with a NUL

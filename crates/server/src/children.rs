@@ -179,7 +179,7 @@ impl Children {
             Ok(Fork::Child) => {
                 let index = if let ChildKind::Worker(index) = kind { index } else { 0 };
                 let helper = if let ChildKind::Helper(helper) = kind { Some(helper) } else { None };
-                ControlFlow::Break(Assignment { index, slot, helper, ready: None })
+                ControlFlow::Break(Assignment { index, slot, helper, report: None })
             }
             Ok(Fork::Parent(pid)) => {
                 log!(log, Level::Notice, None, "start {name} {pid}");
@@ -253,24 +253,36 @@ impl Children {
 /// Time that a reload waits for new workers to serve before the old ones leave.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until every process with the writing end has written or ended; returns the number that
-/// have written.
-pub fn count_ready(pipe: &OwnedFd) -> usize {
+/// Processes that were started together.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct Started {
+    /// The number that serve.
+    pub serving: usize,
+    /// Their errors before that, a line each.
+    pub reasons: Vec<String>,
+}
+
+/// Waits until every process with the writing end of a [`Report`](crate::verdict::Report) serves,
+/// or has ended.
+pub fn wait_started(pipe: &OwnedFd) -> Started {
     let end = Instant::now() + READY_MAX;
-    let mut count = 0;
+    let mut text = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !os::fd::wait_readable(pipe, left) {
-            return count;
+            break;
         }
-        let mut buf = [0; 64];
+        let mut buf = [0; 512];
         match os::fd::read(pipe, &mut buf) {
-            Ok(0) => return count,
-            Ok(n) => count += n,
+            Ok(0) => break,
+            Ok(n) => text.extend_from_slice(&buf[..n]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return count,
+            Err(_) => break,
         }
     }
+    let text = String::from_utf8_lossy(&text);
+    let (serve, reasons): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.is_empty());
+    Started { serving: serve.len(), reasons: reasons.into_iter().map(str::to_owned).collect() }
 }
 
 #[cfg(test)]
@@ -325,10 +337,16 @@ mod tests {
 
     #[test]
     fn readiness_ends_with_the_last_writer() {
+        use crate::verdict::Report;
         let (r, w) = os::fd::pipe().unwrap();
-        let other = os::fd::dup(&w).unwrap();
-        os::file::write(&w, b".").unwrap();
-        drop((w, other));
-        assert_eq!(count_ready(&r), 1);
+        let (one, two) = (Report::new(os::fd::dup(&w).unwrap()), Report::new(w));
+        let log = Log::new(vec![one.clone()]);
+        log!(log, Level::Emerg, None, "chdir() failed");
+        log!(log, Level::Warn, None, "odd");
+        two.serves();
+        one.serves();
+        log!(log, Level::Emerg, None, "too late");
+        let reasons = vec!["[emerg] chdir() failed".to_owned()];
+        assert_eq!(wait_started(&r), Started { serving: 2, reasons });
     }
 }

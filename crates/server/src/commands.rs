@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, completions, config, directives, lint, manual, serve};
+use crate::{build, completions, config, diff, directives, lint, manual, reload, serve};
 
 /// A command.
 pub struct Command {
@@ -32,6 +32,22 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::Dir),
         options: &["--listen", "--proxy", "--no-browse", "--insecure"],
         run: serve::run,
+    },
+    Command {
+        name: "reload",
+        usage: "[--json] [--pid FILE] [-c FILE] [-p PREFIX] [-g DIRECTIVES]",
+        doc: "test the configuration, have the running server take it over, tell the outcome",
+        value: None,
+        options: &["--json", "--pid", "-c", "-p", "-g", "-e"],
+        run: reload::run,
+    },
+    Command {
+        name: "diff",
+        usage: "[--pid FILE] [-c FILE] [-p PREFIX] [-g DIRECTIVES]",
+        doc: "compare the configuration on disk with the one that runs",
+        value: None,
+        options: &["--pid", "-c", "-p", "-g"],
+        run: diff::run,
     },
     Command {
         name: "lint",

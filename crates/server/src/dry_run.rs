@@ -8,7 +8,9 @@ use base::log::{Level, Log, os_error};
 use os::limits::Limit;
 use os::process::{Exit, Fork};
 
+use crate::children;
 use crate::load::{Cycle, Loader, Refused};
+use crate::verdict::Report;
 
 /// Free memory that must be left after reading: opening the configuration, starting workers and
 /// serving take at least that, bytes.
@@ -28,14 +30,25 @@ pub fn run(loader: &Loader, running: &Cycle, log: &Log) -> Result<(), Refused> {
         base::log!(log, Level::Emerg, None, "{what}: the old configuration stays");
         Err(Refused)
     };
+    // The child's messages reach the log; the reasons of the verdict are the master's own.
+    let (reader, report) = match os::fd::pipe() {
+        Ok((reader, writer)) => (Some(reader), Some(Report::new(writer))),
+        Err(_) => (None, None),
+    };
     let pid = match os::process::fork() {
         Ok(Fork::Parent(pid)) => pid,
-        Ok(Fork::Child) => os::process::exit_now(in_child(loader, running, log)),
+        Ok(Fork::Child) => {
+            let log = report.map_or_else(|| log.clone(), |report| log.with(report));
+            os::process::exit_now(in_child(loader, running, &log))
+        }
         Err(e) => {
             let e = os_error(&e);
             return say(format_args!("fork() failed while trying the new configuration {e}"));
         }
     };
+    drop(report);
+    let reasons = reader.map(|reader| children::wait_started(&reader).reasons);
+    reasons.iter().flatten().for_each(|line| loader.reasons.add(line));
     match os::process::wait_for(pid) {
         Ok(Exit::Code(0)) => Ok(()),
         Ok(Exit::Code(REFUSED)) => Err(Refused),

@@ -26,6 +26,7 @@ use crate::paths::Paths;
 use crate::pidfile;
 use crate::settings::Settings;
 use crate::startlog::Console;
+use crate::verdict::Reasons;
 
 /// The purpose of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +66,8 @@ pub struct Cycle {
     pub zones: Rc<Zones>,
     /// Its log files, open.
     pub logs: Rc<LogFiles>,
+    /// Its text.
+    pub files: Vec<SourceFile>,
     /// Its error log.
     pub log: Log,
     /// The error log's first file.
@@ -95,9 +98,16 @@ pub struct Loader {
     pub directives: Option<Vec<u8>>,
     /// Values that outlive configurations.
     pub lasting: Lasting,
+    /// The messages of a reload.
+    pub reasons: Rc<Reasons>,
 }
 
 impl Loader {
+    /// A loader by the command line; `directives` are those of `-g`.
+    pub fn new(paths: Paths, directives: Option<Vec<u8>>, lasting: Lasting) -> Loader {
+        Loader { paths, directives, lasting, reasons: Rc::default() }
+    }
+
     /// Reads the configuration. `running` is the one it replaces: shared zones that both have are
     /// kept. `syntax_ok` is called when its text is parsed and before the settings are checked
     /// against each other and the system.
@@ -219,7 +229,7 @@ impl Loader {
         inherited: &mut Inherited,
         log: &Log,
     ) -> Result<Cycle, Refused> {
-        let Parsed { settings, engines, zones, logs, sinks, error_log_file, .. } = parsed;
+        let Parsed { settings, engines, zones, logs, sinks, error_log_file, files } = parsed;
         let say = |error: ConfError| self.report(log, &error, &[]);
         let test = purpose == Purpose::Test;
         let pid_place = &self.paths.homes.run;
@@ -233,6 +243,9 @@ impl Loader {
         }
         if test { logs.open_named() } else { logs.open_all() }.map_err(say)?;
         let mut told = sinks.clone();
+        if purpose != Purpose::Start {
+            told.push(self.reasons.clone());
+        }
         if purpose != Purpose::Reload && !logs.uses_stderr() {
             told.push(Rc::new(Console));
         }
@@ -249,7 +262,8 @@ impl Loader {
         let env = OpenEnv { workers, test, log: &log };
         let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(|_| Refused)?;
         let listeners = RefCell::new(listeners);
-        let cycle = Cycle { settings, engines, zones, logs, log, error_log_file, sinks, listeners };
+        let cycle =
+            Cycle { settings, engines, zones, logs, files, log, error_log_file, sinks, listeners };
         if let Some(running) = running
             && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
         {

@@ -1,5 +1,5 @@
-//! The master process: watches its workers and answers signals. One thread, which waits for the
-//! next signal.
+//! The master process: watches its workers, and answers signals and questions. One thread, which
+//! waits for the next one ([`Control`]).
 //!
 //! ```text
 //!             HUP: load ─► start new workers ─► ready ─► old ones leave
@@ -21,11 +21,13 @@ use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
-use crate::children::{self, Child, ChildKind, Children, Ended};
+use crate::children::{self, Child, ChildKind, Children, Ended, Started};
+use crate::control::{Answer, Control, Event};
 use crate::environ::Environ;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
+use crate::verdict::{Outcome, Report, Verdict};
 use crate::watchdog::{self, NewlyStuck, Terms, Watchdog};
 use crate::worker::Assignment;
 use crate::{dry_run, pidfile, signals};
@@ -60,6 +62,8 @@ pub struct Master {
     pub upgrade: Upgrade,
     /// The service manager.
     pub notify: Notify,
+    /// Signals, and questions of commands.
+    pub control: Control,
     /// The lock under which workers accept, if they do.
     pub lock: Rc<ShmLock>,
     /// The process is in the background: WINCH is a request, and not a window's.
@@ -114,6 +118,7 @@ impl Master {
     ) -> Master {
         let lasting = &loader.lasting;
         let watchdog = Watchdog::new(lasting.beats, lasting.stats.clone());
+        let control = Control::open(&cycle.settings.pid, &cycle.log);
         let state = MasterState {
             children: Children::default(),
             generation: 0,
@@ -123,12 +128,11 @@ impl Master {
             respawn: Vec::new(),
             watchdog,
         };
-        Master { cycle, loader, environ, upgrade, notify, lock, daemonized, state }
+        Master { cycle, loader, environ, upgrade, notify, control, lock, daemonized, state }
     }
 
     /// Starts the workers and runs until the server stops. Returns in each worker as well.
     pub fn run(&mut self) -> End {
-        let signals = signals::set();
         if let ControlFlow::Break(end) = self.start_workers() {
             return end;
         }
@@ -137,11 +141,12 @@ impl Master {
             if let ControlFlow::Break(end) = self.watch() {
                 return end;
             }
-            let received = os::signal::wait(&signals, self.limit());
+            let event = self.control.wait(self.limit());
             base::time::update();
-            let flow = match received {
-                Some(received) => self.signal(received),
-                None => self.timer(),
+            let flow = match event {
+                Event::Signal(received) => self.signal(received),
+                Event::Question(client, question) => self.question(client, &question),
+                Event::Time => self.timer(),
             };
             if let ControlFlow::Break(end) = flow {
                 return end;
@@ -152,6 +157,17 @@ impl Master {
                 return if self.state.failed { End::Failed } else { End::Stopped };
             }
         }
+    }
+
+    /// The number of the running configuration: 0 at the start, one more with each reload.
+    pub fn generation(&self) -> u64 {
+        self.state.generation
+    }
+
+    /// The number of workers of the running configuration.
+    pub fn worker_count(&self) -> usize {
+        let generation = self.state.generation;
+        self.state.children.workers().filter(|child| child.generation == generation).count()
     }
 
     /// The limit of the wait for a signal.
@@ -245,7 +261,7 @@ impl Master {
                 self.quit();
                 Flow::Continue(())
             }
-            Signal::HUP => self.reconfigure(),
+            Signal::HUP => self.reconfigure().map_continue(|_| ()),
             Signal::USR1 => {
                 self.cycle.reopen_logs(self.cycle.settings.owner());
                 let log = &self.cycle.log;
@@ -313,8 +329,9 @@ impl Master {
         self.start_generation().map_continue(|_| ())
     }
 
-    /// Starts a worker for each seat and waits until they serve; returns their number.
-    fn start_generation(&mut self) -> ControlFlow<End, usize> {
+    /// Starts a worker for each seat and waits until they serve; returns their number and the
+    /// others' errors.
+    fn start_generation(&mut self) -> ControlFlow<End, Started> {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "start worker processes");
         let pipe = os::fd::pipe();
@@ -326,7 +343,7 @@ impl Master {
             let (kind, generation) = (ChildKind::Worker(index), self.state.generation);
             match self.state.children.spawn(kind, generation, 0, log) {
                 ControlFlow::Break(mut place) => {
-                    place.ready = writer;
+                    place.report = writer.map(Report::new);
                     return ControlFlow::Break(End::Worker(place));
                 }
                 ControlFlow::Continue(true) => {}
@@ -338,10 +355,10 @@ impl Master {
             }
         }
         drop(writer);
-        let ready = reader.map_or(0, |reader| children::count_ready(&reader));
+        let started = reader.map(|reader| children::wait_started(&reader)).unwrap_or_default();
         self.start_helper(Helper::CacheManager, 0)?;
         self.start_helper(Helper::CacheLoader, 0)?;
-        ControlFlow::Continue(ready)
+        ControlFlow::Continue(started)
     }
 
     /// Starts a helper process, if there is work for it.
@@ -433,7 +450,7 @@ impl Master {
 
     /// The attempt to change the binary is over: this one is the server again.
     fn new_binary_ended(&mut self) -> Flow {
-        upgrade::restore_pid_file(&self.cycle);
+        self.restore_pid_file();
         if std::mem::take(&mut self.state.noaccepting) && self.state.stop == Stop::No {
             self.state.generation += 1;
             return self.start_workers();
@@ -441,43 +458,60 @@ impl Master {
         Flow::Continue(())
     }
 
+    fn restore_pid_file(&mut self) {
+        upgrade::restore_pid_file(&self.cycle);
+        self.control.rename(&self.cycle.settings.pid);
+    }
+
     fn change_binary(&mut self) -> Flow {
         log!(self.cycle.log, Level::Notice, None, "changing binary");
         if !upgrade::move_pid_file(&self.cycle) {
             return Flow::Continue(());
         }
+        self.control.rename(&self.cycle.settings.old_pid());
         let generation = self.state.generation;
         let log = &self.cycle.log;
         match self.state.children.spawn(ChildKind::NewBinary, generation, 0, log) {
             ControlFlow::Break(_) => self.upgrade.exec(&self.cycle, &self.environ),
             ControlFlow::Continue(true) => {}
-            ControlFlow::Continue(false) => upgrade::restore_pid_file(&self.cycle),
+            ControlFlow::Continue(false) => self.restore_pid_file(),
         }
         Flow::Continue(())
     }
 
-    fn reconfigure(&mut self) -> Flow {
+    /// Reloads for a client of the control socket.
+    pub fn reload_for_client(&mut self) -> ControlFlow<End, Answer> {
+        if self.state.stop != Stop::No {
+            return ControlFlow::Continue(Answer::refused("the server is stopping"));
+        }
+        log!(self.cycle.log, Level::Notice, None, "reconfiguring, asked by the control socket");
+        let reasons = self.loader.reasons.clone();
+        reasons.begin();
+        let verdict = self.reconfigure()?;
+        let answer = verdict.answer(self.state.generation, &reasons.end());
+        ControlFlow::Continue(answer)
+    }
+
+    fn reconfigure(&mut self) -> ControlFlow<End, Verdict> {
         if self.state.children.new_binary().is_some() {
             // The rollback of an upgrade: workers of the configuration that runs.
             self.state.noaccepting = false;
             if self.state.children.workers().all(|child| child.exiting) {
                 self.state.generation += 1;
-                return self.start_workers();
+                self.start_workers()?;
             }
-            return Flow::Continue(());
+            return ControlFlow::Continue(Verdict::without_workers(Outcome::BinaryKept));
         }
         self.notify.reloading();
-        let flow = self.reload();
-        if flow.is_continue() {
-            self.notify.ready();
-        }
-        flow
+        let verdict = self.reload()?;
+        self.notify.ready();
+        ControlFlow::Continue(verdict)
     }
 
     /// Loads the configuration again, starts its workers, and lets the old ones leave when those
     /// serve.
-    fn reload(&mut self) -> Flow {
-        let log = self.cycle.log.clone();
+    fn reload(&mut self) -> ControlFlow<End, Verdict> {
+        let log = self.cycle.log.with(self.loader.reasons.clone());
         log!(log, Level::Notice, None, "reconfiguring");
         let loaded = dry_run::run(&self.loader, &self.cycle, &log)
             .and_then(|()| self.loader.parse(Some(&self.cycle), &log, || {}))
@@ -487,18 +521,23 @@ impl Master {
             });
         os::memory::refill();
         let Ok(mut next) = loaded else {
-            log::set_default(log);
-            return Flow::Continue(());
+            log::set_default(self.cycle.log.clone());
+            return ControlFlow::Continue(Verdict::without_workers(Outcome::Refused));
         };
         next.leave_terminal();
         let old = std::mem::replace(&mut self.cycle, next);
         self.state.respawn.clear();
         self.state.noaccepting = false;
         self.state.generation += 1;
-        let ready = self.start_generation()?;
-        if ready == 0 && self.cycle.settings.worker_processes > 0 {
-            return self.roll_back(old);
+        let Started { serving, reasons } = self.start_generation()?;
+        reasons.iter().for_each(|line| self.loader.reasons.add(line));
+        let configured = self.cycle.settings.worker_processes;
+        if serving == 0 && configured > 0 {
+            self.roll_back(old)?;
+            let outcome = Outcome::RolledBack;
+            return ControlFlow::Continue(Verdict { outcome, serving, configured });
         }
+        self.control.listen(&self.cycle.settings.pid, &self.cycle.log);
         let under_way =
             old.listeners.borrow().retire(&self.cycle.listeners.borrow(), &self.cycle.log);
         if under_way {
@@ -509,7 +548,7 @@ impl Master {
         let generation = self.state.generation;
         let log = &self.cycle.log;
         self.state.children.signal(Signal::QUIT, |child| child.generation != generation, log);
-        Flow::Continue(())
+        ControlFlow::Continue(Verdict { outcome: Outcome::Serving, serving, configured })
     }
 
     /// None of the new workers could begin: the old configuration and its workers go on.
@@ -537,6 +576,7 @@ impl Master {
             None => self.cycle.settings.pid.clone(),
         };
         pidfile::remove(&pid, &self.cycle.log);
+        self.control.remove();
         log!(self.cycle.log, Level::Notice, None, "exit");
         self.close_listeners();
         if let Some(pid) = new_binary {

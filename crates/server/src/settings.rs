@@ -119,18 +119,11 @@ impl Settings {
             None if os::process::geteuid().is_root() => nobody(),
             given => given,
         };
-        let full = |path: Option<Bytes>, default: &str| match path {
-            Some(path) => paths.full(&path),
-            None => {
-                let place = &paths.homes.run;
-                place.path(&paths.prefix, default.as_bytes()).unwrap_or_default()
-            }
-        };
         let settings = Settings {
             daemon: draft.daemon.unwrap_or(true),
             master_process: draft.master_process.unwrap_or(true),
-            pid: full(draft.pid, PID_PATH),
-            lock_file: full(draft.lock_file, LOCK_PATH),
+            pid: full(paths, draft.pid.as_deref(), PID_PATH),
+            lock_file: full(paths, draft.lock_file.as_deref(), LOCK_PATH),
             user,
             worker_processes,
             affinity: draft.affinity,
@@ -186,6 +179,19 @@ impl Settings {
             );
         }
     }
+}
+
+/// A path of the main configuration, or the place of its default; empty without such a place.
+fn full(paths: &Paths, path: Option<&[u8]>, default: &str) -> PathBuf {
+    match path {
+        Some(path) => paths.full(path),
+        None => paths.homes.run.path(&paths.prefix, default.as_bytes()).unwrap_or_default(),
+    }
+}
+
+/// The pid file by the argument of `pid`, if there is one.
+pub fn pid_file(paths: &Paths, path: Option<&[u8]>) -> PathBuf {
+    full(paths, path, PID_PATH)
 }
 
 /// The id of the user and the group without rights, by the kernel's convention.

@@ -49,7 +49,7 @@ pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let loader = Loader { paths, directives: typed.directives.clone(), lasting };
+    let loader = Loader::new(paths, typed.directives.clone(), lasting);
     let done = if typed.test {
         test(typed, &loader, &log)
     } else if let Some(signal) = typed.signal {

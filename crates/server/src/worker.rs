@@ -7,7 +7,6 @@
 //! ```
 
 use std::cell::Cell;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log;
@@ -21,6 +20,7 @@ use shm::ShmLock;
 use crate::environ::Environ;
 use crate::load::Cycle;
 use crate::main_block::DebugPoint;
+use crate::verdict::Report;
 use crate::watchdog::OwnSockets;
 use crate::{helper, serving, signals};
 
@@ -39,8 +39,8 @@ pub struct Assignment {
     pub slot: usize,
     /// Its task if it is no worker.
     pub helper: Option<Helper>,
-    /// Written to when it serves; closed when it has failed.
-    pub ready: Option<OwnedFd>,
+    /// Tells the master that it serves, or why it cannot.
+    pub report: Option<Rc<Report>>,
 }
 
 struct Worker {
@@ -61,7 +61,7 @@ struct Worker {
 
 /// Runs a worker to its end; the exit code.
 pub fn run(
-    cycle: Cycle,
+    mut cycle: Cycle,
     place: Assignment,
     environ: &Environ,
     lock: &Rc<ShmLock>,
@@ -70,6 +70,9 @@ pub fn run(
 ) -> i32 {
     log::set_ids(std::process::id(), std::process::id());
     base::time::update();
+    if let Some(report) = &place.report {
+        cycle.log = cycle.log.with(report.clone());
+    }
     if let Err(Fatal) = prepare(&cycle, place.index, environ) {
         return FATAL;
     }
@@ -109,9 +112,8 @@ pub fn run(
         return fatal("signalfd()", &e);
     }
     os::title::set("weir: worker process");
-    if let Some(ready) = place.ready {
-        // The master counts these; it may be gone.
-        let _ = os::file::write(ready, b".");
+    if let Some(report) = place.report {
+        report.serves();
     }
     let outcome = event_loop.run_until(|| worker.done());
     if let Err(e) = outcome {

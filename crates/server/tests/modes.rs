@@ -216,7 +216,10 @@ fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
 }
 
 /// Files that weir makes besides, and may.
-const OWN: [(&str, &str); 4] = [
+const OWN: [(&str, &str); 6] = [
+    // The control socket.
+    ("run/server.pid.sock", "socket 0600"),
+    ("run/server.pid.oldbin.sock", "socket 0600"),
     // The folder that `proxy_pass` would use without `proxy_temp_path`.
     ("proxy_temp", "folder 0700"),
     // Debian's nginx writes it before it forks; others have no umask then, as weir.

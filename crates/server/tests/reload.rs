@@ -4,12 +4,13 @@
 
 mod common;
 
-use std::io::{Read, Write};
+#[path = "common/load.rs"]
+mod load;
+
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{SERVER, config, site};
+use load::Clients;
 use testkit::{Weir, wait_for};
 
 const LOG: &str = "error_log logs/error.log info;";
@@ -123,57 +124,6 @@ fn a_stale_socket_file_is_no_obstacle() {
     let weir = site.start();
     assert!(weir.error_log().contains("deleting stale socket "));
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-}
-
-/// Clients that make a connection for each request, until they are stopped. They count failures.
-struct Clients {
-    stop: Arc<AtomicBool>,
-    failed: Arc<AtomicUsize>,
-    threads: Vec<std::thread::JoinHandle<usize>>,
-}
-
-impl Clients {
-    fn start(port: u16, count: usize) -> Clients {
-        let (stop, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let client = || {
-            let (stop, failed) = (stop.clone(), failed.clone());
-            std::thread::spawn(move || {
-                let mut done = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    match request(port) {
-                        Ok(()) => done += 1,
-                        Err(e) => {
-                            eprintln!("a request failed: {e}");
-                            failed.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                }
-                done
-            })
-        };
-        let threads = (0..count).map(|_| client()).collect();
-        Clients { stop, failed, threads }
-    }
-
-    /// The number of answered requests; panics when one was not.
-    fn finish(self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        let done = self.threads.into_iter().map(|t| t.join().unwrap()).sum();
-        assert_eq!(self.failed.load(Ordering::Relaxed), 0);
-        done
-    }
-}
-
-fn request(port: u16) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    if text.starts_with(b"HTTP/1.1 200 ") && text.ends_with(b"\r\n\r\nhello") {
-        Ok(())
-    } else {
-        Err(std::io::Error::other(String::from_utf8_lossy(&text).into_owned()))
-    }
 }
 
 #[test]

@@ -61,6 +61,18 @@ struct Inner {
     forced: bool,
 }
 
+impl Inner {
+    fn new(sinks: Vec<Rc<dyn Sink>>) -> Inner {
+        let level = sinks.iter().map(|sink| sink.level()).max().unwrap_or(Level::Stderr);
+        let debug_mask = sinks
+            .iter()
+            .filter(|sink| sink.level() == Level::Debug)
+            .fold(0, |mask, sink| mask | sink.debug_mask());
+        let json = sinks.iter().any(|sink| sink.json());
+        Inner { sinks, level, debug_mask, json, forced: false }
+    }
+}
+
 /// A list of sinks and the least severe level that any of them takes; cheap to clone.
 #[derive(Clone)]
 pub struct Log(Rc<Inner>);
@@ -77,13 +89,15 @@ impl fmt::Debug for Log {
 impl Log {
     /// A log that writes to `sinks`, in that order. With none, nothing is enabled.
     pub fn new(sinks: Vec<Rc<dyn Sink>>) -> Log {
-        let level = sinks.iter().map(|sink| sink.level()).max().unwrap_or(Level::Stderr);
-        let debug_mask = sinks
-            .iter()
-            .filter(|sink| sink.level() == Level::Debug)
-            .fold(0, |mask, sink| mask | sink.debug_mask());
-        let json = sinks.iter().any(|sink| sink.json());
-        Log(Rc::new(Inner { sinks, level, debug_mask, json, forced: false }))
+        Log(Rc::new(Inner::new(sinks)))
+    }
+
+    /// The same sinks and one more.
+    pub fn with(&self, sink: Rc<dyn Sink>) -> Log {
+        let mut sinks = self.0.sinks.clone();
+        sinks.push(sink);
+        let log = Log::new(sinks);
+        if self.0.forced { log.debugging() } else { log }
     }
 
     /// The same sinks, each taking every line whatever its level (nginx's `debug_connection`).

@@ -1,0 +1,66 @@
+//! The questions that the master answers at its control socket. **A question is added to
+//! [`QUESTIONS`].**
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::control::{Answer, ClientId, Status};
+use crate::features;
+use crate::master::{End, Master};
+
+/// A question.
+struct Question {
+    name: &'static str,
+    /// Answers it. In a child that was just forked on the way, everything is left by `Break`.
+    answer: fn(&mut Master, arguments: &str) -> ControlFlow<End, Answer>,
+}
+
+/// All questions.
+const QUESTIONS: &[Question] = &[
+    // Which server, which file, which generation of the configuration.
+    Question { name: "status", answer: |master, _| ControlFlow::Continue(status(master)) },
+    // The text of the running configuration, as it was read, secrets included: each file as a line
+    // `LENGTH PATH`, its bytes and a line break.
+    Question { name: "config", answer: |master, _| ControlFlow::Continue(config(master)) },
+    // Reads the configuration again and waits for the outcome, as HUP does.
+    Question { name: "reload", answer: |master, _| master.reload_for_client() },
+];
+
+impl Master {
+    /// Answers a question of a client.
+    pub fn question(&mut self, client: ClientId, question: &str) -> ControlFlow<End> {
+        let (name, arguments) = question.split_once(' ').unwrap_or((question, ""));
+        let answer = match QUESTIONS.iter().find(|q| q.name == name) {
+            Some(question) => (question.answer)(self, arguments)?,
+            None => Answer::new(Status::Unknown),
+        };
+        self.control.answer(client, &answer);
+        ControlFlow::Continue(())
+    }
+}
+
+fn status(master: &Master) -> Answer {
+    let paths = &master.loader.paths;
+    Answer::new(Status::Ok)
+        .field("version", features::VERSION)
+        .field("pid", std::process::id())
+        .field("file", absolute(&paths.conf_file).display())
+        .field("generation", master.generation())
+        .field("workers", master.worker_count())
+}
+
+/// A path of the command line from the folder that the server was started in.
+fn absolute(path: &Path) -> std::path::PathBuf {
+    std::env::current_dir().map_or_else(|_| path.to_owned(), |folder| folder.join(path))
+}
+
+fn config(master: &Master) -> Answer {
+    let mut answer = Answer::new(Status::Ok);
+    for file in &master.cycle.files {
+        let head = format!("{} {}\n", file.bytes.len(), file.path.display());
+        answer.body.extend_from_slice(head.as_bytes());
+        answer.body.extend_from_slice(&file.bytes);
+        answer.body.push(b'\n');
+    }
+    answer
+}

@@ -1,0 +1,151 @@
+//! The verdict on a reload, and the messages that give its reasons.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use base::log::{Level, Sink};
+
+use crate::control::{Answer, Status};
+
+/// The most messages that are kept.
+const REASONS_MAX: usize = 100;
+
+/// The outcome of a reload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The new configuration serves.
+    Serving,
+    /// It was refused before any process knew of it.
+    Refused,
+    /// None of its workers could start: the old configuration stays.
+    RolledBack,
+    /// The workers of the running configuration are back after the attempt to change the binary.
+    BinaryKept,
+}
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Serving => "serving",
+            Outcome::Refused => "refused",
+            Outcome::RolledBack => "rolled-back",
+            Outcome::BinaryKept => "binary-kept",
+        }
+    }
+}
+
+/// The verdict on a reload.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// New workers that serve.
+    pub serving: usize,
+    /// New workers that were to serve.
+    pub configured: usize,
+}
+
+impl Verdict {
+    /// A verdict without new workers.
+    pub fn without_workers(outcome: Outcome) -> Verdict {
+        Verdict { outcome, serving: 0, configured: 0 }
+    }
+
+    /// The answer to who asked for the reload.
+    pub fn answer(&self, generation: u64, reasons: &[String]) -> Answer {
+        let status = match self.outcome {
+            Outcome::Serving => Status::Ok,
+            _ => Status::Refused,
+        };
+        let mut answer = Answer::new(status)
+            .field("outcome", self.outcome.name())
+            .field("generation", generation)
+            .field("serving", self.serving)
+            .field("configured", self.configured);
+        answer.body = reasons.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
+        answer
+    }
+}
+
+/// A sink that keeps the warnings and errors of a reload, in the master.
+#[derive(Default)]
+pub struct Reasons {
+    lines: RefCell<Vec<String>>,
+    open: Cell<bool>,
+}
+
+impl Reasons {
+    /// Keeps messages from now on.
+    pub fn begin(&self) {
+        self.lines.borrow_mut().clear();
+        self.open.set(true);
+    }
+
+    /// Adds a message: `[emerg] MESSAGE`.
+    pub fn add(&self, line: &str) {
+        let mut lines = self.lines.borrow_mut();
+        if self.open.get() && lines.len() < REASONS_MAX {
+            lines.push(line.trim_end().to_owned());
+        }
+    }
+
+    /// Keeps no more messages; returns those kept.
+    pub fn end(&self) -> Vec<String> {
+        self.open.set(false);
+        self.lines.take()
+    }
+}
+
+impl Sink for Reasons {
+    fn write_line(&self, _: Level, line: &[u8]) {
+        self.add(&String::from_utf8_lossy(line));
+    }
+
+    fn level(&self) -> Level {
+        Level::Warn
+    }
+
+    fn bare(&self) -> bool {
+        true
+    }
+}
+
+/// A sink of a child process that reports its errors to the master through a pipe, a line each, and
+/// that it serves by an empty line.
+#[derive(Debug)]
+pub struct Report(RefCell<Option<OwnedFd>>);
+
+impl Report {
+    /// Reports by the pipe's writing end.
+    pub fn new(pipe: OwnedFd) -> Rc<Report> {
+        Rc::new(Report(RefCell::new(Some(pipe))))
+    }
+
+    /// This process serves, and reports no more.
+    pub fn serves(&self) {
+        self.write(b"\n");
+        self.0.take();
+    }
+
+    fn write(&self, line: &[u8]) {
+        if let Some(pipe) = &*self.0.borrow() {
+            // The master may be gone. Lines are shorter than PIPE_BUF, and so are never torn.
+            let _ = os::file::write(pipe, line);
+        }
+    }
+}
+
+impl Sink for Report {
+    fn write_line(&self, _: Level, line: &[u8]) {
+        self.write(line);
+    }
+
+    fn level(&self) -> Level {
+        Level::Error
+    }
+
+    fn bare(&self) -> bool {
+        true
+    }
+}
