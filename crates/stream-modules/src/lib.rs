@@ -38,6 +38,7 @@ pub static MODULES: Modules = &[
     &pass::MODULE,
     &stream::proxy::directives::MODULE,
     &stream::upstreams::MODULE,
+    &stream::health::MODULE,
     &balancing::HASH,
     &balancing::LEAST_CONN,
     &balancing::LEAST_TIME,

@@ -9,7 +9,7 @@ use conf::{ConfError, Node};
 use engine::settings::{Conf, ConfSet};
 use upstream::GroupRef;
 use upstream::socket::{Bind, SocketConf};
-use upstream::ssl::{SslDraft, UpstreamTls};
+use upstream::ssl::{Fixed, SslDraft, UpstreamTls};
 
 use crate::session::StreamSession;
 
@@ -140,6 +140,18 @@ impl ServerTls {
         }
         let alpn = if varies { alpn } else { Vec::new() };
         Ok(ServerTls { tls: Rc::new(tls), alpn, known: RefCell::default() })
+    }
+
+    /// The TLS of checks, which no session gives variables their values for; `name` is the
+    /// servers'.
+    ///
+    /// # Errors
+    /// The end of a directive's name whose value depends on the session.
+    pub fn fixed(&self, name: &Bytes) -> Result<Fixed, &'static str> {
+        match self.alpn.is_empty() {
+            true => Fixed::new(&self.tls, name),
+            false => Err("_ssl_alpn"),
+        }
     }
 
     /// The TLS of a session.

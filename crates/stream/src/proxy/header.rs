@@ -10,6 +10,18 @@ use proto::proxy_protocol::{write_v1, write_v2};
 use super::conf::HeaderVersion;
 use crate::session::StreamSession;
 
+/// The header of a connection that is nobody's but ours.
+pub(crate) fn of_none(version: HeaderVersion) -> Vec<u8> {
+    let mut out = Vec::new();
+    match version {
+        HeaderVersion::V1 => write_v1(None, None, &mut out),
+        HeaderVersion::V2 => {
+            write_v2(None, None, false, &[], &mut out);
+        }
+    }
+    out
+}
+
 /// The header of a session.
 pub(super) fn of(s: &StreamSession, version: HeaderVersion) -> Vec<u8> {
     let socket = |addr: &SockAddr| Some(SocketAddr::new(addr.ip_addr()?, addr.port()));

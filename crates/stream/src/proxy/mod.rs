@@ -32,6 +32,8 @@ use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
 use self::datagrams::{Ended, Exchange};
+pub(crate) use self::header::of_none as header_of_none;
+use crate::health;
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
@@ -59,7 +61,11 @@ pub(crate) fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError
         (None, Some(template)) => Destination::Template(template.clone(), all),
         (None, None) => return Ok(()),
     };
-    p.content = Some(Box::new(Proxy { conf: ProxyConf::new(view.confs)?, to }));
+    let conf = ProxyConf::new(view.confs)?;
+    if let Destination::Group(group, host) = &to {
+        health::install(view, group, host, &conf)?;
+    }
+    p.content = Some(Box::new(Proxy { conf, to }));
     Ok(())
 }
 
