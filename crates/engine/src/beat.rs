@@ -15,7 +15,7 @@ use shm::{Counters, Line};
 /// The interval of beats, milliseconds.
 pub const BEAT_MS: u64 = 500;
 
-/// The interval while another worker stands still.
+/// The interval while [`Beats::any_stuck`].
 pub const BUSY_BEAT_MS: u64 = 50;
 
 /// The fields of a worker's line.
@@ -166,12 +166,12 @@ impl Beats {
         }
     }
 
-    /// In the master: so many workers stand still now.
+    /// In the master: so many workers stand still now, or have died a moment ago.
     pub fn set_stuck(&self, count: usize) {
         self.lines.line(self.slots).set(0, count as u64);
     }
 
-    /// Whether a worker stands still.
+    /// Whether a worker stands still, or has died a moment ago.
     pub fn any_stuck(&self) -> bool {
         self.lines.line(self.slots).get(0) > 0
     }

@@ -36,6 +36,10 @@ const LOOK_MS: u64 = 250;
 /// the workers.
 const LATE_MS: u64 = 300;
 
+/// The kernel takes down the ring of a dead worker later than its descriptors. Meanwhile the ring
+/// takes reports of connections, which then wake no other worker.
+const RING_MS: u64 = 2_000;
+
 /// Stuck workers of one number, after which no further stand-in is started.
 const STAND_INS_MAX: usize = 3;
 
@@ -56,6 +60,8 @@ pub struct Watchdog {
     planned_ms: Option<u64>,
     /// Silence before this moment says nothing.
     since_ms: u64,
+    /// Until then, reports of connections may go to the ring of a worker that has died.
+    rings_until_ms: u64,
 }
 
 /// The settings of a look.
@@ -70,12 +76,13 @@ pub struct Terms {
 impl Watchdog {
     /// A watch on the workers that write these beats and counters.
     pub fn new(beats: &'static Beats, stats: Rc<Stats>) -> Watchdog {
-        Watchdog { beats, stats, planned_ms: None, since_ms: 0 }
+        Watchdog { beats, stats, planned_ms: None, since_ms: 0, rings_until_ms: 0 }
     }
 
     /// Forgets a process that has ended.
-    pub fn forget(&self, slot: usize) {
+    pub fn forget(&mut self, slot: usize) {
         self.beats.clear(slot);
+        self.rings_until_ms = now_ms() + RING_MS;
     }
 
     /// The limit of the master's next wait.
@@ -129,6 +136,10 @@ impl Watchdog {
                 stuck += 1;
                 next = next.min(now + LOOK_MS);
             }
+        }
+        if now < self.rings_until_ms {
+            stuck += 1;
+            next = next.min(self.rings_until_ms);
         }
         self.beats.set_stuck(stuck);
         // A worker that beats while this one waits moves its limit: no need to look before.
