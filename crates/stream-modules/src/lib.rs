@@ -9,6 +9,7 @@ pub mod geo;
 pub mod geoip;
 pub mod geoip2;
 pub mod limit_conn;
+pub mod limit_req;
 pub mod log;
 pub mod map;
 pub mod pass;
@@ -25,6 +26,7 @@ pub static MODULES: Modules = &[
     &stream::core_directives::MODULE,
     &realip::MODULE,
     &limit_conn::MODULE,
+    &limit_req::MODULE,
     &access::MODULE,
     &geo::MODULE,
     &geoip::MODULE,

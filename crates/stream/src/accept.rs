@@ -150,9 +150,9 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     if s.listen.proxy_protocol {
         proxy_header(s).await?;
     }
-    phases::run(s, |p| &p.post_accept)?;
-    phases::run(s, |p| &p.preaccess)?;
-    phases::run(s, |p| &p.access)?;
+    phases::run(s, |p| &p.post_accept).await?;
+    phases::run(s, |p| &p.preaccess).await?;
+    phases::run(s, |p| &p.access).await?;
     if s.listen.ssl {
         if let Some(sock) = &s.sock {
             sock.prepend(std::mem::take(&mut s.preread));
@@ -160,7 +160,7 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
         ssl::accept(s).await?;
     }
     phases::preread(s).await?;
-    phases::run(s, |p| &p.set)
+    phases::run(s, |p| &p.set).await
 }
 
 async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {

@@ -43,6 +43,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
         life: Life::default(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
         seat: OnceCell::new(),
+        udp_sessions: Rc::default(),
     }))
 }
 

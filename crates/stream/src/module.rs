@@ -42,6 +42,8 @@ pub struct Block {
 pub enum Verdict {
     /// The next handler of the phase.
     Next,
+    /// The next handler of the phase, after so many milliseconds.
+    Wait(u64),
     /// The next phase.
     Done,
     /// The session ends with this status.
@@ -61,6 +63,9 @@ pub enum Preread {
 
 /// A handler of a phase.
 pub type Handler = Box<dyn Fn(&mut StreamSession) -> Verdict>;
+
+/// A handler of a session's further datagrams: says whether one may go on to the server.
+pub type DatagramHandler = Box<dyn Fn(&mut StreamSession) -> bool>;
 
 /// A handler that looks at the first bytes of a session.
 pub type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
@@ -92,6 +97,8 @@ pub struct Pipeline {
     pub set: Vec<Handler>,
     /// The session is served.
     pub content: Option<Box<dyn Content>>,
+    /// Further datagrams of a session arrive.
+    pub datagram: Vec<DatagramHandler>,
     /// The session is logged.
     pub log: Vec<LogHandler>,
 }

@@ -29,7 +29,7 @@ pub mod status {
 ///
 /// # Errors
 /// The session's status.
-pub(crate) fn run(
+pub(crate) async fn run(
     s: &mut StreamSession,
     handlers: impl Fn(&Pipeline) -> &[Handler],
 ) -> Result<(), u16> {
@@ -37,6 +37,7 @@ pub(crate) fn run(
     for handler in handlers(&server.pipeline) {
         match handler(s) {
             Verdict::Next => {}
+            Verdict::Wait(ms) => event::sleep(ms).await,
             Verdict::Done => return Ok(()),
             Verdict::Status(status) => return Err(status),
         }

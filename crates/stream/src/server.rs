@@ -16,6 +16,7 @@ use os::SockAddr;
 use crate::core_conf::CoreConf;
 use crate::module::Pipeline;
 use crate::session::StreamSession;
+use crate::udp::sessions::Sessions;
 
 /// A socket to accept on.
 pub type Listen = addresses::Listen<Server>;
@@ -40,6 +41,8 @@ pub struct StreamMain {
     pub(crate) asks_hello: bool,
     pub(crate) starts: Vec<Start<StreamSession>>,
     pub(crate) seat: OnceCell<Seat>,
+    /// The sessions over UDP in this worker.
+    pub(crate) udp_sessions: Rc<Sessions>,
 }
 
 impl StreamMain {

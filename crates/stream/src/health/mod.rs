@@ -22,6 +22,7 @@ use self::matching::Matching;
 use self::probe::StreamProbe;
 use crate::module::{Cx, Module, Pipeline, SS, View};
 use crate::proxy::conf::ProxyConf;
+use crate::proxy::header_of_none;
 use crate::server::StreamMain;
 
 /// The module's table.
@@ -186,7 +187,7 @@ pub(crate) fn install(
         kind: check.kind,
         matching,
         tls,
-        header: conf.protocol.map(crate::proxy::header_of_none).unwrap_or_default(),
+        header: conf.protocol.map(|headers| header_of_none(headers.version)).unwrap_or_default(),
         timeout_ms: view.conf::<Timeout>().ms.unwrap_or(5_000),
         answer_max: conf.buffer_size,
     };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::template::Template;
-use conf::{ConfError, Node};
+use conf::{ConfError, Node, Word};
 use engine::settings::{Conf, ConfSet};
 use upstream::GroupRef;
 use upstream::socket::{Bind, SocketConf};
@@ -20,6 +20,15 @@ pub enum HeaderVersion {
     V1,
     /// Binary.
     V2,
+}
+
+/// PROXY protocol headers to servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// Their version.
+    pub version: HeaderVersion,
+    /// Each datagram of a session has one, not its first alone.
+    pub every_datagram: bool,
 }
 
 engine::settings! {
@@ -46,7 +55,7 @@ engine::settings! {
         /// `proxy_next_upstream_tries`
         pub next_upstream_tries: Option<u64>,
         /// `proxy_protocol`
-        pub protocol: Option<Option<HeaderVersion>>,
+        pub protocol: Option<Option<Headers>>,
         /// `proxy_requests`
         pub requests: Option<u64>,
         /// `proxy_responses`
@@ -102,7 +111,7 @@ pub struct ProxyConf {
     /// `proxy_next_upstream_tries`; 0 is no limit.
     pub next_upstream_tries: u64,
     /// `proxy_protocol`
-    pub protocol: Option<HeaderVersion>,
+    pub protocol: Option<Headers>,
     /// `proxy_requests`; 0 is no limit.
     pub requests: u64,
     /// `proxy_responses`; none is no limit.
@@ -210,16 +219,24 @@ impl ProxyConf {
     }
 }
 
-/// Reads `proxy_protocol on | off | v2`.
+/// Reads `proxy_protocol on | off | v2 [every_datagram]`.
 ///
 /// # Errors
 /// `invalid value`.
-pub fn header_version(n: &Node) -> Result<Option<HeaderVersion>, ConfError> {
+pub fn headers(n: &Node) -> Result<Option<Headers>, ConfError> {
     let word = n.arg(0)?;
-    match word.bytes().to_ascii_lowercase().as_slice() {
-        b"off" => Ok(None),
-        b"on" | b"v1" => Ok(Some(HeaderVersion::V1)),
-        b"v2" => Ok(Some(HeaderVersion::V2)),
-        _ => Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy()))),
-    }
+    let invalid =
+        |word: &Word| Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy())));
+    let version = match word.bytes().to_ascii_lowercase().as_slice() {
+        b"off" => None,
+        b"on" | b"v1" => Some(HeaderVersion::V1),
+        b"v2" => Some(HeaderVersion::V2),
+        _ => return invalid(word),
+    };
+    let every_datagram = match n.args.get(1) {
+        None => false,
+        Some(w) if *w == *"every_datagram" && version.is_some() => true,
+        Some(w) => return invalid(w),
+    };
+    Ok(version.map(|version| Headers { version, every_datagram }))
 }

@@ -54,7 +54,7 @@ impl Proxy {
         if let Some(x) = &mut s.exchanges {
             x.connected();
         }
-        let first = self.conf.protocol.map(|version| header::of(s, version));
+        let first = self.conf.protocol.map(|headers| header::of(s, headers.version));
         let first = first.unwrap_or_default();
         match &self.conf.tls {
             None => Ok(relay::Server { sock: sock.into(), first }),

@@ -57,6 +57,8 @@ pub(super) enum Ended {
     Session(u16, ServerOutcome),
     /// The server is away, and has answered nothing.
     Away(io::Error),
+    /// The server has answered nothing in time, and an answer was asked for.
+    Silent,
 }
 
 impl Exchange {
@@ -81,14 +83,14 @@ impl Exchange {
     /// Relays between the client and one server.
     pub async fn run(&mut self, s: &mut StreamSession, conf: &ProxyConf, server: &Fd) -> Ended {
         let gate = s.main.life.gate.clone();
-        let first = conf.protocol.map(|version| header::of(s, version)).unwrap_or_default();
-        for (i, question) in self.kept.clone().into_iter().enumerate() {
-            let question = match i {
-                0 if !first.is_empty() => Bytes::from([&first[..], &question].concat()),
-                _ => question,
-            };
-            if let Err(e) = self.ask(s, server, &question).await {
+        let header = conf.protocol.map(|headers| header::of(s, headers.version));
+        let mut header = header.unwrap_or_default();
+        for question in self.kept.clone() {
+            if let Err(e) = self.ask(s, server, &header, &question).await {
                 return self.failed(e);
+            }
+            if !conf.protocol.is_some_and(|headers| headers.every_datagram) {
+                header = Vec::new();
             }
         }
         let mut until = now_ms().saturating_add(conf.timeout);
@@ -99,7 +101,11 @@ impl Exchange {
                 self.say(s, "udp done");
                 return Ended::Session(status::OK, ServerOutcome::Ok);
             }
-            match self.go(s, server).await {
+            if self.client.is_shed() {
+                s.log(Level::Info, format_args!("udp session ends to make room for another"));
+                return Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok);
+            }
+            match self.go(s, server, &header).await {
                 Err(e) => return self.failed(e),
                 Ok(true) => {
                     until = now_ms().saturating_add(conf.timeout);
@@ -127,17 +133,19 @@ impl Exchange {
     }
 
     /// Moves what is there, as far as that needs no wait; says whether there was something.
-    async fn go(&mut self, s: &mut StreamSession, server: &Fd) -> io::Result<bool> {
+    /// `header` goes before each datagram.
+    async fn go(&mut self, s: &mut StreamSession, server: &Fd, header: &[u8]) -> io::Result<bool> {
         let mut moved = false;
         for _ in 0..ROUNDS {
             let question = self.client.next();
-            if let Some(question) = &question {
+            let passes = question.is_some() && may_pass(s);
+            if let Some(question) = question.as_ref().filter(|_| passes) {
                 s.received.set(s.received.get() + question.len() as u64);
                 self.questions += 1;
                 if self.answers == 0 && self.kept.len() < KEPT_MAX {
                     self.kept.push(question.clone());
                 }
-                self.ask(s, server, question).await?;
+                self.ask(s, server, header, question).await?;
             }
             let answer = match receive(server) {
                 Ok(answer) => answer,
@@ -157,9 +165,19 @@ impl Exchange {
         Ok(moved)
     }
 
-    async fn ask(&mut self, s: &mut StreamSession, server: &Fd, bytes: &Bytes) -> io::Result<()> {
+    async fn ask(
+        &mut self,
+        s: &mut StreamSession,
+        server: &Fd,
+        header: &[u8],
+        question: &Bytes,
+    ) -> io::Result<()> {
+        let bytes = match header.is_empty() {
+            true => question.clone(),
+            false => [header, question].concat().into(),
+        };
         pause(&mut self.upload, bytes.len() as u64).await;
-        let one = Datagrams::single(bytes.clone());
+        let one = Datagrams::single(bytes);
         match udp::send(server.fd(), &one, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -168,7 +186,7 @@ impl Exchange {
             Err(e) => return Err(e),
         }
         if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
-            a.sent += bytes.len() as u64;
+            a.sent += one.bytes.len() as u64;
         }
         Ok(())
     }
@@ -210,7 +228,10 @@ impl Exchange {
         }
         let m = "upstream timed out (110: Connection timed out) while proxying connection";
         s.log(Level::Error, format_args!("{m}"));
-        Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed)
+        match self.answers {
+            0 => Ended::Silent,
+            _ => Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed),
+        }
     }
 
     fn say(&self, s: &StreamSession, what: &str) {
@@ -228,6 +249,15 @@ impl Exchange {
             );
         }
     }
+}
+
+/// Whether a session's further datagram goes on to the server.
+fn may_pass(s: &mut StreamSession) -> bool {
+    if s.server.pipeline.datagram.is_empty() {
+        return true;
+    }
+    let server = s.server.clone();
+    server.pipeline.datagram.iter().all(|handler| handler(s))
 }
 
 /// Waits for a rate, and counts `n` bytes.

@@ -11,7 +11,7 @@ use upstream::ssl::SslDraft;
 use upstream::ssl_directives::{self, Place};
 use upstream::{Upstreams, url};
 
-use super::conf::{Pass, ProxyDraft, header_version};
+use super::conf::{Pass, ProxyDraft, headers};
 use crate::module::{Cx, Module};
 use crate::module::{SS, set_content};
 use crate::session::StreamSession;
@@ -186,10 +186,11 @@ const OWN: &[Directive<Cx>] = &[
     directive(
         "proxy_protocol",
         SS,
-        Args::T1,
+        Args::T12,
         "off",
-        "Sends a PROXY protocol header to servers: on, or v2 for the binary one.",
-        |cx, n| set_once(&mut draft(cx).protocol, n, header_version),
+        "Sends a PROXY protocol header to servers: on, or v2 for the binary one; with a session's \
+         first datagram, or with each of them (`every_datagram`).",
+        |cx, n| set_once(&mut draft(cx).protocol, n, headers),
     ),
     directive(
         "proxy_requests",

@@ -168,6 +168,7 @@ impl Proxy {
                         s.log(Level::Error, m);
                         Stop::Next
                     }
+                    Ended::Silent => Stop::Next,
                 },
             };
             if let Some(x) = &mut s.exchanges {

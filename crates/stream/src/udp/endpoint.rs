@@ -13,6 +13,7 @@ use event::{Deadline, Fd, TaskId};
 use os::SockAddr;
 use os::datagram::{self, Received};
 
+use super::sessions::Sessions;
 use super::{Client, Datagrams, Key};
 use crate::accept;
 use crate::server::{Address, StreamMain};
@@ -126,8 +127,7 @@ impl Endpoint {
     }
 
     fn begin(self: &Rc<Endpoint>, key: &Key, first: Bytes) {
-        if self.sessions.borrow().len() >= event::connections_max() {
-            self.warn_full();
+        if !self.make_room() {
             return;
         }
         let main = &self.main;
@@ -139,6 +139,7 @@ impl Endpoint {
         let address: Rc<Address> = main.listens[self.listen].address(|| local.clone());
         let client = Rc::new(Client::new(self, key.clone()));
         self.sessions.borrow_mut().insert(key.clone(), Rc::downgrade(&client));
+        main.udp_sessions.begin(&client);
         let mut s = StreamSession::new(main, address, key.peer.clone(), local, None);
         s.received.set(first.len() as u64);
         s.preread.extend_from_slice(&first);
@@ -146,6 +147,21 @@ impl Endpoint {
         main.stats.add(Field::Accepted, 1);
         main.stats.add(Field::Handled, 1);
         accept::spawn(s);
+    }
+
+    /// All sessions of the worker.
+    pub fn sessions(&self) -> &Rc<Sessions> {
+        &self.main.udp_sessions
+    }
+
+    /// Makes room for a session; false where those that are to end still have it.
+    fn make_room(&self) -> bool {
+        let (sessions, max) = (self.sessions(), event::connections_max());
+        if !sessions.are_full(max) {
+            return true;
+        }
+        self.warn_full();
+        sessions.make_room(max)
     }
 
     fn port(&self) -> u16 {

@@ -10,6 +10,7 @@
 //! and the local one from then on.
 
 pub(crate) mod endpoint;
+pub(crate) mod sessions;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,11 +18,13 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
+use base::time::now_ms;
 use bytes::Bytes;
 use event::Notify;
 use os::SockAddr;
 
 use self::endpoint::Endpoint;
+use self::sessions::Sessions;
 
 /// The datagrams of a session that may wait for it; more are dropped.
 const INBOX_MAX: usize = 256;
@@ -73,6 +76,24 @@ pub struct Client {
     open: Cell<bool>,
     /// The datagrams that it takes still; none for any number.
     left: Cell<Option<u64>>,
+    /// All sessions of the worker.
+    sessions: Rc<Sessions>,
+    /// The time of the last datagram, from either side.
+    last_ms: Cell<u64>,
+    progress: Cell<Progress>,
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// The client was answered nothing.
+    Asked,
+    /// It was answered.
+    Answered,
+    /// It sent something after that: it is there.
+    Proven,
+    /// It goes, for another one.
+    Shed,
 }
 
 impl Client {
@@ -84,7 +105,57 @@ impl Client {
             arrived: Notify::new(),
             open: Cell::new(true),
             left: Cell::new(None),
+            sessions: endpoint.sessions().clone(),
+            last_ms: Cell::new(now_ms()),
+            progress: Cell::new(Progress::Asked),
         }
+    }
+
+    #[cfg(test)]
+    fn for_test(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Client {
+        Client {
+            endpoint: Weak::new(),
+            key: Key { peer: SockAddr::unix(b"/x").unwrap(), local: None },
+            inbox: RefCell::default(),
+            arrived: Notify::new(),
+            open: Cell::new(true),
+            left: Cell::new(None),
+            sessions: sessions.clone(),
+            last_ms: Cell::new(last_ms),
+            progress: Cell::new(if proven { Progress::Proven } else { Progress::Asked }),
+        }
+    }
+
+    #[cfg(test)]
+    fn heard_at(&self, ms: u64) {
+        self.last_ms.set(ms);
+    }
+
+    /// The time of the last datagram, from either side.
+    fn last_ms(&self) -> u64 {
+        self.last_ms.get()
+    }
+
+    /// Whether the client sent something after an answer.
+    fn is_proven(&self) -> bool {
+        self.progress.get() == Progress::Proven
+    }
+
+    /// Whether datagrams of the client still reach this session.
+    fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    /// Ends the session, to make room for another one.
+    fn shed(&self) {
+        self.progress.set(Progress::Shed);
+        self.close();
+        self.arrived.notify_one();
+    }
+
+    /// Whether the session is to end, to make room for another one.
+    pub fn is_shed(&self) -> bool {
+        self.progress.get() == Progress::Shed
     }
 
     /// Puts a datagram into the inbox, if there is room.
@@ -95,6 +166,10 @@ impl Client {
         }
         inbox.push_back(datagram);
         drop(inbox);
+        self.last_ms.set(now_ms());
+        if self.progress.get() == Progress::Answered {
+            self.progress.set(Progress::Proven);
+        }
         if let Some(left) = self.left.get() {
             self.left.set(Some(left.saturating_sub(1)));
             if left <= 1 {
@@ -144,12 +219,17 @@ impl Client {
         let Some(endpoint) = self.endpoint.upgrade() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        self.last_ms.set(now_ms());
+        if self.progress.get() == Progress::Asked {
+            self.progress.set(Progress::Answered);
+        }
         send(endpoint.fd(), datagrams, Some(&self.key.peer), self.key.local)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.sessions.end(self);
         self.close();
     }
 }

@@ -319,6 +319,19 @@ impl ReqLimiter {
         verdict
     }
 
+    /// Holds another piece of the session's work to the limits, one that cannot wait: says whether
+    /// it goes on. `$limit_req_status` stays the session's.
+    pub fn admit_another<S: Session>(&self, s: &mut S) -> bool {
+        let mut key = self.scratch.take();
+        let decision = self.decide(s, &mut key);
+        self.scratch.give(key);
+        let Decision::Refuse { excess, limit } = decision else { return true };
+        if let Some(excess) = excess {
+            self.log(s, self.refusing.level(), ("limiting datagrams", ""), excess, limit);
+        }
+        self.refusing.dry_run()
+    }
+
     /// Asks all zones; only when none refuses does the request count in each.
     fn decide<S: Session>(&self, s: &mut S, text: &mut Vec<u8>) -> Decision {
         let now = now_ms();

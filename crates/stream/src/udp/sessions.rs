@@ -1,0 +1,147 @@
+//! The sessions of a worker over UDP, and which of them goes when there are too many.
+//!
+//! Whoever forges addresses begins sessions without end. Their clients never say a word after an
+//! answer: such sessions go first, the oldest before others. One whose client has, goes only where
+//! there are no others, by the time for which it was idle.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use super::Client;
+
+/// The sessions of a worker.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    count: Cell<usize>,
+    /// Those of them that end, to make room.
+    leaving: Cell<usize>,
+    /// In the order of their beginning; some are over, or answered their server meanwhile.
+    unproven: RefCell<VecDeque<Weak<Client>>>,
+    /// With the time of the last datagram when they were put here; some are over.
+    proven: RefCell<VecDeque<(u64, Weak<Client>)>>,
+}
+
+/// While sessions end to make room, a part of their limit may be under way beyond it: one in this
+/// number.
+const LEAVING_PART: usize = 8;
+
+/// Entries of sessions that are over are dropped when there are so many beside the others.
+const OVER_MAX: usize = 64;
+
+impl Sessions {
+    /// Makes room for one more where there are to be `max`; false where those that leave for it
+    /// have not left yet.
+    pub fn make_room(&self, max: usize) -> bool {
+        while self.count.get() - self.leaving.get() >= max {
+            let Some(client) = self.take_least() else { break };
+            self.leaving.set(self.leaving.get() + 1);
+            client.shed();
+        }
+        self.count.get() < max + max / LEAVING_PART
+    }
+
+    /// Whether there are so many.
+    pub fn are_full(&self, max: usize) -> bool {
+        self.count.get() >= max
+    }
+
+    /// A session begins.
+    pub fn begin(&self, client: &Rc<Client>) {
+        self.count.set(self.count.get() + 1);
+        let mut unproven = self.unproven.borrow_mut();
+        if unproven.len() > 2 * self.count.get() + OVER_MAX {
+            unproven.retain(|client| client.strong_count() > 0);
+        }
+        unproven.push_back(Rc::downgrade(client));
+        let mut proven = self.proven.borrow_mut();
+        if proven.len() > 2 * self.count.get() + OVER_MAX {
+            proven.retain(|(_, client)| client.strong_count() > 0);
+        }
+    }
+
+    /// A session is over.
+    pub fn end(&self, client: &Client) {
+        self.count.set(self.count.get().saturating_sub(1));
+        if client.is_shed() {
+            self.leaving.set(self.leaving.get().saturating_sub(1));
+        }
+    }
+
+    /// The session that is missed least, which is to end.
+    fn take_least(&self) -> Option<Rc<Client>> {
+        let (mut unproven, mut proven) = (self.unproven.borrow_mut(), self.proven.borrow_mut());
+        while let Some(client) = unproven.pop_front() {
+            match client.upgrade() {
+                Some(client) if client.is_proven() => {
+                    proven.push_back((client.last_ms(), Rc::downgrade(&client)));
+                }
+                Some(client) if client.is_open() => return Some(client),
+                _ => {}
+            }
+        }
+        while let Some((at, client)) = proven.pop_front() {
+            match client.upgrade() {
+                // It was not idle since.
+                Some(client) if client.last_ms() > at => {
+                    proven.push_back((client.last_ms(), Rc::downgrade(&client)));
+                }
+                Some(client) if client.is_open() => return Some(client),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Rc<Client> {
+        let client = Rc::new(Client::for_test(sessions, last_ms, proven));
+        sessions.begin(&client);
+        client
+    }
+
+    #[test]
+    fn those_that_never_said_a_word_after_an_answer_go_first() {
+        let sessions = Rc::<Sessions>::default();
+        let all = [(30, true), (40, false), (20, true), (50, false)];
+        let all = all.map(|(ms, proven)| client(&sessions, ms, proven));
+        assert!(sessions.are_full(4) && !sessions.are_full(5));
+        let taken = || sessions.take_least().map(|client| client.last_ms());
+        assert_eq!([taken(), taken()], [Some(40), Some(50)]);
+        // The first of the others has not been idle.
+        all[0].heard_at(60);
+        assert_eq!([taken(), taken(), taken()], [Some(20), Some(60), None]);
+        drop(all);
+        assert!(!sessions.are_full(1));
+    }
+
+    #[test]
+    fn no_more_of_them_leave_than_room_is_needed_for() {
+        let sessions = Rc::<Sessions>::default();
+        let mut all: Vec<_> = (0..16).map(|ms| client(&sessions, ms, false)).collect();
+        assert!(sessions.make_room(17) && sessions.make_room(16));
+        all.push(client(&sessions, 16, false));
+        assert!(sessions.make_room(16));
+        all.push(client(&sessions, 17, false));
+        assert!(!sessions.make_room(16), "two leave, and are there still");
+        assert_eq!(all.iter().filter(|client| client.is_shed()).count(), 3);
+        all.retain(|client| !client.is_shed());
+        assert!(!sessions.are_full(16) && sessions.make_room(16));
+        assert!(all.iter().all(|client| !client.is_shed()));
+    }
+
+    #[test]
+    fn entries_of_sessions_that_are_over_are_dropped() {
+        let sessions = Rc::<Sessions>::default();
+        let kept = client(&sessions, 1, false);
+        for _ in 0..1000 {
+            client(&sessions, 2, false);
+        }
+        assert!(sessions.unproven.borrow().len() <= OVER_MAX + 4);
+        assert!(Rc::ptr_eq(&sessions.take_least().unwrap(), &kept));
+    }
+}
