@@ -63,7 +63,7 @@ pub enum Helper {
 pub type Help = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A part of the server that serves connections.
-pub trait Engine {
+pub trait Engine: std::any::Any {
     /// The name of its block in the configuration.
     fn name(&self) -> &'static str;
 

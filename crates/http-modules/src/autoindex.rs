@@ -12,7 +12,7 @@ use conf::{ConfError, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, DirEntry, Listing, OpenError};
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodySource, NextPiece};
 use http::request::Request;
 use mem::Chain;
@@ -101,6 +101,10 @@ struct Style {
 }
 
 impl PhaseHandler for Autoindex {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head]) {
             return Step::Now(Verdict::Next);

@@ -15,7 +15,7 @@ use engine::TempPath;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -163,6 +163,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 impl PhaseHandler for Handler {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let (target, Named { tls, authority }) = match self.to.target(r) {
             Ok(target) => target,

@@ -10,7 +10,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, FilePath};
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
@@ -62,6 +62,10 @@ struct Index {
 }
 
 impl PhaseHandler for Index {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         of_folder(r, |r| self.choose(r))
     }

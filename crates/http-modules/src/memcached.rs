@@ -13,7 +13,7 @@ use conf::{ConfError, Node, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
+use http::module::{ConfType, Dry, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -145,6 +145,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 impl PhaseHandler for Handler {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !r.method_is(&[Method::Get, Method::Head]) {
             return Verdict::Status(405).into();

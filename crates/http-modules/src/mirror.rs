@@ -5,7 +5,7 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, Node, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 
@@ -67,6 +67,10 @@ struct Mirror {
 }
 
 impl PhaseHandler for Mirror {
+    fn dry(&self) -> Dry {
+        Dry::Skipped
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if r.is_subrequest() {
             return Step::Now(Verdict::Next);

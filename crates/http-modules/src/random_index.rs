@@ -10,7 +10,7 @@ use conf::{ConfError, value};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::files::{self, FilePath};
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use os::file::FileKind;
 
@@ -46,6 +46,10 @@ struct RandomIndex {
 }
 
 impl PhaseHandler for RandomIndex {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         of_folder(r, |r| self.choose(r))
     }

@@ -8,7 +8,7 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::ConfError;
 use http::files::{self, OpenError, OpenFile};
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
 use mem::Chain;
@@ -26,6 +26,10 @@ fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 struct Static;
 
 impl PhaseHandler for Static {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         match not_a_file(r, &[Method::Get, Method::Head, Method::Post]) {
             Some(verdict) => Step::Now(verdict),

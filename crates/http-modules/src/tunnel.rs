@@ -10,7 +10,7 @@ use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
@@ -104,6 +104,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 impl PhaseHandler for Handler {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if r.method != Method::Connect {
             return Verdict::Status(405).into();

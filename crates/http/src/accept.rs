@@ -48,6 +48,7 @@ impl Receiver for HttpMain {
 /// Serves a connection, of which `first` was read already.
 async fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
     let _counted = Counted::new(&main);
+    main.trace.get().into_iter().for_each(|trace| trace.begin());
     let left = Rc::downgrade(&c);
     if c.listen.proxy_protocol {
         let ms = c.listen.default.core.client_header_timeout;
@@ -57,7 +58,7 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
             Err(()) => return,
         }
     }
-    if c.listen.ssl {
+    if c.listen.ssl && main.trace.get().is_none() {
         c.sock.prepend(std::mem::take(&mut first));
         if rarely(ssl::accept(&c, &main)).await.is_err() {
             return;

@@ -74,6 +74,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         prefix,
         default_root,
         debug_from: OnceCell::new(),
+        trace: OnceCell::new(),
         temp_paths: merge.temp_paths.take(),
         places: env.places.clone(),
         bells: env.bells.clone(),
@@ -180,7 +181,8 @@ impl Merge {
         let mut listens = std::mem::take(&mut level.block.listens);
         let merged = self.level(&mut level, top)?;
         let mut named = HashMap::new();
-        let info = LocationInfo { kind: LocKind::Server, name: Bytes::new(), auto_redirect: false };
+        let (kind, at_pos) = (LocKind::Server, at.pos.clone());
+        let info = LocationInfo { kind, name: Bytes::new(), auto_redirect: false, at: at_pos };
         let root = self.location(info, None, level, (&merged, &[]), &mut named, 0)?;
         if names.is_empty() {
             names.push(ServerName::empty(at));
@@ -290,9 +292,9 @@ impl Merge {
         if depth > DEPTH_MAX {
             return Err(ConfError::at(&draft.at, "locations nest too deep"));
         }
-        let LocationDraft { kind, name, regex, mut level, .. } = draft;
+        let LocationDraft { kind, name, regex, mut level, at, .. } = draft;
         let merged = self.level(&mut level, up)?;
-        let info = LocationInfo { kind, name, auto_redirect: false };
+        let info = LocationInfo { kind, name, auto_redirect: false, at: at.pos };
         let around: &[TypeId] = match kind {
             LocKind::If | LocKind::LimitExcept => &up.values.own,
             _ => &[],

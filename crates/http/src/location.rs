@@ -10,32 +10,14 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::Pos;
 
 use crate::core_conf::CoreLoc;
+pub use crate::location_kind::LocKind;
 use crate::module::{ConfSet, Pipeline};
 use crate::request::Request;
+use crate::trace::Tried;
 use engine::regex::Regex;
-
-/// The kind of a location, which its modifier selects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LocKind {
-    /// The server's own level, for requests that no location takes.
-    Server,
-    /// `location = /x`
-    Exact,
-    /// `location /x`
-    Prefix,
-    /// `location ^~ /x`
-    PrefixNoRegex,
-    /// `location ~ x`, `location ~* x`
-    Regex,
-    /// `location @x`
-    Named,
-    /// An `if` block.
-    If,
-    /// A `limit_except` block.
-    LimitExcept,
-}
 
 /// A module's view of the location it installs into.
 #[derive(Clone)]
@@ -44,6 +26,8 @@ pub struct LocationInfo {
     pub kind: LocKind,
     /// The name as written, without the modifier; the enclosing location's inside `if`.
     pub name: Bytes,
+    /// The place of its block.
+    pub at: Pos,
     /// Redirect to the name with a slash added, when a request lacks just that (set by modules that
     /// pass requests on).
     pub auto_redirect: bool,
@@ -183,6 +167,12 @@ impl Tree {
         None
     }
 
+    /// All prefixes of `uri`, the longest first.
+    fn prefixes_of(&self, uri: &[u8]) -> impl Iterator<Item = &Rc<Location>> {
+        let all = self.prefixes.iter().rev().map(|p| &p.location);
+        all.filter(move |l| uri.starts_with(&l.info.name))
+    }
+
     /// A location that redirects `uri` to itself with a slash added.
     fn with_slash(&self, uri: &[u8]) -> Option<&Rc<Location>> {
         let name = |l: &Rc<Location>| l.info.name_to_slash().map(|name| name.cmp(uri));
@@ -209,7 +199,11 @@ pub(crate) fn find(r: &mut Request, from: &Rc<Location>) -> Found {
 
 fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
     let tree = &at.tree;
+    if r.is_traced() {
+        tree.prefixes_of(uri).for_each(|l| r.note_tried(Tried::Prefix, l));
+    }
     if let Some(l) = tree.exact(uri) {
+        r.note_tried(Tried::Exact, l);
         return Hit::Final(l.clone());
     }
     let prefix = tree.longest_prefix(uri);
@@ -217,6 +211,7 @@ fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
     if prefix.is_none_or(|l| l.info.name.len() < uri.len())
         && let Some(l) = tree.with_slash(uri)
     {
+        r.note_tried(Tried::Slash, l);
         return Hit::AddSlash(l.clone());
     }
     let mut best = Hit::None;
@@ -232,8 +227,9 @@ fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
     }
     for l in &tree.regexes {
         match l.regex.as_ref().map_or(Ok(false), |re| re.exec(r, uri)) {
-            Ok(false) => {}
+            Ok(false) => r.note_tried(Tried::Differs, l),
             Ok(true) => {
+                r.note_tried(Tried::Matches, l);
                 return match find_in(r, l, uri) {
                     Hit::None => Hit::Final(l.clone()),
                     Hit::Prefix(inner) | Hit::Final(inner) | Hit::AddSlash(inner) => {
@@ -255,7 +251,12 @@ mod tests {
 
     fn location(kind: LocKind, name: &'static str, auto_redirect: bool) -> Rc<Location> {
         Rc::new(Location {
-            info: LocationInfo { kind, name: Bytes::from_static(name.as_bytes()), auto_redirect },
+            info: LocationInfo {
+                kind,
+                name: Bytes::from_static(name.as_bytes()),
+                auto_redirect,
+                at: Pos { file: std::path::Path::new("").into(), line: 0, column: 0 },
+            },
             core: Rc::new(CoreLoc::from(&CoreLocDraft::default())),
             pipeline: Pipeline::default(),
             confs: ConfSet::default(),

@@ -7,6 +7,7 @@ use std::pin::Pin;
 pub use engine::settings::{Conf, ConfSet, ConfType, Scope};
 
 use crate::request::Request;
+pub use crate::trace::Dry;
 
 /// A module of HTTP.
 pub type Module = engine::Module<Request>;
@@ -58,6 +59,11 @@ impl From<Verdict> for Step<'_> {
 pub trait PhaseHandler {
     /// Looks at the request and decides.
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a>;
+
+    /// What becomes of it when a request is only explained (`weir explain`).
+    fn dry(&self) -> Dry {
+        Dry::Usual
+    }
 }
 
 impl<F: Fn(&mut Request) -> Verdict> PhaseHandler for F {

@@ -17,8 +17,9 @@ use engine::beat::{self, Doing};
 use crate::core_conf::Satisfy;
 use crate::core_pages::special;
 use crate::location::{self, Found, Location};
-use crate::module::{PhaseHandler, Pipeline, Step, Verdict};
+use crate::module::{Dry, PhaseHandler, Pipeline, Step, Verdict};
 use crate::request::Request;
+use crate::trace;
 
 /// The phase at which processing begins or goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,7 @@ fn settle(r: &mut Request, verdict: Verdict) -> Result<StartPhase, Outcome> {
         Verdict::Redirected => Ok(StartPhase::ServerRewrite),
         Verdict::Status(_) if r.stands_in() => Ok(StartPhase::Response),
         Verdict::Status(s) => {
+            r.note(|_| trace::Step::Status(s));
             let next = special(r, s);
             match next {
                 // An error page's target may not be found: the second status is answered plainly.
@@ -152,6 +154,7 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
         if let Err(v) = r.count_uri_change() {
             return v;
         }
+        r.note_uri();
         let root = r.server.root.clone();
         r.enter(root);
     }
@@ -177,6 +180,9 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
 async fn phase(r: &mut Request, of: Handlers) -> Verdict {
     let loc = r.loc.clone();
     for h in of(&loc.pipeline) {
+        if r.is_traced() && h.dry() == Dry::Skipped {
+            continue;
+        }
         match step(h.as_ref(), r).await {
             Verdict::Next => {}
             v => return v,
@@ -238,6 +244,9 @@ async fn content(r: &mut Request) -> Verdict {
     beat::does(Doing::Content);
     let loc = r.loc.clone();
     if let Some(h) = &loc.pipeline.content_handler {
+        if r.is_traced() && h.dry() != Dry::Looks {
+            return r.end_explained(trace::Step::Content);
+        }
         match step(h.as_ref(), r).await {
             // It declines: the general content handlers are asked.
             Verdict::Next => {}
@@ -246,6 +255,9 @@ async fn content(r: &mut Request) -> Verdict {
         }
     }
     for h in &loc.pipeline.content {
+        if r.is_traced() && h.dry() != Dry::Looks {
+            return r.end_explained(trace::Step::Content);
+        }
         match step(h.as_ref(), r).await {
             Verdict::Next => {}
             v => return v,
@@ -326,6 +338,7 @@ impl Request {
             }
         }
         self.debug(format_args!("using configuration \"{}\"", self.loc.info));
+        self.note_entered();
         let core = &self.loc.core;
         if self.keeps_connection() {
             let c = self.c();
@@ -392,6 +405,7 @@ impl Request {
         self.flags.valid_location = true;
         self.flags.valid_unparsed_uri = false;
         self.flags.uri_changed = false;
+        self.note_uri();
         let root = self.server.root.clone();
         self.enter(root);
         Verdict::Redirected

@@ -85,6 +85,8 @@ pub struct HttpMain {
     /// `html` below the prefix: the root where none is set.
     pub(crate) default_root: Bytes,
     pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,
+    /// The record of the one request that is explained.
+    pub(crate) trace: OnceCell<Rc<crate::trace::Trace>>,
     /// Folders for temporary files, made before the workers start.
     pub(crate) temp_paths: Vec<TempPath>,
     /// Where files go that only built-in defaults name.

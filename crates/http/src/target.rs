@@ -94,6 +94,7 @@ fn host(r: &mut Request) -> Result<(), u16> {
         r.server.clone_from(server);
     }
     r.loc.clone_from(&r.server.root);
+    r.note_server();
     if r.head.any_dropped {
         dropped_fields(r, known_from..usize::MAX);
     }

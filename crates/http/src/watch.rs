@@ -6,7 +6,7 @@ use std::pin::Pin;
 use conf::ConfError;
 use engine::watch::{StretchLog, Watched, call, call_with, log_of};
 
-use crate::module::{HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
+use crate::module::{Dry, HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece};
 use crate::request::Request;
 
@@ -58,6 +58,10 @@ struct WatchedHandler {
 }
 
 impl PhaseHandler for WatchedHandler {
+    fn dry(&self) -> Dry {
+        self.handler.dry()
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async move {
             let module = self.module;

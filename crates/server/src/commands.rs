@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, completions, config, diff, directives, lint, manual, reload, serve};
+use crate::{build, completions, config, diff, directives, explain, lint, manual, reload, serve};
 
 /// A command.
 pub struct Command {
@@ -32,6 +32,14 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::Dir),
         options: &["--listen", "--proxy", "--no-browse", "--insecure"],
         run: serve::run,
+    },
+    Command {
+        name: "explain",
+        usage: "URL [-H FIELD]... [-X METHOD] [--from ADDR] [--to ADDR] [--json] [-c FILE]",
+        doc: "tell how the configuration answers a request: server, location, upstream, settings",
+        value: None,
+        options: &["--json", "-H", "-X", "--from", "--to", "-c", "-p", "-g"],
+        run: explain::run,
     },
     Command {
         name: "reload",

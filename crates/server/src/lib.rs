@@ -19,6 +19,7 @@ mod dry_run;
 mod engines;
 mod environ;
 mod events;
+mod explain;
 mod features;
 mod flags;
 mod helper;

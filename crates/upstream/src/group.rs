@@ -49,6 +49,14 @@ pub struct Group {
 }
 
 impl Group {
+    /// Its name, with the port where a host is its name.
+    pub fn shown(&self) -> Bytes {
+        match self.named || self.port == 0 {
+            true => self.name.clone(),
+            false => [&self.name, format!(":{}", self.port).as_bytes()].concat().into(),
+        }
+    }
+
     /// The group of a block. `around` is the resolver of the enclosing level.
     pub(crate) fn of_block(
         around: &Lookup,

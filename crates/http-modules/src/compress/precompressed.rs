@@ -6,7 +6,7 @@ use std::task::{Poll, ready};
 use base::log::Level;
 use conf::{ConfError, Node};
 use http::files::{self, OpenError, OpenFile};
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use proto::h1::Method;
 
@@ -59,6 +59,10 @@ struct Precompressed {
 }
 
 impl PhaseHandler for Precompressed {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !r.method_is(&[Method::Get, Method::Head]) || r.uri.last() == Some(&b'/') {
             return Step::Now(Verdict::Next);

@@ -12,7 +12,7 @@ use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
-use http::module::{LocView, Module, PhaseHandler, Pipeline, Step};
+use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::directives::{Group, named};
@@ -178,6 +178,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 impl PhaseHandler for Handler {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         self.to.pass(r, &self.conf, |_| Box::new(FastCgi::new(self.shape.clone())))
     }

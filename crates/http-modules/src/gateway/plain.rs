@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::ascii::write_u64;
 use bytes::Bytes;
-use http::module::{PhaseHandler, Pipeline, Step};
+use http::module::{Dry, PhaseHandler, Pipeline, Step};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
@@ -53,6 +53,10 @@ struct Handler<G> {
 }
 
 impl<G: Gateway> PhaseHandler for Handler<G> {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let make = |tls| -> Box<dyn Protocol> {
             Box::new(Plain { tls, ..Plain::new(self.shape.clone()) })

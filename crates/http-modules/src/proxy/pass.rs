@@ -13,7 +13,7 @@ use engine::TempPath;
 use http::cache::CacheConf;
 use http::cx::{Cx, LocationCx};
 use http::location::LocKind;
-use http::module::{Conf, LocView, PhaseHandler, Pipeline, Step, Verdict};
+use http::module::{Conf, Dry, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::{self, Job, Protocol};
@@ -212,6 +212,10 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 impl PhaseHandler for Handler {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let (target, uri, vars) = match &self.to {
             Destination::Group { group, vars, uri } => {

@@ -112,7 +112,7 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if sent.is_err() {
         rarely(send::what_is_left(r)).await;
     }
-    if !r.loc.core.post_action.is_empty() {
+    if !r.loc.core.post_action.is_empty() && !r.is_traced() {
         rarely(post_action(r)).await;
     }
     log_phase(r).await;
@@ -169,7 +169,7 @@ async fn post_action(r: &mut Request) {
 /// Runs the log phase of the location that the request ended in.
 pub(crate) async fn log_phase(r: &mut Request) {
     r.flags.unlogged = false;
-    if r.loc.pipeline.log.is_empty() {
+    if r.loc.pipeline.log.is_empty() || r.is_traced() {
         return;
     }
     beat::does(Doing::Log);

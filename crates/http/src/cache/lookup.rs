@@ -125,6 +125,34 @@ fn ask(r: &mut Request, mut t: Box<Ticket>) {
     r.upstream_mut().cache = Some(t);
 }
 
+/// The key of a request.
+fn key(r: &mut Request, conf: &CacheConf, protocol: &mut dyn Protocol) -> Bytes {
+    match &conf.key {
+        Some(t) => t.eval(r),
+        None => {
+            let mut key = FilePath::new();
+            protocol.cache_key(r, &mut key);
+            Bytes::copy_from_slice(&key)
+        }
+    }
+}
+
+/// The name of the cache that a request is looked up in, and its key there, if it is to be.
+pub(crate) fn key_of(
+    r: &mut Request,
+    conf: &CacheConf,
+    protocol: &mut dyn Protocol,
+) -> Option<(Bytes, Bytes)> {
+    if !conf.keeps(r.method) {
+        return None;
+    }
+    let cache = conf.cache(r).ok().flatten()?;
+    if r.method == Method::Head && conf.convert_head {
+        r.upstream_mut().method = Some(Method::Get);
+    }
+    Some((cache.name.clone(), key(r, conf, protocol)))
+}
+
 /// The request's ticket, for its key.
 fn ticket(
     r: &mut Request,
@@ -133,14 +161,7 @@ fn ticket(
     up: &Conf,
     protocol: &mut dyn Protocol,
 ) -> Box<Ticket> {
-    let key = match &conf.key {
-        Some(t) => t.eval(r),
-        None => {
-            let mut key = FilePath::new();
-            protocol.cache_key(r, &mut key);
-            Bytes::copy_from_slice(&key)
-        }
-    };
+    let key = key(r, conf, protocol);
     let main = cache::hash(&key);
     let since = cache.keys.marks.now(&main);
     Box::new(Ticket {

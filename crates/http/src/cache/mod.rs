@@ -49,7 +49,7 @@ pub(crate) use cache::{
     hash as hash_of, head_text, help, invalidate, outdate, renew, rfc9111, start,
 };
 pub(crate) use fill_reader::FillBody;
-pub(crate) use lookup::{Begin, begin};
+pub(crate) use lookup::{Begin, begin, key_of};
 pub(crate) use serve::stored as serve_stored;
 pub(crate) use stream_reader::temp_place;
 pub(crate) use ticket::Ticket;

@@ -55,7 +55,13 @@ impl Conn {
             known = os::socket::local_addr(sock.fd()).ok();
             known.clone()
         });
-        let sock = if address.ssl { Transport::awaiting_tls(sock) } else { sock.into() };
+        let traced = main.trace.get();
+        let address = traced.map_or(address, |trace| {
+            known = Some(trace.local.clone());
+            main.listens[listen].address(|| known.clone())
+        });
+        let awaits_tls = address.ssl && traced.is_none();
+        let sock = if awaits_tls { Transport::awaiting_tls(sock) } else { sock.into() };
         let c = Conn::of(main, address, sock, peer, main.stats.next_connection());
         if let Some(a) = known {
             let _ = c.local.set(Some(a));

@@ -5,6 +5,7 @@
 
 pub mod body;
 mod edit;
+mod traced;
 
 pub use edit::FieldEdit;
 
@@ -292,7 +293,7 @@ impl Request {
 
     /// Whether the client speaks TLS.
     pub fn is_secured(&self) -> bool {
-        self.c().tls.get().is_some()
+        self.c().tls.get().is_some() || self.is_traced() && self.c().listen.ssl
     }
 
     /// Has the connection end with this response.
@@ -387,12 +388,15 @@ impl Request {
 
     /// Whether a message of that level would be written.
     pub fn logs(&self, level: Level) -> bool {
-        self.c().log_enabled(self.error_log(), level)
+        self.c().log_enabled(self.error_log(), level) || self.is_traced()
     }
 
     /// Writes to the error log with the request's context behind the message.
     #[cold]
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        if self.note_log(level, message) {
+            return;
+        }
         if self.logs(level) {
             self.c().log_write(self.error_log(), level, message, self);
         }

@@ -17,6 +17,7 @@ pub mod conf;
 pub mod directives;
 mod exchange;
 pub mod exchanges;
+mod explained;
 mod first;
 pub(crate) mod headers;
 pub mod modules;
