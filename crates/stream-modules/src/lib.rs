@@ -40,7 +40,7 @@ pub static MODULES: Modules = &[
     &pass::MODULE,
     &stream::proxy::directives::MODULE,
     &stream::upstreams::MODULE,
-    &stream::health::MODULE,
+    &stream::proxy::health::MODULE,
     &balancing::HASH,
     &balancing::LEAST_CONN,
     &balancing::LEAST_TIME,

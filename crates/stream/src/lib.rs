@@ -18,7 +18,6 @@ pub mod core_directives;
 mod core_listen;
 mod core_vars;
 pub mod engine;
-pub mod health;
 pub mod module;
 mod phases;
 pub mod proxy;

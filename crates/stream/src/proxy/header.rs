@@ -11,7 +11,7 @@ use super::conf::HeaderVersion;
 use crate::session::StreamSession;
 
 /// The header of a connection that is nobody's but ours.
-pub(crate) fn of_none(version: HeaderVersion) -> Vec<u8> {
+pub(super) fn of_none(version: HeaderVersion) -> Vec<u8> {
     let mut out = Vec::new();
     match version {
         HeaderVersion::V1 => write_v1(None, None, &mut out),

@@ -12,6 +12,7 @@ mod datagrams;
 pub mod directives;
 pub mod exchanges;
 mod header;
+pub mod health;
 mod relay;
 
 use std::rc::Rc;
@@ -32,8 +33,6 @@ use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
 use self::datagrams::{Ended, Exchange};
-pub(crate) use self::header::of_none as header_of_none;
-use crate::health;
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;

@@ -20,9 +20,9 @@ use upstream::health::{Checker, NotShared, Settings};
 
 use self::matching::Matching;
 use self::probe::StreamProbe;
+use super::conf::ProxyConf;
+use super::header;
 use crate::module::{Cx, Module, Pipeline, SS, View};
-use crate::proxy::conf::ProxyConf;
-use crate::proxy::header_of_none;
 use crate::server::StreamMain;
 
 /// The module's table.
@@ -160,7 +160,7 @@ fn refuse_unused(view: &View<'_>, _: &mut Pipeline) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// The upstream has no zone; no such `match`; settings of TLS that depend on a session.
-pub(crate) fn install(
+pub(super) fn install(
     view: &View<'_>,
     group: &Rc<Group>,
     name: &Bytes,
@@ -187,7 +187,7 @@ pub(crate) fn install(
         kind: check.kind,
         matching,
         tls,
-        header: conf.protocol.map(|headers| header_of_none(headers.version)).unwrap_or_default(),
+        header: conf.protocol.map(|headers| header::of_none(headers.version)).unwrap_or_default(),
         timeout_ms: view.conf::<Timeout>().ms.unwrap_or(5_000),
         answer_max: conf.buffer_size,
     };
