@@ -27,46 +27,70 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
+    only: Option<&'a [Vec<u8>]>,
 }
 
 impl<'a> Object<'a> {
     /// Writes an object to `out`, with the members that `fill` adds.
     pub fn write(out: &'a mut Vec<u8>, fill: impl FnOnce(&mut Object<'_>)) {
+        Object::write_only(out, None, fill);
+    }
+
+    /// The same with no other members than those named, if there is a list of names.
+    pub fn write_only(
+        out: &'a mut Vec<u8>,
+        only: Option<&'a [Vec<u8>]>,
+        fill: impl FnOnce(&mut Object<'_>),
+    ) {
         out.push(b'{');
-        fill(&mut Object { out, empty: true });
+        fill(&mut Object { out, empty: true, only });
         out.push(b'}');
     }
 
-    fn name(&mut self, name: &str) {
+    /// Whether a member of that name is written.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_none_or(|only| only.iter().any(|wanted| wanted == name.as_bytes()))
+    }
+
+    /// Begins a member. False: it is not wanted.
+    fn name(&mut self, name: &str) -> bool {
+        if !self.wants(name) {
+            return false;
+        }
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
         }
         string(self.out, name.as_bytes());
         self.out.push(b':');
+        true
     }
 
     /// A number.
     pub fn number(&mut self, name: &str, n: u64) {
-        self.name(name);
-        write_u64(self.out, n);
+        if self.name(name) {
+            write_u64(self.out, n);
+        }
     }
 
     /// A text. Bytes that are no UTF-8 are shown as U+FFFD.
     pub fn text(&mut self, name: &str, text: &[u8]) {
-        self.name(name);
-        string(self.out, text);
+        if self.name(name) {
+            string(self.out, text);
+        }
     }
 
     /// A word of the configuration that is on or off.
     pub fn flag(&mut self, name: &str, on: bool) {
-        self.name(name);
-        self.out.extend_from_slice(if on { b"true" } else { b"false" });
+        if self.name(name) {
+            self.out.extend_from_slice(if on { b"true" } else { b"false" });
+        }
     }
 
     /// An object within this one.
     pub fn object(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
-        self.name(name);
-        Object::write(self.out, fill);
+        if self.name(name) {
+            Object::write(self.out, fill);
+        }
     }
 
     /// A list of texts.
@@ -89,7 +113,9 @@ impl<'a> Object<'a> {
         items: impl Iterator<Item = T>,
         fill: impl Fn(&mut Object<'_>, T),
     ) {
-        self.name(name);
+        if !self.name(name) {
+            return;
+        }
         self.out.push(b'[');
         for (i, item) in items.enumerate() {
             if i > 0 {
@@ -101,7 +127,8 @@ impl<'a> Object<'a> {
     }
 }
 
-fn string(out: &mut Vec<u8>, text: &[u8]) {
+/// Appends a text in quotes. Bytes that are no UTF-8 are shown as U+FFFD.
+pub fn string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for c in String::from_utf8_lossy(text).chars() {
         match c {
@@ -122,6 +149,19 @@ mod tests {
         let mut out = Vec::new();
         escape(b"a\"\\\n\r\t\x08\x0c\x00\x1f\x7f\xc3\xa9\xff/", &mut out);
         assert_eq!(out, b"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001F\x7f\xc3\xa9\xff/");
+    }
+
+    #[test]
+    fn members_that_are_not_wanted_are_left_out() {
+        let mut out = Vec::new();
+        let only = [b"b".to_vec(), b"c".to_vec()];
+        Object::write_only(&mut out, Some(&only), |o| {
+            o.number("a", 1);
+            o.list("l", [1].into_iter(), |o, n| o.number("n", n));
+            o.object("b", |o| o.number("a", 2));
+            o.flag("c", false);
+        });
+        assert_eq!(out, b"{\"b\":{\"a\":2},\"c\":false}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A cache as a process has it: its zone in shared memory, its folder and limits, and the responses
 //! that this worker holds.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -9,6 +9,7 @@ use crate::index_format::Record;
 use base::hash::Table;
 use base::time::now_ms;
 use bytes::Bytes;
+use engine::metrics::RowId;
 use event::{Notify, Pool};
 
 use crate::faults::{FaultCause, Faults};
@@ -70,6 +71,8 @@ pub struct Cache {
     pub fills: RefCell<Table<Hash, Rc<Fill>>>,
     /// Less than `min_free` was left when a file was added last.
     is_low: Cell<bool>,
+    /// Its counters of bytes.
+    pub row: OnceCell<RowId>,
     /// Size of a block of its file system; 0 before it was asked for.
     block: Cell<u64>,
     /// An entry was purged or reported to the index, or another process rang.
@@ -199,6 +202,7 @@ impl Cache {
             waiters,
             fills: RefCell::default(),
             is_low: Cell::new(false),
+            row: OnceCell::new(),
             block: Cell::new(0),
             stirred: Notify::new(),
             started_ms: Cell::new(0),

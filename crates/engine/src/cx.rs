@@ -35,6 +35,8 @@ pub struct LoadEnv {
     pub connections: usize,
     /// Counters shared by all workers, made before the fork.
     pub stats: Rc<crate::stats::Stats>,
+    /// Counters by zone.
+    pub metrics: Rc<crate::metrics::Metrics>,
     /// Pools of threads, by name.
     pub pools: Rc<event::Pools>,
     /// The shared zones of this configuration, by name.
@@ -61,6 +63,7 @@ impl LoadEnv {
             workers: 1,
             connections: 64,
             stats: Rc::new(crate::stats::Stats::new(1)?),
+            metrics: Rc::default(),
             pools: Rc::default(),
             zones: Rc::default(),
             bells: Rc::default(),

@@ -8,6 +8,7 @@ use conf::table::Contexts;
 use conf::template::VarSource;
 
 use crate::client::Client;
+use crate::metrics::Metrics;
 use crate::regex::Captures;
 use crate::settings::ConfSet;
 use crate::stats::Stats;
@@ -58,6 +59,9 @@ pub trait Session: Client + VarSource + Sized + 'static {
 
     /// The counters of all workers, with this worker's slot.
     fn stats(&self) -> &Stats;
+
+    /// Counters by zone.
+    fn metrics(&self) -> &Rc<Metrics>;
 
     /// The lists of addresses that proxies put before the client's data (`X-Forwarded-For`), in
     /// order; none where the engine's protocol has no place for them.

@@ -71,6 +71,16 @@ pub struct WorkerReport {
     pub pid: u64,
     /// Its open connections.
     pub active: u64,
+    /// Of these, without a request.
+    pub waiting: u64,
+    /// Connections that were accepted in its place.
+    pub accepted: u64,
+    /// Of these, with a task.
+    pub handled: u64,
+    /// Requests in its place.
+    pub requests: u64,
+    /// Of these, under way.
+    pub writing: u64,
     /// Tasks of its loop.
     pub tasks: u64,
     /// The longest run of its loop between two waits, milliseconds.
@@ -133,8 +143,11 @@ impl Stats {
     /// Takes the line of this process's slot; a predecessor's work under way is cleared.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
-        self.counters.clear(slot, &UNDER_WAY);
-        self.clear_reports(slot);
+        // Each engine of a worker takes the slot; the first has reported by then.
+        if self.lines(slot).0.get(OfLoop::Pid as usize) != u64::from(std::process::id()) {
+            self.counters.clear(slot, &UNDER_WAY);
+            self.clear_reports(slot);
+        }
     }
 
     /// Clears the reports of work that ended with its worker.
@@ -206,9 +219,16 @@ impl Stats {
         let slots = 0..self.counters.slots();
         let report = |slot| {
             let line = self.lines(slot).0;
+            let counters = self.counters.line(slot);
+            let counted = |field: Field| counters.get(field as usize);
             WorkerReport {
+                waiting: counted(Field::Waiting),
+                accepted: counted(Field::Accepted),
+                handled: counted(Field::Handled),
+                requests: counted(Field::Requests),
+                writing: counted(Field::Writing),
                 pid: line.get(OfLoop::Pid as usize),
-                active: self.counters.line(slot).get(Field::Active as usize),
+                active: counted(Field::Active),
                 tasks: line.get(OfLoop::Tasks as usize),
                 longest_turn_ms: line.get(OfLoop::LongestMs as usize),
             }
@@ -286,6 +306,18 @@ impl Stats {
     /// The sum over all workers.
     pub fn sum(&self, field: Field) -> u64 {
         self.counters.sum(field as usize)
+    }
+
+    /// In the master: a process takes the place of one that ended.
+    pub fn count_respawn(&self) {
+        if let Some(n) = self.numbers.words().get(1) {
+            n.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of processes that took the place of others.
+    pub fn respawned(&self) -> u64 {
+        self.numbers.words().get(1).map_or(0, |n| n.load(Ordering::Relaxed))
     }
 
     /// The next connection's number.

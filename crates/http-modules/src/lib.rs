@@ -66,6 +66,7 @@ use http::module::Modules;
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
+    &http::status_zone::MODULE,
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,

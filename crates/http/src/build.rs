@@ -11,13 +11,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::{ServerTls, SslSettings, SslShared, variables};
 use conf::{ConfError, Node, Word};
-use engine::TempPath;
 use engine::addresses::{self, ListenAddress, Listening};
 use engine::cx::Applied;
 use engine::life::Life;
 use engine::merge::Merged;
 use engine::names::ServerName;
 use engine::regex::Regex;
+use engine::{Metrics, TempPath};
 use os::SockAddr;
 
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
@@ -26,6 +26,7 @@ use crate::http2_conf::Http2;
 use crate::location::{LocKind, Location, LocationInfo, Tree};
 use crate::module::{ConfSet, LocView, Modules, Pipeline};
 use crate::server::{HttpMain, Listen, Server};
+use crate::status_zone;
 use crate::warnings;
 use crate::watch;
 
@@ -42,6 +43,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let merge = Merge {
         modules,
         error_log: env.error_log.clone(),
+        metrics: env.metrics.clone(),
         temp_paths: RefCell::new(folders),
         body_folder: env.temp_folder("client_body_temp"),
         tls: RefCell::default(),
@@ -67,6 +69,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         starts: modules.iter().filter_map(|m| m.start).collect(),
         listens,
         stats: env.stats.clone(),
+        metrics: env.metrics.clone(),
         pools: env.pools.clone(),
         servers: built.into_iter().map(|b| b.server).collect(),
         life: Life::default(),
@@ -112,6 +115,7 @@ struct Merge {
     /// The default folder for bodies.
     body_folder: PathBuf,
     error_log: base::log::Log,
+    metrics: Rc<Metrics>,
     /// Folders for temporary files that some location names.
     temp_paths: RefCell<Vec<TempPath>>,
     /// The TLS of servers, by the settings, which several of them may share.
@@ -190,9 +194,15 @@ impl Merge {
         let addresses = self.http2_addresses.borrow();
         let listens_http2 = listens.iter().any(|l| addresses.contains(&l.spec.addr));
         let http2 = Http2::of(&merged.values.set, listens_http2);
+        if listens.is_empty() {
+            listens.push(ListenAddress::default_of(at));
+        }
+        let name = names[0].shown();
+        let zone = status_zone::zone_of(&self.metrics, &merged.values.set, &name, &listens);
         let server = Rc::new(Server {
             http2,
-            name: names[0].shown(),
+            name,
+            zone,
             names: names.into(),
             by_name: OnceCell::new(),
             core: merged.core_srv.clone(),
@@ -200,9 +210,6 @@ impl Merge {
             root,
             named,
         });
-        if listens.is_empty() {
-            listens.push(ListenAddress::default_of(at));
-        }
         Ok(Built { server, listens })
     }
 
@@ -275,6 +282,7 @@ impl Merge {
             core: merged.core.clone(),
             pipeline,
             confs: merged.values.set.clone(),
+            zone: status_zone::zone_of_location(&merged.values.set),
             regex,
             tree: Tree::new(children.into_iter().map(|(child, _)| child).collect()),
             ifs,

@@ -47,7 +47,8 @@ impl Engine for HttpEngine {
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
-        crate::cache::start(crate::cache::caches(&self.main), &self.main.bells, seat.slot)?;
+        self.main.metrics.use_slot(seat.slot);
+        crate::cache::start(crate::cache::all(&self.main), &self.main.bells, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
@@ -79,7 +80,7 @@ impl Engine for HttpEngine {
     }
 
     fn wants(&self, helper: Helper) -> bool {
-        let caches = crate::cache::caches(&self.main);
+        let caches = crate::cache::all(&self.main);
         match helper {
             Helper::CacheManager => !caches.is_empty(),
             Helper::CacheLoader => caches.iter().any(|cache| !cache.is_known()),
@@ -87,7 +88,7 @@ impl Engine for HttpEngine {
     }
 
     fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
-        let caches = crate::cache::caches(&self.main);
+        let caches = crate::cache::all(&self.main);
         if caches.is_empty() {
             return None;
         }

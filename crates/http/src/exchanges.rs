@@ -9,6 +9,7 @@ use bytes::Bytes;
 use cache::rfc9111::Asked;
 use cache::{Cache, CacheStatus as Status, Hash, Hold, Since, Stored};
 use conf::template::Template;
+use engine::metrics::RowId;
 use proto::h1::{Method, ResponseHead};
 
 /// One exchange, or the attempt at one.
@@ -33,6 +34,8 @@ pub struct Attempt {
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
+    /// The server's counters.
+    pub row: Option<RowId>,
 }
 
 /// All exchanges of a request, and the present one; recycled with the request.
@@ -68,6 +71,8 @@ pub struct Exchanges {
     pub method: Option<Method>,
     /// The result of the lookup in the cache.
     pub(crate) cache_status: Status,
+    /// The counters of that cache.
+    pub(crate) cache_row: Option<RowId>,
     /// The request's claim on a cache, until it is settled.
     pub(crate) cache: Option<Box<Ticket>>,
     /// The time at which the stored response was made, as far as is known, seconds since 1970.
@@ -112,6 +117,7 @@ impl Exchanges {
 
     pub(crate) fn forget_cache(&mut self) {
         self.cache_status = Status::None;
+        self.cache_row = None;
         self.cache = None;
         self.invalidates = None;
         self.cached_since = None;

@@ -17,6 +17,7 @@ pub use crate::location_kind::LocKind;
 use crate::module::{ConfSet, Pipeline};
 use crate::request::Request;
 use crate::trace::Tried;
+use engine::metrics::status_zone::ZoneName;
 use engine::regex::Regex;
 
 /// A module's view of the location it installs into.
@@ -62,6 +63,8 @@ pub struct Location {
     pub pipeline: Pipeline,
     /// Modules' merged configuration, by type.
     pub confs: ConfSet,
+    /// The zone that requests are counted in which end here.
+    pub(crate) zone: ZoneName,
     pub(crate) regex: Option<Rc<Regex>>,
     pub(crate) tree: Tree,
     pub(crate) ifs: Vec<Rc<Location>>,
@@ -260,6 +263,7 @@ mod tests {
             core: Rc::new(CoreLoc::from(&CoreLocDraft::default())),
             pipeline: Pipeline::default(),
             confs: ConfSet::default(),
+            zone: ZoneName::Off,
             regex: None,
             tree: Tree::default(),
             ifs: Vec::new(),

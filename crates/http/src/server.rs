@@ -7,10 +7,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::ServerTls;
 use engine::life::Life;
+use engine::metrics::status_zone::ZoneName;
 use engine::names::{ServerName, ServerNames};
 use engine::regex::MatchFailed;
 use engine::vars::Variables;
-use engine::{Stats, TempPath};
+use engine::{Metrics, Stats, TempPath};
 use os::SockAddr;
 
 use crate::core_conf::CoreSrv;
@@ -24,6 +25,8 @@ pub struct Server {
     pub name: Bytes,
     /// The core's settings, plain values.
     pub core: Rc<CoreSrv>,
+    /// The zone that its requests are counted in.
+    pub(crate) zone: ZoneName,
     /// Its own level: the settings for requests that no location takes.
     pub root: Rc<Location>,
     /// Its settings for HTTP/2.
@@ -72,6 +75,8 @@ pub struct HttpMain {
     pub listens: Vec<Listen>,
     /// Counters shared by all workers.
     pub stats: Rc<Stats>,
+    /// Counters by zone.
+    pub metrics: Rc<Metrics>,
     /// Pools of threads, by name.
     pub pools: Rc<event::Pools>,
     /// All servers, in order.

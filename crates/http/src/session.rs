@@ -62,6 +62,10 @@ impl engine::Session for Request {
         &self.main.stats
     }
 
+    fn metrics(&self) -> &Rc<engine::Metrics> {
+        &self.main.metrics
+    }
+
     fn forwarded_for(&self) -> Vec<&[u8]> {
         let buf = self.head_bytes();
         self.head.fields.all(FieldId::XForwardedFor).map(|field| field.value.of(buf)).collect()

@@ -20,6 +20,7 @@ use crate::build::Built;
 use crate::channel::conn::{Conn, Secured};
 use crate::cx::Cx;
 use crate::join_directives;
+use crate::metering;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
 use crate::server::{HttpMain, Listen, Server};
@@ -96,8 +97,16 @@ pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> 
     let ms = c.listen.default.core.client_header_timeout;
     let shaken = rarely(main.life.unless_given_up(Box::pin(shake(c, main, ms)).as_mut())).await;
     match shaken {
-        Some(Ok(())) => Ok(()),
+        Some(Ok(())) => {
+            if let Some(tls) = c.tls.get() {
+                let resumed = tls.session.info().is_some_and(|info| info.is_resumed);
+                metering::handshake(main, &tls.server, Ok(resumed));
+            }
+            Ok(())
+        }
         Some(Err(NoHandshake::Say(level, m))) => {
+            let server = c.tls.get().map_or(&c.listen.default, |tls| &tls.server);
+            metering::handshake(main, server, Err(()));
             c.log(level, format_args!("{m} while SSL handshaking"));
             Err(())
         }

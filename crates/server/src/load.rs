@@ -205,6 +205,7 @@ impl Loader {
             workers: draft.worker_processes.unwrap_or(1),
             connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
             stats: self.lasting.stats.clone(),
+            metrics: Rc::default(),
             pools: draft.pools.clone(),
             zones: zones.clone(),
             bells: self.lasting.bells.clone(),
@@ -217,6 +218,10 @@ impl Loader {
             }
         }
         env.tls_objects.settle();
+        env.metrics.settle(zones, env.slots()).map_err(|e| {
+            let e = base::log::os_error(&e);
+            ConfError::new(format!("memory for counters cannot be mapped {e}"))
+        })?;
         Ok(built)
     }
 

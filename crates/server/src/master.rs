@@ -339,6 +339,7 @@ impl Master {
             log!(log, Level::Alert, None, "pipe() failed {}", os_error(e));
         }
         let (reader, writer) = pipe.map_or((None, None), |(r, w)| (Some(r), Some(w)));
+        engine::metrics::set_generation(self.state.generation);
         for index in 0..self.cycle.settings.worker_processes {
             let (kind, generation) = (ChildKind::Worker(index), self.state.generation);
             match self.state.children.spawn(kind, generation, 0, log) {
@@ -375,6 +376,7 @@ impl Master {
     }
 
     fn respawn(&mut self, seat: Seat, early_ends: u32) -> Flow {
+        self.loader.lasting.stats.count_respawn();
         let kind = match seat {
             Seat::Worker(index) => ChildKind::Worker(index),
             Seat::Helper(helper) => return self.start_helper(helper, early_ends),

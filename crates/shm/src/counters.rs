@@ -26,6 +26,11 @@ impl Line {
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Adds `n` to a field that several processes write.
+    pub fn add_shared(&self, field: usize, n: u64) {
+        self.0[field].fetch_add(n, Ordering::Relaxed);
+    }
+
     /// Subtracts `n` from a field (of work under way).
     #[inline]
     pub fn sub(&self, field: usize, n: u64) {
@@ -37,6 +42,11 @@ impl Line {
     #[inline]
     pub fn set(&self, field: usize, n: u64) {
         self.0[field].store(n, Ordering::Relaxed);
+    }
+
+    /// The values of all fields.
+    pub fn values(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|cell| cell.load(Ordering::Relaxed))
     }
 
     /// A field's value.

@@ -9,6 +9,33 @@ use std::rc::Rc;
 pub trait ZoneState: Any {
     /// In the master: a process has died. Frees its locks and releases its holds.
     fn died(&self, pid: u32, slot: usize);
+
+    /// How full it is; `None` where that is not known.
+    fn fill(&self) -> Option<Fill> {
+        None
+    }
+}
+
+/// How full a zone is, in units of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fill {
+    /// Units in use.
+    pub used: usize,
+    /// Units in all.
+    pub capacity: usize,
+}
+
+/// A zone, for those who show its state.
+#[derive(Clone, Debug)]
+pub struct ZoneReport {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The directive family that uses it.
+    pub user: &'static str,
+    /// Its size.
+    pub bytes: usize,
+    /// How full it is.
+    pub fill: Fill,
 }
 
 struct Zone {
@@ -139,6 +166,16 @@ impl Zones {
         if let Some(zone) = declared.iter_mut().find(|zone| zone.name == name) {
             zone.state = Some(state);
         }
+    }
+
+    /// The zones of a configuration that know how full they are.
+    pub fn report(&self) -> Vec<ZoneReport> {
+        let declared = self.declared.borrow();
+        let report = |zone: &Zone| {
+            let fill = zone.state.as_ref()?.fill()?;
+            Some(ZoneReport { name: zone.name.clone(), user: zone.user, bytes: zone.bytes, fill })
+        };
+        declared.iter().filter_map(report).collect()
     }
 
     /// The configuration is loaded: lets go of zones that only the one before has.

@@ -24,6 +24,7 @@ use stream::module::Modules;
 /// All modules, the engine's own first.
 pub static MODULES: Modules = &[
     &stream::core_directives::MODULE,
+    &stream::status_zone::MODULE,
     &realip::MODULE,
     &limit_conn::MODULE,
     &limit_req::MODULE,

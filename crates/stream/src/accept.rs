@@ -15,6 +15,7 @@ use net::Transport;
 use net::proxy_header::{self, NoHeader};
 use os::SockAddr;
 
+use crate::metering;
 use crate::module::Served;
 use crate::phases::{self, status};
 use crate::server::StreamMain;
@@ -97,11 +98,12 @@ async fn task(mut s: Box<StreamSession>) {
 
 /// Logs a session that ended.
 pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
+    s.status = status;
+    metering::end(&mut s);
     if s.is_passed {
         // Whoever serves it logs it.
         return;
     }
-    s.status = status;
     if let Some(client) = &s.datagrams {
         // While its line is written the client may begin another session.
         client.close();
@@ -124,11 +126,13 @@ pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
 
 /// Takes a session through its phases; gives its status.
 async fn serve(s: &mut StreamSession) -> u16 {
+    metering::begin(s);
     if let Err(status) = rarely(begin(s)).await {
         return status;
     }
     let server = s.server.clone();
     let Some(content) = &server.pipeline.content else { return status::INTERNAL };
+    s.is_served = true;
     let served: Served<'_> = content.serve(s);
     served.await
 }

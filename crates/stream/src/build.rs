@@ -6,7 +6,7 @@ use std::rc::Rc;
 use common_modules::ssl::{ServerTls, SslSettings, SslShared, compile, variables};
 use conf::{ConfError, Node, Word};
 use engine::LoadEnv;
-use engine::addresses::{self, ListenAddress, Listening};
+use engine::addresses::{self, Listening};
 use engine::cx::{Applied, Level};
 use engine::life::Life;
 use engine::merge::Merged;
@@ -15,9 +15,10 @@ use engine::settings::ConfSet;
 
 use crate::core_conf::{CoreConf, CoreDraft};
 use crate::module::{Modules, Pipeline, ServerInfo, View};
-use crate::server::{Listen, Server, StreamMain};
+use crate::server::{Built, Listen, Server, StreamMain};
 use crate::session::StreamSession;
 use crate::ssl;
+use crate::status_zone;
 
 /// Loads a `stream` block.
 ///
@@ -26,7 +27,8 @@ use crate::ssl;
 pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMain>, ConfError> {
     let Applied { top, servers, vars, env, .. } = engine::cx::apply(node, env, modules)?;
     let top = Merged::top(modules, &top);
-    let merge = Merge { modules, log: &env.error_log, tls: RefCell::default() };
+    let (log, metrics) = (&env.error_log, &*env.metrics);
+    let merge = Merge { modules, log, metrics, tls: RefCell::default() };
     let mut built = Vec::with_capacity(servers.len());
     for (level, at) in servers {
         built.push(merge.server(level, &at, &top)?);
@@ -40,17 +42,12 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
         listens,
         servers: built.into_iter().map(|b| b.server).collect(),
         stats: env.stats.clone(),
+        metrics: env.metrics.clone(),
         life: Life::default(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
         seat: OnceCell::new(),
         udp_sessions: Rc::default(),
     }))
-}
-
-/// A server and its addresses.
-pub(crate) struct Built {
-    pub server: Rc<Server>,
-    pub listens: Vec<ListenAddress>,
 }
 
 /// The sockets to accept on, with their servers.
@@ -69,6 +66,7 @@ fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
 struct Merge<'a> {
     modules: Modules,
     log: &'a base::log::Log,
+    metrics: &'a engine::Metrics,
     /// The TLS of servers, by the settings, which several of them may share.
     tls: RefCell<Vec<(Rc<SslSettings>, Rc<ServerTls>)>>,
 }
@@ -101,8 +99,11 @@ impl Merge<'_> {
         for install in self.modules.iter().filter_map(|m| m.install) {
             install(&view, &mut pipeline)?;
         }
+        let name = names[0].shown();
+        let zone = status_zone::zone_of(self.metrics, &merged.set, &name, &listens);
         let server = Rc::new(Server {
-            name: names[0].shown(),
+            name,
+            zone,
             names: names.into(),
             core: CoreConf::new(merged.set.get().unwrap_or(&CoreDraft::default()), self.log),
             confs: merged.set.clone(),

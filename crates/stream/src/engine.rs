@@ -50,6 +50,7 @@ impl Engine for StreamEngine {
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
+        self.main.metrics.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
         let (mut streams, mut numbers) = (Vec::new(), Vec::new());
         for (i, (listener, listen)) in listeners.into_iter().zip(&self.main.listens).enumerate() {

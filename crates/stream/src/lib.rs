@@ -17,13 +17,16 @@ pub mod core_conf;
 pub mod core_directives;
 mod core_listen;
 mod core_vars;
+mod counted;
 pub mod engine;
+mod metering;
 pub mod module;
 mod phases;
 pub mod proxy;
 pub mod server;
 pub mod session;
 pub mod ssl;
+pub mod status_zone;
 pub mod udp;
 pub mod upstreams;
 

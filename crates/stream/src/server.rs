@@ -6,11 +6,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::ServerTls;
 use engine::life::Life;
+use engine::metrics::status_zone::ZoneName;
 use engine::module::Start;
 use engine::names::ServerName;
 use engine::settings::ConfSet;
 use engine::vars::Variables;
-use engine::{Seat, Stats, addresses};
+use engine::{Metrics, Seat, Stats, addresses};
 use os::SockAddr;
 
 use crate::core_conf::CoreConf;
@@ -35,6 +36,8 @@ pub struct StreamMain {
     pub servers: Vec<Rc<Server>>,
     /// The counters of all workers.
     pub stats: Rc<Stats>,
+    /// Counters by zone.
+    pub metrics: Rc<Metrics>,
     /// How far the engine's life in this worker is.
     pub life: Life,
     /// Some variable is made of the client's hello, which is kept.
@@ -57,6 +60,8 @@ impl StreamMain {
 pub struct Server {
     /// Its first name.
     pub name: Bytes,
+    /// The zone that its sessions are counted in.
+    pub(crate) zone: ZoneName,
     /// Its names.
     pub names: Box<[ServerName]>,
     /// The core's settings.
@@ -67,4 +72,10 @@ pub struct Server {
     pub tls: Rc<ServerTls>,
     /// Its handlers.
     pub pipeline: Pipeline,
+}
+
+/// A server and its addresses, while the block is compiled.
+pub(crate) struct Built {
+    pub server: Rc<Server>,
+    pub listens: Vec<addresses::ListenAddress>,
 }

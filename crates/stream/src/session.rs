@@ -16,12 +16,13 @@ use conf::template::{Template, VarId, VarSource};
 use engine::regex::Captures;
 use engine::settings::ConfSet;
 use engine::vars::{self, Values, Variables};
-use engine::{Client, Session, Stats};
+use engine::{Client, Metrics, Session, Stats};
 use mem::Page;
 use net::{Kind, Transport};
 use os::SockAddr;
 use proto::proxy_protocol::Header;
 
+use crate::counted::Counted;
 use crate::module::{Block, Pipeline, ServerInfo};
 use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
@@ -74,6 +75,10 @@ pub struct StreamSession {
     /// Logs whose lines are waited for before the connection is closed.
     pub(crate) logs: Vec<Rc<AccessLog>>,
     debug: bool,
+    /// Counted as under way in a server's zone.
+    pub(crate) counted: Option<Counted>,
+    /// Its content began.
+    pub(crate) is_served: bool,
 }
 
 impl StreamSession {
@@ -127,6 +132,8 @@ impl StreamSession {
             captures: Captures::default(),
             shared: Vec::new(),
             logs: Vec::new(),
+            counted: None,
+            is_served: false,
         }
     }
 
@@ -288,6 +295,10 @@ impl Session for StreamSession {
 
     fn stats(&self) -> &Stats {
         &self.main.stats
+    }
+
+    fn metrics(&self) -> &Rc<Metrics> {
+        &self.main.metrics
     }
 
     fn debug(&self, message: fmt::Arguments<'_>) {

@@ -17,11 +17,11 @@ use engine::Client;
 use engine::settings::{ConfType, Scope};
 use event::Deadline;
 
-use crate::build::Built;
+use crate::metering;
 use crate::module::SS;
 use crate::module::{Cx, Module, VarDef};
 use crate::phases::status;
-use crate::server::{Listen, Server, StreamMain};
+use crate::server::{Built, Listen, Server, StreamMain};
 use crate::session::StreamSession;
 use conf::table::directive;
 
@@ -109,9 +109,15 @@ pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
     let ms = s.conf::<Handshakes>().timeout.unwrap_or(60_000);
     let done = rarely(shake(s, Deadline::in_ms(ms))).await;
     match done {
-        Ok(()) => admit(s),
+        Ok(()) => {
+            let info = s.tls.as_ref().and_then(|tls| tls.info());
+            let resumed = info.is_some_and(|info| info.is_resumed);
+            metering::handshake(&s.main, &s.server, Ok(resumed));
+            admit(s)
+        }
         Err(NoHandshake::Gone) => Err(status::INTERNAL),
         Err(NoHandshake::Say(level, m)) => {
+            metering::handshake(&s.main, &s.server, Err(()));
             s.log(level, format_args!("{m} while SSL handshaking"));
             Err(status::INTERNAL)
         }

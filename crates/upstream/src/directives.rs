@@ -1,15 +1,34 @@
 //! Setters of the directives of `upstream` blocks, for the tables of all engines. Those of
 //! balancing methods stand with their method in [`crate::balance`].
 
+use std::rc::{Rc, Weak};
+
 use conf::table::Contexts;
 use conf::value::{set_msec, set_num};
 use conf::{ConfError, Node};
+use engine::metrics::Kind;
 use engine::zones::{self, BadSize};
 use engine::{Cx, Session};
 
 use crate::block::Block;
+use crate::group::Group;
 use crate::resolver::{self, Resolving};
 use crate::upstreams::Upstreams;
+
+/// The groups of `upstream` blocks of an engine, for those who show or change them.
+pub struct NamedGroups {
+    /// The kind of counters of their servers.
+    pub kind: Kind,
+    /// The groups; weak, as their servers hold the counters that this is a part of.
+    groups: Vec<Weak<Group>>,
+}
+
+impl NamedGroups {
+    /// The groups, in order.
+    pub fn groups(&self) -> impl Iterator<Item = Rc<Group>> {
+        self.groups.iter().filter_map(Weak::upgrade)
+    }
+}
 
 /// The user of the zones among all modules.
 const ZONE_USER: &str = "upstream";
@@ -33,7 +52,10 @@ pub fn upstream<S: Session>(cx: &mut Cx<S>, n: &Node, inside: Contexts) -> Resul
 pub fn make_groups<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
     let around = cx.main::<Resolving>().lookup();
     let mut all = std::mem::take(cx.main::<Upstreams>());
-    all.make_groups(&cx.env, &around)?;
+    let kind = if S::BLOCK == Contexts::HTTP { Kind::HttpPeer } else { Kind::StreamPeer };
+    all.make_groups(&cx.env, &around, kind)?;
+    let groups = all.named().map(Rc::downgrade).collect();
+    cx.env.metrics.add_part(Rc::new(NamedGroups { kind, groups }));
     *cx.main::<Upstreams>() = all;
     Ok(())
 }

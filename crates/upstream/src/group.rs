@@ -43,6 +43,8 @@ pub struct Group {
     pub(crate) names: Option<Rc<Names>>,
     /// The file of the servers that the API changes.
     pub(crate) state_file: Option<StateFile>,
+    /// The name of its zone, if it has one.
+    pub zone: Option<Bytes>,
     pub(crate) port: u16,
     /// It is an `upstream` block's.
     pub(crate) named: bool,
@@ -96,6 +98,9 @@ impl Group {
             streams: b.keepalive_streams.map_or(STREAMS, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         };
         let pool = (max > 0).then(|| Pool::with(conf, handover));
+        if let Some(pool) = &pool {
+            pool.set_meter(servers.group_meter());
+        }
         let balancer = match b.method {
             Some(make) => make(&servers),
             None => Box::new(RoundRobin(servers.clone())),
@@ -110,6 +115,7 @@ impl Group {
             queue: b.queue.map(|(max, timeout_ms)| Queue::new(max, timeout_ms)),
             names,
             state_file: b.state.map(StateFile::new),
+            zone: b.zone.map(|zone| zone.text),
             port: 0,
             named: true,
         })
@@ -140,6 +146,7 @@ impl Group {
             queue: None,
             names: None,
             state_file: None,
+            zone: None,
             port: url.port,
             named: false,
         })

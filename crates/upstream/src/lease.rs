@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use base::time::now_ms;
+use base::time::{now_ms, unix_ms};
 use bytes::Bytes;
 
 use engine::Client;
+use engine::metrics::word;
 
 use crate::balance::{AnyPicker, ExchangeTimes, ServerOutcome};
 use crate::peer::Peer;
@@ -60,6 +61,10 @@ impl Lease {
         self.peer = self.picker.next(bound.as_deref());
         self.start_ms = now_ms();
         self.header_ms = None;
+        if let Some(counters) = self.peer.as_ref().and_then(|peer| peer.counters()) {
+            counters.add(word::PROCESSING, 1);
+            counters.set(word::SELECTED_MS, unix_ms());
+        }
         if let (Some(binding), Some(peer)) = (&mut self.binding, &self.peer) {
             binding.chosen(client, peer);
         }
@@ -102,7 +107,15 @@ impl Lease {
             binding.done(&peer, outcome);
         }
         let response_ms = now_ms().saturating_sub(self.start_ms);
-        self.picker.done(&peer, outcome, ExchangeTimes { header_ms: self.header_ms, response_ms })
+        let times = ExchangeTimes { header_ms: self.header_ms, response_ms };
+        let is_out = self.picker.done(&peer, outcome, times);
+        if let Some(counters) = peer.counters() {
+            counters.sub(word::PROCESSING, 1);
+            counters.add(word::DONE, 1);
+            counters.add(word::FAILS, (outcome == ServerOutcome::Failed).into());
+            counters.add(word::UNAVAILABLE, is_out.into());
+        }
+        is_out
     }
 }
 

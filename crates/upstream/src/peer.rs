@@ -1,13 +1,15 @@
 //! A server of an upstream at one address: its settings, and its state, which lies in a row of
 //! words that workers share if the upstream has a zone.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::time;
 use bytes::Bytes;
+use engine::metrics::{Kind, Metrics, Reading, RowId, peer_name, word as metric};
 use os::SockAddr;
-use shm::Rows;
+use shm::{CounterRow, Rows};
 
 /// Words of a server's row.
 pub mod word {
@@ -73,8 +75,15 @@ pub mod word {
     pub const STREAK_BAD: usize = 29;
     /// The configuration that waits for the first check, by its random number.
     pub const CHECKED_BY: usize = 30;
+    /// Times that it became unhealthy.
+    pub const UNHEALTHY: usize = 31;
+    /// The time since which it is out for failures or bad health, milliseconds since 1970; 0 while
+    /// it is not.
+    pub const OUT_SINCE: usize = 32;
+    /// The sum of earlier such times, milliseconds.
+    pub const OUT_MS: usize = 33;
     /// Address, server and sid, each ended by a line feed.
-    pub const TEXT: usize = 32;
+    pub const TEXT: usize = 34;
     /// The longest address, name of a server with its port, and route.
     pub const ROW: usize = TEXT + 1 + 56;
 }
@@ -167,6 +176,65 @@ pub struct Peer {
     /// Its number, unique in the zone for ever.
     pub(crate) order: u64,
     rows: Rc<Rows>,
+    meter: Option<Meter>,
+    counters: OnceCell<RowId>,
+}
+
+/// The counters that the servers of an upstream have.
+#[derive(Clone)]
+pub struct Meter {
+    /// All counters.
+    pub metrics: Rc<Metrics>,
+    /// Those of this engine's servers.
+    pub kind: Kind,
+    /// The upstream's name.
+    pub upstream: Bytes,
+}
+
+impl Meter {
+    /// The name of a server's row.
+    pub fn name_of(&self, address: &[u8]) -> Vec<u8> {
+        peer_name(&self.upstream, address)
+    }
+}
+
+/// The counters of a group as a whole, beside its servers'.
+pub(crate) struct GroupMeter {
+    meter: Meter,
+    row: OnceCell<RowId>,
+}
+
+impl GroupMeter {
+    pub(crate) fn new(meter: Meter) -> GroupMeter {
+        GroupMeter { meter, row: OnceCell::new() }
+    }
+
+    /// This worker's counters: idle connections as those under way, and sessions that found the
+    /// queue full as those refused.
+    pub(crate) fn counters(&self) -> Option<CounterRow<'_>> {
+        let metrics = &self.meter.metrics;
+        if !metrics.is_on() {
+            return None;
+        }
+        if self.row.get().is_none() {
+            let _ = self.row.set(metrics.row_named(self.meter.kind, &self.meter.name_of(b""))?);
+        }
+        metrics.counters(*self.row.get()?)
+    }
+
+    fn reading(&self) -> Reading {
+        self.meter.metrics.any(self.meter.kind, &self.meter.name_of(b"")).read()
+    }
+
+    /// Idle connections of all workers.
+    pub(crate) fn idle(&self) -> u64 {
+        self.reading().get(metric::PROCESSING)
+    }
+
+    /// Sessions that found the queue full.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.reading().get(metric::REJECTED)
+    }
 }
 
 /// The id of a server without a route: the MD5 of its address as text.
@@ -179,7 +247,7 @@ pub fn sid_of(name: &[u8]) -> Bytes {
 
 impl Peer {
     /// The server in a row; `None` if the row holds none, or one that cannot be read.
-    pub(crate) fn read(rows: &Rc<Rows>, row: usize) -> Option<Peer> {
+    pub(crate) fn read(rows: &Rc<Rows>, row: usize, meter: Option<&Meter>) -> Option<Peer> {
         let words = rows.row(row);
         let get = |at: usize| words[at].load(Ordering::Relaxed);
         if get(word::STATE) != state::LIVE {
@@ -202,11 +270,47 @@ impl Peer {
             down: get(word::DOWN),
             template: get(word::TEMPLATE),
         };
-        Some(Peer { spec, name, sid, row, order: get(word::ORDER), rows: rows.clone() })
+        let (order, counters) = (get(word::ORDER), OnceCell::new());
+        let (rows, meter) = (rows.clone(), meter.cloned());
+        Some(Peer { spec, name, sid, row, order, rows, meter, counters })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.rows.row(self.row)[at]
+    }
+
+    /// Its counters; none where nothing is counted.
+    #[inline]
+    pub fn row(&self) -> Option<RowId> {
+        let meter = self.meter.as_ref()?;
+        if !meter.metrics.is_on() {
+            return None;
+        }
+        if self.counters.get().is_none() {
+            let name = meter.name_of(&self.name);
+            let _ = self.counters.set(meter.metrics.row_named(meter.kind, &name)?);
+        }
+        self.counters.get().copied()
+    }
+
+    /// This worker's counters of it.
+    #[inline]
+    pub(crate) fn counters(&self) -> Option<CounterRow<'_>> {
+        let row = self.row()?;
+        self.meter.as_ref()?.metrics.counters(row)
+    }
+
+    /// The sums of its counters.
+    pub fn reading(&self) -> Reading {
+        let zone = self.meter.as_ref().map(|m| m.metrics.any(m.kind, &m.name_of(&self.name)));
+        zone.map(|zone| zone.read()).unwrap_or_default()
+    }
+
+    /// Begins to count from 0 again.
+    pub fn reset(&self) {
+        if let Some(m) = &self.meter {
+            m.metrics.any(m.kind, &m.name_of(&self.name)).reset();
+        }
     }
 
     /// Its number, unique in the zone for ever.
@@ -226,6 +330,11 @@ impl Peer {
 
     fn get_signed(&self, at: usize) -> i64 {
         self.get(at).cast_signed()
+    }
+
+    /// Exchanges under way in all workers, by the zone or else by its counters.
+    pub fn active(&self, reading: &Reading) -> u64 {
+        if self.rows.is_shared() { self.conns() } else { reading.get(metric::PROCESSING) }
     }
 
     /// Exchanges under way.
@@ -337,6 +446,23 @@ impl Peer {
         }
     }
 
+    /// Under the lock: it is out, for failures or bad health.
+    pub(crate) fn goes_out(&self) {
+        if self.get(word::OUT_SINCE) == 0 {
+            self.set(word::OUT_SINCE, time::unix_ms());
+        }
+    }
+
+    /// Under the lock: it is no longer out.
+    pub(crate) fn comes_back(&self) {
+        let since = self.get(word::OUT_SINCE);
+        if since != 0 {
+            let ms = time::unix_ms().saturating_sub(since);
+            self.set(word::OUT_MS, self.get(word::OUT_MS).wrapping_add(ms));
+            self.set(word::OUT_SINCE, 0);
+        }
+    }
+
     pub(crate) fn forgive(&self) {
         let fails = self.get(word::FAILS);
         if fails == 0 {
@@ -344,6 +470,9 @@ impl Peer {
         }
         if self.spec.max_fails > 0 && fails >= self.spec.max_fails {
             self.start_slowly();
+            if self.down() & down::UNHEALTHY == 0 {
+                self.comes_back();
+            }
         }
         self.set(word::FAILS, 0);
     }
@@ -361,6 +490,9 @@ impl Peer {
         }
         let sunk = self.effective() - self.spec.weight / i64::try_from(max).unwrap_or(i64::MAX);
         self.set(word::EFFECTIVE, sunk.max(0).cast_unsigned());
+        if fails >= max {
+            self.goes_out();
+        }
         fails >= max
     }
 }

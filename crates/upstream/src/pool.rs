@@ -1,15 +1,17 @@
 //! Idle connections to upstreams, kept for later sessions of this worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use engine::metrics::word;
 use event::Gate;
 use net::Transport;
 use os::SockAddr;
 
 use crate::h2::{Mux, MuxConf, Stream};
 use crate::handover::Handover;
+use crate::peer::GroupMeter;
 
 /// The longest interval between two looks for idle connections that ended, milliseconds.
 const SWEEP_MS: u64 = 1_000;
@@ -66,6 +68,7 @@ pub struct Pool {
     shared: RefCell<Vec<Shared>>,
     sweeping: Cell<bool>,
     me: Weak<Pool>,
+    meter: OnceCell<Rc<GroupMeter>>,
 }
 
 impl Pool {
@@ -83,7 +86,22 @@ impl Pool {
             shared: RefCell::default(),
             sweeping: Cell::new(false),
             me: me.clone(),
+            meter: OnceCell::new(),
         })
+    }
+
+    /// Has idle connections counted.
+    pub(crate) fn set_meter(&self, meter: Option<&Rc<GroupMeter>>) {
+        if let Some(meter) = meter {
+            let _ = self.meter.set(meter.clone());
+        }
+    }
+
+    #[inline]
+    fn count(&self, idle: usize) {
+        if let Some(counters) = self.meter.get().and_then(|meter| meter.counters()) {
+            counters.set(word::PROCESSING, idle as u64);
+        }
     }
 
     /// An idle connection to `addr` that still stands, the one used last; with `tls`, one under TLS
@@ -100,6 +118,7 @@ impl Pool {
                 return handover.and_then(|h| h.take(addr));
             };
             let mut conn = idle.remove(at)?.conn;
+            self.count(idle.len());
             if conn.sock.is_quiet() {
                 conn.cached = true;
                 return Some(conn);
@@ -127,6 +146,7 @@ impl Pool {
         }
         let until_ms = now.saturating_add(self.conf.timeout_ms);
         idle.push_front(Idle { conn, addr: addr.clone(), tag, until_ms });
+        self.count(idle.len());
         drop(idle);
         if !self.sweeping.replace(true) {
             let (me, gate) = (self.me.clone(), gate.clone());
@@ -176,6 +196,7 @@ impl Pool {
         let now = base::time::now_ms();
         let mut idle = self.idle.borrow_mut();
         idle.retain(|i| now < i.until_ms && i.conn.sock.is_quiet());
+        self.count(idle.len());
         let shared = self.handover.as_ref().is_some_and(|h| {
             h.sweep();
             !h.is_empty()

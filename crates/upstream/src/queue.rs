@@ -7,6 +7,7 @@ use base::log::Level;
 use base::time::now_ms;
 
 use engine::Client;
+use engine::metrics::word;
 
 use crate::balance::{AnyPicker, Balancer};
 use crate::lease::Lease;
@@ -38,6 +39,16 @@ impl Queue {
         Queue { max, timeout_ms, waiting: Cell::new(0) }
     }
 
+    /// The number of sessions that may wait.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Sessions of this worker that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.get()
+    }
+
     /// Waits for a server; `None` when the queue is full or the time is over, which is logged.
     pub async fn wait(
         &self,
@@ -48,6 +59,9 @@ impl Queue {
     ) -> Option<Rc<Peer>> {
         if self.waiting.get() >= self.max {
             client.log(Level::Error, format_args!("upstream queue is full"));
+            if let Some(counters) = servers.group_meter().and_then(|meter| meter.counters()) {
+                counters.add(word::REJECTED, 1);
+            }
             return None;
         }
         self.waiting.set(self.waiting.get() + 1);

@@ -38,6 +38,14 @@ pub struct Statuses(pub Vec<(Bytes, Rc<Status>)>);
 
 impl Conf for Statuses {}
 
+/// A resolver's counters, for those who show them.
+pub struct NamedStatus {
+    /// The name in `status_zone=`.
+    pub name: Bytes,
+    /// The counters.
+    pub status: Rc<Status>,
+}
+
 /// `resolver`
 ///
 /// # Errors
@@ -93,6 +101,9 @@ fn counters<S: Session>(cx: &mut Cx<S>, w: &Word, name: &[u8]) -> Result<Rc<Stat
         })?),
     };
     cx.env.zones.put(name, status.clone());
-    cx.main::<Statuses>().0.push((Bytes::copy_from_slice(name), status.clone()));
+    let name = Bytes::copy_from_slice(name);
+    let part = NamedStatus { name: name.clone(), status: status.clone() };
+    cx.env.metrics.add_part(Rc::new(part));
+    cx.main::<Statuses>().0.push((name, status.clone()));
     Ok(status)
 }

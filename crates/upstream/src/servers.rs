@@ -4,7 +4,7 @@
 //! resolver, the API or a health check changed the set of servers. Words that change with each
 //! request (connections, failures, weights) are never copied, so that all workers see the same.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,9 @@ use bytes::Bytes;
 use event::Notify;
 use shm::{Rows, RowsLock, ZoneState};
 
-use crate::peer::{Peer, ServerSpec, down, flag, give_back, sid_of, state, word};
+use crate::peer::{
+    GroupMeter, Meter, Peer, ServerSpec, down, flag, give_back, sid_of, state, word,
+};
 
 /// The servers at one version of the rows.
 #[derive(Default)]
@@ -65,6 +67,8 @@ pub struct Servers {
     pub(crate) waiting: Cell<usize>,
     /// Bits of [`down`] that servers get when they are added.
     as_added: Cell<u64>,
+    meter: RefCell<Option<Meter>>,
+    group_meter: OnceCell<Rc<GroupMeter>>,
 }
 
 impl Servers {
@@ -89,7 +93,28 @@ impl Servers {
             freed,
             waiting: Cell::new(0),
             as_added: Cell::new(0),
+            meter: RefCell::default(),
+            group_meter: OnceCell::new(),
         })
+    }
+
+    /// Has its servers counted.
+    pub(crate) fn set_meter(&self, meter: Meter) {
+        let _ = self.group_meter.set(Rc::new(GroupMeter::new(meter.clone())));
+        self.meter.replace(Some(meter));
+        // Servers are read anew, with their counters.
+        self.lists.take();
+    }
+
+    /// The counters of the group.
+    pub(crate) fn group_meter(&self) -> Option<&Rc<GroupMeter>> {
+        self.group_meter.get()
+    }
+
+    /// Servers that were taken out and still have exchanges under way.
+    pub fn zombies(&self) -> u64 {
+        let gone = |row: &usize| self.owns(*row) && self.state_of(*row) == state::GONE;
+        (0..self.rows.rows()).filter(gone).count() as u64
     }
 
     /// The rows, for leading and slots.
@@ -126,9 +151,10 @@ impl Servers {
     }
 
     fn read_locked(&self) -> ServerLists {
+        let meter = self.meter.borrow();
         let mut peers: Vec<Rc<Peer>> = (0..self.rows.rows())
             .filter(|row| self.owns(*row))
-            .filter_map(|row| Peer::read(&self.rows, row).map(Rc::new))
+            .filter_map(|row| Peer::read(&self.rows, row, meter.as_ref()).map(Rc::new))
             .collect();
         peers.sort_by_key(|p| p.order);
         let slow = peers.iter().any(|p| p.spec.slow_start > 0);
@@ -251,6 +277,14 @@ impl Servers {
         let (was, fresh) = (peer.down(), (peer.down() | set) & !clear);
         if was != fresh && peer.is_there() {
             peer.set(word::DOWN, fresh);
+            match (was & down::UNHEALTHY, fresh & down::UNHEALTHY) {
+                (0, down::UNHEALTHY) => {
+                    peer.set(word::UNHEALTHY, peer.get(word::UNHEALTHY).wrapping_add(1));
+                    peer.goes_out();
+                }
+                (down::UNHEALTHY, 0) => peer.comes_back(),
+                _ => {}
+            }
             if fresh == 0 && was & (down::DOWN | down::UNHEALTHY) != 0 {
                 peer.start_slowly();
             }
@@ -303,6 +337,9 @@ const INHERITED: &[usize] = &[
     word::CHECKS_FAILED,
     word::STREAK,
     word::STREAK_BAD,
+    word::UNHEALTHY,
+    word::OUT_SINCE,
+    word::OUT_MS,
 ];
 
 fn put_settings(rows: &Rows, row: usize, spec: &ServerSpec) {
@@ -339,6 +376,12 @@ pub(crate) struct ZoneRows {
 impl ZoneState for ZoneRows {
     fn died(&self, pid: u32, slot: usize) {
         self.rows.died(pid, slot, |row, count| give_back(&self.rows, row, count.into()));
+    }
+
+    fn fill(&self) -> Option<shm::Fill> {
+        let state = |row| self.rows.row(row)[word::STATE].load(Ordering::Relaxed);
+        let used = (0..self.rows.rows()).filter(|row| state(*row) != state::FREE).count();
+        Some(shm::Fill { used, capacity: self.rows.rows() })
     }
 }
 

@@ -8,6 +8,7 @@ use base::ascii::eq_ignore_case;
 use base::log::{Level, lossy};
 use bytes::Bytes;
 use conf::{ConfError, Word};
+use engine::metrics::Kind;
 use engine::settings::Conf;
 use engine::{Client, LoadEnv};
 use event::Gate;
@@ -16,6 +17,8 @@ use os::SockAddr;
 use crate::block::{Block, NamedUpstream};
 use crate::group::Group;
 use crate::names::{self, Lookup};
+use crate::peer::Meter;
+use crate::servers::Servers;
 use crate::url::Url;
 use crate::zone;
 
@@ -100,11 +103,17 @@ impl Upstreams {
     ///
     /// # Errors
     /// The first error of a block, a reference or a zone; the system's.
-    pub fn make_groups(&mut self, env: &LoadEnv, around: &Lookup) -> Result<(), ConfError> {
+    pub fn make_groups(
+        &mut self,
+        env: &LoadEnv,
+        around: &Lookup,
+        kind: Kind,
+    ) -> Result<(), ConfError> {
         let blocks = std::mem::take(&mut self.blocks);
         let servers = zone::servers(&self.zone_bytes, env, &blocks)?;
         let mut groups = Vec::new();
         for (e, servers) in blocks.into_iter().zip(servers) {
+            count(env, &e, &servers, kind);
             groups.push(Rc::new(Group::of_block(around, e, servers)?));
         }
         let mut by_name: HashMap<(Vec<u8>, u16), usize> = HashMap::new();
@@ -133,6 +142,20 @@ impl Upstreams {
         self.groups = groups;
         Ok(())
     }
+}
+
+/// Has the servers of a block counted.
+fn count(env: &LoadEnv, e: &NamedUpstream, servers: &Servers, kind: Kind) {
+    let (metrics, upstream) = (env.metrics.clone(), e.name.text.clone());
+    let meter = Meter { metrics, kind, upstream };
+    for spec in e.specs() {
+        let name = meter.name_of(spec.addr.to_string().as_bytes());
+        env.metrics.declare(kind, &name);
+    }
+    if e.resolve_lines().next().is_some() {
+        env.metrics.declare_dynamic(kind);
+    }
+    servers.set_meter(meter);
 }
 
 /// Once the configuration was read.

@@ -166,6 +166,10 @@ impl Keys {
 }
 
 impl ZoneState for Keys {
+    fn fill(&self) -> Option<shm::Fill> {
+        Some(self.table.fill())
+    }
+
     fn died(&self, pid: u32, slot: usize) {
         self.table.free_of(pid);
         self.writes_nothing(slot);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::{ConfError, Node};
+use engine::metrics::word;
 use engine::{Cx, Session};
 use shm::{Entry, Locked, Place, Record};
 
@@ -192,6 +193,7 @@ impl ConnLimiter {
                     let outcome = s.shared::<ConnOutcome>();
                     outcome.status.set(Some("PASSED"));
                     outcome.holds.borrow_mut().push(hold);
+                    limit.zone.count(s, word::PASSED);
                 }
                 Err(refusal) => return self.refuse(s, &limit.zone, refusal),
             }
@@ -221,7 +223,11 @@ impl ConnLimiter {
         // The counts of this session in zones before are given back.
         let outcome = s.shared::<ConnOutcome>();
         outcome.holds.borrow_mut().clear();
-        let text = if self.refusing.dry_run() { "REJECTED_DRY_RUN" } else { "REJECTED" };
+        let (text, word) = match self.refusing.dry_run() {
+            true => ("REJECTED_DRY_RUN", word::REJECTED_DRY_RUN),
+            false => ("REJECTED", word::REJECTED),
+        };
+        zone.count(s, word);
         outcome.status.set(Some(text));
         self.refusing.dry_run()
     }

@@ -12,9 +12,11 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
+use conf::table::Contexts;
 use conf::template::Template;
 use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node, Word};
+use engine::metrics::{Kind, ZoneRef};
 use engine::settings::Conf;
 use engine::zones::name_and_size;
 use engine::{Cx, LoadEnv, Session};
@@ -62,6 +64,10 @@ impl<R: Counted> ZoneState for Shared<R> {
         let held = self.journal.iter().flat_map(|journal| journal.take(slot));
         held.for_each(|entry| R::give_back(&mut self.table.lock(), entry));
     }
+
+    fn fill(&self) -> Option<shm::Fill> {
+        Some(self.table.fill())
+    }
 }
 
 /// A zone: named by limits, defined by one directive somewhere in the block.
@@ -75,6 +81,8 @@ pub struct Zone<R> {
     /// `limit_req_zone`: thousandths of a request a second.
     rate: Cell<i64>,
     shared: OnceCell<Rc<Shared<R>>>,
+    /// Its counters.
+    counted: OnceCell<ZoneRef>,
 }
 
 impl<R: Counted> Zone<R> {
@@ -144,7 +152,22 @@ impl<R: Counted> Zone<R> {
         };
         cx.env.zones.put(&self.name, shared.clone());
         let _ = self.shared.set(shared);
+        let kind = match (R::HELD, S::BLOCK == Contexts::HTTP) {
+            (false, _) => Kind::LimitReq,
+            (true, true) => Kind::HttpLimitConn,
+            (true, false) => Kind::StreamLimitConn,
+        };
+        let _ = self.counted.set(cx.env.metrics.declare(kind, &self.name));
         Ok(())
+    }
+
+    /// Counts an outcome, which is a word of the zone's counters.
+    fn count<S: Session>(&self, s: &S, outcome: usize) {
+        let metrics = s.metrics();
+        let row = self.counted.get().and_then(|zone| metrics.row_of(*zone));
+        if let Some(counters) = row.and_then(|row| metrics.counters(row)) {
+            counters.add(outcome, 1);
+        }
     }
 }
 
@@ -186,6 +209,7 @@ fn refer<S: Session, R: Counted>(
         key_text: OnceCell::new(),
         rate: Cell::new(0),
         shared: OnceCell::new(),
+        counted: OnceCell::new(),
     });
     zones.push(zone.clone());
     Ok(zone)

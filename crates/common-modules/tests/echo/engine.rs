@@ -40,6 +40,7 @@ pub struct Echo {
     logs: Vec<Rc<AccessLog>>,
     pub group: Rc<Group>,
     stats: Rc<Stats>,
+    metrics: Rc<engine::Metrics>,
     log: Log,
     life: Life,
     accepting: Accepting,
@@ -112,6 +113,9 @@ impl Session for Line {
     }
     fn stats(&self) -> &Stats {
         &self.echo.stats
+    }
+    fn metrics(&self) -> &Rc<engine::Metrics> {
+        &self.echo.metrics
     }
     fn debug(&self, _: fmt::Arguments<'_>) {}
     fn error_log(&self) -> &Log {
@@ -212,6 +216,7 @@ pub fn load(text: &str, prefix: &Path, log: &Log) -> Rc<Echo> {
         logs,
         group,
         stats: applied.env.stats,
+        metrics: applied.env.metrics,
         log: log.clone(),
         life: Life::default(),
         accepting: Accepting::default(),

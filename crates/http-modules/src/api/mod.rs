@@ -1,20 +1,23 @@
-//! `api`: upstreams and their servers as JSON, to look at and, with `write=on`, to change.
+//! `api`: what the server knows of itself as JSON, in the shape of nginx's API of version 9, and,
+//! with `write=on`, changes of upstreams' servers and resets of counters.
 //!
 //! ```text
-//!  GET                    /http/upstreams[/NAME[/servers[/ID]]]   /resolvers[/NAME]
-//!  POST                   /http/upstreams/NAME/servers
-//!  PATCH, DELETE          /http/upstreams/NAME/servers/ID
+//!  /                     the versions           /9/   the sections
+//!  /9/nginx  /9/processes  /9/connections  /9/slabs/  /9/ssl  /9/workers/  /9/license
+//!  /9/resolvers/   /9/http/…   /9/stream/…   /9/weir/…  (what version 9 has no name for)
 //! ```
 //!
-//! A number before that (the version of such interfaces elsewhere) is passed over. Who may ask is a
-//! matter of the location: `allow`, `auth_basic` and their like.
+//! Without a number the path is that of version 9. Who may ask is a matter of the location:
+//! `allow`, `auth_basic` and their like. docs/STATUS.md says which member is what.
 
-use std::rc::Rc;
+mod caches;
+mod change;
+pub(crate) mod document;
+mod path;
+mod resources;
+mod upstreams;
+mod whole;
 
-use ::upstream::api::{self, Change, Refusal, quote};
-use ::upstream::peer::Peer;
-use ::upstream::resolver::Statuses;
-use ::upstream::{Group, Upstreams};
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
@@ -22,8 +25,11 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use net::resolver::STATUS_NAMES;
 use proto::h1::Method;
+
+use ::upstream::api::Refusal;
+use base::json::Object;
+use document::Fields;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<ApiConf>("api", DIRECTIVES, install);
@@ -33,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::NONE.or(Args::T1),
     "",
-    "Answers with what is known of upstreams, as JSON; with write=on also changes their servers.",
+    "Answers with the state of the server as JSON; write=on allows changes of upstreams' servers.",
     |cx, n| {
         let write = match n.args.first() {
             None => false,
@@ -59,6 +65,7 @@ fn set(cx: &mut Cx, n: &Node, write: bool) -> Result<(), ConfError> {
     if cx.loc::<ApiConf>().0.replace(write).is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
+    cx.env.metrics.show();
     Ok(())
 }
 
@@ -66,9 +73,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<ApiConf>()
         && let Some(write) = l.conf::<ApiConf>().0
     {
-        let (prefix, upstreams) = (l.info.name.clone(), l.conf::<Upstreams>());
-        p.content_handler =
-            Some(Box::new(Api { prefix, write, upstreams, statuses: l.conf::<Statuses>() }));
+        engine::status::show();
+        p.content_handler = Some(Box::new(Api { prefix: l.info.name.clone(), write }));
     }
     Ok(())
 }
@@ -76,184 +82,82 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 struct Api {
     prefix: Bytes,
     write: bool,
-    upstreams: Rc<Upstreams>,
-    statuses: Rc<Statuses>,
 }
 
-/// Longest body of a change, in bytes.
-const BODY_MAX: u64 = 64 << 10;
+/// The page that describes the members.
+const HREF: &str = "https://nginx.org/en/docs/http/ngx_http_api_module.html";
 
-/// The thing that a path names.
-enum Resource<'a> {
-    Root,
-    Upstreams,
-    Upstream(&'a Rc<Group>),
-    Servers(&'a Rc<Group>),
-    Server(&'a Rc<Group>, Rc<Peer>),
-    Resolvers,
-    Resolver(usize),
+fn refuse(r: &mut Request, refusal: &Refusal) -> Verdict {
+    let mut out = Vec::new();
+    Object::write(&mut out, |o| {
+        o.object("error", |o| {
+            o.number("status", refusal.status.into());
+            o.text("text", refusal.text.as_bytes());
+            o.text("code", refusal.code.as_bytes());
+        });
+        let mut id = Vec::new();
+        base::ascii::write_hex(&mut id, &os::random::number().to_be_bytes());
+        base::ascii::write_hex(&mut id, &os::random::number().to_be_bytes());
+        o.text("request_id", &id);
+        o.text("href", HREF.as_bytes());
+    });
+    out.push(b'\n');
+    document::answer(r, refusal.status, b"application/json", document::text(out))
 }
 
-fn not_found(what: &str) -> Refusal {
-    (404, format!("{what} not found"))
+/// The names in `fields=`: the value is a list with commas.
+fn fields(args: &[u8]) -> Fields {
+    let mut values = args.split(|b| *b == b'&').filter_map(|arg| arg.strip_prefix(b"fields="));
+    let names = values.next()?.split(|b| *b == b',').filter(|name| !name.is_empty());
+    Some(names.map(<[u8]>::to_vec).collect())
 }
 
 impl Api {
-    fn place(&self, uri: &[u8]) -> Result<Resource<'_>, Refusal> {
-        let rest = uri.strip_prefix(&self.prefix[..]).unwrap_or(uri);
-        let mut parts: Vec<&[u8]> = rest.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
-        if parts.first().is_some_and(|p| p.iter().all(u8::is_ascii_digit)) {
-            parts.remove(0);
-        }
-        let group = |name: &[u8]| {
-            let mut named = self.upstreams.named();
-            named.find(|g| g.name == name).ok_or_else(|| not_found("upstream"))
-        };
-        Ok(match parts[..] {
-            [] => Resource::Root,
-            [b"http", b"upstreams"] => Resource::Upstreams,
-            [b"http", b"upstreams", name] => Resource::Upstream(group(name)?),
-            [b"http", b"upstreams", name, b"servers"] => Resource::Servers(group(name)?),
-            [b"http", b"upstreams", name, b"servers", id] => {
-                let group = group(name)?;
-                let id = base::ascii::parse_u64(id).ok_or((400, "invalid server ID".to_owned()))?;
-                let lists = group.servers.lists();
-                let peer = lists.all().find(|p| p.number() == id).cloned();
-                Resource::Server(group, peer.ok_or_else(|| not_found("server"))?)
-            }
-            [b"resolvers"] => Resource::Resolvers,
-            [b"resolvers", name] => {
-                let i = self.statuses.0.iter().position(|(n, _)| n == name);
-                Resource::Resolver(i.ok_or_else(|| not_found("resolver"))?)
-            }
-            _ => return Err(not_found("path")),
-        })
+    fn look(&self, r: &mut Request) -> Result<document::Writer, Refusal> {
+        let found = path::find(r, &self.prefix)?;
+        let fields = fields(&r.args);
+        Ok(resources::write(r, found, fields))
     }
-
-    fn look(&self, place: &Resource<'_>) -> String {
-        let mut out = String::new();
-        match place {
-            Resource::Root => out.push_str("[\"http\",\"resolvers\"]"),
-            Resource::Upstreams => {
-                let named = self.upstreams.named().map(|g| (&g.name[..], g));
-                members(&mut out, named, |out, g| api::upstream(out, g));
-            }
-            Resource::Upstream(g) => api::upstream(&mut out, g),
-            Resource::Servers(g) => api::list(&mut out, g),
-            Resource::Server(_, peer) => api::settings(&mut out, peer),
-            Resource::Resolvers => {
-                let all = self.statuses.0.iter().enumerate().map(|(i, (n, _))| (&n[..], i));
-                members(&mut out, all, |out, i| self.resolver(out, i));
-            }
-            Resource::Resolver(i) => self.resolver(&mut out, *i),
-        }
-        out
-    }
-
-    fn resolver(&self, out: &mut String, i: usize) {
-        let values = self.statuses.0[i].1.values();
-        let mut of = "";
-        for ((group, name), value) in STATUS_NAMES.iter().zip(values) {
-            match *group == of {
-                true => out.push(','),
-                false if of.is_empty() => out.push_str(&format!("{{\"{group}\":{{")),
-                false => out.push_str(&format!("}},\"{group}\":{{")),
-            }
-            of = group;
-            out.push_str(&format!("\"{name}\":{value}"));
-        }
-        out.push_str("}}");
-    }
-}
-
-/// An object with a member for each name.
-fn members<'a, T>(
-    out: &mut String,
-    all: impl Iterator<Item = (&'a [u8], T)>,
-    mut write: impl FnMut(&mut String, T),
-) {
-    out.push('{');
-    for (i, (name, value)) in all.enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        quote(out, name);
-        out.push(':');
-        write(out, value);
-    }
-    out.push('}');
-}
-
-fn answer(r: &mut Request, status: u16, mut text: String) -> Verdict {
-    text.push('\n');
-    r.respond(status, Bytes::from_static(b"application/json"), text.into());
-    r.out.add("Cache-Control", Bytes::from_static(b"no-store"));
-    Verdict::Done
-}
-
-fn refuse(r: &mut Request, (status, why): Refusal) -> Verdict {
-    let mut text = format!("{{\"error\":{{\"status\":{status},\"text\":");
-    quote(&mut text, why.as_bytes());
-    text.push_str("}}");
-    answer(r, status, text)
 }
 
 impl PhaseHandler for Api {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let method = r.method;
-        if matches!(method, Method::Get | Method::Head) {
-            let done = self.place(&r.uri).map(|place| self.look(&place));
-            return match done {
-                Ok(text) => answer(r, 200, text),
-                Err(refusal) => refuse(r, refusal),
+        if r.method_is(&[Method::Get, Method::Head]) {
+            return match self.look(r) {
+                Ok(write) => document::answer(r, 200, b"application/json", write),
+                Err(refusal) => refuse(r, &refusal),
             }
             .into();
         }
-        if !self.write || !matches!(method, Method::Post | Method::Patch | Method::Delete) {
-            return refuse(r, (405, "method disabled".to_owned())).into();
+        if !self.write || !r.method_is(&[Method::Post, Method::Patch, Method::Delete]) {
+            return refuse(r, &Refusal::new(405, "MethodDisabled", "method disabled")).into();
         }
-        Step::Wait(Box::pin(self.change(r)))
+        if !change::is_same_origin(r) {
+            let text = "the request comes from a page of another origin";
+            return refuse(r, &Refusal::new(403, "ForeignOrigin", text)).into();
+        }
+        Step::Wait(Box::pin(async move {
+            match change::run(r, &self.prefix).await {
+                Ok(change::Done { status, write }) => {
+                    document::answer(r, status, b"application/json", write)
+                }
+                Err(change::Stop::Refuse(refusal)) => refuse(r, &refusal),
+                Err(change::Stop::End(verdict)) => verdict,
+            }
+        }))
     }
 }
 
-impl Api {
-    async fn change(&self, r: &mut Request) -> Verdict {
-        if r.head.content_length.is_some_and(|n| n > BODY_MAX) {
-            return refuse(r, (413, "the body is too large".to_owned()));
-        }
-        if let Err(verdict) = r.read_body().await {
-            return verdict;
-        }
-        let mut body = Vec::new();
-        let read = r.write_body(&mut body);
-        if !read || body.len() as u64 > BODY_MAX {
-            return refuse(r, (413, "the body is too large".to_owned()));
-        }
-        let uri = r.uri.clone();
-        let place = match self.place(&uri) {
-            Ok(place) => place,
-            Err(refusal) => return refuse(r, refusal),
-        };
-        let (group, change) = match (&place, r.method) {
-            (Resource::Servers(g), Method::Post) => (*g, Change::Add),
-            (Resource::Server(g, peer), Method::Patch) => (*g, Change::Set(peer.clone())),
-            (Resource::Server(g, peer), Method::Delete) => (*g, Change::Remove(peer.clone())),
-            _ => return refuse(r, (405, "method not allowed here".to_owned())),
-        };
-        let status = if matches!(change, Change::Add) { 201 } else { 200 };
-        let done = match api::apply(group, change, &body) {
-            Ok(text) => text,
-            Err(refusal) => return refuse(r, refusal),
-        };
-        if let Err(e) = group.save().await {
-            let name = base::log::lossy(&group.name).into_owned();
-            let e = base::log::os_error(&e).to_string();
-            r.log(
-                base::log::Level::Error,
-                format_args!("the state of upstream \"{name}\" cannot be saved {e}"),
-            );
-            return refuse(r, (500, format!("changed, but not saved {e}")));
-        }
-        answer(r, status, done)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_a_list() {
+        let names = |args: &str| fields(args.as_bytes()).map(|names| names.join(&b' '));
+        assert_eq!(names(""), None);
+        assert_eq!(names("a=1"), None);
+        assert_eq!(names("fields="), Some(Vec::new()));
+        assert_eq!(names("a=1&fields=b,c"), Some(b"b c".to_vec()));
     }
 }

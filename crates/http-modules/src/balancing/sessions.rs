@@ -67,6 +67,10 @@ impl ZoneState for Shared {
     fn died(&self, pid: u32, _: usize) {
         self.table.free_of(pid);
     }
+
+    fn fill(&self) -> Option<shm::Fill> {
+        Some(self.table.fill())
+    }
 }
 
 /// The sessions of an upstream.

@@ -10,6 +10,7 @@ use base::log::Level;
 pub(crate) use subrequest::run as run_subrequest;
 
 use crate::channel::{self, Answer, SendFailed};
+use crate::metering;
 use crate::output::Body;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
@@ -33,7 +34,9 @@ impl Answer for Answerer {
             let line = base::log::lossy(r.request_line()).into_owned();
             r.log(Level::Debug, format_args!("http request line: \"{line}\""));
         }
-        let outcome = match target::prepare(r) {
+        let prepared = target::prepare(r);
+        metering::begin(r);
+        let outcome = match prepared {
             Ok(()) => phases::run(r).await,
             Err(status) => {
                 without_uri(r);
@@ -49,6 +52,7 @@ impl Answer for Answerer {
 
     async fn refuse(r: &mut Request, status: u16) -> Result<(), SendFailed> {
         count(r);
+        metering::begin(r);
         without_uri(r);
         let outcome = phases::refuse(r, status).await;
         end(r, outcome).await
@@ -169,6 +173,9 @@ async fn post_action(r: &mut Request) {
 /// Runs the log phase of the location that the request ended in.
 pub(crate) async fn log_phase(r: &mut Request) {
     r.flags.unlogged = false;
+    if r.counted.is_some() {
+        metering::end(r);
+    }
     if r.loc.pipeline.log.is_empty() || r.is_traced() {
         return;
     }

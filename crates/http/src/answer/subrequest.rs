@@ -6,6 +6,7 @@ use event::TaskId;
 
 use super::log_phase;
 use crate::channel::SendFailed;
+use crate::metering;
 use crate::output::Broken;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
@@ -28,6 +29,7 @@ pub(crate) fn run(mut r: Box<Request>, pipe: Rc<Pipe>, is_clone: bool) -> TaskId
     event::spawn(async move {
         let done = answer(&mut r, is_clone).await;
         end.0.status.set(r.status());
+        metering::exchanges(&r);
         if r.loc.core.log_subrequest {
             r.flags.complete = done.is_ok();
             log_phase(&mut r).await;

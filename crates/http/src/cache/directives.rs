@@ -30,7 +30,7 @@ pub static MODULE: Module = Module {
 
 /// The part of each cache in `stub_status json`.
 fn status(main: &HttpMain, o: &mut Object<'_>) {
-    o.list("zones", super::caches(main).iter(), |o, cache| {
+    o.list("zones", super::all(main).iter(), |o, cache| {
         let report = cache.report();
         o.text("zone", &report.name);
         o.number("entries", report.entries);

@@ -119,6 +119,7 @@ fn ask(r: &mut Request, mut t: Box<Ticket>) {
     {
         t.cacheable = false;
     }
+    crate::metering::of_cache(r, &t.cache);
     if r.upstream_mut().cache_status == CacheStatus::Miss {
         t.cache.keys.count(CacheStatus::Miss as usize);
     }
@@ -205,6 +206,7 @@ fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &m
 
 fn set_status(r: &mut Request, t: &Ticket, status: CacheStatus) {
     r.upstream_mut().cache_status = status;
+    crate::metering::of_cache(r, &t.cache);
     t.cache.keys.count(status as usize);
 }
 

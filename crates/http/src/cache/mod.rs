@@ -39,7 +39,7 @@ use std::rc::Rc;
 
 use crate::server::HttpMain;
 
-pub use cache::{Cache, Report};
+pub use cache::{Cache, CacheStatus, Report};
 pub use conf::{CacheConf, Draft};
 pub use directives::{Caches, Caching};
 
@@ -55,6 +55,6 @@ pub(crate) use stream_reader::temp_place;
 pub(crate) use ticket::Ticket;
 
 /// All caches of a configuration.
-pub(crate) fn caches(main: &HttpMain) -> Vec<Rc<Cache>> {
+pub fn all(main: &HttpMain) -> Vec<Rc<Cache>> {
     main.confs.get::<Caches>().map(|all| all.all()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use base::ascii::{write_millis, write_u64};
 use base::log::Level;
 use bytes::Bytes;
-use proto::h1::{FieldId, Version};
+use proto::h1::FieldId;
 
 use super::{write_fields, write_port, write_some};
 use crate::request::Request;
@@ -190,10 +190,7 @@ pub(super) fn body_file(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 /// Head and body as they came over the wire.
 pub(super) fn length(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    // Empty lines before a request do not count.
-    let before = if r.head.version < Version::HTTP_20 { r.head.line.start } else { 0 };
-    let head = r.channel.head_len().saturating_sub(before as usize);
-    write_u64(out, head as u64 + r.body.received());
+    write_u64(out, r.length());
     true
 }
 

@@ -25,6 +25,7 @@ use proto::h1::{FieldId, Head, Method, Version};
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
+use crate::counted::Counted;
 use crate::exchanges::Exchanges;
 use crate::location::Location;
 use crate::output::{BodyFilter, Response};
@@ -118,8 +119,10 @@ pub struct Request {
     pub limit_rate: Option<u64>,
     /// The time when the request's first byte was read: milliseconds since 1970.
     pub start_ms: u64,
-    /// The same on the monotonic clock.
-    pub(crate) start_mono_ms: u64,
+    /// The same on the monotonic clock, microseconds.
+    pub(crate) start_mono_us: u64,
+    /// Counted as under way in its server's zone.
+    pub(crate) counted: Option<Counted>,
     /// Bytes of this response handed to the kernel or its chain, head included.
     pub bytes_sent: u64,
     /// The head's part of them.
@@ -186,7 +189,8 @@ impl Request {
                 real_peer: None,
                 limit_rate: None,
                 start_ms: 0,
-                start_mono_ms: 0,
+                start_mono_us: 0,
+                counted: None,
                 bytes_sent: 0,
                 header_bytes: 0,
                 access_code: 0,
@@ -231,6 +235,7 @@ impl Request {
         self.ctx.clear();
         self.real_peer = None;
         self.limit_rate = None;
+        self.counted = None;
         self.bytes_sent = 0;
         self.header_bytes = 0;
         self.access_code = 0;
@@ -425,6 +430,13 @@ impl Request {
         self.bytes_sent.saturating_sub(self.header_bytes)
     }
 
+    /// Bytes of head and body as they came over the wire.
+    pub fn length(&self) -> u64 {
+        // Empty lines before a request do not count.
+        let before = if self.head.version < Version::HTTP_20 { self.head.line.start } else { 0 };
+        self.channel.head_len().saturating_sub(before as usize) as u64 + self.body.received()
+    }
+
     /// The status for logging: the response's, or the one that the request ended with.
     pub fn status(&self) -> u16 {
         match (self.err_status, self.out.status) {
@@ -436,12 +448,17 @@ impl Request {
     /// The request begins now: its first byte was read.
     pub(crate) fn start_now(&mut self) {
         self.start_ms = base::time::unix_ms();
-        self.start_mono_ms = base::time::now_ms();
+        self.start_mono_us = base::time::now_us();
     }
 
     /// Milliseconds since the request's first byte.
     pub fn elapsed_ms(&self) -> u64 {
-        base::time::now_ms().saturating_sub(self.start_mono_ms)
+        base::time::now_ms().saturating_sub(self.start_mono_us / 1000)
+    }
+
+    /// The same in microseconds, as far as the loop's clock tells: 0 within a turn.
+    pub fn elapsed_us(&self) -> u64 {
+        base::time::now_us().saturating_sub(self.start_mono_us)
     }
 }
 

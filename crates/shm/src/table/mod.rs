@@ -28,6 +28,7 @@ use self::cell::{Cell, DATA, ENTRY, FREE, Head, MORE, NONE, Tag, get, read, same
 use crate::Zone;
 use crate::mutex;
 use crate::zone::CACHE_LINE;
+use crate::zones::Fill;
 
 mod cell;
 mod repair;
@@ -151,6 +152,15 @@ impl<R: Record> Table<R> {
             locked.repair();
         }
         locked
+    }
+
+    /// How full it is, in cells; read without the lock.
+    pub fn fill(&self) -> Fill {
+        let head = self.head();
+        let free =
+            get(&head.free_count).saturating_add(self.cells.saturating_sub(get(&head.fresh)));
+        let capacity = self.cells as usize;
+        Fill { used: capacity.saturating_sub(free as usize), capacity }
     }
 
     /// Takes the lock away from a dead process.

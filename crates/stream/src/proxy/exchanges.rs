@@ -3,6 +3,7 @@
 use base::ascii::{write_millis, write_u64};
 use base::time::now_ms;
 use bytes::Bytes;
+use engine::metrics::RowId;
 
 use crate::module::VarDef;
 use crate::session::StreamSession;
@@ -13,9 +14,11 @@ pub struct Attempt {
     /// Its address, or the group's name where no server was live.
     pub peer: Bytes,
     start_ms: u64,
-    connect_ms: Option<u64>,
-    first_byte_ms: Option<u64>,
-    session_ms: Option<u64>,
+    pub(crate) connect_ms: Option<u64>,
+    pub(crate) first_byte_ms: Option<u64>,
+    pub(crate) session_ms: Option<u64>,
+    /// The server's counters.
+    pub row: Option<RowId>,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
@@ -31,9 +34,14 @@ pub struct Exchanges {
 
 impl Exchanges {
     /// Another server is tried.
-    pub fn begin(&mut self, peer: Bytes) {
+    pub fn begin(&mut self, peer: Bytes, row: Option<RowId>) {
         self.is_connected = false;
-        self.attempts.push(Attempt { peer, start_ms: now_ms(), ..Attempt::default() });
+        self.attempts.push(Attempt { peer, start_ms: now_ms(), row, ..Attempt::default() });
+    }
+
+    /// All of them.
+    pub(crate) fn attempts(&self) -> &[Attempt] {
+        &self.attempts
     }
 
     /// The present one.
@@ -131,9 +139,9 @@ mod tests {
     #[test]
     fn values_of_servers_are_joined() {
         let mut x = Exchanges::default();
-        x.begin(Bytes::from_static(b"127.0.0.1:1"));
+        x.begin(Bytes::from_static(b"127.0.0.1:1"), None);
         x.over();
-        x.begin(Bytes::from_static(b"127.0.0.1:2"));
+        x.begin(Bytes::from_static(b"127.0.0.1:2"), None);
         assert_eq!(x.bytes_now(), None);
         x.connected();
         x.now().unwrap().sent = 7;

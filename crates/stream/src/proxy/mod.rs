@@ -225,7 +225,7 @@ impl Choice {
     fn take_next(&mut self, s: &mut StreamSession) -> Option<Rc<Peer>> {
         let peer = self.lease.take_next(s);
         let name = peer.as_ref().map_or(&self.name, |peer| &peer.name).clone();
-        s.exchanges.get_or_insert_default().begin(name);
+        s.exchanges.get_or_insert_default().begin(name, peer.as_ref().and_then(|peer| peer.row()));
         if peer.is_none() {
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
         }

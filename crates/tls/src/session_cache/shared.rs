@@ -165,4 +165,8 @@ impl ZoneState for SharedSessions {
         self.table().free_of(pid);
         self.0.ticket_keys.died(pid, slot);
     }
+
+    fn fill(&self) -> Option<shm::Fill> {
+        Some(self.table().fill())
+    }
 }

@@ -1,4 +1,4 @@
-//! JSON, as far as the API needs it: one flat object in, texts out.
+//! JSON, as far as the API reads it: one flat object.
 
 /// A value that is no object and no list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,11 +12,28 @@ pub(super) enum Value {
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
+    is_nested: bool,
 }
 
-/// The members of an object whose values are plain; `None` where the text is no such object.
-pub(super) fn object(text: &[u8]) -> Option<Vec<(String, Value)>> {
-    let mut r = Reader { text, at: 0 };
+/// Why a text is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// It is no JSON, or no object.
+    Syntax,
+    /// A value is an object or a list.
+    Nested,
+}
+
+/// The members of an object whose values are plain.
+///
+/// # Errors
+/// The text is no such object.
+pub(super) fn object(text: &[u8]) -> Result<Vec<(String, Value)>, Fault> {
+    let mut r = Reader { text, at: 0, is_nested: false };
+    members(&mut r).ok_or(if r.is_nested { Fault::Nested } else { Fault::Syntax })
+}
+
+fn members(r: &mut Reader<'_>) -> Option<Vec<(String, Value)>> {
     let mut members: Vec<(String, Value)> = Vec::new();
     r.expect(b'{')?;
     if r.peek()? == b'}' {
@@ -38,7 +55,7 @@ pub(super) fn object(text: &[u8]) -> Option<Vec<(String, Value)>> {
         }
     }
     r.blanks();
-    (r.at == text.len()).then_some(members)
+    (r.at == r.text.len()).then_some(members)
 }
 
 impl Reader<'_> {
@@ -64,8 +81,10 @@ impl Reader<'_> {
     }
 
     fn value(&mut self) -> Option<Value> {
-        if self.peek()? == b'"' {
-            return self.string().map(Value::Text);
+        match self.peek()? {
+            b'"' => return self.string().map(Value::Text),
+            b'{' | b'[' => self.is_nested = true,
+            _ => {}
         }
         let start = self.at;
         while self.text.get(self.at).is_some_and(|b| b.is_ascii_alphanumeric()) {
@@ -120,19 +139,6 @@ impl Reader<'_> {
     }
 }
 
-/// Appends a text in quotes.
-pub fn quote(out: &mut String, text: &[u8]) {
-    out.push('"');
-    for c in String::from_utf8_lossy(text).chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +154,9 @@ mod tests {
         ];
         let found = object(text).unwrap();
         assert!(found.iter().map(|(n, v)| (n.as_str(), v.clone())).eq(expected));
-        assert_eq!(object(b"{}"), Some(Vec::new()));
+        assert_eq!(object(b"{}"), Ok(Vec::new()));
+        assert_eq!(object(b"{\"a\":{}}"), Err(Fault::Nested));
+        assert_eq!(object(b"{\"a\":[1]}"), Err(Fault::Nested));
         for bad in [
             "",
             "{",
@@ -161,19 +169,11 @@ mod tests {
             "{\"a\":1}x",
             "{\"a\":\"\\x\"}",
             "{\"a\":\"\\ud800\"}",
-            "{\"a\":{}}",
             "{a:1}",
             "{\"a\":1,\"a\":2}",
             "{\"a\":\"\n\"}",
         ] {
-            assert_eq!(object(bad.as_bytes()), None, "{bad}");
+            assert_eq!(object(bad.as_bytes()), Err(Fault::Syntax), "{bad}");
         }
-    }
-
-    #[test]
-    fn quotes() {
-        let mut out = String::new();
-        quote(&mut out, b"a\"b\\c\n\xff");
-        assert_eq!(out, "\"a\\\"b\\\\c\\u000a\u{fffd}\"");
     }
 }

@@ -1,22 +1,39 @@
-//! Upstreams and servers as rows of the API: shown as JSON, and changed by it.
+//! Upstreams and servers as objects of the API: shown as JSON, and changed by it.
 
 mod json;
 
 use std::rc::Rc;
 
-use crate::block::ROUTE_MAX;
-use crate::group::Group;
-use crate::peer::{Peer, ServerSpec, down, word};
+use base::json::Object;
+use base::time::format_utc_ms;
 use bytes::Bytes;
 use conf::value::{parse_msec, parse_sec};
+use engine::metrics::json::responses;
+use engine::metrics::word;
 use os::SockAddr;
 
-use json::{Value, object};
+use crate::block::ROUTE_MAX;
+use crate::group::Group;
+use crate::peer::{self, Peer, ServerSpec, down};
+use json::{Fault, Value, object};
 
-pub use json::quote;
+/// The refusal of a request, with the code by which clients know the reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The status.
+    pub status: u16,
+    /// The code.
+    pub code: &'static str,
+    /// The reason.
+    pub text: String,
+}
 
-/// The status and text of a refusal.
-pub type Refusal = (u16, String);
+impl Refusal {
+    /// A refusal.
+    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refusal {
+        Refusal { status, code, text: text.into() }
+    }
+}
 
 /// A change of an upstream's servers.
 pub enum Change {
@@ -28,47 +45,50 @@ pub enum Change {
     Remove(Rc<Peer>),
 }
 
+/// The engine of an upstream: which members its servers have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineKind {
+    /// HTTP.
+    Http,
+    /// `stream`.
+    Stream,
+}
+
 fn bad(why: impl Into<String>) -> Refusal {
-    (400, why.into())
+    Refusal::new(400, "UpstreamConfFormatError", why)
 }
 
-/// Writes a server's settings.
-pub fn settings(out: &mut String, peer: &Peer) {
+/// A time as clients write it: in seconds where it is a number of those.
+fn ms_text(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
+}
+
+/// A server's settings.
+pub fn settings(o: &mut Object<'_>, peer: &Peer, kind: EngineKind) {
     let s = &peer.spec;
-    out.push_str(&format!("{{\"id\":{},\"server\":", peer.number()));
-    quote(out, &peer.name);
-    if s.server != peer.name {
-        out.push_str(",\"name\":");
-        quote(out, &s.server);
-    }
     let down = peer.down();
-    out.push_str(&format!(
-        ",\"weight\":{},\"max_conns\":{},\"max_fails\":{},\"fail_timeout\":\"{}s\",\
-         \"slow_start\":\"{}ms\",\"route\":",
-        s.weight, s.max_conns, s.max_fails, s.fail_timeout, s.slow_start
-    ));
-    quote(out, &s.route);
-    out.push_str(&format!(
-        ",\"backup\":{},\"down\":{},\"drain\":{}}}",
-        s.backup,
-        down & down::DOWN != 0,
-        down & down::DRAINING != 0
-    ));
-}
-
-/// Writes the settings of all servers.
-pub fn list(out: &mut String, group: &Group) {
-    out.push('[');
-    for (i, peer) in group.servers.lists().all().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        settings(out, peer);
+    o.number("id", peer.number());
+    o.text("server", &peer.name);
+    if s.server != peer.name {
+        o.text("name", &s.server);
     }
-    out.push(']');
+    o.number("weight", s.weight.unsigned_abs());
+    o.number("max_conns", s.max_conns);
+    o.number("max_fails", s.max_fails);
+    o.text("fail_timeout", format!("{}s", s.fail_timeout).as_bytes());
+    o.text("slow_start", ms_text(s.slow_start).as_bytes());
+    if kind == EngineKind::Http {
+        o.text("route", &s.route);
+    }
+    o.flag("backup", s.backup);
+    o.flag("down", down & down::DOWN != 0);
+    if down & down::DRAINING != 0 {
+        o.flag("drain", true);
+    }
 }
 
-fn state(peer: &Peer) -> &'static str {
+/// A server's state, in nginx's words.
+pub fn state(peer: &Peer) -> &'static str {
     let why = peer.down();
     let now = base::time::unix_secs() as i64;
     match why {
@@ -81,34 +101,82 @@ fn state(peer: &Peer) -> &'static str {
     }
 }
 
-/// Writes an upstream with the state of its servers.
-pub fn upstream(out: &mut String, group: &Group) {
-    out.push_str(&format!("{{\"zone\":{},\"peers\":[", group.servers.is_shared()));
-    for (i, p) in group.servers.lists().all().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        out.push_str(&format!("{{\"id\":{},\"server\":", p.number()));
-        quote(out, &p.name);
-        out.push_str(",\"name\":");
-        quote(out, &p.spec.server);
-        out.push_str(&format!(
-            ",\"backup\":{},\"weight\":{},\"state\":\"{}\",\"active\":{},\"requests\":{},\
-             \"fails\":{},\"header_time\":{},\"response_time\":{},\
-             \"health_checks\":{{\"checks\":{},\"fails\":{}}}}}",
-            p.spec.backup,
-            p.spec.weight,
-            state(p),
-            p.conns(),
-            p.get(word::REQUESTS),
-            p.get(word::FAILED),
-            p.get(word::HEADER_TIME),
-            p.get(word::RESPONSE_TIME),
-            p.get(word::CHECKS),
-            p.get(word::CHECKS_FAILED)
-        ));
+/// A server with its state and its counters.
+pub fn peer(o: &mut Object<'_>, p: &Peer, kind: EngineKind) {
+    let reading = p.reading();
+    o.number("id", p.number());
+    o.text("server", &p.name);
+    o.text("name", &p.spec.server);
+    o.flag("backup", p.spec.backup);
+    o.number("weight", p.spec.weight.unsigned_abs());
+    o.text("state", state(p).as_bytes());
+    o.number("active", p.active(&reading));
+    if p.spec.max_conns > 0 {
+        o.number("max_conns", p.spec.max_conns);
     }
-    out.push_str("]}");
+    match kind {
+        EngineKind::Http => {
+            o.number("requests", reading.begun());
+            responses(o, &reading);
+            o.number(
+                "header_time",
+                reading.average_ms(word::HEADER_US, reading.get(word::HEADERS)),
+            );
+        }
+        EngineKind::Stream => {
+            let times = reading.times();
+            o.number("connections", reading.begun());
+            o.number("connect_time", reading.average_ms(word::CONNECT_US, times));
+            let first = reading.average_ms(word::HEADER_US, reading.get(word::HEADERS));
+            o.number("first_byte_time", first);
+        }
+    }
+    o.number("response_time", reading.average_ms(word::TIME_US, reading.times()));
+    o.number("sent", reading.get(word::SENT));
+    o.number("received", reading.get(word::RECEIVED));
+    o.number("fails", reading.get(word::FAILS));
+    o.number("unavail", reading.get(word::UNAVAILABLE));
+    health(o, p);
+    let since = p.get(peer::word::OUT_SINCE);
+    let now = base::time::unix_ms();
+    let out = if since == 0 { 0 } else { now.saturating_sub(since) };
+    o.number("downtime", p.get(peer::word::OUT_MS) + out);
+    if since != 0 {
+        o.text("downstart", format_utc_ms(since).as_bytes());
+    }
+    let selected = reading.get(word::SELECTED_MS);
+    if selected != 0 {
+        o.text("selected", format_utc_ms(selected).as_bytes());
+    }
+}
+
+fn health(o: &mut Object<'_>, p: &Peer) {
+    use peer::word::{CHECKS, CHECKS_FAILED, STREAK, UNHEALTHY};
+    o.object("health_checks", |o| {
+        o.number("checks", p.get(CHECKS));
+        o.number("fails", p.get(CHECKS_FAILED));
+        o.number("unhealthy", p.get(UNHEALTHY));
+        if p.get(CHECKS) > 0 {
+            o.flag("last_passed", p.get(STREAK) > 0);
+        }
+    });
+}
+
+/// The members of a group beside its servers.
+pub fn group(o: &mut Object<'_>, group: &Group, kind: EngineKind) {
+    if kind == EngineKind::Http {
+        o.number("keepalive", group.servers.group_meter().map_or(0, |meter| meter.idle()));
+    }
+    o.number("zombies", group.servers.zombies());
+    if let Some(queue) = &group.queue {
+        o.object("queue", |o| {
+            o.number("size", queue.waiting() as u64);
+            o.number("max_size", queue.max() as u64);
+            let overflows = group.servers.group_meter().map_or(0, |meter| meter.overflows());
+            o.number("overflows", overflows);
+        });
+    }
+    o.text("zone", group.zone.as_deref().unwrap_or(b""));
 }
 
 /// The settings of a server after the members of a body.
@@ -140,7 +208,10 @@ fn count(v: Value) -> Option<u64> {
 
 /// Reads a body. `known` is the server that is changed; without one, an address is needed.
 fn read_settings(body: &[u8], known: Option<&Peer>) -> Result<Settings, Refusal> {
-    let members = object(body).ok_or_else(|| bad("the body is not an object of plain values"))?;
+    let members = object(body).map_err(|fault| match fault {
+        Fault::Syntax => Refusal::new(415, "JsonError", "the body is not JSON"),
+        Fault::Nested => bad("nested object or list"),
+    })?;
     let mut spec = match known {
         Some(peer) => peer.spec.clone(),
         None => ServerSpec::new(address(&members)?),
@@ -169,13 +240,33 @@ fn read_settings(body: &[u8], known: Option<&Peer>) -> Result<Settings, Refusal>
             },
             "down" => down = Some(flag(value)?),
             "drain" => drain = Some(flag(value)?),
+            // Clients send all that they know of a server.
+            _ if known.is_some_and(|peer| is_as_before(peer, &name, &value)) => {}
             "id" | "server" | "backup" | "route" => {
                 return Err(bad(format!("\"{name}\" cannot be changed")));
+            }
+            "service" | "name" => {
+                return Err(bad(format!("\"{name}\" is not supported")));
             }
             _ => return Err(bad(format!("unknown parameter \"{name}\""))),
         }
     }
     Ok(Settings { spec, down, drain })
+}
+
+/// Whether a parameter that cannot be changed has the value that it has.
+fn is_as_before(peer: &Peer, name: &str, value: &Value) -> bool {
+    match (name, value) {
+        ("id", Value::Number(id)) => *id == peer.number(),
+        ("server", Value::Text(server)) => {
+            peer.name == server.as_bytes()
+                || address_of(server).is_some_and(|addr| addr == peer.spec.addr)
+        }
+        ("name", Value::Text(name)) => peer.spec.server == name.as_bytes(),
+        ("backup", Value::Bool(backup)) => *backup == peer.spec.backup,
+        ("route", Value::Text(route)) => peer.spec.route == route.as_bytes(),
+        _ => false,
+    }
 }
 
 fn is_route(text: &str) -> bool {
@@ -188,31 +279,39 @@ fn address(members: &[(String, Value)]) -> Result<SockAddr, Refusal> {
         Value::Text(t) if name == "server" => Some(t),
         _ => None,
     });
-    let text = text.ok_or_else(|| bad("\"server\" is missing"))?;
-    let plain = text.len() <= ADDRESS_MAX
-        && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\;{}$".contains(&b));
-    let url = crate::url::parse(&Bytes::from(text.clone()), 80, false);
-    let addr = url.ok().filter(|_| plain).and_then(|u| u.addr);
+    let text = text.ok_or_else(|| bad("missing \"server\" argument"))?;
     // A name would have to be looked up, by every worker.
-    addr.ok_or_else(|| bad("\"server\" is not an address"))
+    let addr = address_of(text);
+    let why = "\"server\" is not an address";
+    addr.ok_or_else(|| Refusal::new(400, "UpstreamBadAddress", why))
 }
 
-/// Makes a change; gives the row that is answered with.
+fn address_of(text: &str) -> Option<SockAddr> {
+    let plain = text.len() <= ADDRESS_MAX
+        && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\;{}$".contains(&b));
+    let url = crate::url::parse(&Bytes::copy_from_slice(text.as_bytes()), 80, false);
+    url.ok().filter(|_| plain).and_then(|u| u.addr)
+}
+
+/// Makes a change; gives the server that was added or changed.
 ///
 /// # Errors
 /// The upstream has no zone or no room; the body is wrong.
-pub fn apply(group: &Group, change: Change, body: &[u8]) -> Result<String, Refusal> {
+pub fn apply(group: &Group, change: Change, body: &[u8]) -> Result<Option<Rc<Peer>>, Refusal> {
     let servers = &group.servers;
     if !servers.is_shared() {
-        return Err((405, "the upstream has no zone".to_owned()));
+        return Err(Refusal::new(400, "UpstreamStatic", "upstream is static: it has no zone"));
     }
-    let mut out = String::new();
     let number = match change {
         Change::Add => {
             let mut w = read_settings(body, None)?;
             w.spec.down |= if w.down == Some(true) { down::DOWN } else { 0 };
             w.spec.down |= if w.drain == Some(true) { down::DRAINING } else { 0 };
-            let full = |_| (507, "the zone is full".to_owned());
+            let full = |_| {
+                let name = base::log::lossy(&group.name);
+                let text = format!("upstream \"{name}\" memory exhausted");
+                Refusal::new(507, "UpstreamOutOfMemory", text)
+            };
             servers.add(&w.spec).map_err(full)?
         }
         Change::Set(peer) => {
@@ -229,16 +328,10 @@ pub fn apply(group: &Group, change: Change, body: &[u8]) -> Result<String, Refus
         Change::Remove(peer) => {
             let _lock = servers.lock();
             servers.remove_locked(&peer);
-            drop(_lock);
-            list(&mut out, group);
-            return Ok(out);
+            return Ok(None);
         }
     };
-    let lists = servers.lists();
-    if let Some(peer) = lists.all().find(|p| p.number() == number) {
-        settings(&mut out, peer);
-    }
-    Ok(out)
+    Ok(servers.lists().all().find(|p| p.number() == number).cloned())
 }
 
 #[cfg(test)]
@@ -246,7 +339,7 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> Result<Settings, String> {
-        read_settings(body.as_bytes(), None).map_err(|(_, why)| why)
+        read_settings(body.as_bytes(), None).map_err(|refusal| refusal.text)
     }
 
     #[test]
@@ -263,8 +356,9 @@ mod tests {
         assert_eq!(read(r#"{"server":"10.0.0.1"}"#).unwrap().spec.addr.port(), 80);
         assert!(read(r#"{"server":"unix:/tmp/a.sock"}"#).unwrap().spec.addr.is_unix());
         for (body, why) in [
-            ("x", "the body is not an object of plain values"),
-            ("{}", "\"server\" is missing"),
+            ("x", "the body is not JSON"),
+            (r#"{"server":["1.1.1.1"]}"#, "nested object or list"),
+            ("{}", "missing \"server\" argument"),
             (r#"{"server":"name.example"}"#, "\"server\" is not an address"),
             (r#"{"server":"unix:/tmp/a;b"}"#, "\"server\" is not an address"),
             (r#"{"server":"1.1.1.1","weight":0}"#, "invalid value of \"weight\""),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use conf::{ConfError, Node};
+use engine::metrics::word;
 use engine::{Cx, Session};
 use shm::{Entry, Full, Key, Locked, Record, Table};
 
@@ -296,27 +297,29 @@ impl ReqLimiter {
         let mut key = self.scratch.take();
         let decision = self.decide(s, &mut key);
         self.scratch.give(key);
-        let (outcome, dry_outcome, verdict) = match decision {
+        let passed = ("PASSED", word::PASSED);
+        let (zone, outcome, dry_outcome, verdict) = match decision {
             Decision::Uncounted => return ReqVerdict::Pass,
-            Decision::Pass { delay_ms: 0, .. } => ("PASSED", "PASSED", ReqVerdict::Pass),
+            Decision::Pass { delay_ms: 0, limit, .. } => (limit, passed, passed, ReqVerdict::Pass),
             Decision::Pass { delay_ms, excess, limit } => {
                 self.log(s, self.delay_level, ("delaying request", ","), excess, limit);
-                ("DELAYED", "DELAYED_DRY_RUN", ReqVerdict::Delay(delay_ms))
+                let dry = ("DELAYED_DRY_RUN", word::DELAYED_DRY_RUN);
+                (limit, ("DELAYED", word::DELAYED), dry, ReqVerdict::Delay(delay_ms))
             }
             Decision::Refuse { excess, limit } => {
                 if let Some(excess) = excess {
                     let level = self.refusing.level();
                     self.log(s, level, ("limiting requests", ""), excess, limit);
                 }
-                ("REJECTED", "REJECTED_DRY_RUN", ReqVerdict::Refuse)
+                let dry = ("REJECTED_DRY_RUN", word::REJECTED_DRY_RUN);
+                (limit, ("REJECTED", word::REJECTED), dry, ReqVerdict::Refuse)
             }
         };
-        if self.refusing.dry_run() {
-            known.0.set(Some(dry_outcome));
-            return ReqVerdict::Pass;
-        }
+        let dry_run = self.refusing.dry_run();
+        let (outcome, word) = if dry_run { dry_outcome } else { outcome };
+        self.limits[zone].zone.count(s, word);
         known.0.set(Some(outcome));
-        verdict
+        if dry_run { ReqVerdict::Pass } else { verdict }
     }
 
     /// Holds another piece of the session's work to the limits, one that cannot wait: says whether

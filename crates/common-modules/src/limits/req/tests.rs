@@ -16,6 +16,7 @@ fn limit(rate: i64, burst: i64, delay: i64) -> ReqLimit {
         key_text: OnceCell::new(),
         rate: Cell::new(rate),
         shared: OnceCell::new(),
+        counted: OnceCell::new(),
     });
     ReqLimit { zone, burst: burst * 1000, delay: delay * 1000 }
 }

@@ -255,7 +255,9 @@ impl Exchange {
         let name = peer.as_ref().map_or_else(upstream, |p| &p.name).clone();
         u.asking = true;
         u.last.clone_from(&peer);
-        u.attempts.push(Attempt { peer: Some(name), start_ms: now_ms(), ..Attempt::default() });
+        let row = peer.as_ref().and_then(|p| p.row());
+        let (peer_name, start_ms) = (Some(name), now_ms());
+        u.attempts.push(Attempt { peer: peer_name, start_ms, row, ..Attempt::default() });
         let Some(peer) = peer else {
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             return Err(Stop::Next(next::NO_LIVE));

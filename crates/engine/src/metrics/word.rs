@@ -1,0 +1,164 @@
+//! The words of a row of counters: twelve cache lines, of which the end of a request touches three.
+
+use shm::LINE_FIELDS;
+
+/// Work under way.
+pub const PROCESSING: usize = 0;
+/// Work that ended: requests, sessions, exchanges with a server.
+pub const DONE: usize = 1;
+/// Bytes received.
+pub const RECEIVED: usize = 2;
+/// Bytes sent.
+pub const SENT: usize = 3;
+/// The sum of all times, microseconds.
+pub const TIME_US: usize = 4;
+/// Requests that ended without a response, sessions that had no content.
+pub const DISCARDED: usize = 5;
+/// Work that a worker had under way when it died.
+pub const LOST: usize = 6;
+/// Of a server of an upstream: the time of its last choice, milliseconds since 1970.
+pub const SELECTED_MS: usize = 7;
+
+/// The first word of the counters of responses by status: seven lines.
+const CODES: usize = LINE_FIELDS;
+
+/// The statuses with a counter of their own, in order. Others count in their class.
+pub const CODES_KNOWN: [u16; 51] = [
+    101, 103, 200, 201, 202, 204, 206, 207, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404,
+    405, 406, 408, 409, 410, 411, 412, 413, 414, 415, 416, 421, 422, 426, 428, 429, 431, 444, 451,
+    494, 495, 496, 497, 499, 500, 501, 502, 503, 504, 505, 507, 508,
+];
+
+/// The first word of the counters of other statuses, one for each class.
+pub const CODES_OTHER: usize = CODES + CODES_KNOWN.len();
+
+/// The word of each status from 100 on.
+static WORD_OF: [u8; 500] = words_of_codes();
+
+const fn words_of_codes() -> [u8; 500] {
+    let mut words = [0; 500];
+    let mut code = 0;
+    while code < 500 {
+        words[code] = (CODES_OTHER + code / 100) as u8;
+        code += 1;
+    }
+    let mut i = 0;
+    while i < CODES_KNOWN.len() {
+        words[CODES_KNOWN[i] as usize - 100] = (CODES + i) as u8;
+        i += 1;
+    }
+    words
+}
+
+/// The word that counts responses with a status; `None` where it is none.
+#[inline]
+pub fn of_code(status: u16) -> Option<usize> {
+    let i = usize::from(status).checked_sub(100)?;
+    WORD_OF.get(i).map(|word| usize::from(*word))
+}
+
+/// The words of the statuses of a class, 1 to 5: those with counters of their own with their
+/// statuses, and the rest with 0.
+pub fn of_class(class: u16) -> impl Iterator<Item = (u16, usize)> {
+    let known = CODES_KNOWN.iter().zip(CODES..);
+    let of_class = known.filter(move |(code, _)| **code / 100 == class);
+    of_class.map(|(code, word)| (*code, word)).chain([(0, CODES_OTHER + usize::from(class) - 1)])
+}
+
+/// The first word of the histogram of times.
+pub const TIMES: usize = CODES_OTHER + 5;
+
+/// The upper bounds of the histogram's buckets in microseconds; one more bucket has the rest.
+pub const BOUNDS_US: [u64; 21] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000,
+    750_000, 1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// The bounds in seconds, as text.
+pub const BOUNDS: [&str; 21] = [
+    "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.075",
+    "0.1", "0.25", "0.5", "0.75", "1", "2.5", "5", "7.5", "10", "30", "60",
+];
+
+/// The word of the bucket of a time.
+#[inline]
+pub fn of_time(us: u64) -> usize {
+    // Most are short.
+    let bucket = BOUNDS_US.iter().position(|bound| us <= *bound);
+    TIMES + bucket.unwrap_or(BOUNDS_US.len())
+}
+
+/// The last line differs from kind to kind.
+const LAST: usize = 11 * LINE_FIELDS;
+
+/// Of a server: handshakes of TLS.
+pub const HANDSHAKES: usize = LAST;
+/// Of these, failed.
+pub const HANDSHAKES_FAILED: usize = LAST + 1;
+/// Of these, resumed.
+pub const SESSION_REUSES: usize = LAST + 2;
+
+/// Of a server of an upstream: the sum of times until the head, microseconds.
+pub const HEADER_US: usize = LAST + 3;
+/// The number of these times.
+pub const HEADERS: usize = LAST + 4;
+/// Failures.
+pub const FAILS: usize = LAST + 5;
+/// Times that it was taken out after failures.
+pub const UNAVAILABLE: usize = LAST + 6;
+/// The sum of times until the connection stood, microseconds.
+pub const CONNECT_US: usize = LAST + 7;
+
+/// Of a cache: the first word of bytes sent by the cache's part in the response.
+pub const CACHE_BYTES: usize = CODES;
+
+/// Of a limit: sessions that passed.
+pub const PASSED: usize = 1;
+/// Sessions that were delayed.
+pub const DELAYED: usize = 2;
+/// Sessions that were refused.
+pub const REJECTED: usize = 3;
+/// As in [`DELAYED`], if it were not for the dry run.
+pub const DELAYED_DRY_RUN: usize = 4;
+/// As in [`REJECTED`], if it were not for the dry run.
+pub const REJECTED_DRY_RUN: usize = 5;
+
+/// Lines of a row.
+pub const LINES: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_words_of_their_class() {
+        let mut seen = Vec::new();
+        for class in 1..=5 {
+            for (code, word) in of_class(class) {
+                assert!((CODES..TIMES).contains(&word));
+                assert!(code == 0 || of_code(code) == Some(word) && code / 100 == class, "{code}");
+                assert!(!seen.contains(&word));
+                seen.push(word);
+            }
+        }
+        assert_eq!(seen.len(), 56);
+        assert_eq!(of_code(418), Some(CODES_OTHER + 3));
+        assert_eq!(of_code(100), Some(CODES_OTHER));
+        assert_eq!((of_code(0), of_code(99), of_code(600)), (None, None, None));
+        assert!(CODES_KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn times_fall_into_buckets() {
+        assert_eq!(of_time(0), TIMES);
+        assert_eq!(of_time(100), TIMES);
+        assert_eq!(of_time(101), TIMES + 1);
+        assert_eq!(of_time(60_000_000), TIMES + 20);
+        assert_eq!(of_time(u64::MAX), TIMES + 21);
+        const { assert!(TIMES + 21 < LAST) };
+        assert_eq!(CONNECT_US, LINES * LINE_FIELDS - 1);
+        for (us, text) in BOUNDS_US.iter().zip(BOUNDS) {
+            assert_eq!(text.parse::<f64>().unwrap(), *us as f64 / 1e6);
+        }
+    }
+}

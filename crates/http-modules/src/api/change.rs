@@ -1,0 +1,120 @@
+//! Changes: servers of upstreams are added, changed and removed, counters begin at 0 again.
+
+use ::upstream::api::{self, Change, Refusal, settings};
+use http::module::Verdict;
+use http::request::Request;
+use proto::h1::Method;
+
+use super::document::{Writer, object, text};
+use super::path::{Resource, find};
+use super::{caches, upstreams, whole};
+
+/// Longest body of a change, in bytes.
+const BODY_MAX: u64 = 64 << 10;
+
+/// A change was made.
+pub(super) struct Done {
+    pub status: u16,
+    pub write: Writer,
+}
+
+/// No change was made.
+pub(super) enum Stop {
+    Refuse(Refusal),
+    End(Verdict),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refuse(refusal)
+    }
+}
+
+/// Whether the request may come from a page of this very host: browsers name the origin of any
+/// request that changes something, and other clients name none.
+pub(super) fn is_same_origin(r: &Request) -> bool {
+    if r.header_named(b"Sec-Fetch-Site")
+        .is_some_and(|site| site != b"same-origin" && site != b"none")
+    {
+        return false;
+    }
+    let Some(origin) = r.header_named(b"Origin") else { return true };
+    let host = memchr::memmem::find(origin, b"://").map(|at| &origin[at + 3..]);
+    let own = r.header_named(b"Host").or_else(|| r.header_named(b":authority"));
+    let own = own.unwrap_or(&r.host);
+    host.is_some_and(|host| host.eq_ignore_ascii_case(own))
+}
+
+/// Makes the change that a request asks for.
+pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
+    let resource = find(r, prefix)?;
+    let (kind, group, change) = match (resource, r.method) {
+        (Resource::Servers(kind, group), Method::Post) => (kind, group, Change::Add),
+        (Resource::Server(kind, group, peer), Method::Patch) => (kind, group, Change::Set(peer)),
+        (Resource::Server(kind, group, peer), Method::Delete) => {
+            (kind, group, Change::Remove(peer))
+        }
+        (resource, Method::Delete) => {
+            reset(r, &resource)?;
+            return Ok(Done { status: 204, write: text(Vec::new()) });
+        }
+        _ => {
+            return Err(Refusal::new(405, "MethodDisabled", "method not allowed here").into());
+        }
+    };
+    let body = match change {
+        Change::Remove(_) => Vec::new(),
+        _ => body(r).await?,
+    };
+    let status = if matches!(change, Change::Add) { 201 } else { 200 };
+    let peer = api::apply(&group, change, &body)?;
+    if let Err(e) = group.save().await {
+        let name = base::log::lossy(&group.name).into_owned();
+        let e = base::log::os_error(&e).to_string();
+        let m = format_args!("the state of upstream \"{name}\" cannot be saved {e}");
+        r.log(base::log::Level::Error, m);
+        let text = format!("changed, but not saved {e}");
+        return Err(Refusal::new(500, "StateNotSaved", text).into());
+    }
+    let write = match peer {
+        Some(peer) => object(None, move |o| settings(o, &peer, kind)),
+        None => upstreams::servers(group, kind),
+    };
+    Ok(Done { status, write })
+}
+
+async fn body(r: &mut Request) -> Result<Vec<u8>, Stop> {
+    let too_large = || Refusal::new(413, "BodyTooLarge", "the body is too large");
+    if r.head.content_length.is_some_and(|n| n > BODY_MAX) {
+        return Err(too_large().into());
+    }
+    r.read_body().await.map_err(Stop::End)?;
+    let mut body = Vec::new();
+    if !r.write_body(&mut body) || body.len() as u64 > BODY_MAX {
+        return Err(too_large().into());
+    }
+    Ok(body)
+}
+
+/// Has the counters of a resource begin at 0 again.
+fn reset(r: &Request, resource: &Resource) -> Result<(), Refusal> {
+    let main = &r.main;
+    match resource {
+        Resource::Connections => whole::reset::connections(main),
+        Resource::Requests => whole::reset::requests(main),
+        Resource::Processes => whole::reset::processes(main),
+        Resource::Zones(kind, Some(name)) => main.metrics.any(*kind, name).reset(),
+        Resource::Caches(Some(cache)) => caches::reset(&main.metrics, cache),
+        Resource::Upstream(_, group) => {
+            group.servers.lists().all().for_each(|peer| peer.reset());
+        }
+        Resource::Resolvers(Some(name)) => {
+            let all = whole::resolvers(r);
+            all.iter()
+                .filter(|part| part.name == name)
+                .for_each(|part| whole::reset::resolver(&main.metrics, part));
+        }
+        _ => return Err(Refusal::new(405, "MethodDisabled", "method not allowed here")),
+    }
+    Ok(())
+}

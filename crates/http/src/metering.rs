@@ -1,0 +1,145 @@
+//! Counting requests in the zones of servers and locations, and exchanges in those of servers of
+//! upstreams. Where no location shows the counters, each function ends with its first test.
+
+use cache::{Cache, CacheStatus};
+use engine::metrics::status_zone::ZoneName;
+use engine::metrics::{Kind, word};
+
+use crate::counted::Counted;
+use crate::request::Request;
+use crate::server::{HttpMain, Server};
+use crate::status_line::CLIENT_CLOSED;
+
+/// The request's server is known.
+#[inline]
+pub(crate) fn begin(r: &mut Request) {
+    if r.main.metrics.is_on() {
+        count(r);
+    }
+}
+
+fn count(r: &mut Request) {
+    let server = r.server.clone();
+    let Some(row) = server.zone.row(r) else { return };
+    if let Some(counters) = r.main.metrics.counters(row) {
+        counters.add(word::PROCESSING, 1);
+        r.counted = Some(Counted { metrics: r.main.metrics.clone(), row, is_over: false });
+    }
+}
+
+/// The request is over: its log phase begins.
+pub(crate) fn end(r: &mut Request) {
+    let Some(mut counted) = r.counted.take() else { return };
+    let loc = r.loc.clone();
+    let of_location = match &loc.zone {
+        ZoneName::Off => None,
+        zone => zone.row(r),
+    };
+    counted.is_over = true;
+    let ended = Ended::of(r);
+    let metrics = &r.main.metrics;
+    if let Some(counters) = metrics.counters(counted.row) {
+        counters.sub(word::PROCESSING, 1);
+        ended.count(&counters);
+    }
+    if let Some(counters) = of_location.and_then(|row| metrics.counters(row)) {
+        ended.count(&counters);
+    }
+    exchanges(r);
+}
+
+/// The facts of a request that are counted.
+struct Ended {
+    time_us: u64,
+    received: u64,
+    sent: u64,
+    /// The word of the response's status.
+    code: Option<usize>,
+    discarded: bool,
+}
+
+impl Ended {
+    fn of(r: &Request) -> Ended {
+        // Statuses that stand for no response are counted as such.
+        let status = match r.flags.header_sent {
+            true if r.out.status != 0 => r.out.status,
+            _ => r.status(),
+        };
+        let is_response = r.flags.header_sent && !matches!(status, 444 | CLIENT_CLOSED);
+        let code = match is_response || matches!(status, 444 | CLIENT_CLOSED) {
+            true => word::of_code(status),
+            false => None,
+        };
+        Ended {
+            time_us: r.elapsed_us(),
+            received: r.length(),
+            sent: r.bytes_sent,
+            code,
+            discarded: !is_response,
+        }
+    }
+
+    fn count(&self, counters: &shm::CounterRow<'_>) {
+        counters.add(word::DONE, 1);
+        counters.add(word::RECEIVED, self.received);
+        counters.add(word::SENT, self.sent);
+        counters.add(word::TIME_US, self.time_us);
+        counters.add(word::of_time(self.time_us), 1);
+        if let Some(code) = self.code {
+            counters.add(code, 1);
+        }
+        if self.discarded {
+            counters.add(word::DISCARDED, 1);
+        }
+    }
+}
+
+/// Counts the exchanges of a request, or of a subrequest, that is over.
+pub(crate) fn exchanges(r: &Request) {
+    let Some(exchanges) = &r.exchanges else { return };
+    let metrics = &r.main.metrics;
+    for attempt in &exchanges.attempts {
+        let Some(counters) = attempt.row.and_then(|row| metrics.counters(row)) else { continue };
+        counters.add(word::RECEIVED, attempt.received);
+        counters.add(word::SENT, attempt.sent);
+        if let Some(ms) = attempt.connect_ms {
+            counters.add(word::CONNECT_US, ms * 1000);
+        }
+        if let Some(ms) = attempt.header_ms {
+            counters.add(word::HEADER_US, ms * 1000);
+            counters.add(word::HEADERS, 1);
+            if let Some(code) = word::of_code(attempt.status) {
+                counters.add(code, 1);
+            }
+        }
+        if let Some(ms) = attempt.response_ms {
+            counters.add(word::TIME_US, ms * 1000);
+            counters.add(word::of_time(ms * 1000), 1);
+        }
+    }
+    if let Some(counters) = exchanges.cache_row.and_then(|row| metrics.counters(row)) {
+        counters.add(word::CACHE_BYTES + exchanges.cache_status as usize, r.bytes_sent);
+    }
+}
+
+/// The counters of a cache, for the bytes of a request that asks it.
+pub(crate) fn of_cache(r: &mut Request, cache: &Cache) {
+    let row = cache.row.get().copied().or_else(|| {
+        let row = r.main.metrics.row_named(Kind::Cache, &cache.name)?;
+        let _ = cache.row.set(row);
+        Some(row)
+    });
+    r.upstream_mut().cache_row = row;
+}
+
+/// A handshake with a client of a server is over.
+pub(crate) fn handshake(main: &HttpMain, server: &Server, outcome: Result<bool, ()>) {
+    let ZoneName::Fixed(zone) = &server.zone else { return };
+    let row = main.metrics.row_of(*zone);
+    let Some(counters) = row.and_then(|row| main.metrics.counters(row)) else { return };
+    counters.add(word::HANDSHAKES, outcome.is_ok().into());
+    counters.add(word::SESSION_REUSES, (outcome == Ok(true)).into());
+    counters.add(word::HANDSHAKES_FAILED, outcome.is_err().into());
+}
+
+const _: () = assert!(CacheStatus::Hit as usize + word::CACHE_BYTES < word::TIMES);
