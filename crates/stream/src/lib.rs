@@ -19,7 +19,6 @@ mod core_listen;
 mod core_vars;
 mod counted;
 pub mod engine;
-mod metering;
 pub mod module;
 mod phases;
 pub mod proxy;

@@ -17,7 +17,7 @@ use engine::Client;
 use engine::settings::{ConfType, Scope};
 use event::Deadline;
 
-use crate::metering;
+use crate::accept::metering;
 use crate::module::SS;
 use crate::module::{Cx, Module, VarDef};
 use crate::phases::status;

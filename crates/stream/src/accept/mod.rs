@@ -1,5 +1,7 @@
 //! An accepted connection: its task, from the PROXY protocol header to the log.
 
+pub(crate) mod metering;
+
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -15,7 +17,6 @@ use net::Transport;
 use net::proxy_header::{self, NoHeader};
 use os::SockAddr;
 
-use crate::metering;
 use crate::module::Served;
 use crate::phases::{self, status};
 use crate::server::StreamMain;
