@@ -67,6 +67,7 @@ use http::module::Modules;
 pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &http::status_zone::MODULE,
+    &http::core_rates::MODULE,
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,

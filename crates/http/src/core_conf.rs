@@ -8,6 +8,7 @@ use base::log::{Log, Sink};
 use bytes::Bytes;
 use conf::template::Template;
 
+use crate::min_rate::MinRate;
 use crate::types::Types;
 use engine::TempPath;
 use engine::settings::Inherit;
@@ -186,6 +187,8 @@ settings! {
         client_body_buffer_size: usize = 16 << 10,
         /// `client_body_timeout`, milliseconds between two reads.
         client_body_timeout: u64 = 60_000,
+        /// `client_body_min_rate`.
+        client_body_min_rate: MinRate = MinRate::DEFAULT,
         /// `client_body_in_file_only`.
         client_body_in_file_only: InFileOnly = InFileOnly::Off,
         /// `client_body_in_single_buffer`.
@@ -220,6 +223,8 @@ settings! {
         tcp_nodelay: bool = true,
         /// `send_timeout`, milliseconds between two writes.
         send_timeout: u64 = 60_000,
+        /// `send_min_rate`.
+        send_min_rate: MinRate = MinRate::DEFAULT,
         /// `postpone_output`, bytes.
         postpone_output: usize = 1460,
         /// `limit_rate`, bytes a second; empty or 0 is no limit.

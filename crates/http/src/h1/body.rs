@@ -16,6 +16,7 @@ use proto::h1::Head;
 
 use super::{Stream, output, stream};
 use crate::channel::Expected;
+use crate::min_rate;
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -248,17 +249,23 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
     if !stream(r).output.is_empty() {
         flush_before_waiting(r).await?;
     }
-    let until = Deadline::in_ms(r.loc.core.client_body_timeout);
+    let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
+    let until = Deadline::in_ms(r.body_credit.limit(min, timeout));
+    let began_ms = base::time::now_ms();
     let c = r.c().clone();
     match c.sock.recv(1, until).await {
-        Ok(page) if !page.is_empty() => Ok(page),
+        Ok(page) if !page.is_empty() => {
+            let waited_ms = base::time::now_ms() - began_ms;
+            r.body_credit.moved(min, waited_ms, page.len() as u64);
+            Ok(page)
+        }
         Ok(_) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
             Err(broke_off(r, 400))
         }
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
             stream(r).timed_out = true;
-            let m = "client timed out (110: Connection timed out)";
+            let m = min_rate::reason(r.body_credit.is_why(min, timeout));
             r.log(Level::Info, format_args!("{m} while reading client request body"));
             Err(broke_off(r, 408))
         }

@@ -11,10 +11,14 @@ use super::stream;
 use crate::channel::conn::Conn;
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{self, SendFailed, in_memory};
+use crate::min_rate;
 use crate::request::Request;
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
 const GATHER_MAX: u64 = 64 << 10;
+
+/// Bytes that are sent before other tasks have their turn.
+const TURN_MAX: usize = 2 << 20;
 
 /// Bodies up to this size are copied behind their head.
 const COPY_MAX: usize = 4096;
@@ -156,7 +160,8 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     }
     let rate = pace::rate(r);
     let c = r.c().clone();
-    let timeout = r.loc.core.send_timeout;
+    let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);
+    let began_ms = base::time::now_ms();
     let has_file = stream(r).output.iter().any(|b| matches!(b, Buf::File { .. }));
     let done = if rate > 0 {
         rarely(paced(r, rate)).await
@@ -171,18 +176,27 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
             Ok(()) => in_chunks(r, chunk, timeout).await,
             Err(e) => Err(e),
         }
+    } else if min.rate > 0 && stream(r).output.len() > GATHER_MAX {
+        // More than a socket takes at once: the clock is looked at after each part.
+        rarely(in_chunks(r, TURN_MAX, timeout)).await
     } else {
-        let until = Deadline::in_ms(timeout);
+        let until = Deadline::in_ms(r.send_credit.limit(min, timeout));
         // A reset at the deadline needs a task that waits for the deadline.
         let may_post = !r.loc.core.reset_timedout_connection;
+        let len = stream(r).output.len();
         let s = stream(r);
-        if may_post && c.sock.post(&mut s.output, until) {
+        let sent = if may_post && c.sock.post(&mut s.output, until) {
             Ok(())
         } else if s.last_bytes {
             c.sock.send_last(&mut s.output, until).await
         } else {
             c.sock.send(&mut s.output, until).await
+        };
+        if sent.is_ok() {
+            let waited_ms = base::time::now_ms() - began_ms;
+            r.send_credit.moved(min, waited_ms, len);
         }
+        sent
     };
     let done = match done {
         Ok(()) if c.sock.has_unsent() => c.sock.flush(Deadline::in_ms(timeout)).await,
@@ -200,22 +214,28 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 /// Sends something, and at most `limit` bytes.
 async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> {
     let c = r.c().clone();
+    let min = r.loc.core.send_min_rate;
+    let until = |r: &Request| Deadline::in_ms(r.send_credit.limit(min, timeout));
+    let began_ms = base::time::now_ms();
     let file_waits =
         !r.loc.core.aio.is_off() && r.channel.queued().iter().any(|b| b.memory().is_none());
     if !file_waits {
-        return c
-            .sock
-            .send_some(&mut stream(r).output, Some(limit), Deadline::in_ms(timeout))
-            .await;
+        let until = until(r);
+        let n = c.sock.send_some(&mut stream(r).output, Some(limit), until).await?;
+        r.send_credit.moved(min, base::time::now_ms() - began_ms, n as u64);
+        return Ok(n);
     }
     loop {
         // While the client does not read, pages of the file may be evicted from the page cache, and
         // reading them takes memory: they are looked up once there is room to send, before each
         // send.
-        c.sock.writable(Deadline::in_ms(timeout)).await?;
+        let began_ms = base::time::now_ms();
+        c.sock.writable(until(r)).await?;
+        let waited_ms = base::time::now_ms() - began_ms;
         let ready = rarely(channel::ready(r, limit)).await?;
         let n = c.sock.try_send(&mut stream(r).output, Some(ready.bytes))?;
         ready.sent(&mut stream(r).output, n);
+        r.send_credit.moved(min, waited_ms, n as u64);
         if n > 0 || stream(r).output.is_empty() {
             return Ok(n);
         }
@@ -283,12 +303,10 @@ fn failed(r: &mut Request, e: &io::Error) {
         }
     } else if e.kind() == io::ErrorKind::TimedOut {
         stream(r).timed_out = true;
-        r.log(
-            Level::Info,
-            format_args!(
-                "client timed out (110: Connection timed out) while sending response to client"
-            ),
-        );
+        let core = &r.loc.core;
+        let too_slow = r.send_credit.is_why(core.send_min_rate, core.send_timeout);
+        let m = min_rate::reason(too_slow);
+        r.log(Level::Info, format_args!("{m} while sending response to client"));
     } else if e.kind() == io::ErrorKind::OutOfMemory {
         let m = "memory is short: closing a connection with a client that reads slowly";
         r.log(Level::Info, format_args!("{m}"));

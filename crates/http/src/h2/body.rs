@@ -9,6 +9,7 @@ use mem::Page;
 use super::mux::Gone;
 use super::{head, stream};
 use crate::channel::Expected;
+use crate::min_rate;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
@@ -22,10 +23,13 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     let s = stream(r);
     let (mux, key) = (s.mux.clone(), s.key);
     let piece = poll_fn(|cx| mux.poll_piece(key, cx));
-    let taken = match event::race(piece, event::sleep(r.loc.core.client_body_timeout)).await {
+    let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
+    let limit_ms = r.body_credit.limit(min, timeout);
+    let began_ms = base::time::now_ms();
+    let taken = match event::race(piece, event::sleep(limit_ms)).await {
         Either::First(taken) => taken,
         Either::Second(()) => {
-            let m = "client timed out (110: Connection timed out)";
+            let m = min_rate::reason(r.body_credit.is_why(min, timeout));
             r.log(Level::Info, format_args!("{m} while reading client request body"));
             stream(r).timed_out = true;
             return Err(broke_off(r, 408));
@@ -33,6 +37,8 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     };
     match taken {
         Ok(Some(page)) => {
+            let waited_ms = base::time::now_ms() - began_ms;
+            r.body_credit.moved(min, waited_ms, page.len() as u64);
             let max = r.loc.core.client_max_body_size;
             let len = r.body.len() + page.len() as u64;
             if max > 0 && len > max && r.head.content_length.is_none() {

@@ -247,6 +247,7 @@ impl Serving<'_> {
                 self.mux.c.limit_unsent(UNSENT_MAX);
             }
             let sent = sock.try_send(&mut state.output, None);
+            state.sent += *sent.as_ref().unwrap_or(&0) as u64;
             state.out_len = if state.output.is_empty() { 0 } else { state.output.len() as usize };
             (sent, early)
         });

@@ -163,6 +163,8 @@ pub(super) struct State {
     pub output: Chain,
     /// Bytes in it, at least.
     pub out_len: usize,
+    /// Bytes that the socket took.
+    pub sent: u64,
     pub encoder: Encoder,
     pub peer: Settings,
     /// Bytes that may be sent on all streams.
@@ -352,6 +354,7 @@ impl State {
             open: 0,
             output: Chain::new(),
             out_len: 0,
+            sent: 0,
             encoder: Encoder::new(),
             peer: Settings::default(),
             send: Window::new(proto::h2::window::INITIAL),

@@ -10,12 +10,13 @@ use mem::{Buf, Chain};
 use proto::h2::frame::{HEAD_LEN, flag};
 
 use super::head;
-use super::mux::{Gone, Half, QUEUE_MAX};
+use super::mux::{Gone, Half, QUEUE_MAX, State};
 use super::schedule::OUTPUT_MAX;
 use super::{HeadState, stream};
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{SendFailed, in_pieces, read_settings};
 use crate::http2_conf::chunk;
+use crate::min_rate;
 use crate::request::Request;
 
 /// Bytes of a body that are gathered before the connection gets them.
@@ -238,9 +239,13 @@ enum For {
     Empty,
 }
 
-/// Waits for room, for `send_timeout` at most between two successes of the client.
+/// Waits for room, for `send_timeout` at most between two successes of the client, and as long as
+/// it keeps the minimum rate.
 async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
     let s = stream(r);
+    if s.timed_out {
+        return Err(SendFailed);
+    }
     let (mux, key) = (s.mux.clone(), s.key);
     let ready = || {
         poll_fn(|cx| match what {
@@ -248,11 +253,22 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
             For::Empty => mux.poll_room(key, true, cx),
         })
     };
-    let timeout = r.loc.core.send_timeout;
-    let queued = || mux.of(key, |state, i| state.streams[i].queued).unwrap_or(0);
-    let mut before = queued();
+    let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);
+    let standing = || mux.of(key, |state, i| Standing::of(state, i)).unwrap_or_default();
+    // The stream's last success.
+    let (mut before, mut last_ms) = (standing(), base::time::now_ms());
     loop {
-        match event::race(ready(), event::sleep(timeout)).await {
+        let began_ms = base::time::now_ms();
+        let silence_ends_ms = (last_ms + timeout).saturating_sub(began_ms);
+        let limit_ms = r.send_credit.limit(min, silence_ends_ms);
+        let woken = event::race(ready(), event::sleep(limit_ms)).await;
+        let (now, now_ms) = (standing(), base::time::now_ms());
+        r.send_credit.moved(min, now_ms - began_ms, now.moved_since(&before));
+        if now.queued != before.queued {
+            last_ms = now_ms;
+        }
+        before = now;
+        match woken {
             Either::First(Ok(()))
                 if mux.of(key, |state, i| state.streams[i].unread) == Ok(true) =>
             {
@@ -261,15 +277,42 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
             Either::First(Ok(())) => return Ok(()),
             Either::First(Err(gone)) => return Err(failed(r, gone)),
             Either::Second(()) => {
-                let now = queued();
-                if now == before {
-                    let m = "client timed out (110: Connection timed out)";
+                let too_slow = r.send_credit.limit(min, timeout) == 0;
+                if too_slow || now_ms >= last_ms + timeout {
+                    let m = min_rate::reason(too_slow);
                     r.log(Level::Info, format_args!("{m} while sending response to client"));
                     stream(r).timed_out = true;
                     return Err(SendFailed);
                 }
-                before = now;
             }
+        }
+    }
+}
+
+/// How far a response has come.
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    /// Bytes of it that wait.
+    queued: u64,
+    /// Bytes of the connection that were sent.
+    sent: u64,
+    /// The client lets no more of this stream go.
+    is_held: bool,
+}
+
+impl Standing {
+    fn of(state: &State, i: usize) -> Standing {
+        let entry = &state.streams[i];
+        let is_held = entry.send.left() == 0;
+        Standing { queued: entry.queued, sent: state.sent, is_held }
+    }
+
+    /// The bytes that the client took. A stream that waits for its turn is not slow where others
+    /// go on; one whose window is empty is.
+    fn moved_since(&self, before: &Standing) -> u64 {
+        match self.is_held {
+            true => before.queued.saturating_sub(self.queued),
+            false => self.sent.saturating_sub(before.sent),
         }
     }
 }

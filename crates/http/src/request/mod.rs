@@ -28,6 +28,7 @@ use crate::channel::conn::Conn;
 use crate::counted::Counted;
 use crate::exchanges::Exchanges;
 use crate::location::Location;
+use crate::min_rate::Credit;
 use crate::output::{BodyFilter, Response};
 use crate::server::{HttpMain, Server};
 use crate::subrequest::{Family, Queue};
@@ -117,6 +118,10 @@ pub struct Request {
     pub real_peer: Option<SockAddr>,
     /// `limit_rate` as changed by `set $limit_rate`.
     pub limit_rate: Option<u64>,
+    /// The time for which the client's body is still waited for.
+    pub(crate) body_credit: Credit,
+    /// The time for which the client's taking of the response is.
+    pub(crate) send_credit: Credit,
     /// The time when the request's first byte was read: milliseconds since 1970.
     pub start_ms: u64,
     /// The same on the monotonic clock, microseconds.
@@ -188,6 +193,8 @@ impl Request {
                 ctx: Vec::new(),
                 real_peer: None,
                 limit_rate: None,
+                body_credit: Credit::default(),
+                send_credit: Credit::default(),
                 start_ms: 0,
                 start_mono_us: 0,
                 counted: None,
@@ -236,6 +243,7 @@ impl Request {
         self.real_peer = None;
         self.limit_rate = None;
         self.counted = None;
+        (self.body_credit, self.send_credit) = (Credit::default(), Credit::default());
         self.bytes_sent = 0;
         self.header_bytes = 0;
         self.access_code = 0;

@@ -54,6 +54,8 @@ pub struct ReqBody {
     /// The request came with a body, be it an empty one.
     exists: bool,
     stage: Stage,
+    /// It is passed on as it comes.
+    passed_on: bool,
     received: u64,
     len: u64,
     mem: Chain,
@@ -76,6 +78,12 @@ impl ReqBody {
     pub(crate) fn count(&mut self, received: usize, data: usize) {
         self.received += received as u64;
         self.len += data as u64;
+    }
+
+    /// Whether it is passed on as it comes and says no length: a client that has nothing to say for
+    /// a while is not slow.
+    pub(crate) fn is_conversation(&self, head: &Head) -> bool {
+        self.passed_on && head.content_length.is_none()
     }
 
     /// Whether no handler took any of it.

@@ -8,6 +8,7 @@ use mem::{Chain, Page};
 use super::{InFile, ReqBody, Stage};
 use crate::channel;
 use crate::core_conf::InFileOnly;
+use crate::min_rate::MinRate;
 use crate::module::Verdict;
 use crate::request::Request;
 use files::FileError;
@@ -68,7 +69,17 @@ impl Request {
             Stage::Read | Stage::Unwanted | Stage::Refused => return Ok(None),
             Stage::Unread | Stage::Begun => self.body.stage = Stage::Begun,
         }
+        self.body.passed_on = true;
         channel::next_piece(self).await
+    }
+
+    /// The rate that the client must keep up. A body that is passed on as it comes, and says no
+    /// length, may rest: it is a conversation.
+    pub(crate) fn body_min_rate(&self) -> MinRate {
+        match self.body.is_conversation(&self.head) {
+            true => MinRate::OFF,
+            false => self.loc.core.client_body_min_rate,
+        }
     }
 
     async fn collect(&mut self, in_file: Option<InFile>) -> Result<(), Verdict> {
