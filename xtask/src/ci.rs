@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::Workspace;
-use crate::{Findings, circles, directives, run, tidy, tiers};
+use crate::{Findings, circles, directives, run, sbom, tidy, tiers};
 
 /// The compiler release whose lints and formatting the tree is clean under. Another release may
 /// know new lints: there they are shown, but do not fail.
@@ -19,6 +19,8 @@ const STEPS: &[(&str, Step)] = &[
     ("tidy", |ws, _| tidy::run(ws, &[])),
     ("lints", lints),
     ("licences", licences),
+    ("advisories", advisories),
+    ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),
     ("directives", directives),
     ("modules", modules),
     ("tests", |ws, _| cargo(ws, &["test", "--workspace", "--no-fail-fast"])),
@@ -121,11 +123,21 @@ fn directives(ws: &Workspace, _exact: bool) -> Findings {
     directives::run(ws, &["--check".to_string()])
 }
 
-/// `deny.toml`: licences, duplicates, known faults of dependencies, where cargo-deny is at hand.
+/// `deny.toml`: licences, duplicates and sources of dependencies.
 fn licences(ws: &Workspace, _exact: bool) -> Findings {
+    deny(ws, &["licenses", "bans", "sources"])
+}
+
+/// Known faults of dependencies, by the database of advisories, which cargo-deny fetches.
+fn advisories(ws: &Workspace, _exact: bool) -> Findings {
+    deny(ws, &["advisories"])
+}
+
+/// `./x test` installs cargo-deny; this is left out only where that was not possible.
+fn deny(ws: &Workspace, checks: &[&str]) -> Findings {
     if !run::succeeds(ws, "cargo", &["deny", "--version"]) {
-        println!("== cargo-deny is not installed: left out");
+        println!("== cargo-deny is not installed: {} left out", checks.join(", "));
         return Ok(());
     }
-    cargo(ws, &["deny", "check", "licenses", "bans", "sources"])
+    cargo(ws, &[&["deny", "check"], checks].concat())
 }

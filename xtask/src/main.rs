@@ -12,6 +12,7 @@ mod fuzz;
 mod new_module;
 mod run;
 mod rust_source;
+mod sbom;
 mod tidy;
 mod tiers;
 mod workspace;
@@ -61,6 +62,12 @@ const VERBS: &[Verb] = &[
         arguments: "TARGET|all [SECONDS]",
         help: "coverage-guided fuzzing; without a target lists them",
         run: fuzz::run,
+    },
+    Verb {
+        name: "sbom",
+        arguments: "[FILE]",
+        help: "the packages of the shipped program with licences and checksums, as CycloneDX",
+        run: sbom::run,
     },
     Verb {
         name: "asan",
