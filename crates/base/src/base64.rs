@@ -67,6 +67,21 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the base64 text of `bytes` in the alphabet of RFC 4648 section 5, without padding.
+pub fn encode_url(bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    encode(bytes, out);
+    let padding = out[start..].iter().rev().take_while(|byte| **byte == b'=').count();
+    out.truncate(out.len() - padding);
+    for byte in &mut out[start..] {
+        match byte {
+            b'+' => *byte = b'-',
+            b'/' => *byte = b'_',
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::decode;
@@ -119,6 +134,17 @@ mod tests {
             assert_eq!(out, text.as_bytes());
             assert!(super::decode(&out, &mut back));
             assert_eq!(back, bytes.as_bytes());
+        }
+    }
+
+    #[test]
+    fn texts_for_urls_have_no_padding() {
+        for bytes in [&b""[..], b"f", b"fo", b"foo", &[0xfb, 0xff, 0xbf], &[0xff; 5]] {
+            let (mut out, mut back) = (b"=".to_vec(), Vec::new());
+            super::encode_url(bytes, &mut out);
+            assert!(!out[1..].iter().any(|b| b"+/=".contains(b)), "{out:?}");
+            assert!(super::decode_url(&out[1..], &mut back));
+            assert_eq!((back, out[0]), (bytes.to_vec(), b'='));
         }
     }
 }

@@ -328,7 +328,7 @@ impl Civil {
 }
 
 /// Days since 1970-01-01 of a date in the Gregorian calendar.
-fn days_from_civil(year: i64, month: u8, day: u8) -> i64 {
+pub fn days_from_civil(year: i64, month: u8, day: u8) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

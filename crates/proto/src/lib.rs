@@ -2,6 +2,7 @@
 //! verdict. Nothing blocks, nothing allocates on the fast path, and no input panics.
 #![forbid(unsafe_code)]
 
+pub mod acme;
 pub mod cache_control;
 pub mod chunked;
 pub mod dns;

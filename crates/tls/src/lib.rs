@@ -11,6 +11,7 @@ pub mod conf_command;
 mod error;
 pub mod groups;
 mod info;
+pub mod issue;
 mod key_log;
 pub mod ocsp;
 mod peer;

@@ -216,6 +216,19 @@ impl Certificate {
         !self.extensions.invalid && self.extensions.extended.is_some_and(|e| e.ocsp)
     }
 
+    /// The IP addresses of its alternative names, four or sixteen bytes each.
+    pub fn ip_addresses(&self) -> impl Iterator<Item = &[u8]> {
+        self.alt_names().iter().filter_map(|name| match name {
+            GeneralName::Ip(address) => Some(&address[..]),
+            _ => None,
+        })
+    }
+
+    /// The key identifier of its issuer.
+    pub fn authority_key_id(&self) -> Option<&Bytes> {
+        self.extensions.authority_key_id.as_ref()?.key_id.as_ref()
+    }
+
     /// The subject key identifier.
     pub fn subject_key_id(&self) -> Option<&Bytes> {
         self.extensions.subject_key_id.as_ref()

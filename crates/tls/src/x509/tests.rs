@@ -281,7 +281,7 @@ fn handshakes() {
     let (key, c) = of(KeyKind::Rsa);
     let pkcs1 = key.sign(message);
     assert_eq!(allowed(&c, &pkcs1, Tls12), [0x0401]);
-    assert_eq!(allowed(&c, &pkcs1, Tls13), [], "PKCS #1 is not for handshakes of TLS 1.3");
+    assert!(allowed(&c, &pkcs1, Tls13).is_empty(), "PKCS #1 is not for handshakes of TLS 1.3");
     let pss = key.sign_rsa(&aws::RSA_PSS_SHA512, message).unwrap();
     assert_eq!(allowed(&c, &pss, Tls13), [0x0806]);
     assert_eq!(allowed(&c, &pss, Tls12), [0x0806]);

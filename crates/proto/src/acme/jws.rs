@@ -1,0 +1,114 @@
+//! Signed requests: JSON Web Signatures (RFC 7515) as RFC 8555 section 6.2 wants them, and JSON Web
+//! Keys with their thumbprints (RFC 7638).
+
+use base::json::Object;
+use sha2::{Digest, Sha256};
+
+use super::base64url;
+
+/// A key that signs.
+pub trait Signer {
+    /// The algorithm's name (`ES256`).
+    fn algorithm(&self) -> &'static str;
+
+    /// The public key: a JSON object with the members that RFC 7638 section 3.2 requires, sorted
+    /// and without spaces.
+    fn jwk(&self) -> String;
+
+    /// The signature of a message.
+    ///
+    /// # Errors
+    /// The key does not sign; for the log.
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String>;
+}
+
+/// The fingerprint of a public key.
+pub fn thumbprint(key: &dyn Signer) -> String {
+    base64url(&Sha256::digest(key.jwk()))
+}
+
+/// The text that answers a challenge (RFC 8555 section 8.1).
+pub fn key_authorization(token: &str, key: &dyn Signer) -> String {
+    format!("{token}.{}", thumbprint(key))
+}
+
+/// Who signs a request.
+#[derive(Clone, Copy)]
+pub(super) enum By<'a> {
+    /// A key that the server may not know.
+    Key,
+    /// An account, by its URL.
+    Account(&'a str),
+}
+
+/// A request's body. Without a payload it asks for the resource (POST-as-GET).
+pub(super) fn request(
+    key: &dyn Signer,
+    by: By<'_>,
+    nonce: Option<&str>,
+    url: &str,
+    payload: Option<&str>,
+) -> Result<Vec<u8>, String> {
+    let jwk = matches!(by, By::Key).then(|| key.jwk());
+    let header = header(key.algorithm(), jwk.as_deref(), |o| {
+        if let By::Account(account) = by {
+            o.text("kid", account.as_bytes());
+        }
+        if let Some(nonce) = nonce {
+            o.text("nonce", nonce.as_bytes());
+        }
+        o.text("url", url.as_bytes());
+    });
+    signed(&header, payload.unwrap_or_default(), |message| key.sign(message))
+}
+
+/// The binding of a new account to one that its owner has with the server already (RFC 8555 section
+/// 7.3.4). `mac` is HMAC with SHA-256 under the key that the server gave for `kid`.
+///
+/// # Errors
+/// Those of `mac`.
+pub fn external_account(
+    kid: &str,
+    mac: impl Fn(&[u8]) -> Result<Vec<u8>, String>,
+    account: &dyn Signer,
+    url: &str,
+) -> Result<String, String> {
+    let header = header("HS256", None, |o| {
+        o.text("kid", kid.as_bytes());
+        o.text("url", url.as_bytes());
+    });
+    let jws = signed(&header, &account.jwk(), mac)?;
+    Ok(String::from_utf8(jws).expect("base64 within JSON is ASCII"))
+}
+
+/// A protected header. The key is JSON itself, so it comes as the last member.
+fn header(algorithm: &str, jwk: Option<&str>, fill: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    Object::write(&mut out, |o| {
+        o.text("alg", algorithm.as_bytes());
+        fill(o);
+    });
+    if let Some(jwk) = jwk {
+        out.pop();
+        out.extend_from_slice(b",\"jwk\":");
+        out.extend_from_slice(jwk.as_bytes());
+        out.push(b'}');
+    }
+    out
+}
+
+fn signed(
+    header: &[u8],
+    payload: &str,
+    sign: impl Fn(&[u8]) -> Result<Vec<u8>, String>,
+) -> Result<Vec<u8>, String> {
+    let (header, payload) = (base64url(header), base64url(payload.as_bytes()));
+    let signature = base64url(&sign(format!("{header}.{payload}").as_bytes())?);
+    let mut out = Vec::new();
+    Object::write(&mut out, |o| {
+        o.text("protected", header.as_bytes());
+        o.text("payload", payload.as_bytes());
+        o.text("signature", signature.as_bytes());
+    });
+    Ok(out)
+}
