@@ -64,6 +64,7 @@ pub async fn help(caches: Vec<Rc<Cache>>, helper: Helper, leave: Gate) {
         all.push(match helper {
             Helper::CacheManager => Box::pin(manager::manage(cache, leave.clone())),
             Helper::CacheLoader => Box::pin(loader::load(cache)),
+            Helper::Acme => continue,
         });
     }
     std::future::poll_fn(|cx| {

@@ -117,7 +117,6 @@ mod tests {
             ("keyval_zone", "NGINX Plus"),
             ("auth_jwt", "NGINX Plus"),
             ("app_protect_enable", "F5 WAF for NGINX"),
-            ("acme_issuer", "nginx-acme"),
             ("proxy_connect", "ngx_http_proxy_connect_module"),
             ("ssl", "nginx before 1.25.1"),
             ("spdy_headers_comp", "nginx before 1.9.5"),

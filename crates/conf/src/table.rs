@@ -56,6 +56,8 @@ contexts! {
     MAIL = 12, "mail";
     /// In `server` of `mail`.
     MAIL_SERVER = 13, "server in mail";
+    /// In `acme_issuer`.
+    ACME_ISSUER = 14, "acme_issuer";
 }
 
 impl Contexts {

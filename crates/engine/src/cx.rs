@@ -133,7 +133,7 @@ impl<S: Session> Level<S> {
 
 impl<S: Session> Level<S> {
     /// The value of type `T` set at this level so far.
-    fn peek<T: Conf>(&self) -> Option<&T> {
+    pub fn peek<T: Conf>(&self) -> Option<&T> {
         let id = TypeId::of::<T>();
         self.set.iter().find(|(i, _)| *i == id).and_then(|(_, v)| v.downcast_ref())
     }
@@ -226,6 +226,11 @@ impl<S: Session> Cx<S> {
     /// The configuration of scope `Main`.
     pub fn main<T: Conf>(&mut self) -> &mut T {
         self.levels[0].get()
+    }
+
+    /// The `server` blocks read so far, in order.
+    pub fn servers(&mut self) -> impl Iterator<Item = &mut Level<S>> {
+        self.servers.iter_mut().map(|(level, _)| level)
     }
 
     /// The kind of block that the directive stands in.

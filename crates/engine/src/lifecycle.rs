@@ -57,6 +57,8 @@ pub enum Helper {
     CacheManager,
     /// Reads which entries they hold, and exits.
     CacheLoader,
+    /// Has certificates issued and renewed.
+    Acme,
 }
 
 /// The work of a helper; the process exits when it is done.
@@ -108,6 +110,12 @@ pub trait Engine: std::any::Any {
     fn wants(&self, helper: Helper) -> bool {
         let _ = helper;
         false
+    }
+
+    /// In a helper that has just been forked, while it has the privileges of the master: the time
+    /// to read what its user may not.
+    fn prepare_help(&self, helper: Helper) {
+        let _ = helper;
     }
 
     /// In a helper, with its event loop running: what it is to do. Also in the only process of a

@@ -12,7 +12,7 @@ use conf::ConfError;
 use conf::table::{Directive, Table};
 
 use crate::cx::Cx;
-use crate::lifecycle::Seat;
+use crate::lifecycle::{Help, Helper, Seat};
 use crate::session::Session;
 use crate::settings::{Conf, ConfSet, ConfType, Scope};
 use crate::status::Section;
@@ -42,6 +42,8 @@ pub struct Module<S: Session> {
     pub install: Option<Install<S>>,
     /// Runs once in each worker when it begins to serve.
     pub start: Option<Start<S>>,
+    /// Work for a process beside the workers.
+    pub help: Option<Helping<S>>,
     /// Adds the module's section, under its name, to the object that `stub_status json` answers
     /// with. Its counts of all workers lie in shared memory.
     pub status: Option<Section<S>>,
@@ -61,6 +63,26 @@ pub type Install<S> = fn(&View<'_, S>, &mut <S as Session>::Pipeline) -> Result<
 /// See [`Module::start`].
 pub type Start<S> = fn(&Rc<<S as Session>::Main>, &Seat);
 
+/// See [`Module::help`].
+pub struct Helping<S: Session> {
+    /// The process.
+    pub helper: Helper,
+    /// In the master: whether there is something to do.
+    pub wants: fn(&S::Main) -> bool,
+    /// See [`crate::Engine::prepare_help`].
+    pub prepare: fn(&S::Main),
+    /// See [`crate::Engine::help`].
+    pub run: fn(&Rc<S::Main>, &Seat) -> Help,
+}
+
+impl<S: Session> Clone for Helping<S> {
+    fn clone(&self) -> Helping<S> {
+        *self
+    }
+}
+
+impl<S: Session> Copy for Helping<S> {}
+
 impl<S: Session> Module<S> {
     /// An empty table, for `Module { name: "x", ..Module::EMPTY }`.
     pub const EMPTY: Module<S> = Module {
@@ -71,6 +93,7 @@ impl<S: Session> Module<S> {
         init: None,
         install: None,
         start: None,
+        help: None,
         status: None,
         secrets: &[],
         added: false,
@@ -99,9 +122,20 @@ impl<S: Session> Module<S> {
     /// The same table for a module from outside the project.
     pub const fn added(&self) -> Module<S> {
         let Module { name, directives, variables, confs, init, .. } = *self;
-        let Module { install, start, status, secrets, .. } = *self;
-        let added = true;
-        Module { name, directives, variables, confs, init, install, start, status, secrets, added }
+        let Module { install, start, help, status, secrets, .. } = *self;
+        Module {
+            name,
+            directives,
+            variables,
+            confs,
+            init,
+            install,
+            start,
+            help,
+            status,
+            secrets,
+            added: true,
+        }
     }
 }
 

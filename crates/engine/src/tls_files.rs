@@ -32,6 +32,11 @@ impl Named {
         Ok(Named { word: word.clone(), path, objects })
     }
 
+    /// A file that no directive names; `word` is the place that messages show.
+    pub fn of_default<S: Session>(cx: &Cx<S>, word: &Word, path: PathBuf) -> Named {
+        Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() }
+    }
+
     /// The text of a file, if it can be read, in the place of its name.
     fn read(&self, source: Source) -> Source {
         match &source {
@@ -47,6 +52,19 @@ impl Named {
             false => self.path.display().to_string(),
         }
     }
+}
+
+/// Where systems keep the certificates that their users trust.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The file of certificates that the system trusts.
+pub fn system_bundle() -> Option<PathBuf> {
+    BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file())
 }
 
 /// Reads a file of passwords.

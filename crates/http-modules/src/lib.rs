@@ -71,6 +71,7 @@ pub static MODULES: Modules = &[
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,
+    &acme::MODULE,
     &early_read::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,

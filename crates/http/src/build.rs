@@ -67,6 +67,8 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         confs: top.values.set.clone(),
         sections: modules.iter().filter_map(|m| Some((m.name, m.status?))).collect(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
+        helps: modules.iter().filter_map(|m| m.help).collect(),
+        tls_challenges: OnceCell::new(),
         listens,
         stats: env.stats.clone(),
         metrics: env.metrics.clone(),

@@ -50,6 +50,11 @@ pub struct Block {
 }
 
 impl Block {
+    /// The names of a server, as `server_name` has them.
+    pub fn server_names(&self) -> &[ServerName] {
+        &self.names
+    }
+
     /// The inside of a location.
     pub(crate) fn of_location(location: Option<(LocKind, Bytes)>) -> Block {
         Block { location, ..Block::default() }

@@ -6,11 +6,13 @@ use std::rc::Rc;
 use common_modules::passing;
 use conf::ConfError;
 use engine::life::Accepting;
+use engine::module::Helping;
 use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener};
 use net::ListenSpec;
 
 use crate::accept::accept;
+use crate::request::Request;
 use crate::server::HttpMain;
 
 /// The engine of one loaded `http` block.
@@ -23,6 +25,11 @@ impl HttpEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<HttpMain>) -> HttpEngine {
         HttpEngine { main, accepting: Accepting::default() }
+    }
+
+    /// The work of a module in a process beside the workers.
+    fn helping(&self, helper: Helper) -> Option<&Helping<Request>> {
+        self.main.helps.iter().find(|help| help.helper == helper)
     }
 
     /// The loaded block.
@@ -84,10 +91,20 @@ impl Engine for HttpEngine {
         match helper {
             Helper::CacheManager => !caches.is_empty(),
             Helper::CacheLoader => caches.iter().any(|cache| !cache.is_known()),
+            Helper::Acme => self.helping(helper).is_some_and(|help| (help.wants)(&self.main)),
+        }
+    }
+
+    fn prepare_help(&self, helper: Helper) {
+        if let Some(help) = self.helping(helper) {
+            (help.prepare)(&self.main);
         }
     }
 
     fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
+        if let Some(help) = self.helping(helper) {
+            return Some((help.run)(&self.main, seat));
+        }
         let caches = crate::cache::all(&self.main);
         if caches.is_empty() {
             return None;

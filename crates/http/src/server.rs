@@ -2,12 +2,14 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use common_modules::ssl::ServerTls;
 use engine::life::Life;
 use engine::metrics::status_zone::ZoneName;
+use engine::module::Helping;
 use engine::names::{ServerName, ServerNames};
 use engine::regex::MatchFailed;
 use engine::vars::Variables;
@@ -57,6 +59,12 @@ impl Server {
     }
 }
 
+/// Finds the certificate that answers a challenge (RFC 8737) for a server name, and its key.
+pub type TlsChallenges = Box<dyn Fn(&[u8]) -> Pin<Box<dyn Future<Output = TlsChallenge>>>>;
+
+/// A certificate and its key, both in PEM; none where there is no such challenge.
+pub type TlsChallenge = Option<(Vec<u8>, tls::pem::Secret)>;
+
 /// The whole `http` block, as a worker runs it.
 pub struct HttpMain {
     /// Its variables.
@@ -69,6 +77,10 @@ pub struct HttpMain {
     pub confs: ConfSet,
     /// Functions of modules that run when a worker begins to serve.
     pub(crate) starts: Vec<crate::module::Start>,
+    /// The work of modules in processes beside the workers.
+    pub(crate) helps: Vec<Helping<Request>>,
+    /// Certificates for challenges by ALPN, if a module has set them.
+    pub tls_challenges: OnceCell<TlsChallenges>,
     /// The sections of modules in the status, by their names.
     pub(crate) sections: Vec<(&'static str, engine::status::Section<Request>)>,
     /// The sockets to answer on, with their servers.

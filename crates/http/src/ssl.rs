@@ -9,7 +9,8 @@ use base::log::Level;
 use common_modules::ssl::addresses::Secure;
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
 use common_modules::ssl::{
-    self, Established, Expiries, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
+    self, Established, Expiries, NoEntry, OcspZones, ServerTls, SslSettings, SslShared, settings,
+    variables,
 };
 use conf::ConfError;
 use conf::table::{Contexts, Directive};
@@ -23,7 +24,7 @@ use crate::join_directives;
 use crate::metering;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
-use crate::server::{HttpMain, Listen, Server};
+use crate::server::{HttpMain, Listen, Server, TlsChallenges};
 use crate::vars::VarDef;
 
 /// The module's table.
@@ -125,6 +126,11 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), NoHands
     let Some(Secured { session: established, .. }) = c.tls.get().map(|tls| &**tls) else {
         return Err(NoHandshake::Gone);
     };
+    if hello.is_challenge
+        && let Some(find) = main.tls_challenges.get()
+    {
+        return answer_challenge(c, established, find, until).await;
+    }
     let of = tls_of(c, &server);
     let names = of.tls.changing.as_ref().map(|changing| {
         let mut r = Request::take(c.clone(), main);
@@ -142,6 +148,31 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), NoHands
         connection: c.number,
     };
     handshake::finish(&c.sock, begun, rest, until).await
+}
+
+/// Shows the certificate of a challenge. Its validator wants nothing else: the connection ends.
+async fn answer_challenge(
+    c: &Rc<Conn>,
+    established: &Established,
+    find: &TlsChallenges,
+    until: Deadline,
+) -> Result<(), NoHandshake> {
+    let found = match established.server_name.as_deref() {
+        Some(name) => find(name).await,
+        None => None,
+    };
+    let pair = found.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
+    let rest = Finish {
+        tls: &ServerTls::default(),
+        established,
+        lookup: || Resolving::default().lookup(),
+        log: &c.listen.default.root.core.error_log,
+        connection: c.number,
+    };
+    handshake::finish(&c.sock, handshake::begin_challenge(pair), rest, until).await?;
+    // The peer is to see the end of a session that was whole.
+    let _ = c.sock.flush(until).await;
+    Err(NoHandshake::Gone)
 }
 
 /// The server whose TLS a server's clients have: one without certificates has the default's.

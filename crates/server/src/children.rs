@@ -32,6 +32,7 @@ impl ChildKind {
             ChildKind::Worker(_) => "worker process",
             ChildKind::Helper(Helper::CacheManager) => "cache manager process",
             ChildKind::Helper(Helper::CacheLoader) => "cache loader process",
+            ChildKind::Helper(Helper::Acme) => "acme process",
             ChildKind::NewBinary => "new binary process",
         }
     }

@@ -32,6 +32,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
     os::title::set(match helper {
         Helper::CacheManager => "weir: cache manager process",
         Helper::CacheLoader => "weir: cache loader process",
+        Helper::Acme => "weir: acme process",
     });
     cycle.settings.pools.install();
     // The time to end at the latest, once it leaves.

@@ -359,6 +359,7 @@ impl Master {
         let started = reader.map(|reader| children::wait_started(&reader)).unwrap_or_default();
         self.start_helper(Helper::CacheManager, 0)?;
         self.start_helper(Helper::CacheLoader, 0)?;
+        self.start_helper(Helper::Acme, 0)?;
         ControlFlow::Continue(started)
     }
 

@@ -3,13 +3,7 @@
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
-/// Where systems keep the certificates that their users trust.
-const BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+use engine::tls_files::system_bundle;
 
 /// How the certificate of a server is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +19,9 @@ pub enum Trust {
 impl Trust {
     /// The system's bundle, unless `insecure` asks for none.
     pub fn choose(insecure: bool) -> Trust {
-        let bundle = || BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
         match insecure {
             true => Trust::Any,
-            false => bundle().map_or(Trust::Unknown, Trust::Bundle),
+            false => system_bundle().map_or(Trust::Unknown, Trust::Bundle),
         }
     }
 }

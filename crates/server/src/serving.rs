@@ -155,9 +155,15 @@ pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
     };
-    let wanted = [Helper::CacheManager, Helper::CacheLoader].into_iter().flat_map(|helper| {
+    let all = [Helper::CacheManager, Helper::CacheLoader, Helper::Acme];
+    let wanted = all.into_iter().flat_map(|helper| {
         let engines = cycle.engines.iter().filter(move |engine| engine.wants(helper));
-        engines.filter_map(|engine| engine.help(helper, &seat)).collect::<Vec<_>>()
+        engines
+            .filter_map(|engine| {
+                engine.prepare_help(helper);
+                engine.help(helper, &seat)
+            })
+            .collect::<Vec<_>>()
     });
     wanted.map(event::spawn).collect()
 }

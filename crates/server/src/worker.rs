@@ -73,6 +73,9 @@ pub fn run(
     if let Some(report) = &place.report {
         cycle.log = cycle.log.with(report.clone());
     }
+    if let Some(helper) = place.helper {
+        cycle.engines.iter().for_each(|engine| engine.prepare_help(helper));
+    }
     if let Err(Fatal) = prepare(&cycle, place.index, environ) {
         return FATAL;
     }

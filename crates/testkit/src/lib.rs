@@ -31,6 +31,7 @@ mod json;
 mod maria;
 pub mod mmdb;
 pub mod openssl;
+pub mod pebble;
 mod peer;
 mod ports;
 mod procfs;

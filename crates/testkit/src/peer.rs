@@ -22,6 +22,20 @@ impl Peer {
     /// # Panics
     /// Where it is missing, with the name of its package; where it does not start.
     pub fn start(name: &str, package: &str, files: &[(&str, &str)], arguments: &[&str]) -> Self {
+        Self::start_at(name, package, files, arguments, None)
+    }
+
+    /// The same for a server that listens on a port of the caller's (`at`), if there is one.
+    ///
+    /// # Panics
+    /// As [`Peer::start`].
+    pub fn start_at(
+        name: &str,
+        package: &str,
+        files: &[(&str, &str)],
+        arguments: &[&str],
+        at: Option<u16>,
+    ) -> Self {
         let port = Port::reserve();
         let dir = format!("weir-peer-{}-{}", std::process::id(), port.number());
         let folder = std::env::temp_dir().join(dir);
@@ -50,7 +64,7 @@ impl Peer {
             if let Ok(Some(status)) = peer.child.try_wait() {
                 panic!("{name} ended at once ({status}): {}", peer.output());
             }
-            TcpStream::connect(("127.0.0.1", peer.port())).ok()
+            TcpStream::connect(("127.0.0.1", at.unwrap_or(peer.port()))).ok()
         });
         peer
     }

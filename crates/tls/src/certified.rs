@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::pem;
 use crate::signatures::Noting;
 use crate::x509::Certificate;
 
@@ -46,6 +47,16 @@ impl Certified {
         let chain = chain.into_iter().map(CertificateDer::from).collect();
         let key = Arc::new(CertifiedKey::new(chain, Arc::new(Noting(key))));
         Ok(Certified { key, slot: None })
+    }
+
+    /// Reads a chain and its key from PEM.
+    ///
+    /// # Errors
+    /// One cannot be read, or they do not belong together.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certified, String> {
+        let chain = pem::certificates(chain).map_err(|e| e.to_string())?;
+        let key = pem::private_key(key, &pem::Passwords::none()).map_err(|e| e.to_string())?;
+        Certified::new(chain, key.der())
     }
 
     /// The chain in DER, the end's own certificate first.

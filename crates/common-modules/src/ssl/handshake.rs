@@ -15,7 +15,8 @@ use mem::Chain;
 use net::Transport;
 use net::transport::First;
 use proto::tls_hello::ClientHello;
-use tls::Session;
+use tls::certified::Certified;
+use tls::{ServerConfig, ServerOptions, Session};
 use upstream::names::Lookup;
 
 use super::established::Established;
@@ -25,6 +26,9 @@ use super::server::ServerTls;
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 const PROTOCOL_VERSION: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
 const HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+/// The protocol of challenges by ALPN.
+const CHALLENGE: &[u8] = b"acme-tls/1";
 
 /// The outcome of a handshake that is none.
 #[derive(Debug)]
@@ -50,6 +54,8 @@ pub struct Hello {
     is_old: bool,
     /// The name of the server.
     pub name: Option<Box<[u8]>>,
+    /// It is a validator's, for a challenge by ALPN (RFC 8737).
+    pub is_challenge: bool,
     /// The whole message, where variables ask for it.
     pub message: Option<Box<[u8]>>,
 }
@@ -84,6 +90,7 @@ pub async fn greeting(
             // RFC 8446 section D.5, whatever else such a hello offers.
             is_old: hello.legacy_version() <= 0x0300,
             name: hello.server_name().map(Box::from),
+            is_challenge: hello.alpn().any(|name| name == CHALLENGE),
             message: keep.then(|| whole_message(hello)),
         }
     })))
@@ -134,6 +141,10 @@ pub async fn begin(
     }
     let failed = |level, m: String| Refused::new(HANDSHAKE_FAILURE, level, m);
     let config = match (&tls.changing, names) {
+        (Some(_), Some(names)) if names.iter().any(|(name, _)| name.is_empty()) => {
+            let m = "no certificate is there for this server".to_owned();
+            return Err(failed(Level::Info, m));
+        }
         (Some(changing), Some(names)) => {
             let loading = Box::pin(tls.config_with(changing, &names));
             match event::race(loading, event::sleep_until(until)).await {
@@ -151,6 +162,26 @@ pub async fn begin(
         return Err(failed(Level::Error, m.to_owned()));
     };
     Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
+}
+
+/// Begins a session that answers a challenge by ALPN with `certificate`, in PEM, and its key. It
+/// ends with the handshake.
+///
+/// # Errors
+/// There is no such challenge.
+pub fn begin_challenge(certificate: Option<(&[u8], &[u8])>) -> Result<Session, Refused> {
+    let refused = |m: String| Refused::new(HANDSHAKE_FAILURE, Level::Info, m);
+    let Some((certificate, key)) = certificate else {
+        return Err(refused("no challenge is there for this server name".to_owned()));
+    };
+    let certified = Certified::from_pem(certificate, key).map_err(refused)?;
+    let options = ServerOptions {
+        certificates: vec![certified],
+        alpn: vec![CHALLENGE.to_vec()],
+        ..ServerOptions::default()
+    };
+    let config = ServerConfig::new(options).map_err(refused)?;
+    Session::server(&config).map_err(|e| refused(e.to_string()))
 }
 
 /// The rest of a handshake.

@@ -1,5 +1,6 @@
 //! A server's TLS, compiled from its directives.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use upstream::names::Lookup;
 
 use super::client_status::{ClientStatus, client_status};
 use super::expiry::Term;
+use super::handshake::Names;
 use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
 use super::stapling::{Stapler, staplers, warn_unstapled};
@@ -133,6 +135,7 @@ pub fn compile(
             names: pairs.into_iter().map(|(_, names)| names).collect(),
             certificates: Certificates::new(folder, passwords, terms),
             recipe,
+            made: RefCell::default(),
         };
         warn_unstapled(s, names);
         let changing = Some(changing);
@@ -250,7 +253,13 @@ pub struct Changing {
     names: Vec<(Template, Template)>,
     certificates: Certificates,
     recipe: Recipe,
+    /// Configurations whose certificates stand in the names themselves (`data:`), newest last: the
+    /// same names are the same certificates.
+    made: RefCell<Vec<(Names, ServerConfig)>>,
 }
+
+/// Configurations kept: the certificates of a server change rarely.
+const MADE_MAX: usize = 4;
 
 impl Changing {
     /// The names of the certificates and their keys for `s`.
@@ -269,13 +278,28 @@ impl ServerTls {
         changing: &Changing,
         names: &[(Bytes, Bytes)],
     ) -> Result<ServerConfig, String> {
+        let is_data = |name: &Bytes| name.starts_with(b"data:");
+        let is_fixed = names.iter().all(|(name, key)| is_data(name) && is_data(key));
+        if is_fixed
+            && let Some((_, config)) = changing.made.borrow().iter().find(|(of, _)| of == names)
+        {
+            return Ok(config.clone());
+        }
         let mut certificates = Vec::new();
         for (name, key) in names {
             let certified = changing.certificates.get(name, key).await?;
             changing.recipe.check_strength(&certified, shown(&base::log::lossy(name)))?;
             certificates.push(certified);
         }
-        changing.recipe.config(certificates, &self.verify).map_err(|e| e.message)
+        let config = changing.recipe.config(certificates, &self.verify).map_err(|e| e.message)?;
+        if is_fixed {
+            let mut made = changing.made.borrow_mut();
+            if made.len() >= MADE_MAX {
+                made.remove(0);
+            }
+            made.push((names.to_vec(), config.clone()));
+        }
+        Ok(config)
     }
 
     /// Whether it has certificates.

@@ -63,6 +63,14 @@ pub struct Account {
 }
 
 impl Account {
+    /// Reads the list of its orders.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse_orders(body: &[u8]) -> Result<Vec<String>, Malformed> {
+        Ok(Object::parse(body)?.texts("orders"))
+    }
+
     /// Reads it.
     ///
     /// # Errors

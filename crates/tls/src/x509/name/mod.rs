@@ -108,6 +108,11 @@ impl Name {
         out
     }
 
+    /// The common names, as text.
+    pub fn common_names(&self) -> impl Iterator<Item = String> {
+        self.values(super::oid::COMMON_NAME).filter_map(Attribute::text)
+    }
+
     /// The values of an attribute, in order.
     pub(crate) fn values(&self, oid: &[u8]) -> impl Iterator<Item = &Attribute> {
         self.attributes.iter().filter(move |a| a.oid == oid)

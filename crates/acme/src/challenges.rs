@@ -1,0 +1,246 @@
+//! Challenges: their answers are shown, the server is asked to look, and the answers go.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use base::log;
+use base::log::{Level, Log};
+use proto::acme::{
+    Authorization, AuthorizationStatus, Challenge, ChallengeStatus, Identifier, key_authorization,
+};
+use tls::issue::{Key, KeyKind, sha256};
+use tls::pem::Secret;
+
+use crate::board::Board;
+use crate::folder::Folder;
+use crate::issuer::{Issuer, Order, Proof};
+use crate::ordering::Pause;
+use crate::session::{Session, Trouble};
+use crate::zone::Answer;
+
+/// The longest run of a program that makes a record.
+const PROGRAM_MAX: Duration = Duration::from_secs(300);
+
+/// What answering needs.
+pub(crate) struct Stage<'a> {
+    pub issuer: &'a Rc<Issuer>,
+    pub board: &'a Board,
+    pub folder: &'a Folder,
+    pub log: &'a Log,
+}
+
+/// A challenge under way.
+struct Begun {
+    /// The address of its authorization.
+    url: String,
+    name: Identifier,
+    challenge: Challenge,
+    text: String,
+}
+
+impl Begun {
+    /// The name of the record in the domain.
+    fn record(&self) -> String {
+        format!("_acme-challenge.{}.", self.name)
+    }
+
+    /// The value of the record.
+    fn value(&self) -> String {
+        let mut out = Vec::new();
+        base::base64::encode_url(&sha256(self.text.as_bytes()), &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+/// Answers the challenges of the authorizations at these addresses.
+pub(crate) async fn answer(
+    stage: &Stage<'_>,
+    session: &Session,
+    order: &Order,
+    urls: &[String],
+) -> Result<(), Trouble> {
+    let mut begun = Vec::new();
+    for url in urls {
+        let reply = session.call(url, None).await?;
+        let authorization = Authorization::parse(&reply.body)?;
+        match authorization.status {
+            AuthorizationStatus::Valid => {}
+            AuthorizationStatus::Invalid => return Err(why_invalid(&authorization)),
+            AuthorizationStatus::Pending => {
+                begun.push(choose(stage.issuer, session, url, &authorization)?);
+            }
+        }
+    }
+    if begun.is_empty() {
+        return Ok(());
+    }
+    let file = format!("{}.challenges", order.id);
+    let text: String = begun
+        .iter()
+        .map(|one| format!("{} {} {}\n", one.challenge.kind, one.name, one.text))
+        .collect();
+    let mut shown = Vec::new();
+    let done = async {
+        if let Proof::Dns(program) = &stage.issuer.proof {
+            for one in &begun {
+                run(program, "present", one).await?;
+            }
+        } else {
+            shown = answers(&text).map_err(Trouble::new)?;
+            stage.board.add_answers(shown.clone());
+            if stage.folder.is_kept() {
+                stage.folder.write(&file, text.as_bytes());
+            }
+        }
+        prove(session, &begun).await
+    }
+    .await;
+    stage.board.remove_answers(&shown);
+    stage.folder.remove(&file);
+    if let Proof::Dns(program) = &stage.issuer.proof {
+        for one in &begun {
+            if let Err(trouble) = run(program, "cleanup", one).await {
+                let m =
+                    format_args!("acme: {}, issuer: \"{}\"", trouble.message, stage.issuer.name);
+                log!(stage.log, Level::Warn, None, "{m}");
+            }
+        }
+    }
+    done
+}
+
+/// The answers in the lines of a file of challenges.
+pub(crate) fn answers(text: &str) -> Result<Vec<Answer>, String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let (Some(kind), Some(name), Some(text)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let token = text.split('.').next().unwrap_or_default();
+        match kind {
+            "http-01" => found.push(Answer {
+                name: token.to_owned(),
+                text: text.as_bytes().to_vec(),
+                private: Secret::default(),
+            }),
+            "tls-alpn-01" => {
+                let parsed = Identifier::parse(name.as_bytes()).unwrap_or_default();
+                let [name] = &parsed[..] else { continue };
+                let key = Key::generate(KeyKind::Ecdsa(256))?;
+                found.push(Answer {
+                    name: name.server_name(),
+                    text: key.challenge_certificate(name, text)?,
+                    private: key.to_pem(),
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn choose(
+    issuer: &Issuer,
+    session: &Session,
+    url: &str,
+    authorization: &Authorization,
+) -> Result<Begun, Trouble> {
+    let name = &authorization.name;
+    let kind = issuer.proof.kind();
+    let Some(challenge) = authorization.challenge(kind) else {
+        let m = format!("the server offers no challenge {kind} for \"{name}\"");
+        return Err(Trouble::permanent(m));
+    };
+    if challenge.token.is_empty() {
+        return Err(Trouble::new(format!("the challenge for \"{name}\" has no token")));
+    }
+    let parsed = Identifier::parse(name.as_bytes()).unwrap_or_default();
+    let [parsed] = &parsed[..] else {
+        return Err(Trouble::new(format!("the server authorizes \"{name}\", which is no name")));
+    };
+    Ok(Begun {
+        url: url.to_owned(),
+        name: parsed.clone(),
+        text: key_authorization(&challenge.token, &*session.key),
+        challenge: challenge.clone(),
+    })
+}
+
+fn why_invalid(authorization: &Authorization) -> Trouble {
+    let problem = authorization.challenges.iter().find_map(|challenge| challenge.error.clone());
+    let trouble = problem.map_or_else(|| Trouble::new("authorization failed"), Trouble::from);
+    trouble.during(&format!("authorization of \"{}\"", authorization.name))
+}
+
+/// Asks the server to look, and waits until it has.
+async fn prove(session: &Session, begun: &[Begun]) -> Result<(), Trouble> {
+    for one in begun.iter().filter(|one| one.challenge.status == ChallengeStatus::Pending) {
+        session.call(&one.challenge.url, Some("{}")).await?;
+    }
+    let mut pause = Pause::new();
+    for one in begun {
+        loop {
+            let reply = session.call(&one.url, None).await?;
+            let authorization = Authorization::parse(&reply.body)?;
+            match authorization.status {
+                AuthorizationStatus::Valid => break,
+                AuthorizationStatus::Invalid => return Err(why_invalid(&authorization)),
+                AuthorizationStatus::Pending => {}
+            }
+            if !pause.wait(reply.retry_after).await {
+                let m = format!("the server does not come to an end with \"{}\"", one.name);
+                return Err(Trouble::new(m));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the program of a challenge by DNS: `PROGRAM present|cleanup NAME VALUE`.
+async fn run(program: &Path, verb: &'static str, one: &Begun) -> Result<(), Trouble> {
+    let (path, record, value) = (program.to_owned(), one.record(), one.value());
+    let running = event::pool::run_blocking(move || {
+        let mut command = Command::new(&path);
+        command.arg(verb).arg(&record).arg(&value).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(|e| base::log::os_error(&e).to_string())?;
+        let end = Instant::now() + PROGRAM_MAX;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(status.to_string()),
+                Err(e) => return Err(base::log::os_error(&e).to_string()),
+                Ok(None) if Instant::now() >= end => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err("did not end in time".to_owned());
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    });
+    let ran = running.await.map_err(|e| Trouble::new(e.to_string()))?;
+    ran.map_err(|why| {
+        let program = program.display();
+        Trouble::new(format!("\"{program} {verb}\" for \"{}\" failed: {why}", one.name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_challenges() {
+        let text = "http-01 a.test tok-1.print\ntls-alpn-01 192.0.2.1 tok-2.print\n\
+                    dns-01 a.test x.y\nbroken\ntls-alpn-01 \u{e4} x.y\n";
+        let found = answers(text).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!((&*found[0].name, &found[0].text[..]), ("tok-1", &b"tok-1.print"[..]));
+        assert_eq!(found[1].name, "1.2.0.192.in-addr.arpa");
+        assert!(tls::certified::Certified::from_pem(&found[1].text, &found[1].private).is_ok());
+    }
+}

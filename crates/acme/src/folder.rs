@@ -1,0 +1,373 @@
+//! The folder of an issuer (`state_path`): files as nginx-acme has them, and our own beside them.
+//!
+//! | file | holds | of |
+//! | --- | --- | --- |
+//! | `account.key`, `account.url` | the account's key in PEM, its address | nginx-acme |
+//! | `ORDER.crt`, `ORDER.key` | a chain and its key in PEM | nginx-acme |
+//! | `ORDER.next.key`, `ORDER.next.crt` | those of an order under way | us |
+//! | `ORDER.state`, `account.state` | progress and back-off in JSON | us |
+//! | `ORDER.challenges` | challenges under way, for other hosts | us |
+//! | `.ISSUER.lock` | the lock of the host that leads | us |
+//!
+//! A file is written beside its name, brought to the disk, and renamed. What cannot be written is
+//! kept in memory: the server goes on, and starts anew after its end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base::log;
+use base::log::{Level, Log, os_error};
+use tls::certified::Certified;
+use tls::pem::{Secret, read_secret};
+
+/// A chain with its private key, both in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub chain: Vec<u8>,
+    pub private: Secret,
+}
+
+impl Pair {
+    /// Whether the key is the certificate's.
+    ///
+    /// # Errors
+    /// It is not, or one of them cannot be read.
+    pub fn check(&self) -> Result<(), String> {
+        Certified::from_pem(&self.chain, &self.private).map(drop)
+    }
+}
+
+/// The folder of one issuer.
+pub(crate) struct Folder {
+    path: Option<PathBuf>,
+    issuer: String,
+    log: Log,
+    /// Files that no disk holds.
+    memory: RefCell<HashMap<String, Secret>>,
+    /// The last write failed.
+    failing: Cell<bool>,
+}
+
+impl Folder {
+    pub fn new(path: Option<&Path>, issuer: &str, log: &Log) -> Folder {
+        Folder {
+            path: path.map(Path::to_owned),
+            issuer: issuer.to_owned(),
+            log: log.clone(),
+            memory: RefCell::default(),
+            failing: Cell::new(false),
+        }
+    }
+
+    /// Whether files outlive the process.
+    pub fn is_kept(&self) -> bool {
+        self.path.is_some() && !self.failing.get()
+    }
+
+    /// Makes the folder if it is missing, and warns if others may read it.
+    pub fn prepare(&self) {
+        let Some(path) = &self.path else { return };
+        let made = DirBuilder::new().mode(0o700).create(path);
+        if let Err(e) = made
+            && e.kind() != io::ErrorKind::AlreadyExists
+        {
+            let (path, e) = (path.display(), os_error(&e));
+            log!(self.log, Level::Error, None, "acme: mkdir() \"{path}\" failed {e}");
+        }
+        let mode = std::fs::metadata(path).map_or(0o700, |meta| meta.permissions().mode());
+        if mode & 0o077 != 0 {
+            let (path, mode) = (path.display(), mode & 0o777);
+            let m = format_args!("acme: folder \"{path}\" of keys has mode {mode:o}");
+            log!(self.log, Level::Warn, None, "{m}, others may list it");
+        }
+    }
+
+    /// Takes the lock of the host that leads; `None` when another one has it. Without a folder
+    /// there is no other host.
+    ///
+    /// # Errors
+    /// The system's: the folder cannot be written, for instance.
+    pub fn lock(&self) -> io::Result<Option<Option<OwnedFd>>> {
+        let Some(path) = &self.path else { return Ok(Some(None)) };
+        let fd = os::file::open_append(&path.join(format!(".{}.lock", self.issuer)), 0o600)?;
+        match os::file::try_lock(&fd) {
+            Ok(()) => Ok(Some(Some(fd))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The bytes of a file, if there is one.
+    pub fn read(&self, name: &str) -> Option<Secret> {
+        if let Some(text) = self.memory.borrow().get(name) {
+            return Some(text.clone());
+        }
+        let path = self.path.as_ref()?.join(name);
+        match File::open(&path).and_then(read_secret) {
+            Ok(text) => Some(text),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => {
+                self.tell("open()", &path, &e);
+                None
+            }
+        }
+    }
+
+    /// Writes a file: the whole of it is there, or the one before.
+    pub fn write(&self, name: &str, text: &[u8]) {
+        let Some(folder) = &self.path else {
+            self.memory.borrow_mut().insert(name.to_owned(), Secret::new(text.to_vec()));
+            return;
+        };
+        match write_whole(folder, name, text) {
+            Ok(()) => {
+                self.memory.borrow_mut().remove(name);
+                if self.failing.replace(false) {
+                    let path = folder.display();
+                    log!(self.log, Level::Notice, None, "acme: \"{path}\" can be written again");
+                }
+            }
+            Err(e) => {
+                self.tell("writing", &folder.join(name), &e);
+                self.memory.borrow_mut().insert(name.to_owned(), Secret::new(text.to_vec()));
+            }
+        }
+    }
+
+    /// Removes a file, if there is one.
+    pub fn remove(&self, name: &str) {
+        self.memory.borrow_mut().remove(name);
+        let Some(folder) = &self.path else { return };
+        let path = folder.join(name);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => self.tell("unlink()", &path, &e),
+            _ => {}
+        }
+    }
+
+    /// Gives a file another name.
+    fn rename(&self, from: &str, to: &str) {
+        if let Some(text) = self.read(from) {
+            let in_memory = self.memory.borrow().contains_key(from);
+            match &self.path {
+                Some(folder) if !in_memory => {
+                    let done = std::fs::rename(folder.join(from), folder.join(to));
+                    match done.and_then(|()| sync_folder(folder)) {
+                        Ok(()) => drop(self.memory.borrow_mut().remove(to)),
+                        Err(e) => self.tell("rename()", &folder.join(from), &e),
+                    }
+                }
+                _ => {
+                    self.write(to, &text);
+                    self.remove(from);
+                }
+            }
+        }
+    }
+
+    /// An error of the file system: once, until writing works again.
+    fn tell(&self, what: &str, path: &Path, e: &io::Error) {
+        if !self.failing.replace(true) {
+            let (path, e) = (path.display(), os_error(e));
+            let m = format_args!("acme: {what} \"{path}\" failed {e}");
+            log!(self.log, Level::Error, None, "{m}; what is new is kept in memory alone");
+        }
+    }
+
+    /// The names of files that begin so and end with `end`.
+    pub fn list(&self, end: &str) -> Vec<String> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.ends_with(end) && !name.starts_with('.')).collect()
+    }
+
+    /// The certificate of an order.
+    pub fn pair(&self, id: &str) -> Option<Pair> {
+        let chain = self.read(&format!("{id}.crt"))?.to_vec();
+        let private = self.read(&format!("{id}.key"))?;
+        let pair = Pair { chain, private };
+        match pair.check() {
+            Ok(()) => Some(pair),
+            Err(e) => {
+                let (issuer, log) = (&self.issuer, &self.log);
+                log!(log, Level::Warn, None, "acme: certificate \"{issuer}/{id}\": {e}");
+                None
+            }
+        }
+    }
+
+    /// The private key of an order under way.
+    pub fn next_key(&self, id: &str) -> Option<Secret> {
+        self.read(&format!("{id}.next.key"))
+    }
+
+    /// Keeps the private key of an order under way.
+    pub fn keep_next_key(&self, id: &str, text: &[u8]) {
+        self.write(&format!("{id}.next.key"), text);
+    }
+
+    /// Puts a new chain in the place of the old one, with the key of its order.
+    pub fn install(&self, id: &str, chain: &[u8]) {
+        self.write(&format!("{id}.next.crt"), chain);
+        self.finish_install(id);
+    }
+
+    /// Ends an installation that a crash broke off: from the writing of `.next.crt` on, the new
+    /// pair is whole, and so each step may be repeated.
+    pub fn finish_install(&self, id: &str) {
+        let (next_chain, next_key) = (format!("{id}.next.crt"), format!("{id}.next.key"));
+        let Some(chain) = self.read(&next_chain) else { return };
+        let key = self.next_key(id).or_else(|| self.read(&format!("{id}.key")));
+        let fits =
+            key.is_some_and(|private| Pair { chain: chain.to_vec(), private }.check().is_ok());
+        if !fits {
+            // Of another order than the key.
+            self.remove(&next_chain);
+            return;
+        }
+        self.rename(&next_key, &format!("{id}.key"));
+        self.rename(&next_chain, &format!("{id}.crt"));
+    }
+}
+
+fn write_whole(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    let path = folder.join(name);
+    let beside = folder.join(OsStr::new(&format!(".{name}.{}", std::process::id())));
+    let _ = std::fs::remove_file(&beside);
+    let written = os::file::create_new(&beside, 0o600).and_then(|fd| {
+        let mut file = File::from(fd);
+        file.write_all(text)?;
+        file.sync_all()
+    });
+    let done = written.and_then(|()| std::fs::rename(&beside, &path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    done.and_then(|()| sync_folder(folder))
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tls::issue::{Key, KeyKind};
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path =
+                std::env::temp_dir().join(format!("weir-acme-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            Scratch(path)
+        }
+
+        fn folder(&self) -> Folder {
+            let (log, _lines) = log::capture(Level::Info);
+            let folder = Folder::new(Some(&self.0), "test", &log);
+            folder.prepare();
+            folder
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn pair() -> Pair {
+        let key = Key::generate(KeyKind::Ecdsa(256)).unwrap();
+        let name = proto::acme::Identifier::Dns("a.test".into());
+        let chain = key.challenge_certificate(&name, "x").unwrap();
+        Pair { chain, private: key.to_pem() }
+    }
+
+    #[test]
+    fn files_are_whole_and_for_their_owner_alone() {
+        let scratch = Scratch::new("files");
+        let folder = scratch.folder();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&scratch.0), 0o700);
+        assert!(folder.read("a.key").is_none());
+        folder.write("a.key", b"one");
+        folder.write("a.key", b"two");
+        assert_eq!(folder.read("a.key").unwrap().as_slice(), b"two");
+        assert_eq!(mode(&scratch.0.join("a.key")), 0o600);
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+        folder.remove("a.key");
+        folder.remove("a.key");
+        assert!(folder.read("a.key").is_none() && folder.is_kept());
+    }
+
+    #[test]
+    fn one_host_leads() {
+        let scratch = Scratch::new("lock");
+        let (first, second) = (scratch.folder(), scratch.folder());
+        let lock = first.lock().unwrap().unwrap();
+        assert!(second.lock().unwrap().is_none());
+        drop(lock);
+        assert!(second.lock().unwrap().is_some());
+        let (log, _lines) = log::capture(Level::Info);
+        assert!(Folder::new(None, "test", &log).lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn an_installation_ends_wherever_it_was_broken_off() {
+        let scratch = Scratch::new("install");
+        let (old, new) = (pair(), pair());
+        for step in 0..4 {
+            let folder = scratch.folder();
+            folder.write("a.crt", &old.chain);
+            folder.write("a.key", &old.private);
+            folder.keep_next_key("a", &new.private);
+            if step >= 1 {
+                folder.write("a.next.crt", &new.chain);
+            }
+            if step >= 2 {
+                folder.rename("a.next.key", "a.key");
+            }
+            if step >= 3 {
+                folder.rename("a.next.crt", "a.crt");
+            }
+            let after = scratch.folder();
+            after.finish_install("a");
+            let want = if step == 0 { &old } else { &new };
+            assert_eq!(after.pair("a").as_ref(), Some(want), "step {step}");
+            assert_eq!(after.read("a.next.crt"), None);
+            after.remove("a.next.key");
+        }
+        // A chain of another key is nobody's.
+        let folder = scratch.folder();
+        folder.write("a.next.crt", &pair().chain);
+        folder.finish_install("a");
+        assert_eq!(folder.pair("a"), Some(new));
+        assert_eq!(folder.read("a.next.crt"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_kept_in_memory() {
+        let scratch = Scratch::new("missing");
+        let (log, lines) = log::capture(Level::Info);
+        let folder = Folder::new(Some(&scratch.0.join("none/below")), "test", &log);
+        folder.write("a.key", b"one");
+        folder.write("b.key", b"two");
+        assert_eq!(folder.read("a.key").unwrap().as_slice(), b"one");
+        assert!(!folder.is_kept());
+        assert_eq!(lines.take().lines().count(), 1);
+        let new = pair();
+        folder.keep_next_key("c", &new.private);
+        folder.install("c", &new.chain);
+        assert_eq!(folder.pair("c"), Some(new));
+    }
+}

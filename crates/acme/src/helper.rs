@@ -1,0 +1,59 @@
+//! The acme process: what it reads while it is privileged, and its work.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use engine::{Help, Seat};
+use http::server::HttpMain;
+
+use crate::board::Board;
+use crate::directives::{Acme, decode_key, read};
+use crate::issuer::{AccountKey, ExternalKey};
+use crate::keep::Keeper;
+
+/// In the master: whether there is something to order.
+pub(crate) fn wants(main: &HttpMain) -> bool {
+    let acme = main.confs.get::<Acme>();
+    acme.is_some_and(|acme| acme.issuers.iter().any(|issuer| !issuer.orders.is_empty()))
+}
+
+/// In the acme process, before it takes the user of workers: reads the keys that the configuration
+/// names. The master does not keep them, so no worker inherits them.
+pub(crate) fn prepare(main: &HttpMain) {
+    for issuer in main.confs.get::<Acme>().iter().flat_map(|acme| &acme.issuers) {
+        if let AccountKey::File(path) = &issuer.account_key {
+            let text = read(path).map_err(|e| format!("account key \"{}\": {e}", path.display()));
+            let _ = issuer.secrets.account_key.set(text);
+        }
+        if let Some((_, ExternalKey::File(path))) = &issuer.external {
+            let key = read(path).and_then(|text| decode_key(&text).map_err(str::to_owned));
+            let key = key.map_err(|e| format!("external account key \"{}\": {e}", path.display()));
+            let _ = issuer.secrets.external_key.set(key);
+        }
+    }
+}
+
+/// The work: all issuers side by side, until the process is to leave.
+pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
+    let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    if let Some(acme) = main.confs.get::<Acme>()
+        && let Some(shared) = &acme.shared
+    {
+        let orders = acme.issuers.iter().flat_map(|issuer| &issuer.orders);
+        let keys: Vec<&str> = orders.map(|order| order.key.as_str()).collect();
+        let board = Rc::new(Board::new(shared, &keys, &seat.log));
+        for issuer in acme.issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
+            let keeper = Keeper::new(issuer, &board, &seat.log);
+            all.push(Box::pin(keeper.run(main.life.gate.clone())));
+        }
+    }
+    Box::pin(async move {
+        poll_fn(|cx| {
+            all.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+            if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    })
+}

@@ -1,0 +1,188 @@
+//! Issuers and certificates as the configuration names them.
+
+use std::cell::OnceCell;
+use std::hash::Hasher;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use proto::acme::Identifier;
+use tls::issue::KeyKind;
+use tls::pem::Secret;
+use upstream::names::Lookup;
+use upstream::ssl::UpstreamTls;
+
+/// `account_key`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AccountKey {
+    /// Made once, and kept in the folder.
+    Generate(KeyKind),
+    /// In this file.
+    File(PathBuf),
+}
+
+/// `challenge`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A file below `/.well-known/acme-challenge/`.
+    Http,
+    /// A certificate shown to a client of `acme-tls/1`.
+    Alpn,
+    /// A record in the domain, made by this program.
+    Dns(PathBuf),
+}
+
+impl Proof {
+    /// The type of the challenge.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Proof::Http => "http-01",
+            Proof::Alpn => "tls-alpn-01",
+            Proof::Dns(_) => "dns-01",
+        }
+    }
+}
+
+/// The place of the key of `external_account_key`.
+#[derive(Clone)]
+pub(crate) enum ExternalKey {
+    /// In this file, in base64url.
+    File(PathBuf),
+    /// These bytes.
+    Data(Secret),
+}
+
+/// What the acme process reads before it gives up its privileges.
+#[derive(Default)]
+pub(crate) struct Secrets {
+    /// The text of `account_key`'s file.
+    pub account_key: OnceCell<Result<Secret, String>>,
+    /// The bytes of `external_account_key`'s.
+    pub external_key: OnceCell<Result<Secret, String>>,
+}
+
+/// An `acme_issuer` block.
+pub(crate) struct Issuer {
+    /// Its name.
+    pub name: String,
+    /// `uri`
+    pub uri: String,
+    pub account_key: AccountKey,
+    pub proof: Proof,
+    /// `contact`, each a URL.
+    pub contacts: Vec<String>,
+    pub common_name_in_csr: bool,
+    /// `external_account_key`: the identifier and the key.
+    pub external: Option<(String, ExternalKey)>,
+    pub preferred_chain: Option<String>,
+    /// `profile`, and whether the server has to have it.
+    pub profile: Option<(String, bool)>,
+    /// TLS to the server.
+    pub tls: Rc<UpstreamTls>,
+    /// `state_path`; none for `off`.
+    pub folder: Option<PathBuf>,
+    /// `accept_terms_of_service`
+    pub agrees: bool,
+    /// `resolver`
+    pub lookup: Lookup,
+    /// Its certificates.
+    pub orders: Vec<Rc<Order>>,
+    pub secrets: Secrets,
+}
+
+/// A certificate that is wanted from an issuer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The name of its files: that of nginx-acme.
+    pub id: String,
+    /// Its name in the zone: issuer and id.
+    pub key: String,
+    /// The names and addresses in it.
+    pub names: Vec<Identifier>,
+    /// The kind of its private key.
+    pub kind: KeyKind,
+}
+
+impl Order {
+    pub fn new(issuer: &str, names: Vec<Identifier>, kind: KeyKind) -> Order {
+        let id = id(&names, kind);
+        Order { key: format!("{issuer}/{id}"), id, names, kind }
+    }
+}
+
+/// The name of an order's files: its first name (or else its first address), and a hash of all
+/// names and of the kind of the key, in hexadecimal. The hash is nginx-acme's, by SipHash-2-4
+/// (with a key of zeroes) over the derived `Hash` of its own types, so that the files of a folder
+/// are found by both.
+fn id(names: &[Identifier], kind: KeyKind) -> String {
+    let first = names.iter().find(|name| matches!(name, Identifier::Dns(_))).or(names.first());
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&(names.len() as u64).to_le_bytes());
+    for name in names {
+        let variant: u64 = match name {
+            Identifier::Dns(_) => 0,
+            Identifier::Ip(_) => 1,
+        };
+        bytes.extend_from_slice(&variant.to_le_bytes());
+        bytes.extend_from_slice(name.value().as_bytes());
+        bytes.push(0xff);
+    }
+    let (variant, bits): (u64, u32) = match kind {
+        KeyKind::Ecdsa(bits) => (0, bits),
+        KeyKind::Rsa(bits) => (1, bits),
+    };
+    bytes.extend_from_slice(&variant.to_le_bytes());
+    bytes.extend_from_slice(&bits.to_le_bytes());
+    // The standard library's successor of this hasher has an algorithm that may change.
+    #[allow(deprecated)]
+    let mut hasher = std::hash::SipHasher::new();
+    hasher.write(&bytes);
+    let name = first.map(Identifier::value).unwrap_or_default();
+    format!("{name}-{:x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::Hash;
+
+    /// The types of nginx-acme, as far as their hash goes.
+    #[derive(Hash)]
+    enum TheirName {
+        Dns(&'static str),
+        Ip(&'static str),
+    }
+
+    #[derive(Hash)]
+    enum TheirKey {
+        Ecdsa(u32),
+        Rsa(u32),
+    }
+
+    fn theirs(names: &Vec<TheirName>, key: TheirKey) -> String {
+        #[allow(deprecated)]
+        let mut hasher = std::hash::SipHasher::new();
+        names.hash(&mut hasher);
+        key.hash(&mut hasher);
+        format!("{:x}", hasher.finish())
+    }
+
+    fn parsed(names: &[&str]) -> Vec<Identifier> {
+        names.iter().flat_map(|name| Identifier::parse(name.as_bytes()).unwrap()).collect()
+    }
+
+    #[test]
+    fn files_have_nginx_acme_s_names() {
+        let own = id(&parsed(&["example.test"]), KeyKind::Ecdsa(256));
+        let hash = theirs(&vec![TheirName::Dns("example.test")], TheirKey::Ecdsa(256));
+        assert_eq!(own, format!("example.test-{hash}"));
+        let own = id(&parsed(&["192.0.2.1", ".a.test"]), KeyKind::Rsa(2048));
+        let names = vec![
+            TheirName::Ip("192.0.2.1"),
+            TheirName::Dns("www.a.test"),
+            TheirName::Dns("a.test"),
+        ];
+        assert_eq!(own, format!("www.a.test-{}", theirs(&names, TheirKey::Rsa(2048))));
+        let own = id(&parsed(&["::1"]), KeyKind::Ecdsa(256));
+        assert!(own.starts_with("::1-"));
+    }
+}

@@ -1,0 +1,294 @@
+//! One order, from its beginning or from where a process before broke off.
+//!
+//! ```text
+//!            progress says
+//!  nothing ──────▶ key made ─▶ asked ─▶ order's address ─▶ authorize ─▶ finalize ─▶ wait ─▶ fetch
+//!                               │              ▲
+//!  killed here: the account's ──┘              └── killed anywhere behind: the same order goes on
+//!  list of orders is searched
+//! ```
+
+use base::log;
+use base::log::Level;
+use base::time::{now_ms, unix_secs};
+use proto::acme::{
+    Account, Malformed, Order as Resource, OrderStatus, OrderStep, Reply, finalize, new_order,
+};
+use tls::issue::{Key, covers};
+use tls::x509::Certificate;
+
+use crate::challenges::{self, Stage};
+use crate::folder::Pair;
+use crate::issuer::Order;
+use crate::progress::Progress;
+use crate::session::{Session, Trouble, make_key};
+
+/// The time that the server has for a step of its own, milliseconds.
+const STEP_MS: u64 = 300_000;
+
+/// Pauses between two looks at something that the server does.
+pub(crate) struct Pause {
+    until_ms: u64,
+    next_ms: u64,
+}
+
+impl Pause {
+    pub fn new() -> Pause {
+        Pause { until_ms: now_ms() + STEP_MS, next_ms: 100 }
+    }
+
+    /// Waits as long as the server asks, or longer each time. False when it takes too long.
+    pub async fn wait(&mut self, asked: Option<u64>) -> bool {
+        if now_ms() >= self.until_ms {
+            return false;
+        }
+        let ms = asked.map_or(self.next_ms, |secs| secs.clamp(1, 60) * 1000);
+        self.next_ms = (self.next_ms * 2).min(5_000);
+        event::sleep(ms).await;
+        true
+    }
+}
+
+/// An order in the hands of this process.
+pub(crate) struct Ordering<'a> {
+    pub stage: Stage<'a>,
+    pub session: &'a Session,
+    pub order: &'a Order,
+    /// The identifier of the certificate that the new one replaces.
+    pub replaces: Option<String>,
+    /// Writes the progress down.
+    pub save: &'a dyn Fn(&Progress),
+}
+
+impl Ordering<'_> {
+    /// Brings the order to its end: the certificate with its key, checked.
+    pub async fn run(&self, progress: &mut Progress) -> Result<Pair, Trouble> {
+        let key = self.key().await?;
+        for _ in 0..2 {
+            let (url, is_old) = match &progress.order {
+                Some(url) => (url.clone(), true),
+                None => (self.ask(progress).await?, false),
+            };
+            match self.follow(&url, &key).await {
+                Ok(pair) => return Ok(pair),
+                Err((trouble, goes_on)) => {
+                    if !goes_on {
+                        self.forget(progress);
+                    }
+                    // One that had failed, or was forgotten, before this attempt.
+                    if !is_old || goes_on {
+                        return Err(trouble);
+                    }
+                }
+            }
+        }
+        Err(Trouble::new("the order is gone"))
+    }
+
+    /// The order is over: the next one has another key.
+    fn forget(&self, progress: &mut Progress) {
+        progress.order = None;
+        progress.asked = false;
+        (self.save)(progress);
+    }
+
+    /// The private key of the order, on disk before anything else.
+    async fn key(&self) -> Result<Key, Trouble> {
+        let (folder, id) = (self.stage.folder, &self.order.id);
+        if let Some(text) = folder.next_key(id)
+            && let Ok(key) = Key::from_pem(&text)
+            && key.kind() == self.order.kind
+        {
+            return Ok(key);
+        }
+        let key = make_key(self.order.kind).await?;
+        folder.keep_next_key(id, &key.to_pem());
+        Ok(key)
+    }
+
+    /// Makes an order, unless the account has one that a process before asked for.
+    async fn ask(&self, progress: &mut Progress) -> Result<String, Trouble> {
+        let found = if progress.asked { self.search().await? } else { None };
+        let url = match found {
+            Some(url) => url,
+            None => {
+                progress.asked = true;
+                (self.save)(progress);
+                let reply = self.ask_new().await;
+                if let Err(trouble) = &reply
+                    && trouble.problem.is_some()
+                {
+                    // An answer: there is no order.
+                    progress.asked = false;
+                    (self.save)(progress);
+                }
+                let reply = reply.map_err(|trouble| trouble.during("making an order"))?;
+                Resource::parse(&reply.body)?;
+                reply.location.ok_or(Malformed("no address of the order"))?
+            }
+        };
+        progress.order = Some(url.clone());
+        progress.asked = false;
+        (self.save)(progress);
+        Ok(url)
+    }
+
+    async fn ask_new(&self) -> Result<Reply, Trouble> {
+        let (session, names) = (self.session, &self.order.names);
+        let url = &session.directory.new_order;
+        let payload = new_order(names, session.profile(), self.replaces.as_deref());
+        let done = session.call(url, Some(&payload)).await;
+        match &done {
+            Err(Trouble { problem: Some(problem), .. })
+                if self.replaces.is_some() && problem.is_bad_replaces() =>
+            {
+                let payload = new_order(names, session.profile(), None);
+                session.call(url, Some(&payload)).await
+            }
+            _ => done,
+        }
+    }
+
+    /// Looks for an order of these names that is not over in the account's list, if it has one.
+    async fn search(&self) -> Result<Option<String>, Trouble> {
+        let account = self.session.account().await?;
+        let reply = self.session.call(&account, None).await?;
+        let Some(list) = Account::parse(&reply.body)?.orders else { return Ok(None) };
+        let Ok(reply) = self.session.call(&list, None).await else { return Ok(None) };
+        let mut wanted: Vec<_> = self.order.names.iter().map(|name| name.value()).collect();
+        wanted.sort();
+        // The newest stand last.
+        for url in Account::parse_orders(&reply.body)?.iter().rev().take(SEARCHED_MAX) {
+            let Ok(reply) = self.session.call(url, None).await else { continue };
+            let Ok(mut found) = Resource::parse(&reply.body) else { continue };
+            found.names.sort();
+            if found.names == wanted && is_open(found.status) {
+                return Ok(Some(url.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the steps of the order at `url`. The failure tells whether it goes on another time.
+    async fn follow(&self, url: &str, key: &Key) -> Result<Pair, (Trouble, bool)> {
+        let lasting = |trouble: Trouble| (trouble, true);
+        let over = |trouble: Trouble| (trouble, false);
+        let mut pause = Pause::new();
+        loop {
+            let reply = match self.session.call(url, None).await {
+                Ok(reply) => reply,
+                Err(trouble) => {
+                    let status = trouble.problem.as_ref().map(|problem| problem.status);
+                    return Err((trouble, !matches!(status, Some(403 | 404 | 410))));
+                }
+            };
+            let order = Resource::parse(&reply.body).map_err(|e| lasting(e.into()))?;
+            self.tell(&format!("the order is {}", word(order.status)));
+            match order.step().map_err(|e| over(e.into()))? {
+                OrderStep::Authorize(urls) => {
+                    let done = challenges::answer(&self.stage, self.session, self.order, &urls);
+                    done.await.map_err(lasting)?;
+                }
+                OrderStep::Finalize(url) => {
+                    let names = &self.order.names;
+                    let request = key.request(names, self.stage.issuer.common_name_in_csr);
+                    let request = request.map_err(|e| over(Trouble::permanent(e)))?;
+                    let payload = finalize(&request);
+                    if let Err(trouble) = self.session.call(&url, Some(&payload)).await {
+                        let kind = trouble.problem.as_ref().map(|problem| problem.kind.as_str());
+                        let too_early = kind == Some("orderNotReady");
+                        if !too_early {
+                            let is_over = trouble.is_permanent;
+                            return Err((trouble.during("finalizing"), !is_over));
+                        }
+                    }
+                }
+                OrderStep::Wait => {}
+                OrderStep::Fetch(url) => return self.fetch(&url, key).await.map_err(over),
+                OrderStep::Failed(problem) => {
+                    let trouble = problem.map(Trouble::from);
+                    let trouble = trouble.unwrap_or_else(|| Trouble::new("the order failed"));
+                    return Err(over(trouble));
+                }
+            }
+            if !pause.wait(reply.retry_after).await {
+                let m = format!("the order is still {}", word(order.status));
+                return Err(lasting(Trouble::new(m)));
+            }
+        }
+    }
+
+    fn tell(&self, state: &str) {
+        self.stage.board.change(&self.order.key, |shown| state.clone_into(&mut shown.state));
+    }
+
+    /// Fetches the chain, or the one of several that is preferred.
+    async fn fetch(&self, url: &str, key: &Key) -> Result<Pair, Trouble> {
+        let reply = self.session.call(url, None).await?;
+        let mut chain = reply.body;
+        if let Some(preferred) = &self.stage.issuer.preferred_chain
+            && !is_from(&chain, preferred)
+        {
+            for url in &reply.alternates {
+                let other = self.session.call(url, None).await?.body;
+                if is_from(&other, preferred) {
+                    chain = other;
+                    break;
+                }
+            }
+        }
+        check(&chain, self.order)?;
+        let pair = Pair { chain, private: key.to_pem() };
+        pair.check().map_err(|e| Trouble::new(format!("the certificate is of no use: {e}")))?;
+        let log = self.stage.log;
+        let m = format_args!("acme: certificate \"{}\" issued", self.order.key);
+        log!(log, Level::Notice, None, "{m}");
+        Ok(pair)
+    }
+}
+
+/// The orders of an account that are looked at.
+const SEARCHED_MAX: usize = 50;
+
+fn is_open(status: OrderStatus) -> bool {
+    matches!(status, OrderStatus::Pending | OrderStatus::Ready)
+}
+
+fn word(status: OrderStatus) -> &'static str {
+    match status {
+        OrderStatus::Pending => "pending",
+        OrderStatus::Ready => "ready",
+        OrderStatus::Processing => "processing",
+        OrderStatus::Valid => "valid",
+        OrderStatus::Invalid => "invalid",
+    }
+}
+
+/// The certificates of a chain, the end's own first.
+pub(crate) fn certificates(chain: &[u8]) -> Option<Vec<Certificate>> {
+    let chain = tls::pem::certificates(chain).ok()?;
+    chain.into_iter().map(|der| Certificate::parse(der.into()).ok()).collect()
+}
+
+/// Whether the topmost certificate is from this issuer.
+fn is_from(chain: &[u8], issuer: &str) -> bool {
+    let last = certificates(chain).and_then(|mut chain| chain.pop());
+    last.is_some_and(|last| last.issuer().common_names().any(|name| name == issuer))
+}
+
+/// Checks that a chain is for the order's names, is signed from link to link, and holds now.
+fn check(chain: &[u8], order: &Order) -> Result<(), Trouble> {
+    let no = |why: &str| Trouble::new(format!("the certificate is of no use: {why}"));
+    let chain = certificates(chain).ok_or_else(|| no("it cannot be read"))?;
+    let own = chain.first().ok_or_else(|| no("there is none"))?;
+    if !covers(own, &order.names) {
+        return Err(no("it is for other names"));
+    }
+    if !chain.windows(2).all(|pair| pair[0].is_signed_by(pair[1].public_key())) {
+        return Err(no("its chain is broken"));
+    }
+    match own.not_after().unix() {
+        Some(end) if end > unix_secs().cast_signed() => Ok(()),
+        _ => Err(no("it has expired")),
+    }
+}

@@ -1,0 +1,192 @@
+//! In workers: certificates for handshakes, and the answers to challenges.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::now_ms;
+use bytes::Bytes;
+use conf::ConfError;
+use engine::Seat;
+use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
+use http::request::Request;
+use http::server::HttpMain;
+use http::vars::VarDef;
+use proto::h1::Method;
+
+use crate::directives::{Acme, Wanted};
+use crate::zone::{Answer, Shared, Shown};
+
+/// The variables of a server's certificate.
+pub(crate) static VARIABLES: &[VarDef] = &[
+    VarDef::new("acme_certificate", |r, out| {
+        with_certificate(r, |shown| {
+            out.extend_from_slice(b"data:");
+            out.extend_from_slice(&shown.chain);
+        })
+    }),
+    VarDef::new("acme_certificate_key", |r, out| {
+        with_certificate(r, |shown| {
+            out.extend_from_slice(b"data:");
+            out.extend_from_slice(&shown.private);
+        })
+    }),
+];
+
+/// Calls `with` for the certificate of the request's server. False, and a warning, where it has
+/// none yet.
+fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
+    let order = r.server.root.confs.get::<Wanted>().and_then(|wanted| wanted.order.clone());
+    let acme = r.main.confs.get::<Acme>();
+    let (Some(order), Some(shared)) = (order, acme.and_then(|acme| acme.shared.as_ref())) else {
+        return false;
+    };
+    let view = shared.view();
+    let shown = view.certificates.iter().find(|shown| shown.key == order.key);
+    if let Some(shown) = shown.filter(|shown| !shown.chain.is_empty()) {
+        with(shown);
+        return true;
+    }
+    let state = shown.map_or("the acme process has not told of it yet", |shown| &shown.state);
+    if is_time_to_warn(&order.key) {
+        let key = &order.key;
+        let m = format_args!("acme: no certificate \"{key}\" yet, handshakes fail: {state}");
+        r.log(Level::Warn, m);
+    }
+    false
+}
+
+/// The pause between two warnings of the same certificate, milliseconds.
+const WARN_MS: u64 = 60_000;
+
+thread_local! {
+    /// When this worker warned last, by certificate.
+    static WARNED: RefCell<HashMap<String, u64>> = RefCell::default();
+}
+
+fn is_time_to_warn(key: &str) -> bool {
+    WARNED.with_borrow_mut(|warned| {
+        let now = now_ms();
+        match warned.get(key) {
+            Some(at) if now.saturating_sub(*at) < WARN_MS => false,
+            _ => {
+                warned.insert(key.to_owned(), now);
+                true
+            }
+        }
+    })
+}
+
+/// The folder of challenges by HTTP (RFC 8555 section 8.3).
+const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Challenges are answered before anything else: whatever a server redirects or refuses, its
+/// validator comes through.
+pub(crate) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if let Some(shared) = &l.conf::<Acme>().shared {
+        p.post_read.push(Box::new(Challenges { shared: shared.clone() }));
+    }
+    Ok(())
+}
+
+struct Challenges {
+    shared: Rc<Shared>,
+}
+
+impl PhaseHandler for Challenges {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let Some(token) = r.uri.strip_prefix(PREFIX) else { return Step::Now(Verdict::Next) };
+        if !r.method_is(&[Method::Get, Method::Head]) || token.is_empty() {
+            return Step::Now(Verdict::Next);
+        }
+        if let Some(answer) = find(&self.shared, token, false) {
+            return Step::Now(respond(r, answer.text));
+        }
+        let token = token.to_vec();
+        Step::Wait(Box::pin(async move {
+            match on_its_way(&self.shared, &token, false).await {
+                Some(answer) => respond(r, answer.text),
+                None => Verdict::Next,
+            }
+        }))
+    }
+}
+
+fn respond(r: &mut Request, text: Vec<u8>) -> Verdict {
+    r.respond(200, Bytes::from_static(b"text/plain"), Bytes::from(text));
+    r.close_connection();
+    Verdict::Done
+}
+
+/// The answer to a challenge by ALPN (which has a key) or by HTTP.
+fn find(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answer> {
+    let view = shared.view();
+    let is_it = |answer: &&Answer| {
+        answer.private.is_empty() != by_alpn
+            && answer.name.as_bytes().eq_ignore_ascii_case(name)
+            && (by_alpn || answer.name.as_bytes() == name)
+    };
+    view.answers.iter().find(is_it).cloned()
+}
+
+/// Time for which a challenge of another host is waited for, and between two looks, milliseconds.
+const WAIT_MS: u64 = 2_000;
+const LOOK_MS: u64 = 50;
+
+/// Requests that wait at the same time: anybody may ask for any challenge.
+const WAITERS_MAX: usize = 64;
+
+thread_local! {
+    static WAITERS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Waiter;
+
+impl Waiter {
+    fn new() -> Option<Waiter> {
+        let waiters = WAITERS.get();
+        (waiters < WAITERS_MAX).then(|| {
+            WAITERS.set(waiters + 1);
+            Waiter
+        })
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        WAITERS.set(WAITERS.get() - 1);
+    }
+}
+
+/// Waits for a challenge that another host has begun: the validator may come here before the file.
+async fn on_its_way(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answer> {
+    if !shared.view().follows {
+        return None;
+    }
+    let _waiter = Waiter::new()?;
+    for _ in 0..WAIT_MS / LOOK_MS {
+        event::sleep(LOOK_MS).await;
+        if let Some(answer) = find(shared, name, by_alpn) {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// In a worker: answers challenges by ALPN.
+pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) {
+    let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.clone()) else {
+        return;
+    };
+    let _ = main.tls_challenges.set(Box::new(move |name| {
+        let (shared, name) = (shared.clone(), name.to_vec());
+        Box::pin(async move {
+            let found = match find(&shared, &name, true) {
+                Some(found) => Some(found),
+                None => on_its_way(&shared, &name, true).await,
+            };
+            found.map(|answer| (answer.text, answer.private))
+        })
+    }));
+}

@@ -1,0 +1,207 @@
+//! Requests to an issuer's server over HTTP.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use os::SockAddr;
+use proto::acme::{ANSWER_MAX, Answer, Ask, Method, resolve};
+use proto::h1::FieldId;
+use upstream::http_client::{Body, Client, Error, Request, Response, Timeout};
+use upstream::ssl::Fixed;
+use upstream::url;
+
+use crate::issuer::Issuer;
+
+/// The time for connecting, and again for a handshake and for an exchange, milliseconds.
+const TIMEOUT_MS: u64 = 30_000;
+
+/// The longest head of an answer, bytes.
+const HEAD_MAX: usize = 32 << 10;
+
+/// Redirects followed for one request.
+const REDIRECTS_MAX: u32 = 10;
+
+const USER_AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
+
+/// Sends requests to the server of an issuer.
+pub(crate) struct Wire {
+    issuer: Rc<Issuer>,
+}
+
+/// A URL taken apart.
+struct Target {
+    is_secured: bool,
+    host: Bytes,
+    port: u16,
+    uri: Bytes,
+    addr: Option<SockAddr>,
+    /// The value of Host.
+    authority: Vec<u8>,
+}
+
+impl Target {
+    fn parse(text: &str) -> Result<Target, String> {
+        let (is_secured, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://"))
+        {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => return Err(format!("\"{text}\" is no URL of HTTP")),
+        };
+        if rest.starts_with("unix:") || rest.contains('@') {
+            return Err(format!("\"{text}\" is no URL of HTTP"));
+        }
+        let default_port = if is_secured { 443 } else { 80 };
+        let rest = Bytes::copy_from_slice(rest.as_bytes());
+        let parsed = url::parse(&rest, default_port, true);
+        let parsed = parsed.map_err(|why| format!("{why} in \"{text}\""))?;
+        let authority = rest[..rest.len() - parsed.uri.len()].to_vec();
+        let uri = match parsed.uri.first() {
+            Some(b'/') => parsed.uri,
+            _ => [b"/", &parsed.uri[..]].concat().into(),
+        };
+        let (host, port, addr) = (parsed.host, parsed.port, parsed.addr);
+        Ok(Target { is_secured, host, port, uri, addr, authority })
+    }
+}
+
+impl Wire {
+    pub fn new(issuer: &Rc<Issuer>) -> Wire {
+        Wire { issuer: issuer.clone() }
+    }
+
+    /// Sends a request and takes the answer. Requests without a signature follow redirects.
+    ///
+    /// # Errors
+    /// There is none; for the log.
+    pub async fn send(&self, ask: &Ask) -> Result<Answer, String> {
+        let mut url = ask.url.clone();
+        for _ in 0..REDIRECTS_MAX {
+            let answer = self.send_to(&url, ask).await?;
+            let moved = matches!(answer.status, 301 | 302 | 303 | 307 | 308);
+            match answer.location.as_deref().and_then(|location| resolve(&url, location)) {
+                Some(next) if moved && ask.method == Method::Get => url = next,
+                _ => return Ok(answer),
+            }
+        }
+        Err(format!("too many redirects from \"{}\"", ask.url))
+    }
+
+    async fn send_to(&self, url: &str, ask: &Ask) -> Result<Answer, String> {
+        let target = Target::parse(url)?;
+        let request = Request {
+            method: match ask.method {
+                Method::Get => "GET",
+                Method::Head => "HEAD",
+                Method::Post => "POST",
+            },
+            target: &target.uri,
+            host: &target.authority,
+            fields: &[
+                ("User-Agent", USER_AGENT.as_bytes()),
+                ("Accept", b"*/*"),
+                ("Content-Type", b"application/jose+json"),
+            ][..if ask.body.is_some() { 3 } else { 2 }],
+            body: ask.body.as_deref(),
+            keeps_connection: false,
+        };
+        let message = request.to_message();
+        let client = Client {
+            connect_ms: TIMEOUT_MS,
+            timeout: Timeout::Exchange(TIMEOUT_MS),
+            head_max: HEAD_MAX,
+            body_max: Some(ANSWER_MAX),
+        };
+        let shown = base::log::lossy(&target.host);
+        let mut last = format!("{shown} has no address");
+        for address in self.addresses(&target).await? {
+            let connected = match target.is_secured {
+                true => {
+                    let tls = Fixed::new(&self.issuer.tls, &target.host);
+                    let tls = tls.map_err(|e| format!("acme{e} depends on a request"))?;
+                    client.connect_tls(&address, &tls).await
+                }
+                false => client.connect(&address).await,
+            };
+            match connected {
+                // Another address may do better only where nothing was sent.
+                Err(e) => last = format!("{} ({address})", describe(&e)),
+                Ok(conn) => {
+                    let exchanged = client.exchange(conn, &message).await;
+                    let (response, _) =
+                        exchanged.map_err(|e| format!("{} ({address})", describe(&e)))?;
+                    return answer_of(response).map_err(|why| format!("{why} ({address})"));
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn addresses(&self, target: &Target) -> Result<Vec<SockAddr>, String> {
+        if let Some(addr) = &target.addr {
+            return Ok(vec![addr.clone()]);
+        }
+        let shown = base::log::lossy(&target.host);
+        let lookup = &self.issuer.lookup;
+        let resolver = lookup.resolver.as_ref().ok_or("no resolver is configured")?;
+        match resolver.addresses(&target.host, lookup.timeout_ms).await {
+            Ok(found) => Ok(found
+                .list
+                .into_iter()
+                .map(|address| SockAddr::ip(address, target.port))
+                .collect()),
+            Err(failure) => Err(format!("{shown} could not be resolved ({failure})")),
+        }
+    }
+}
+
+fn describe(e: &Error) -> String {
+    if e.is_timeout() { "the server timed out".to_owned() } else { e.to_string() }
+}
+
+fn answer_of(response: Response) -> Result<Answer, String> {
+    let Response { head, text, body } = response;
+    let mut answer = Answer { status: head.status, ..Answer::default() };
+    let string = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    answer.location = head.value(FieldId::Location, &text).map(string);
+    for field in head.fields.iter() {
+        let (name, value) = (field.name.of(&text), field.value.of(&text));
+        if name.eq_ignore_ascii_case(b"replay-nonce") {
+            answer.nonce = Some(string(value));
+        } else if name.eq_ignore_ascii_case(b"retry-after") {
+            answer.retry_after = Some(value.to_vec());
+        } else if name.eq_ignore_ascii_case(b"link") {
+            answer.links.push(string(value));
+        }
+    }
+    match body {
+        Body::Whole(bytes) => answer.body = bytes,
+        Body::Part(..) => return Err("the server's answer is not whole".to_owned()),
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (text, host, port, uri, authority) in [
+            ("https://a.test", "a.test", 443, "/", "a.test"),
+            ("https://a.test:14000/dir?x", "a.test", 14000, "/dir?x", "a.test:14000"),
+            ("http://127.0.0.1/x", "127.0.0.1", 80, "/x", "127.0.0.1"),
+            ("https://[::1]:1/x", "[::1]", 1, "/x", "[::1]:1"),
+            ("https://a.test?x", "a.test", 443, "/?x", "a.test"),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!((&target.host[..], target.port), (host.as_bytes(), port), "{text}");
+            assert_eq!(
+                (&target.uri[..], &*target.authority),
+                (uri.as_bytes(), authority.as_bytes())
+            );
+        }
+        for text in ["", "ftp://a", "https://", "https://u@a.test/", "http://unix:/x", "a.test"] {
+            assert!(Target::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The shared zone: what the acme process shows workers, as one text that is replaced whole.
+//!
+//! There is one writer. Should it die while it writes, the sum of the text does not fit, and
+//! workers keep what they have until its successor writes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::crc::crc32;
+use conf::{ConfError, Word};
+use http::cx::Cx;
+use shm::{Rows, ZoneState};
+use tls::pem::Secret;
+
+/// The zone of configurations that name none.
+pub(crate) const NAME: &[u8] = b"ngx_acme_shared";
+
+/// Its size, bytes.
+pub(crate) const BYTES: usize = 256 << 10;
+
+/// What a worker needs of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Issuer and order.
+    pub key: String,
+    /// The state of the order, for messages.
+    pub state: String,
+    /// The chain in PEM; empty where there is none yet.
+    pub chain: Vec<u8>,
+    /// The private key in PEM.
+    pub private: Secret,
+    /// The last second since 1970 in which it holds; 0 where there is none.
+    pub until: i64,
+    /// The second since 1970 of the next attempt to renew it; 0 where none is known.
+    pub renewal: i64,
+}
+
+/// The answer to a challenge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// For HTTP the token, for ALPN the server name.
+    pub name: String,
+    /// For HTTP the text, for ALPN the certificate in PEM.
+    pub text: Vec<u8>,
+    /// For ALPN the key in PEM; for HTTP empty.
+    pub private: Secret,
+}
+
+/// All that workers see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The certificates.
+    pub certificates: Vec<Shown>,
+    /// Challenges under way.
+    pub answers: Vec<Answer>,
+    /// Another host leads, and its challenges come through the folder: one that is asked for may be
+    /// on its way.
+    pub follows: bool,
+}
+
+/// The memory that all processes share.
+pub(crate) struct Shared {
+    rows: Rows,
+    /// What this process saw last, with its version.
+    seen: RefCell<(u64, Rc<View>)>,
+}
+
+impl ZoneState for Shared {
+    fn died(&self, pid: u32, slot: usize) {
+        self.rows.died(pid, slot, |_, _| {});
+    }
+}
+
+/// Maps the zone, or takes that of the configuration before.
+pub(crate) fn map(
+    cx: &mut Cx,
+    at: &Word,
+    name: &[u8],
+    bytes: usize,
+) -> Result<Rc<Shared>, ConfError> {
+    cx.declare_zone(at, name, Some(bytes), "acme")?;
+    let shared = match cx.env.zones.kept::<Shared>(name) {
+        Some(kept) => kept,
+        None => {
+            // The rows' own head takes some of it.
+            let words = (bytes / 8).saturating_sub(64);
+            let rows = Rows::shared(bytes, words, 1).map_err(|e| {
+                let e = base::log::os_error(&e);
+                ConfError::at(at, format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"))
+            })?;
+            Rc::new(Shared { rows, seen: RefCell::default() })
+        }
+    };
+    cx.env.zones.put(name, shared.clone());
+    Ok(shared)
+}
+
+impl Shared {
+    /// What there is to see now.
+    pub fn view(&self) -> Rc<View> {
+        let mut seen = self.seen.borrow_mut();
+        if seen.0 == self.rows.version() {
+            return seen.1.clone();
+        }
+        let (version, text) = {
+            let _lock = self.rows.lock();
+            (self.rows.version(), Secret::new(self.rows.text(0, 0)))
+        };
+        if let Some(view) = decode(&text) {
+            seen.1 = Rc::new(view);
+        }
+        seen.0 = version;
+        seen.1.clone()
+    }
+
+    /// Shows something else. False where it does not fit, and then nothing changes.
+    pub fn show(&self, view: &View) -> bool {
+        let text = encode(view);
+        let _lock = self.rows.lock();
+        if !self.rows.put_text(0, 0, &text) {
+            return false;
+        }
+        self.rows.changed();
+        true
+    }
+}
+
+/// The text: its sum, then its parts, each with its length.
+fn encode(view: &View) -> Secret {
+    let parts = parts_of(view);
+    let len = parts.iter().map(|part| part.len() + 4).sum::<usize>();
+    // Made whole at once, so that no copy of a key is left behind.
+    let mut out = Secret::new(Vec::with_capacity(len + 4));
+    out.extend_from_slice(&[0; 4]);
+    for part in parts {
+        out.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(part.as_ref());
+    }
+    let sum = crc32(&out[4..]);
+    out[..4].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+fn parts_of(view: &View) -> Vec<std::borrow::Cow<'_, [u8]>> {
+    use std::borrow::Cow::{Borrowed, Owned};
+    let mut parts = vec![Owned(vec![u8::from(view.follows)])];
+    for one in &view.certificates {
+        parts.push(Borrowed(&b"c"[..]));
+        parts.push(Borrowed(one.key.as_bytes()));
+        parts.push(Borrowed(one.state.as_bytes()));
+        parts.push(Borrowed(&one.chain));
+        parts.push(Borrowed(&one.private));
+        parts.push(Owned(one.until.to_le_bytes().to_vec()));
+        parts.push(Owned(one.renewal.to_le_bytes().to_vec()));
+    }
+    for one in &view.answers {
+        parts.push(Borrowed(&b"a"[..]));
+        parts.push(Borrowed(one.name.as_bytes()));
+        parts.push(Borrowed(&one.text));
+        parts.push(Borrowed(&one.private));
+    }
+    parts
+}
+
+fn decode(text: &[u8]) -> Option<View> {
+    let (sum, mut rest) = text.split_first_chunk::<4>()?;
+    if crc32(rest) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let mut next = || {
+        let (len, behind) = rest.split_first_chunk::<4>()?;
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        let (part, behind) = behind.split_at_checked(len)?;
+        rest = behind;
+        Some(part)
+    };
+    let string = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    let number = |part: &[u8]| Some(i64::from_le_bytes(part.try_into().ok()?));
+    let mut view = View { follows: next()? == [1], ..View::default() };
+    while let Some(kind) = next() {
+        match kind {
+            b"c" => view.certificates.push(Shown {
+                key: string(next()?),
+                state: string(next()?),
+                chain: next()?.to_vec(),
+                private: Secret::new(next()?.to_vec()),
+                until: number(next()?)?,
+                renewal: number(next()?)?,
+            }),
+            _ => view.answers.push(Answer {
+                name: string(next()?),
+                text: next()?.to_vec(),
+                private: Secret::new(next()?.to_vec()),
+            }),
+        }
+    }
+    Some(view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> View {
+        View {
+            certificates: vec![
+                Shown { key: "i/a-1".into(), state: "waits".into(), ..Shown::default() },
+                Shown {
+                    key: "i/b-2".into(),
+                    chain: b"chain".to_vec(),
+                    private: Secret::new(b"key".to_vec()),
+                    until: i64::MAX,
+                    renewal: -1,
+                    ..Shown::default()
+                },
+            ],
+            answers: vec![Answer {
+                name: "token".into(),
+                text: b"text".to_vec(),
+                private: Secret::default(),
+            }],
+            follows: true,
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_seen() {
+        let rows = Rows::shared(4096, 400, 1).unwrap();
+        let shared = Shared { rows, seen: RefCell::default() };
+        assert_eq!(*shared.view(), View::default());
+        assert!(shared.show(&sample()));
+        assert_eq!(*shared.view(), sample());
+        assert!(Rc::ptr_eq(&shared.view(), &shared.view()));
+        let mut large = sample();
+        large.certificates[1].chain = vec![b'x'; 4000];
+        assert!(!shared.show(&large));
+        assert_eq!(*shared.view(), sample());
+    }
+
+    #[test]
+    fn a_text_that_is_not_whole_is_passed_over() {
+        let text = encode(&sample());
+        assert_eq!(decode(&text), Some(sample()));
+        for at in 0..text.len() {
+            let mut broken = text.to_vec();
+            broken[at] ^= 1;
+            assert_eq!(decode(&broken), None, "{at}");
+            assert_eq!(decode(&text[..at]), None, "{at}");
+        }
+        // Whole by its sum, and senseless.
+        for parts in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\x01\x01\0\0\0c\x01\0\0\0x"] {
+            let mut odd = crc32(parts).to_le_bytes().to_vec();
+            odd.extend_from_slice(parts);
+            assert_eq!(decode(&odd), None);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Certificates by ACME, from pebble.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod tls;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use testkit::pebble::{Pebble, Settings};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for, wait_until};
+use tls::Client;
+
+/// An `acme_issuer` of pebble's; `more` are further directives.
+fn issuer(pebble: &Pebble, name: &str, folder: &str, more: &str) -> String {
+    format!(
+        "acme_issuer {name} {{ uri {}; ssl_trusted_certificate {}; state_path {folder};\n\
+         accept_terms_of_service; {more} }}\n",
+        pebble.directory(),
+        pebble.trusted().display()
+    )
+}
+
+/// A server under TLS with a certificate of an issuer.
+fn server(names: &str, certificate: &str) -> String {
+    format!(
+        "server {{ listen 127.0.0.1:%PORT1% ssl; server_name {names};\n\
+         acme_certificate {certificate}; ssl_certificate $acme_certificate;\n\
+         ssl_certificate_key $acme_certificate_key; return 200 $ssl_server_name; }}\n"
+    )
+}
+
+/// The server of challenges by HTTP: nothing else comes through.
+const HTTP: &str =
+    "server { listen 127.0.0.1:%PORT0%; deny all; return 301 https://elsewhere/; }\n";
+
+/// A site whose ports are known before its configuration is, and pebble for it.
+fn with_pebble(driver: Driver, change: impl FnOnce(&mut Settings)) -> (Site, Pebble) {
+    let mut site = Site::new(built_binary(), driver);
+    let mut settings = Settings::new(site.port(0), site.port(1));
+    change(&mut settings);
+    (site, Pebble::start(settings))
+}
+
+fn config(pebble: &Pebble, http: &str) -> String {
+    let resolver = format!("resolver 127.0.0.1:{} ipv6=off;", pebble.dns_port());
+    format!("worker_processes 2;\nevents {{}}\nhttp {{\n{resolver}\n{http}}}\n")
+}
+
+/// Waits for a certificate of this name, and gives it in DER.
+fn certificate(weir: &Weir, name: &str) -> Vec<u8> {
+    wait_for("a certificate", || {
+        let (_, seen) = Client::of(name).try_connect(weir.port(1)).ok()?;
+        Some(seen.certificate)
+    })
+}
+
+fn holds(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// The file of the folder whose name ends so.
+fn file(folder: &Path, end: &str) -> Option<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    entries.into_iter().find(|path| path.to_string_lossy().ends_with(end))
+}
+
+/// The process that orders.
+fn acme_process(weir: &Weir) -> Option<u32> {
+    let processes = weir.processes().into_iter();
+    processes.into_iter().find(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        holds(&line, b"acme process")
+    })
+}
+
+#[test]
+fn a_certificate_comes_by_http() {
+    each_driver(|driver| {
+        let (site, pebble) = with_pebble(driver, |_| {});
+        let http = issuer(&pebble, "one", "%PREFIX%/state", "contact a@b.test;")
+            + HTTP
+            + &server("a.test www.a.test", "one");
+        let weir = site.config(&config(&pebble, &http)).start();
+        let der = certificate(&weir, "a.test");
+        assert!(holds(&der, b"www.a.test"));
+        let body = Client::of("www.a.test").get(weir.port(1), "/").body;
+        assert_eq!(body, b"www.a.test");
+        // What is no challenge is served as ever.
+        weir.answers_with(&[
+            ("GET", "/.well-known/acme-challenge/unknown", 301),
+            ("GET", "/", 301),
+        ]);
+        let folder = weir.prefix().join("state");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        for end in ["account.key", "account.url", ".crt", ".key", ".state", ".lock"] {
+            let path = file(&folder, end).unwrap_or_else(|| panic!("no {end}"));
+            assert_eq!(mode(&path), 0o600, "{end}");
+        }
+        assert!(file(&folder, ".next.key").is_none() && file(&folder, ".challenges").is_none());
+        assert_eq!(pebble.orders(), 1);
+    });
+}
+
+#[test]
+fn the_other_challenges_wildcards_and_addresses() {
+    each_driver(|driver| {
+        let (site, pebble) = with_pebble(driver, |_| {});
+        let port = pebble.records_port();
+        let script = format!(
+            "#!/bin/sh\npython3 - \"$@\" <<'END'\nimport json, sys, urllib.request\n\
+             verb, host, value = sys.argv[1:]\n\
+             what = 'set-txt' if verb == 'present' else 'clear-txt'\n\
+             data = json.dumps({{'host': host, 'value': value}}).encode()\n\
+             urllib.request.urlopen('http://127.0.0.1:{port}/' + what, data)\nEND\n"
+        );
+        let path = site.prefix().join("conf/dns.sh");
+        let site = site.file("conf/dns.sh", script);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let http = issuer(&pebble, "alpn", "%PREFIX%/s1", "challenge tls-alpn-01;")
+            + &issuer(&pebble, "dns", "%PREFIX%/s2", "challenge dns-01 exec=dns.sh;")
+            + &issuer(&pebble, "off", "off", "account_key rsa:2048;")
+            + HTTP
+            + &server("b.test", "alpn 127.0.0.1 b.test key=rsa:2048")
+            + &server("*.w.test w.test", "dns")
+            + &server("h.test", "off h.test 127.0.0.1 key=ecdsa:256");
+        let weir = site.config(&config(&pebble, &http)).start();
+        let address = [0x87, 4, 127, 0, 0, 1];
+        let der = certificate(&weir, "b.test");
+        assert!(holds(&der, b"b.test") && holds(&der, &address));
+        let der = certificate(&weir, "x.w.test");
+        assert!(holds(&der, b"*.w.test"));
+        assert!(holds(&certificate(&weir, "h.test"), &address));
+        // Without a folder, a reload goes on with what is in memory.
+        weir.reload();
+        let again = certificate(&weir, "h.test");
+        weir.reload();
+        assert_eq!(certificate(&weir, "h.test"), again);
+        assert_eq!(pebble.orders(), 3);
+        // Validators alone speak the protocol of challenges.
+        let client = Client::of("b.test").with_alpn(&["acme-tls/1"]);
+        assert!(client.try_connect(weir.port(1)).is_err());
+    });
+}
+
+#[test]
+fn restarts_and_reloads_order_nothing() {
+    let (site, pebble) = with_pebble(Driver::usual(), |_| {});
+    let http = issuer(&pebble, "one", "%PREFIX%/state", "") + HTTP + &server("a.test", "one");
+    let mut weir = site.config(&config(&pebble, &http)).start();
+    let first = certificate(&weir, "a.test");
+    weir.reload();
+    assert_eq!(certificate(&weir, "a.test"), first);
+    weir.restart();
+    assert_eq!(certificate(&weir, "a.test"), first);
+    // A folder of nginx-acme has no more than these.
+    let folder = weir.prefix().join("state");
+    for end in [".state", ".lock"] {
+        fs::remove_file(file(&folder, end).unwrap()).unwrap();
+    }
+    weir.restart();
+    assert_eq!(certificate(&weir, "a.test"), first);
+    assert_eq!(pebble.orders(), 1);
+}
+
+#[test]
+fn a_certificate_is_renewed_while_it_is_served() {
+    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.validity_s = 8);
+    let http = issuer(&pebble, "one", "%PREFIX%/state", "") + HTTP + &server("a.test", "one");
+    let weir = site.config(&config(&pebble, &http)).start();
+    let first = certificate(&weir, "a.test");
+    let port = weir.port(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(Client::of("a.test").get(port, "/").status, 200);
+                count += 1;
+            }
+            count
+        }
+    });
+    wait_until("another certificate", || certificate(&weir, "a.test") != first);
+    stop.store(true, Ordering::Relaxed);
+    assert!(load.join().unwrap() > 0, "a handshake failed");
+    let second = certificate(&weir, "a.test");
+    for _ in 0..20 {
+        assert_ne!(certificate(&weir, "a.test"), first, "a worker shows the old one");
+    }
+    drop(second);
+}
+
+/// The places in a process's memory that can be written.
+fn memory_holds(pid: u32, secret: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    for line in maps.lines() {
+        let mut words = line.split(' ');
+        let (range, mode) = (words.next().unwrap(), words.next().unwrap());
+        if !mode.starts_with("rw") {
+            continue;
+        }
+        let (from, to) = range.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+        const STEP: u64 = 1 << 20;
+        let mut at = from;
+        while at < to {
+            let len = (to - at).min(STEP + 256);
+            let mut bytes = vec![0; usize::try_from(len).unwrap()];
+            let read = memory.read_at(&mut bytes, at).unwrap_or(0);
+            if memchr::memmem::find(&bytes[..read], secret).is_some() {
+                return true;
+            }
+            at += STEP;
+        }
+    }
+    false
+}
+
+#[test]
+fn workers_do_not_hold_the_account_key() {
+    // Made here and named by the configuration: the master reads such a file, too, at its start.
+    let (site, pebble) = with_pebble(Driver::usual(), |_| {});
+    let key = testkit::certificates::Key::generate(testkit::certificates::KeyKind::P256);
+    let site = site.file("conf/account.pem", key.pem());
+    let http = issuer(&pebble, "file", "%PREFIX%/s1", "account_key account.pem;")
+        + &issuer(&pebble, "made", "%PREFIX%/s2", "")
+        + HTTP
+        + &server("a.test", "file")
+        + &server("b.test", "made");
+    let weir = site.config(&config(&pebble, &http)).start();
+    certificate(&weir, "a.test");
+    certificate(&weir, "b.test");
+    let own = key.pem();
+    let made = fs::read_to_string(weir.prefix().join("s2/account.key")).unwrap();
+    weir.reload();
+    certificate(&weir, "b.test");
+    let acme = wait_for("the acme process", || acme_process(&weir));
+    for pem in [own, made] {
+        let base64: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let mut der = Vec::new();
+        assert!(base::base64::decode(base64.as_bytes(), &mut der));
+        // The scalar in PKCS#8 is an octet string of 32 bytes.
+        let at = memchr::memmem::find(&der, &[4, 32]).unwrap() + 2;
+        let scalar = &der[at..at + 32];
+        let reversed: Vec<u8> = scalar.iter().rev().copied().collect();
+        let text = &base64.as_bytes()[base64.len() / 2..base64.len() / 2 + 24];
+        for secret in [scalar, &reversed, text] {
+            for pid in weir.workers() {
+                assert!(!memory_holds(pid, secret), "a worker holds the key");
+            }
+            assert!(!memory_holds(weir.pid(), secret), "the master holds the key");
+        }
+        wait_until("the acme process holds it, so the search finds something", || {
+            memory_holds(acme, scalar)
+        });
+    }
+}
+
+#[test]
+fn configurations_that_are_refused() {
+    let block = |inner: &str| format!("acme_issuer x {{ {inner} }} resolver 127.0.0.1;");
+    let with = |names: &str, certificate: &str| {
+        format!(
+            "resolver 127.0.0.1; acme_issuer x {{ uri https://a.test/; ssl_verify off; }}\n\
+             server {{ listen 127.0.0.1:%PORT0%; server_name {names}; acme_certificate \
+             {certificate}; }}"
+        )
+    };
+    let cases: Vec<(String, &str)> = vec![
+        (block(""), "acme_issuer: \"uri\" is missing"),
+        (block("uri a.test;"), "invalid URL \"a.test\""),
+        (block("uri https://a.test/; uri https://a.test/;"), "\"uri\" directive is duplicate"),
+        (block("account_key ecdsa:234;"), "unsupported curve in \"ecdsa:234\""),
+        (block("account_key rsa:1024;"), "unsupported key size in \"rsa:1024\""),
+        (block("account_key none.key;"), "cannot load account key \"%PREFIX%/conf/none.key\""),
+        (block("challenge dns-01;"), "\"dns-01\" must have the \"exec\" parameter"),
+        (block("challenge http-01 exec=x;"), "invalid parameter \"exec=x\""),
+        (block("challenge other;"), "unsupported challenge: other"),
+        (block("external_account_key k data:!;"), "invalid base64url encoded value"),
+        (block("external_account_key k none;"), "cannot load external account key"),
+        (block("profile short need;"), "invalid value \"need\""),
+        (block("nonsense;"), "unknown directive \"nonsense\""),
+        (
+            "acme_issuer x { uri https://a.test/; ssl_verify off; }".to_owned(),
+            "acme_issuer: \"resolver\" is not configured",
+        ),
+        ("acme_shared_zone bad;".to_owned(), "must have \"zone\" parameter"),
+        ("acme_shared_zone zone=a:bad;".to_owned(), "invalid zone size \"zone=a:bad\""),
+        (with("a.test", "y"), "issuer \"y\" is missing"),
+        (with("\"\"", "x"), "no identifiers found in \"server_name\""),
+        (with("a.test", "x a..test"), "invalid server name: unexpected character '.'"),
+        (with("www.a.*", "x"), "invalid server name: unexpected character '*'"),
+        (with("*.a.test", "x"), "\"*.a.test\" can be proved by dns-01 alone"),
+        (with("a.test", "x key=dsa"), "invalid \"key\" value"),
+        (with("a.test", "x; acme_certificate x"), "\"acme_certificate\" directive is duplicate"),
+    ];
+    for (text, message) in &cases {
+        let site = Site::new(built_binary(), Driver::usual()).http(text);
+        let message = message.replace("%PREFIX%", &site.prefix().to_string_lossy());
+        site.is_refused(&message);
+    }
+}
