@@ -19,7 +19,6 @@ const STEPS: &[(&str, Step)] = &[
     ("tidy", |ws, _| tidy::run(ws, &[])),
     ("lints", lints),
     ("licences", licences),
-    ("advisories", advisories),
     ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),
     ("directives", directives),
     ("modules", modules),
@@ -123,21 +122,12 @@ fn directives(ws: &Workspace, _exact: bool) -> Findings {
     directives::run(ws, &["--check".to_string()])
 }
 
-/// `deny.toml`: licences, duplicates and sources of dependencies.
+/// `deny.toml`: licences, duplicates and sources of dependencies. Advisories, for which a database
+/// is fetched, are `./x audit`'s.
 fn licences(ws: &Workspace, _exact: bool) -> Findings {
-    deny(ws, &["licenses", "bans", "sources"])
-}
-
-/// Known faults of dependencies, by the database of advisories, which cargo-deny fetches.
-fn advisories(ws: &Workspace, _exact: bool) -> Findings {
-    deny(ws, &["advisories"])
-}
-
-/// `./x test` installs cargo-deny; this is left out only where that was not possible.
-fn deny(ws: &Workspace, checks: &[&str]) -> Findings {
     if !run::succeeds(ws, "cargo", &["deny", "--version"]) {
-        println!("== cargo-deny is not installed: {} left out", checks.join(", "));
+        println!("== cargo-deny is not installed: left out");
         return Ok(());
     }
-    cargo(ws, &[&["deny", "check"], checks].concat())
+    cargo(ws, &["deny", "check", "licenses", "bans", "sources"])
 }

@@ -191,7 +191,8 @@ mod tests {
 
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"one\"\nversion = \"1.2.3\"\n\
                         source = \"registry\"\nchecksum = \"abc\"\ndependencies = [\n \"two\",\n \
-                        \"only-for-tests\",\n]\n\n[[package]]\nname = \"one\"\nversion = \"9.0.0\"\n\n\
+                        \"only-for-tests\",\n]\n\n[[package]]\nname = \"one\"\n\
+                        version = \"9.0.0\"\n\n\
                         [[package]]\nname = \"two\"\nversion = \"2.0.0+dfsg\"\n\n\
                         [[package]]\nname = \"weir-server\"\nversion = \"0.1.0\"\n\
                         dependencies = [\n \"one 1.2.3\",\n]\n";
