@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use base::log::Log;
 use conf::ConfError;
-use event::{Accepted, Listener};
+use event::{Accepted, Gate, Listener};
 use net::{ListenSpec, Origin};
 use os::SockAddr;
 
@@ -33,6 +33,9 @@ pub struct Seat {
     pub log: Log,
     /// `debug_connection`: whose connections are logged in full. See [`Seat::log_for`].
     pub debug_connections: Rc<[Origin]>,
+    /// Closed once no process of a configuration before receives datagrams from the same sockets:
+    /// until then they are that process's.
+    pub alone: Gate,
 }
 
 /// How many processes a master has at most, counting those that are leaving.
@@ -142,7 +145,8 @@ mod tests {
         let (log, _lines) = capture(Level::Error);
         let (range, _) = Cidr::parse(b"127.0.0.0/8").unwrap();
         let debug_connections = Rc::from([Origin::Net(range)]);
-        let seat = Seat { index: 0, slot: 0, log: log.clone(), debug_connections };
+        let alone = Gate::new();
+        let seat = Seat { index: 0, slot: 0, log: log.clone(), debug_connections, alone };
         let level = |addr: &[u8]| seat.log_for(&SockAddr::parse(addr).unwrap(), &log).level();
         assert_eq!(level(b"127.1.2.3:80"), Level::Debug);
         assert_eq!(level(b"10.0.0.1:80"), Level::Error);

@@ -51,6 +51,8 @@ pub struct Child {
     pub exiting: bool,
     /// Its loop stands still.
     pub stuck: Option<Stuck>,
+    /// A pipe that ends when this worker receives no more datagrams from the common sockets.
+    receives: Option<OwnedFd>,
     started: Instant,
     /// The number of workers in this seat that ended soon after their start, in a row.
     early_ends: u32,
@@ -118,17 +120,21 @@ impl Ended {
 
 /// The children, by slot. A slot is free again when its child has been reaped.
 #[derive(Default)]
-pub struct Children(Vec<Option<Child>>);
+pub struct Children {
+    list: Vec<Option<Child>>,
+    /// New workers receive datagrams, which they hand over to the next ones when they leave.
+    pub hands_over: bool,
+}
 
 impl Children {
     /// The living children, as far as is known.
     pub fn all(&self) -> impl Iterator<Item = &Child> {
-        self.0.iter().flatten()
+        self.list.iter().flatten()
     }
 
     /// The workers among them, with their slots.
     pub fn workers_by_slot(&mut self) -> impl Iterator<Item = (usize, usize, &mut Child)> {
-        self.0.iter_mut().enumerate().filter_map(|(slot, child)| match child {
+        self.list.iter_mut().enumerate().filter_map(|(slot, child)| match child {
             Some(child) => match child.kind {
                 ChildKind::Worker(index) => Some((slot, index, child)),
                 _ => None,
@@ -154,12 +160,12 @@ impl Children {
     }
 
     fn free_slot(&mut self) -> Option<usize> {
-        if let Some(slot) = self.0.iter().position(Option::is_none) {
+        if let Some(slot) = self.list.iter().position(Option::is_none) {
             return Some(slot);
         }
-        (self.0.len() < SLOTS).then(|| {
-            self.0.push(None);
-            self.0.len() - 1
+        (self.list.len() < SLOTS).then(|| {
+            self.list.push(None);
+            self.list.len() - 1
         })
     }
 
@@ -176,11 +182,24 @@ impl Children {
             log!(log, Level::Alert, None, "no more than {SLOTS} processes can be spawned");
             return ControlFlow::Continue(false);
         };
+        let is_worker = matches!(kind, ChildKind::Worker(_));
+        // Without a pipe the next ones do not wait.
+        let pipe = (is_worker && self.hands_over).then(os::fd::pipe).and_then(Result::ok);
+        let (receives, receiving) = pipe.unzip();
         match os::process::fork() {
             Ok(Fork::Child) => {
+                let before = self.workers_by_slot().filter(|(_, _, c)| c.generation != generation);
+                let before = before.filter_map(|(_, _, child)| child.receives.take()).collect();
                 let index = if let ChildKind::Worker(index) = kind { index } else { 0 };
                 let helper = if let ChildKind::Helper(helper) = kind { Some(helper) } else { None };
-                ControlFlow::Break(Assignment { index, slot, helper, report: None })
+                ControlFlow::Break(Assignment {
+                    index,
+                    slot,
+                    helper,
+                    report: None,
+                    before,
+                    receiving,
+                })
             }
             Ok(Fork::Parent(pid)) => {
                 log!(log, Level::Notice, None, "start {name} {pid}");
@@ -191,10 +210,11 @@ impl Children {
                     generation,
                     exiting: false,
                     stuck: None,
+                    receives,
                     started,
                     early_ends,
                 };
-                self.0[slot] = Some(child);
+                self.list[slot] = Some(child);
                 ControlFlow::Continue(true)
             }
             Err(e) => {
@@ -221,9 +241,9 @@ impl Children {
                     return None;
                 }
             };
-            let slot = self.0.iter().position(|c| c.as_ref().is_some_and(|c| c.pid == pid));
+            let slot = self.list.iter().position(|c| c.as_ref().is_some_and(|c| c.pid == pid));
             if let Some(slot) = slot
-                && let Some(child) = self.0[slot].take()
+                && let Some(child) = self.list[slot].take()
             {
                 return Some(Ended { child, slot, exit });
             }
@@ -233,7 +253,7 @@ impl Children {
 
     /// Sends a signal to the workers and helpers that `to` picks; a graceful stop only once.
     pub fn signal(&mut self, signal: Signal, to: impl Fn(&Child) -> bool, log: &Log) {
-        for child in self.0.iter_mut().flatten() {
+        for child in self.list.iter_mut().flatten() {
             let ours = child.kind != ChildKind::NewBinary;
             if !ours || !to(child) || signal == Signal::QUIT && child.exiting {
                 continue;
@@ -299,6 +319,7 @@ mod tests {
             generation: 0,
             exiting: false,
             stuck: None,
+            receives: None,
             started,
             early_ends,
         };

@@ -334,6 +334,7 @@ impl Master {
     fn start_generation(&mut self) -> ControlFlow<End, Started> {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "start worker processes");
+        self.state.children.hands_over = self.cycle.listeners.borrow().have_datagrams();
         let pipe = os::fd::pipe();
         if let Err(e) = &pipe {
             log!(log, Level::Alert, None, "pipe() failed {}", os_error(e));

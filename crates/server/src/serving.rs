@@ -1,13 +1,14 @@
 //! The common part of every serving process: its loop, its listeners, its signals.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, os_error};
 use engine::beat::Beats;
 use engine::{Helper, Seat};
-use event::{AcceptLock, Deadline, Fd, ListenOpts, Listener, TaskId};
+use event::{AcceptLock, Deadline, Fd, Gate, ListenOpts, Listener, TaskId};
 use os::signal::{Received, SignalFd};
 use shm::ShmLock;
 
@@ -55,14 +56,36 @@ pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
     }
 }
 
+/// The longest wait for a worker of the configuration before, milliseconds: it may stand still.
+const HANDED_OVER_MS: u64 = 5_000;
+
+/// A gate that closes when all of these pipes have ended: see [`Seat::alone`].
+pub fn alone(before: Vec<OwnedFd>) -> Gate {
+    let gate = Gate::new();
+    if before.is_empty() {
+        gate.close();
+        return gate;
+    }
+    let (own, until) = (gate.clone(), Deadline::in_ms(HANDED_OVER_MS));
+    event::spawn(async move {
+        for pipe in before.into_iter().map(Fd::new) {
+            // Nothing is written to it: it is readable at its end.
+            let _ = pipe.readable(until).await;
+        }
+        own.close();
+    });
+    gate
+}
+
 /// Starts the engines of a configuration on this process's own descriptors of its sockets.
-pub fn start_engines(cycle: &Cycle, index: usize, slot: usize) -> io::Result<()> {
+pub fn start_engines(cycle: &Cycle, (index, slot): (usize, usize), alone: Gate) -> io::Result<()> {
     cycle.settings.pools.install();
     let seat = Seat {
         index,
         slot,
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
+        alone,
     };
     let settings = &cycle.settings;
     let several = settings.master_process && settings.worker_processes > 1;
@@ -154,6 +177,7 @@ pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
         slot: 0,
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
+        alone: Gate::new(),
     };
     let all = [Helper::CacheManager, Helper::CacheLoader, Helper::Acme];
     let wanted = all.into_iter().flat_map(|helper| {

@@ -58,7 +58,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
 impl Single {
     fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
         let mut event_loop = event::Loop::new(options)?;
-        serving::start_engines(&self.current(), 0, 0)?;
+        serving::start_engines(&self.current(), (0, 0), serving::alone(Vec::new()))?;
         self.help(&self.current());
         let own = self.clone();
         serving::watch_signals(move |received| own.signal(received))?;
@@ -150,7 +150,7 @@ impl Single {
             return;
         }
         next.leave_terminal();
-        if let Err(e) = serving::start_engines(&next, 0, 0) {
+        if let Err(e) = serving::start_engines(&next, (0, 0), serving::alone(Vec::new())) {
             log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
             next.listeners.take().abandon();
             return;

@@ -7,6 +7,7 @@
 //! ```
 
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log;
@@ -41,6 +42,11 @@ pub struct Assignment {
     pub helper: Option<Helper>,
     /// Tells the master that it serves, or why it cannot.
     pub report: Option<Rc<Report>>,
+    /// For each worker of a configuration before, a pipe that ends when it receives no more
+    /// datagrams.
+    pub before: Vec<OwnedFd>,
+    /// Closed when this one does not.
+    pub receiving: Option<OwnedFd>,
 }
 
 struct Worker {
@@ -51,6 +57,8 @@ struct Worker {
     watchdog: Cell<Option<event::TaskId>>,
     /// The sockets that a stuck worker may share.
     sockets: OwnSockets,
+    /// Open while it receives datagrams from the common sockets.
+    receiving: Cell<Option<OwnedFd>>,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
     /// Unfinished requests are cut off.
@@ -62,7 +70,7 @@ struct Worker {
 /// Runs a worker to its end; the exit code.
 pub fn run(
     mut cycle: Cycle,
-    place: Assignment,
+    mut place: Assignment,
     environ: &Environ,
     lock: &Rc<ShmLock>,
     beats: &'static Beats,
@@ -91,7 +99,8 @@ pub fn run(
         Ok(event_loop) => event_loop,
         Err(e) => return fatal("starting the event loop", &e),
     };
-    if let Err(e) = serving::start_engines(&cycle, place.index, place.slot) {
+    let alone = serving::alone(std::mem::take(&mut place.before));
+    if let Err(e) = serving::start_engines(&cycle, (place.index, place.slot), alone) {
         return fatal("starting to serve", &e);
     }
     let watchdog = serving::start_watchdog(&cycle, place.index);
@@ -105,6 +114,7 @@ pub fn run(
         daemonized,
         watchdog: Cell::new(watchdog),
         sockets,
+        receiving: Cell::new(place.receiving.take()),
         terminate: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
@@ -189,6 +199,7 @@ impl Worker {
         }
         self.sockets.take();
         self.cycle.engines.iter().for_each(|engine| engine.quit());
+        self.receiving.take();
     }
 
     fn end(&self) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -244,13 +244,60 @@ fn limits_and_rules_hold() {
     );
 }
 
+/// Many reloads under load: each client keeps its session, with the same socket to the server, and
+/// each question is answered.
 #[test]
-fn a_reload_passes_datagrams_to_the_new_worker() {
+fn sessions_outlive_reloads() {
+    each_driver(|driver| {
+        for address in ["127.0.0.1", "0.0.0.0"] {
+            let server = Server::start("", 1);
+            let to = server.port;
+            let text =
+                format!("server {{ listen {address}:%PORT0% udp; proxy_pass 127.0.0.1:{to}; }}");
+            let weir = start(driver, &text);
+            let clients: Vec<_> = (0..20).map(|_| client(weir.port(0))).collect();
+            let asked = AtomicUsize::new(0);
+            let ends = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for half in clients.chunks(10) {
+                    let (asked, ends) = (&asked, &ends);
+                    scope.spawn(move || {
+                        while !ends.load(Ordering::Relaxed) {
+                            for (i, c) in half.iter().enumerate() {
+                                assert_eq!(ask(c, &[i as u8]), [i as u8]);
+                                asked.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    });
+                }
+                for i in 1..=5 {
+                    weir.reload();
+                    wait_until("questions", || asked.load(Ordering::Relaxed) >= i * 100);
+                }
+                ends.store(true, Ordering::Relaxed);
+            });
+            let mut peers = server.peers.lock().unwrap().clone();
+            assert_eq!(peers.len(), asked.load(Ordering::Relaxed), "each was asked once");
+            peers.sort_unstable();
+            peers.dedup();
+            assert_eq!(peers.len(), 20, "a socket for each client");
+            weir.wait_for_log("error.log", " sessions over UDP at ");
+            assert!(weir.workers().len() >= 2, "a worker is there as long as its sessions");
+            assert_eq!(ask(&client(weir.port(0)), b"new"), b"new");
+        }
+    });
+}
+
+/// What ends with its answers does not keep a worker from leaving.
+#[test]
+fn a_reload_passes_clients_to_the_new_worker() {
     each_driver(|driver| {
         let server = Server::start(">", 1);
         let port = server.port;
-        let text =
-            format!("server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port}; }}");
+        let text = format!(
+            "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
+             proxy_timeout 500ms; }}"
+        );
         let weir = start(driver, &text);
         let c = client(weir.port(0));
         assert_eq!(ask(&c, b"a"), b">a");

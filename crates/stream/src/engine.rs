@@ -60,7 +60,7 @@ impl Engine for StreamEngine {
                 continue;
             }
             let fd = listener.fd().try_clone_to_owned()?;
-            let (endpoint, task) = Endpoint::start(&self.main, i, fd)?;
+            let (endpoint, task) = Endpoint::start(&self.main, i, fd, seat.alone.clone())?;
             self.endpoints.borrow_mut().push(endpoint);
             self.receiving.borrow_mut().push(task);
         }
@@ -80,8 +80,8 @@ impl Engine for StreamEngine {
     fn quit(&self) {
         let numbers = self.streams.borrow().clone();
         self.accepting.end(|i, a| accept(&self.main, numbers[i], a.sock, a.addr));
-        // Datagrams that wait, and those to come, are the successor's.
         self.receiving.take().into_iter().for_each(event::task::cancel);
+        self.endpoints.borrow().iter().for_each(Endpoint::leave);
         self.main.life.gate.close();
     }
 

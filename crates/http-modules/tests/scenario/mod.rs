@@ -246,7 +246,8 @@ fn start(scenario: &Scenario, upstream: &SockAddr, logs: &Rc<LogFiles>) -> Serve
     logs.open_all().unwrap();
     let engine = HttpEngine::new(main);
     let (listener, addr) = listen().expect("a listener");
-    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::new([]) };
+    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).unwrap();
     Server { engine, addr }
 }

@@ -72,7 +72,8 @@ pub fn serve(http: &str, modules: Modules) -> Served {
     };
     let (listener, addr) = event::testing::listen().unwrap();
     let engine = HttpEngine::new(main);
-    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::from([]) };
+    let (debug_connections, alone) = (Rc::from([]), event::Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).unwrap();
     Served { addr, errors, _engine: engine, folder }
 }

@@ -255,6 +255,11 @@ impl Listeners {
         self.list.iter().any(|bound| bound.sockets.len() > 1 && !bound.is_steered())
     }
 
+    /// Whether some are for datagrams.
+    pub fn have_datagrams(&self) -> bool {
+        self.list.iter().any(|bound| bound.spec.kind == Kind::Datagram)
+    }
+
     /// The sockets that worker `index` accepts connections from, with the numbers of their
     /// addresses.
     pub fn accepted_by(&self, index: usize) -> Vec<(usize, Rc<OwnedFd>)> {

@@ -26,7 +26,6 @@ use super::conf::ProxyConf;
 use super::{Proxy, Stop, header, relay};
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::endpoint::DATAGRAM_MAX;
 use crate::udp::{self, Client, Datagrams};
 
 /// Questions that are kept for the next server, until the first answer.
@@ -34,11 +33,6 @@ const KEPT_MAX: usize = 16;
 
 /// Receives that may follow each other before others have their turn.
 const ROUNDS: usize = 64;
-
-thread_local! {
-    /// The buffer of all receives of a worker: nothing is in it over a wait.
-    static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-}
 
 /// A session's state over all servers that it tries.
 pub(super) struct Exchange {
@@ -113,7 +107,8 @@ impl Exchange {
                 }
                 Ok(false) => {}
             }
-            if gate.is_closed() && (conf.responses.is_none() || self.is_answered(conf)) {
+            let is_last = gate.is_closed() && !self.client.is_kept();
+            if is_last && (conf.responses.is_none() || self.is_answered(conf)) {
                 return Ended::Session(status::OK, ServerOutcome::Ok);
             }
             if now_ms() >= until {
@@ -125,7 +120,9 @@ impl Exchange {
             let either = race(arrived, readable);
             if gate.is_closed() {
                 either.await;
-            } else if let Either::Second(()) = race(pin!(either), gate.closed()).await {
+            } else if let Either::Second(()) = race(pin!(either), gate.closed()).await
+                && !self.client.is_kept()
+            {
                 // The worker leaves: its successor has the socket, and the client's next datagram.
                 self.client.close();
             }
@@ -147,7 +144,7 @@ impl Exchange {
                 }
                 self.ask(s, server, header, question).await?;
             }
-            let answer = match receive(server) {
+            let answer = match udp::receive(server.fd()) {
                 Ok(answer) => answer,
                 // An error of another datagram's after answers: the server may be back.
                 Err(_) if self.answers > 0 => None,
@@ -267,23 +264,6 @@ async fn pause(rate: &mut Option<Rate>, n: u64) {
         event::sleep_until(Deadline::at(at)).await;
     }
     rate.count(n);
-}
-
-/// The server's next datagrams, if there are some.
-fn receive(server: &Fd) -> io::Result<Option<Datagrams>> {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.is_empty() {
-            *buffer = os::memory::zeros(DATAGRAM_MAX)?;
-        }
-        match datagram::recv(server.fd(), buffer) {
-            Ok(received) => {
-                let bytes = Bytes::copy_from_slice(buffer.get(..received.len).unwrap_or(&[]));
-                Ok(Some(Datagrams { bytes, segment: received.segment.max(1) }))
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) => Err(e),
-        }
-    })
 }
 
 impl Proxy {

@@ -9,18 +9,15 @@ use std::rc::{Rc, Weak};
 use base::log::{Level, os_error};
 use bytes::Bytes;
 use engine::stats::Field;
-use event::{Deadline, Fd, TaskId};
+use event::{Deadline, Fd, Gate, TaskId};
 use os::SockAddr;
-use os::datagram::{self, Received};
+use os::datagram;
 
 use super::sessions::Sessions;
-use super::{Client, Datagrams, Key};
+use super::{Client, Datagrams, Key, receive_to};
 use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
-
-/// The longest datagram, and the most that the kernel joins.
-pub(crate) const DATAGRAM_MAX: usize = 65536;
 
 /// The receives that may follow each other before others have their turn.
 const ROUNDS: usize = 64;
@@ -35,10 +32,12 @@ pub(crate) struct Endpoint {
     sessions: RefCell<HashMap<Key, Weak<Client>>>,
     /// The time of the last warning of too many sessions.
     warned_ms: Cell<u64>,
+    /// Others receive from the socket now.
+    leaving: Cell<bool>,
 }
 
 impl Endpoint {
-    /// Begins to receive.
+    /// Begins to receive, once `alone` is closed.
     ///
     /// # Errors
     /// The system's.
@@ -46,6 +45,7 @@ impl Endpoint {
         main: &Rc<StreamMain>,
         listen: usize,
         fd: OwnedFd,
+        alone: Gate,
     ) -> io::Result<(Rc<Endpoint>, TaskId)> {
         let at = os::socket::local_addr(&fd)?;
         let several = at.is_wildcard();
@@ -61,9 +61,64 @@ impl Endpoint {
             local: (!several).then_some(at),
             sessions: RefCell::default(),
             warned_ms: Cell::new(0),
+            leaving: Cell::new(false),
         });
         let own = endpoint.clone();
-        Ok((endpoint, event::spawn(async move { own.receive().await })))
+        Ok((
+            endpoint,
+            event::spawn(async move {
+                if !alone.is_closed() {
+                    alone.closed().await;
+                }
+                own.receive().await;
+            }),
+        ))
+    }
+
+    /// Leaves the socket to others, after what waits there: sessions go on with sockets of their
+    /// clients' own. The task that receives has ended.
+    pub fn leave(self: &Rc<Endpoint>) {
+        self.leaving.set(true);
+        let clients: Vec<_> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let mut failed = None;
+        for client in &clients {
+            failed = self.keep(client).err().or(failed);
+        }
+        let log = base::log::default();
+        let at = &self.main.listens[self.listen].spec.addr;
+        match failed {
+            Some(e) => {
+                let e = os_error(&e);
+                let m = format_args!("sessions over UDP at {at} end with this worker: {e}");
+                base::log!(log, Level::Notice, None, "{m}");
+            }
+            None if !clients.is_empty() => {
+                let m = format_args!("{} sessions over UDP at {at} go on here", clients.len());
+                base::log!(log, Level::Notice, None, "{m}");
+            }
+            None => {}
+        }
+        while let Ok(Some((datagrams, to))) = receive_to(self.fd.fd()) {
+            for datagram in datagrams.each() {
+                self.deliver(&to, datagram);
+            }
+        }
+    }
+
+    fn keep(self: &Rc<Endpoint>, client: &Rc<Client>) -> io::Result<()> {
+        match self.local_of(client.key()) {
+            Some(local) => client.keep(self, &local),
+            None => Ok(()),
+        }
+    }
+
+    /// The local address of a client's datagrams.
+    fn local_of(&self, key: &Key) -> Option<SockAddr> {
+        match (&self.local, key.local) {
+            (Some(local), _) => Some(local.clone()),
+            (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),
+            (None, None) => None,
+        }
     }
 
     /// The socket, for sending.
@@ -77,15 +132,11 @@ impl Endpoint {
     }
 
     async fn receive(self: Rc<Endpoint>) {
-        let mut buf = vec![0; DATAGRAM_MAX];
         loop {
             for _ in 0..ROUNDS {
-                match datagram::recv(self.fd.fd(), &mut buf) {
-                    Ok(received) => {
-                        let bytes = Bytes::copy_from_slice(buf.get(..received.len).unwrap_or(&[]));
-                        self.take(received, bytes).await;
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                match receive_to(self.fd.fd()) {
+                    Ok(Some((datagrams, key))) => self.take(&datagrams, &key).await,
+                    Ok(None) => {
                         if self.fd.readable(Deadline::NEVER).await.is_err() {
                             return;
                         }
@@ -114,12 +165,9 @@ impl Endpoint {
         known.is_none()
     }
 
-    async fn take(self: &Rc<Endpoint>, received: Received, bytes: Bytes) {
-        let Some(peer) = received.from else { return };
-        let key = Key { peer, local: received.to };
-        let all = Datagrams { bytes, segment: received.segment.max(1) };
-        for one in all.each() {
-            if self.deliver(&key, one) {
+    async fn take(self: &Rc<Endpoint>, datagrams: &Datagrams, key: &Key) {
+        for one in datagrams.each() {
+            if self.deliver(key, one) {
                 // The session begins before the client's next datagram, and says how many it takes.
                 event::task::yield_now().await;
             }
@@ -131,15 +179,15 @@ impl Endpoint {
             return;
         }
         let main = &self.main;
-        let local = match (&self.local, key.local) {
-            (Some(local), _) => Some(local.clone()),
-            (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),
-            (None, None) => None,
-        };
+        let local = self.local_of(key);
         let address: Rc<Address> = main.listens[self.listen].address(|| local.clone());
         let client = Rc::new(Client::new(self, key.clone()));
         self.sessions.borrow_mut().insert(key.clone(), Rc::downgrade(&client));
         main.udp_sessions.begin(&client);
+        if self.leaving.get() {
+            // Without a socket of its own, it is over with its answers.
+            let _ = self.keep(&client);
+        }
         let mut s = StreamSession::new(main, address, key.peer.clone(), local, None);
         s.received.set(first.len() as u64);
         s.preread.extend_from_slice(&first);

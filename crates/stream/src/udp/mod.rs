@@ -10,20 +10,24 @@
 //! and the local one from then on.
 
 pub(crate) mod endpoint;
+mod own_socket;
 pub(crate) mod sessions;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 
 use base::time::now_ms;
 use bytes::Bytes;
 use event::Notify;
 use os::SockAddr;
+use os::datagram::Received;
 
 use self::endpoint::Endpoint;
+use self::own_socket::OwnSocket;
 use self::sessions::Sessions;
 
 /// The datagrams of a session that may wait for it; more are dropped.
@@ -81,6 +85,8 @@ pub struct Client {
     /// The time of the last datagram, from either side.
     last_ms: Cell<u64>,
     progress: Cell<Progress>,
+    /// The client's datagrams come by this one, once its worker leaves the endpoint's.
+    own: RefCell<Option<OwnSocket>>,
 }
 
 /// How far a session is.
@@ -108,6 +114,7 @@ impl Client {
             sessions: endpoint.sessions().clone(),
             last_ms: Cell::new(now_ms()),
             progress: Cell::new(Progress::Asked),
+            own: RefCell::default(),
         }
     }
 
@@ -123,12 +130,18 @@ impl Client {
             sessions: sessions.clone(),
             last_ms: Cell::new(last_ms),
             progress: Cell::new(if proven { Progress::Proven } else { Progress::Asked }),
+            own: RefCell::default(),
         }
     }
 
     #[cfg(test)]
     fn heard_at(&self, ms: u64) {
         self.last_ms.set(ms);
+    }
+
+    /// Whose session it is.
+    fn key(&self) -> &Key {
+        &self.key
     }
 
     /// The time of the last datagram, from either side.
@@ -204,11 +217,29 @@ impl Client {
 
     /// Has the client's next datagram begin another session.
     pub fn close(&self) {
-        if self.open.replace(false)
-            && let Some(endpoint) = self.endpoint.upgrade()
-        {
-            endpoint.forget(&self.key);
+        if !self.open.replace(false) {
+            return;
         }
+        let own = self.own.take();
+        let Some(endpoint) = self.endpoint.upgrade() else { return };
+        endpoint.forget(&self.key);
+        for (key, datagram) in own.into_iter().flat_map(OwnSocket::close) {
+            endpoint.deliver(&key, datagram);
+        }
+    }
+
+    /// Goes on with a socket of the client's own, while others receive from the endpoint's.
+    ///
+    /// # Errors
+    /// The system's: the session goes on without the client's further datagrams.
+    fn keep(self: &Rc<Self>, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
+        *self.own.borrow_mut() = Some(OwnSocket::start(endpoint, &self.key, local)?);
+        Ok(())
+    }
+
+    /// Whether the client's datagrams come by a socket of its own.
+    pub fn is_kept(&self) -> bool {
+        self.own.borrow().is_some()
     }
 
     /// Sends to the client without waiting.
@@ -239,7 +270,7 @@ impl Drop for Client {
 /// # Errors
 /// The system's.
 pub(crate) fn send(
-    fd: std::os::fd::BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
     datagrams: &Datagrams,
     to: Option<&SockAddr>,
     from: Option<IpAddr>,
@@ -259,6 +290,47 @@ pub(crate) fn send(
         os::datagram::send(fd, &one, to, from, None)?;
     }
     Ok(())
+}
+
+thread_local! {
+    /// The buffer of all receives of a worker: nothing is in it over a wait.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The longest datagram, and the most that the kernel joins.
+const DATAGRAM_MAX: usize = 65536;
+
+/// The next datagrams of a socket, if there are some.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn receive(fd: BorrowedFd<'_>) -> io::Result<Option<Datagrams>> {
+    Ok(receive_from(fd)?.map(|(datagrams, _)| datagrams))
+}
+
+/// The same with whose they are.
+fn receive_to(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Key)>> {
+    let received = receive_from(fd)?;
+    Ok(received.and_then(|(datagrams, received)| {
+        Some((datagrams, Key { peer: received.from?, local: received.to }))
+    }))
+}
+
+fn receive_from(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Received)>> {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            *buffer = os::memory::zeros(DATAGRAM_MAX)?;
+        }
+        match os::datagram::recv(fd, buffer) {
+            Ok(received) => {
+                let bytes = Bytes::copy_from_slice(buffer.get(..received.len).unwrap_or(&[]));
+                let segment = received.segment.max(1);
+                Ok(Some((Datagrams { bytes, segment }, received)))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    })
 }
 
 #[cfg(test)]
