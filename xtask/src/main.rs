@@ -10,6 +10,7 @@ mod circles;
 mod directives;
 mod fuzz;
 mod new_module;
+mod package;
 mod run;
 mod rust_source;
 mod sbom;
@@ -68,6 +69,18 @@ const VERBS: &[Verb] = &[
         arguments: "[FILE]",
         help: "the packages of the shipped program with licences and checksums, as CycloneDX",
         run: sbom::run,
+    },
+    Verb {
+        name: "package",
+        arguments: "[deb|rpm|image]... [--program FILE] [--out FOLDER] [-- CARGO ARGUMENTS]",
+        help: "what people install: Debian packages, an RPM, an image, checksums",
+        run: package::run,
+    },
+    Verb {
+        name: "image",
+        arguments: "[--program FILE] [--out FOLDER] [-- CARGO ARGUMENTS]",
+        help: "an OCI image as a layout of files",
+        run: package::run_image,
     },
     Verb {
         name: "asan",

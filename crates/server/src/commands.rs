@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::flags::Value;
-use crate::{build, completions, config, diff, directives, explain, lint, manual, reload, serve};
+use crate::{
+    build, completions, config, diff, directives, explain, lint, manual, migrate, reload, serve,
+};
 
 /// A command.
 pub struct Command {
@@ -64,6 +66,14 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::File),
         options: &["--format", "--rules"],
         run: lint::run,
+    },
+    Command {
+        name: "migrate",
+        usage: "[FILE | -]",
+        doc: "what is missing for a configuration of nginx, and the differences that touch it",
+        value: Some(Value::File),
+        options: &[],
+        run: migrate::run,
     },
     Command {
         name: "config",

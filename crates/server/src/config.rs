@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use conf::files::{Fault, File, Statement, read};
 
 use crate::added;
-use crate::flags::{CONF_PATH, PREFIX};
 use crate::json::quoted;
+use crate::layout::layout;
 
 /// Runs the command with the arguments after its name. The exit status is 1 when a file cannot be
 /// read or understood; the output names it.
@@ -27,7 +27,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     if !json {
         return refuse("--json is the one form");
     }
-    let file = file.unwrap_or_else(|| PathBuf::from(PREFIX).join(CONF_PATH));
+    let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
     let files = read(&file);
     let failed = files.iter().any(|file| !file.faults.is_empty());
     let secrets: Vec<&str> = added::modules().iter().flat_map(|m| m.secrets).copied().collect();

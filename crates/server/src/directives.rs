@@ -1,5 +1,6 @@
 //! The tables of directives, joined.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use conf::table::{Args, Contexts, Directive, Table};
@@ -39,6 +40,14 @@ static OF_PARSER: Directive<MainBlock> = Directive {
     doc: "Reads the directives of other files here; `*`, `?` and `[…]` in the path stand for many.",
     set: |_, _| Ok(()),
 };
+
+/// The names of all directives.
+pub fn names() -> HashSet<&'static str> {
+    let own = main_block::DIRECTIVES.iter().chain(BLOCKS).map(|directive| directive.name);
+    let events = events::DIRECTIVES.iter().map(|directive| directive.name);
+    let engines = engines::directives().map(|(name, _)| name);
+    own.chain(events).chain(engines).chain([OF_PARSER.name]).collect()
+}
 
 /// A line for each directive, for `weir dump-directives`.
 pub fn dump() -> String {

@@ -51,9 +51,9 @@ pub const LINES: &[&str] = &[
 #[cfg(test)]
 const AWS_LC_SYS: &str = "name = \"aws-lc-sys\"\nversion = \"0.47.0\"";
 
-/// The arguments after `configure arguments:`, each with a space before it.
-pub fn configure_arguments(prefix: &str) -> String {
-    let mut line = format!(" --prefix={}", prefix.trim_end_matches('/'));
+/// The arguments after `configure arguments:`, each with a space before it, those of paths first.
+pub fn configure_arguments(paths: &str) -> String {
+    let mut line = paths.to_owned();
     for word in WITH.iter().chain(WITHOUT) {
         line.push(' ');
         line.push_str(word);
@@ -75,7 +75,7 @@ mod tests {
     fn words_have_configure_s_form() {
         assert!(WITH.iter().all(|w| w.starts_with("--with-")));
         assert!(WITHOUT.iter().all(|w| w.starts_with("--without-")));
-        let line = configure_arguments("/usr/local/weir/");
+        let line = configure_arguments(" --prefix=/usr/local/weir");
         assert!(line.starts_with(" --prefix=/usr/local/weir --with-debug"), "{line}");
     }
 }

@@ -78,7 +78,7 @@ pub const SIGNALS: &[(&str, os::signal::Signal)] = &[
 ];
 const SIGNAL_NAMES: &[&str] = &["stop", "quit", "reopen", "reload"];
 
-/// Where relative paths start from unless `-p` says otherwise.
+/// Where relative paths start from unless `-p` says otherwise, in a program built from source.
 pub const PREFIX: &str = "/usr/local/weir/";
 /// The configuration file, relative to the prefix.
 pub const CONF_PATH: &str = "conf/nginx.conf";

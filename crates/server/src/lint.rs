@@ -12,8 +12,8 @@ use conf::lint::{Finding, Severity, check, rules};
 use conf::parse::{Options, parse_file};
 
 use crate::features;
-use crate::flags::{CONF_PATH, PREFIX};
 use crate::json::quoted;
+use crate::layout::layout;
 
 /// The exit status of a file that cannot be read.
 const UNREADABLE: u8 = 2;
@@ -41,7 +41,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
     if asked.rules {
         return print(&list());
     }
-    let file = asked.file.unwrap_or_else(|| PathBuf::from(PREFIX).join(CONF_PATH));
+    let file =
+        asked.file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
     let conf_prefix = file.parent().map(PathBuf::from).unwrap_or_default();
     let tree = match parse_file(&file, &Options { conf_prefix, ..Options::default() }) {
         Ok(tree) => tree,

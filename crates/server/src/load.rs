@@ -83,7 +83,7 @@ pub struct Cycle {
 #[derive(Debug)]
 pub struct Refused;
 
-/// What the engines are lent for loading, besides the outermost level.
+/// The values that engines borrow for loading, besides the outermost level.
 struct Lent<'a> {
     sinks: &'a [Rc<dyn Sink>],
     zones: &'a Rc<Zones>,

@@ -3,7 +3,8 @@
 use crate::added;
 use crate::commands::COMMANDS;
 use crate::features;
-use crate::flags::{FLAGS, Flag, PREFIX};
+use crate::flags::{Ask, FLAGS, Flag};
+use crate::layout::layout;
 
 /// The text of `-v`.
 pub fn version() -> String {
@@ -19,7 +20,7 @@ pub fn build() -> String {
         text.push('\n');
     }
     text.push_str("configure arguments:");
-    text.push_str(&features::configure_arguments(PREFIX));
+    text.push_str(&features::configure_arguments(&layout().arguments()));
     for added in added::added() {
         text.push_str(&format!(" --add-module={}@{}", added.name, added.version));
     }
@@ -37,7 +38,12 @@ fn form(flag: &Flag) -> String {
 }
 
 fn doc(flag: &Flag) -> String {
-    match flag.default {
+    let default = match flag.ask {
+        Ask::Prefix => layout().prefix,
+        Ask::ConfFile => layout().conf_path,
+        _ => flag.default,
+    };
+    match default {
         "" => flag.doc.to_owned(),
         default => format!("{} (default: {default})", flag.doc),
     }

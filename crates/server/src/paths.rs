@@ -8,7 +8,8 @@ use engine::Place;
 
 use crate::cli::Typed;
 use crate::environ::Environ;
-use crate::flags::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
+use crate::flags::ERROR_LOG_PATH;
+use crate::layout::layout;
 use crate::places::Homes;
 
 /// The paths that the command line decides.
@@ -33,12 +34,13 @@ pub struct Paths {
 impl Paths {
     /// Resolves the paths of the command line.
     pub fn new(typed: &Typed, environ: &Environ) -> Paths {
-        let mut prefix = typed.prefix.clone().unwrap_or_else(|| PREFIX.as_bytes().to_vec());
+        let mut prefix =
+            typed.prefix.clone().unwrap_or_else(|| layout().prefix.as_bytes().to_vec());
         if prefix.last().is_some_and(|&b| b != b'/') {
             prefix.push(b'/');
         }
         let prefix = PathBuf::from(OsStr::from_bytes(&prefix));
-        let conf_file = typed.conf_file.as_deref().unwrap_or(CONF_PATH.as_bytes());
+        let conf_file = typed.conf_file.as_deref().unwrap_or(layout().conf_path.as_bytes());
         let conf_file = prefix.join(OsStr::from_bytes(conf_file));
         let conf_prefix = conf_file.parent().unwrap_or(Path::new("")).to_owned();
         let error_log = match typed.error_log.as_deref() {
@@ -49,7 +51,7 @@ impl Paths {
         let error_log_named = typed.error_log.is_some();
         let homes = match typed.prefix {
             Some(_) => Homes::default(),
-            None => Homes::choose(&prefix, environ),
+            None => layout().homes().unwrap_or_else(|| Homes::choose(&prefix, environ)),
         };
         let prefix_absent = typed.prefix.is_none() && !prefix.exists();
         let error_log = match homes.logs {

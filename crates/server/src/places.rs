@@ -199,7 +199,7 @@ mod tests {
         let nothing = &*file.join("none");
         assert_eq!(of(&[("HOME", nothing), ("TMPDIR", &dir)]), [(); 3].map(|()| temp.clone()));
         assert_eq!(of(&[("TMPDIR", nothing)]), [(); 3].map(|()| Place::Nowhere));
-        // What another one could have laid there is not used.
+        // A link that another user could have made there is not followed.
         let Place::Folder(temp) = temp else { panic!("{temp:?}") };
         std::os::unix::fs::symlink("/var", &temp).unwrap();
         assert_eq!(of(&[("TMPDIR", &dir)]), [(); 3].map(|()| Place::Nowhere));

@@ -19,7 +19,7 @@ const NOT_ASKED: u8 = 2;
 /// The exit status when fewer workers serve than were configured.
 const SOME_SERVE: u8 = 3;
 
-/// What became of the request.
+/// The outcome of the command.
 enum End {
     /// The configuration fails its test: the server was not asked.
     TestFailed(Vec<String>),

@@ -72,7 +72,7 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What is said at the start.
+/// The text that is printed at the start.
 fn announcement(content: &Content, address: &str) -> String {
     let (what, more) = match content {
         Content::Welcome => ("serves its welcome page".to_owned(), String::new()),

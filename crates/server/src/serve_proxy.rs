@@ -84,7 +84,7 @@ impl Proxied {
         &self.url
     }
 
-    /// What is said of it at the start, in lines.
+    /// The lines about it that are printed at the start.
     pub fn explain(&self) -> String {
         let host = match self.is_secured {
             true => "Host is the server's",
@@ -121,7 +121,7 @@ impl Proxied {
         )
     }
 
-    /// What its location needs outside of the server.
+    /// The directives that its location needs outside of the server.
     pub fn around(&self) -> &'static str {
         "map $http_upgrade $weir_connection { default upgrade; \"\" \"\"; }\n"
     }

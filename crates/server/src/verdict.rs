@@ -38,7 +38,7 @@ impl Outcome {
 /// The verdict on a reload.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// New workers that serve.
     pub serving: usize,

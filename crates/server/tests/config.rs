@@ -99,3 +99,32 @@ fn it_says_how_it_is_used() {
         assert!(String::from_utf8_lossy(&run.stderr).contains("weir config --json [FILE]"));
     }
 }
+
+#[test]
+fn a_configuration_of_nginx_is_judged() {
+    let text = "load_module modules/ngx_http_image_filter_module.so;\nevents {}\nhttp {\n  \
+                map $a $b { lua_x 1; }\n  server { ssl_protocols TLSv1 TLSv1.2;\n  \
+                content_by_lua_block { x; }\n  nonsense 1; }\n}\n";
+    let folder = folder("migrate", &[("main.conf", text), ("good.conf", "events {}\nhttp {}\n")]);
+    let migrate = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let run = command.current_dir(&folder.0).args(["migrate", file]).output();
+        let run = run.expect("run weir");
+        (run.status.code(), String::from_utf8(run.stdout).expect("it is text"))
+    };
+    let (code, out) = migrate("main.conf");
+    assert_eq!(code, Some(1), "{out}");
+    for part in [
+        "\n2 missing:\n",
+        "  content_by_lua_block: of lua-nginx-module, which is not built in; use ",
+        "      main.conf:6\n",
+        "  nonsense: unknown to nginx 1.31 and to this server\n",
+        "checked by weir -t: ngx_http_image_filter_module.so\n",
+        "  TLS (ssl_protocols)\n    TLS 1.0, TLS 1.1 and SSL cannot be had",
+    ] {
+        assert!(out.contains(part), "{part:?} is not in {out}");
+    }
+    let (code, out) = migrate("good.conf");
+    assert!(code == Some(0) && out.contains("All of them are built in."), "{out}");
+    assert_eq!(migrate("none.conf").0, Some(2));
+}

@@ -50,7 +50,7 @@ pub struct Rule {
     pub id: &'static str,
     /// How much it matters.
     pub severity: Severity,
-    /// What it finds, in a line.
+    /// The fault that it finds, in a line.
     pub summary: &'static str,
 }
 
@@ -61,7 +61,7 @@ pub struct Finding {
     pub rule: Rule,
     /// The place.
     pub pos: Pos,
-    /// What is wrong, and what to write instead.
+    /// The fault, and the text to write instead.
     pub message: String,
 }
 

@@ -60,7 +60,7 @@ fn is_clients(cx: &Cx<'_>, name: &[u8], depth: u8) -> bool {
     if name.iter().all(u8::is_ascii_digit) || patterns::is_group(cx, name) {
         return true;
     }
-    // What `set` and `map` make of it: a map with the client's text in its values.
+    // Values that `set` and `map` derive from it: a map may have the client's text in its values.
     let values = cx.values(name).filter(|_| depth > 0).unwrap_or_default();
     values.iter().any(|word| {
         authority(word.bytes()).iter().any(|part| match part {

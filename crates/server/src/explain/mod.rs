@@ -89,7 +89,7 @@ fn explain(args: &Arguments) -> Result<Story, String> {
     };
     let question = Question::new(&url.to_string_lossy(), args)?;
     let Target { loader, log } = Target::new(&args.typed, Level::Error)?;
-    // What is wrong with the configuration has been logged.
+    // The fault of the configuration has been logged.
     let parsed = loader.parse(None, &log, || {}).map_err(|Refused| String::new())?;
     let engines = parsed.engines.iter().map(|engine| &**engine as &dyn std::any::Any);
     let main = engines.filter_map(|any| any.downcast_ref::<HttpEngine>()).next();
