@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 const CONFIGURATION: &str = "\
 user nobody;
 worker_processes auto;
-error_log /dev/stderr notice;
+error_log stderr notice;
 events {
 }
 http {
