@@ -84,7 +84,20 @@ pub enum BadHeader {
     Torn,
 }
 
+/// So far the clock may be set back, in seconds, without any doubt about responses kept before.
+const SET_BACK: i64 = 60;
+
 impl Header {
+    /// The end of freshness, as seen now. A response that was fetched in the future tells that the
+    /// clock was set back: how old it is cannot be known, and it is stale. It would be fresh until
+    /// the clock has caught up otherwise.
+    pub fn fresh_until(&self, now: i64) -> i64 {
+        match self.date > now.saturating_add(SET_BACK) {
+            true => self.valid.min(now.saturating_sub(1)),
+            false => self.valid,
+        }
+    }
+
     /// Where the body begins: the length of the header.
     pub fn body_start(&self) -> usize {
         let head = self.head.as_ref().map_or(0, Bytes::len);
@@ -227,6 +240,17 @@ mod tests {
             rfc9111: true,
             room: 0,
         }
+    }
+
+    #[test]
+    fn a_response_from_the_future_is_stale() {
+        let header = header();
+        assert_eq!(header.fresh_until(header.date), header.valid);
+        assert_eq!(header.fresh_until(header.date - SET_BACK), header.valid);
+        let year_ago = header.date - 365 * 86_400;
+        assert_eq!(header.fresh_until(year_ago), year_ago - 1);
+        let short = Header { valid: year_ago - 9, ..header };
+        assert_eq!(short.fresh_until(year_ago), year_ago - 9);
     }
 
     #[test]

@@ -376,7 +376,7 @@ pub fn reuse(header: &Header, reply: impl FnOnce() -> Reply, asked: &Asked, now:
         // Kept by other rules: the prohibitions are unknown until the origin is asked.
         return ask(false, false, true);
     }
-    let left = header.valid.saturating_sub(now);
+    let left = header.fresh_until(now).saturating_sub(now);
     if left > 0 && !asked.is_choosy() {
         return Reuse::Fresh;
     }

@@ -202,6 +202,14 @@ const OWN: &[Directive<Cx>] = &[
         |cx, n| set_enum(&mut cx.loc::<ProxyConf>().version, n, Version::WORDS),
     ),
     directive(
+        "proxy_http09",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Takes what has no status line for a body, as in HTTP/0.9. Weir's own.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyConf>().http09, n),
+    ),
+    directive(
         "proxy_pass_trailers",
         HSL,
         Args::FLAG,
@@ -236,6 +244,8 @@ engine::settings! {
         pub body: Option<Template>,
         pub method: Option<Template>,
         pub version: Option<Version>,
+        /// `proxy_http09`.
+        pub http09: Option<bool>,
         pub redirects: Option<Redirects>,
         pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
         pub cookie_paths: Option<Rc<Vec<Rewrite>>>,

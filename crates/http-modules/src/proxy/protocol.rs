@@ -86,7 +86,9 @@ impl Protocol for Http {
                 HeadStep::Interim(len)
             }
             ResponseStep::Done { len } => HeadStep::Done(len),
-            ResponseStep::Bad(e) if e.kind == ResponseErrorKind::NoStatusLine => {
+            ResponseStep::Bad(e)
+                if e.kind == ResponseErrorKind::NoStatusLine && self.head.http09 =>
+            {
                 HeadStep::NoHead("upstream sent no valid HTTP/1.0 header")
             }
             ResponseStep::Bad(e) => HeadStep::Bad(e.message(buf)),

@@ -309,7 +309,8 @@ async fn open_file(r: &mut Request, t: &Ticket, version: u32) -> Opened {
 
 /// Whether a response that is on its way, or was a moment ago, is fresh for a request.
 fn is_fresh(t: &Ticket, header: &Header) -> bool {
-    let (valid, now) = (header.valid, unix_secs() as i64);
+    let now = unix_secs() as i64;
+    let valid = header.fresh_until(now);
     match t.conf.rfc9111 {
         true => valid > now && header.rfc9111 && !t.asked.is_choosy(),
         false => valid >= now,
@@ -381,6 +382,7 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
 fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
     let now = unix_secs() as i64;
     let header = &stored.header;
+    let valid = header.fresh_until(now);
     let may_update = t.conf.use_stale & next::UPDATING != 0;
     let mut behind = t.conf.background_update;
     let serve_stale = if t.conf.rfc9111 {
@@ -393,13 +395,13 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
                 t.strict = strict;
                 // RFC 5861 section 3: the client is answered at once, whatever is configured.
                 behind |= updating;
-                updating || may_update && !strict && header.valid <= now
+                updating || may_update && !strict && valid <= now
             }
         }
-    } else if header.valid >= now {
+    } else if valid >= now {
         return Lookup::Serve(stored, CacheStatus::Hit);
     } else {
-        let within = |secs: i64| header.valid.saturating_add(secs) >= now;
+        let within = |secs: i64| valid.saturating_add(secs) >= now;
         t.stale_error = within(header.error);
         may_update || within(header.updating)
     };

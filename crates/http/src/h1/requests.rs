@@ -74,7 +74,9 @@ pub(super) async fn after(
     sent: Result<(), SendFailed>,
 ) -> Option<After> {
     if sent.is_err() {
-        return Some(After::Close);
+        // A body that ends with the connection seems whole unless the end is a fault.
+        let cut = r.flags.header_sent && !stream(r).chunked && r.out.content_length.is_none();
+        return Some(if cut { After::Reset } else { After::Close });
     }
     let s = stream(r);
     if s.keepalive && !s.body.is_finished() && rarely(drain::discard_rest(c, r)).await.is_err() {
