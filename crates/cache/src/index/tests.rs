@@ -40,14 +40,14 @@ fn what_a_purge_is_of() {
     };
     let (old, new) = (entry(5, 3, b"old"), entry(6, 4, b"new"));
     assert_eq!(of(&[(index, old)]), [5]);
-    assert_eq!(of(&[(index, old), (journal(1), new)]), []);
+    assert!(of(&[(index, old), (journal(1), new)]).is_empty());
     assert_eq!(of(&[(index, new), (journal(1), old)]), [5], "it may be of another zone");
     // A record that comes late is not later for that.
     let late = entry(5, 2, b"new");
     assert_eq!(of(&[(journal(1), old), (journal(1), late)]), [5]);
     assert_eq!(of(&[(journal(1), old), (journal(1), entry(7, 8, b"old"))]), [7]);
     // Zones have versions of their own; where the order is unknown, both are covered.
-    assert_eq!(of(&[(journal(1), old), (journal(2), entry(6, 1, b"new"))]), []);
+    assert!(of(&[(journal(1), old), (journal(2), entry(6, 1, b"new"))]).is_empty());
     assert_eq!(of(&[(journal(1), old), (journal(2), entry(5, 9, b"new"))]), [5]);
 }
 
