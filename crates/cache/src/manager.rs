@@ -35,7 +35,8 @@ async fn turn(cache: &Rc<Cache>) -> u64 {
     let is_over = |left: u64| left == 0 || now_ms() - began >= pace.threshold_ms;
     let rest = loop {
         let mut evicted = Vec::new();
-        let due = cache.keys.expire(left.min(BATCH) as usize, &mut evicted);
+        let due =
+            cache.keys.expire(left.min(BATCH) as usize, cache.settings.inactive, &mut evicted);
         left -= (evicted.len() as u64).min(left);
         delete(cache, evicted).await;
         match due {

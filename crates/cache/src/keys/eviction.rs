@@ -72,14 +72,20 @@ impl Keys {
     }
 
     /// Takes out entries that have expired unused: `count` of them at most. Gives the seconds until
-    /// the next one is due; `None` where there is no entry.
-    pub fn expire(&self, count: usize, evicted: &mut Vec<Evicted>) -> Option<u32> {
+    /// the next one is due; `None` where there is no entry. No entry is left for longer than
+    /// `inactive` seconds: where its time lies further in the future, the clock was set back.
+    pub fn expire(&self, count: usize, inactive: u32, evicted: &mut Vec<Evicted>) -> Option<u32> {
         let mut t = self.lock();
         let now = now_secs();
         for _ in 0..count {
             let entry = t.oldest()?;
             let mut node = t.value(entry)?;
             if node.expire > now {
+                let latest = now.saturating_add(inactive);
+                if node.expire > latest {
+                    node.expire = latest;
+                    t.set(entry, node);
+                }
                 return Some(node.expire - now);
             }
             if node.is_busy() {
@@ -111,5 +117,28 @@ impl Keys {
     /// Blocks of all files, as far as they are known: without the lock.
     pub fn blocks(&self) -> u64 {
         self.get(Word::Size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u32 = 3_600;
+
+    #[test]
+    fn entries_expire_though_the_clock_is_set_back() {
+        let keys = Keys::for_tests(1 << 20);
+        let at = |secs: u64| base::time::pin(1_000_000, secs * 1000);
+        let mut evicted = Vec::new();
+        at(2_000_000_000);
+        assert!(keys.add(&[1; 16], 1, 1, HOUR));
+        assert_eq!(keys.expire(9, HOUR, &mut evicted), Some(HOUR));
+        // A year back: the hour begins again.
+        at(1_968_464_000);
+        assert_eq!(keys.expire(9, HOUR, &mut evicted), Some(HOUR));
+        at(1_968_464_000 + 3_601);
+        assert_eq!((keys.expire(9, HOUR, &mut evicted), evicted.len()), (None, 1));
+        base::time::unpin();
     }
 }
