@@ -14,6 +14,7 @@ pub mod brotli;
 pub mod browser;
 pub mod charset;
 pub mod compress;
+pub mod dashboard;
 pub mod dav;
 pub mod early_read;
 pub mod empty_gif;
@@ -39,9 +40,11 @@ pub mod memcached;
 pub mod mirror;
 pub mod mp4;
 pub mod not_modified;
+pub mod prometheus;
 pub mod proxy;
 pub mod random_index;
 pub mod range;
+pub mod ready;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
@@ -128,6 +131,9 @@ pub static MODULES: Modules = &[
     &balancing::sticky::MODULE,
     &http::cache::directives::MODULE,
     &api::MODULE,
+    &prometheus::MODULE,
+    &dashboard::MODULE,
+    &ready::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
     &uwsgi::MODULE,

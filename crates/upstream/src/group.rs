@@ -152,6 +152,11 @@ impl Group {
         })
     }
 
+    /// Idle connections of all workers, where anything is counted.
+    pub fn idle(&self) -> u64 {
+        self.servers.group_meter().map_or(0, |meter| meter.idle())
+    }
+
     /// Writes the servers as they are now to the upstream's state file, if it has one.
     ///
     /// # Errors

@@ -10,6 +10,18 @@ use engine::vars::{self, Registry};
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
                         $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
+/// The text of `json`. Values that are not numbers whatever happens are texts.
+const JSON: &str = "{\"time\":\"$time_iso8601\",\"remote_addr\":\"$remote_addr\",\
+    \"remote_user\":\"$remote_user\",\"request_id\":\"$request_id\",\"host\":\"$host\",\
+    \"server_name\":\"$server_name\",\"request_method\":\"$request_method\",\
+    \"request_uri\":\"$request_uri\",\"server_protocol\":\"$server_protocol\",\
+    \"status\":\"$status\",\"bytes_sent\":$bytes_sent,\"body_bytes_sent\":$body_bytes_sent,\
+    \"request_length\":$request_length,\"request_time\":$request_time,\
+    \"http_referer\":\"$http_referer\",\"http_user_agent\":\"$http_user_agent\",\
+    \"upstream_addr\":\"$upstream_addr\",\"upstream_status\":\"$upstream_status\",\
+    \"upstream_response_time\":\"$upstream_response_time\",\
+    \"upstream_cache_status\":\"$upstream_cache_status\",\"ssl_protocol\":\"$ssl_protocol\"}";
+
 /// Values that hold nothing to escape, whatever the client sends.
 const SAFE: [&[u8]; 12] = [
     b"pipe",
@@ -52,7 +64,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// The predefined format of HTTP.
+    /// The predefined format of HTTP that nginx has, too.
     ///
     /// # Errors
     /// A variable of it is none of the engine's.
@@ -60,10 +72,28 @@ impl Format {
         registry: &mut Registry<S>,
         at: &Word,
     ) -> Result<Format, ConfError> {
-        let word = Word { text: Bytes::from_static(COMBINED.as_bytes()), ..at.clone() };
+        Format::predefined(registry, at, "combined", COMBINED, Escape::Default)
+    }
+
+    /// An object of JSON: weir's own predefined format.
+    ///
+    /// # Errors
+    /// As [`Format::combined`].
+    pub fn json<S: Session>(registry: &mut Registry<S>, at: &Word) -> Result<Format, ConfError> {
+        Format::predefined(registry, at, "json", JSON, Escape::Json)
+    }
+
+    fn predefined<S: Session>(
+        registry: &mut Registry<S>,
+        at: &Word,
+        name: &'static str,
+        text: &'static str,
+        escape: Escape,
+    ) -> Result<Format, ConfError> {
+        let word = Word { text: Bytes::from_static(text.as_bytes()), ..at.clone() };
         let mut parts = Vec::new();
         append(&mut parts, &word, registry)?;
-        Ok(Format { name: Bytes::from_static(b"combined"), parts, escape: Escape::Default })
+        Ok(Format { name: Bytes::from_static(name.as_bytes()), parts, escape })
     }
 
     /// Reads `log_format NAME [escape=…] TEXT…`.

@@ -142,6 +142,13 @@ pub fn access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError>
     if n.args[0].bytes() != b"off" && n.args.get(1).is_none_or(is_predefined) {
         combined(cx, &n.args[0])?;
     }
+    // A configuration may have a format of that name.
+    if let Some(name) = n.args.get(1).filter(|name| name.bytes() == b"json")
+        && cx.main::<AccessLogFiles>().format(b"json").is_none()
+    {
+        let format = Rc::new(Format::json(&mut cx.vars, name)?);
+        cx.main::<AccessLogFiles>().formats.push(format);
+    }
     own_access_log(cx, n)
 }
 

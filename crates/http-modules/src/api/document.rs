@@ -40,14 +40,17 @@ impl Document {
 impl BodySource for Document {
     fn next<'a>(&'a mut self, _: &'a mut Request) -> NextPiece<'a> {
         Box::pin(async move {
-            if self.is_over {
-                return Ok(None);
+            while !self.is_over {
+                // Others come first: the piece before has had its time.
+                event::task::yield_now().await;
+                let piece = self.piece();
+                if !piece.is_empty() {
+                    let mut chain = Chain::new();
+                    chain.push_bytes(piece.into());
+                    return Ok(Some(chain));
+                }
             }
-            // Others come first: the piece before has had its time.
-            event::task::yield_now().await;
-            let mut chain = Chain::new();
-            chain.push_bytes(self.piece().into());
-            Ok(Some(chain))
+            Ok(None)
         })
     }
 
@@ -90,7 +93,8 @@ pub(crate) fn answer(
     } else {
         r.out.status = status;
         r.out.content_type = Some(Bytes::from_static(content_type));
-        r.out.body = Body::Stream(Box::new(Begun(Some(first), document)));
+        r.out.body =
+            Body::Stream(Box::new(Begun(Some(first).filter(|first| !first.is_empty()), document)));
     }
     r.out.add("Cache-Control", Bytes::from_static(b"no-store"));
     Verdict::Done

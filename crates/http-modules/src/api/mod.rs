@@ -10,13 +10,13 @@
 //! Without a number the path is that of version 9. Who may ask is a matter of the location:
 //! `allow`, `auth_basic` and their like. docs/STATUS.md says which member is what.
 
-mod caches;
+pub(crate) mod caches;
 mod change;
 pub(crate) mod document;
 mod path;
 mod resources;
-mod upstreams;
-mod whole;
+pub(crate) mod upstreams;
+pub(crate) mod whole;
 
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
@@ -79,7 +79,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     Ok(())
 }
 
-struct Api {
+/// The API below a prefix.
+pub(crate) struct Api {
     prefix: Bytes,
     write: bool,
 }
@@ -113,6 +114,11 @@ fn fields(args: &[u8]) -> Fields {
 }
 
 impl Api {
+    /// The API below `prefix`, with changes or without.
+    pub(crate) fn new(prefix: Bytes, write: bool) -> Api {
+        Api { prefix, write }
+    }
+
     fn look(&self, r: &mut Request) -> Result<document::Writer, Refusal> {
         let found = path::find(r, &self.prefix)?;
         let fields = fields(&r.args);

@@ -9,7 +9,7 @@ use base::json::{Object, string};
 use super::document::{Fields, Writer};
 
 /// The groups of `upstream` blocks of an engine, in order.
-pub(super) fn groups(r: &http::request::Request, kind: EngineKind) -> Vec<Rc<Group>> {
+pub(crate) fn groups(r: &http::request::Request, kind: EngineKind) -> Vec<Rc<Group>> {
     use ::upstream::directives::NamedGroups;
     use engine::metrics::Kind;
     let wanted = match kind {

@@ -141,7 +141,7 @@ pub fn peer(o: &mut Object<'_>, p: &Peer, kind: EngineKind) {
     let now = base::time::unix_ms();
     let out = if since == 0 { 0 } else { now.saturating_sub(since) };
     o.number("downtime", p.get(peer::word::OUT_MS) + out);
-    if since != 0 {
+    if since != 0 && !matches!(state(p), "up" | "draining") {
         o.text("downstart", format_utc_ms(since).as_bytes());
     }
     let selected = reading.get(word::SELECTED_MS);
@@ -165,7 +165,7 @@ fn health(o: &mut Object<'_>, p: &Peer) {
 /// The members of a group beside its servers.
 pub fn group(o: &mut Object<'_>, group: &Group, kind: EngineKind) {
     if kind == EngineKind::Http {
-        o.number("keepalive", group.servers.group_meter().map_or(0, |meter| meter.idle()));
+        o.number("keepalive", group.idle());
     }
     o.number("zombies", group.servers.zombies());
     if let Some(queue) = &group.queue {

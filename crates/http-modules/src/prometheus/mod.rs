@@ -1,0 +1,84 @@
+//! `prometheus`: the counters in the text format of Prometheus, under the names of nginx's exporter
+//! (`nginx_…`, `nginxplus_…`) and of our own (`weir_…`); `prometheus vts` has those of the module
+//! vhost_traffic_status in the exporter's place.
+//!
+//! A table has a line for each zone and a column for each number. All of its lines are read first,
+//! then written column by column, as the format wants: a few at a time.
+
+mod nginx;
+mod own;
+mod table;
+mod vts;
+
+use conf::table::{Args, Contexts as C, Directive};
+use conf::{ConfError, Node};
+use http::core_directives::directive;
+use http::cx::Cx;
+use http::module::{Conf, LocView, Module, Pipeline, Verdict};
+use http::request::Request;
+use proto::h1::Method;
+
+use crate::api::document;
+
+/// The module's table.
+pub static MODULE: Module = Module::of::<Prometheus>("prometheus", DIRECTIVES, install);
+
+static DIRECTIVES: &[Directive<Cx>] = &[directive(
+    "prometheus",
+    C::LOCATION,
+    Args::NONE.or(Args::T1),
+    "",
+    "Answers with the counters for Prometheus; `vts` gives them the names of another module.",
+    set,
+)];
+
+#[derive(Clone, Copy)]
+enum Names {
+    Exporter,
+    Vts,
+}
+
+#[derive(Default)]
+struct Prometheus(Option<Names>);
+
+impl Conf for Prometheus {}
+
+fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let names = match n.args.first() {
+        None => Names::Exporter,
+        Some(w) if w.bytes() == b"vts" => Names::Vts,
+        Some(w) => {
+            return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy())));
+        }
+    };
+    if cx.loc::<Prometheus>().0.replace(names).is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    cx.env.metrics.show();
+    Ok(())
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    if l.set_here_or_around::<Prometheus>()
+        && let Some(names) = l.conf::<Prometheus>().0
+    {
+        engine::status::show();
+        p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, names)));
+    }
+    Ok(())
+}
+
+const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4";
+
+fn handle(r: &mut Request, names: Names) -> Verdict {
+    if !r.method_is(&[Method::Get, Method::Head]) {
+        return Verdict::Status(405);
+    }
+    let mut tables = nginx::always(r);
+    tables.extend(match names {
+        Names::Exporter => nginx::tables(r),
+        Names::Vts => vts::tables(r),
+    });
+    tables.extend(own::tables(r));
+    document::answer(r, 200, CONTENT_TYPE, table::write(tables))
+}

@@ -1,0 +1,467 @@
+//! The names of nginx's exporter: the eight of its mode for `stub_status`, and those of its mode for
+//! the API.
+
+use std::rc::Rc;
+
+use ::upstream::Group;
+use ::upstream::api::{EngineKind, state};
+use ::upstream::peer::{self, Peer};
+use engine::metrics::{Kind, Reading, word};
+use engine::stats::Field;
+use http::cache::CacheStatus;
+use http::request::Request;
+
+use super::table::{ABSENT, Column, Table, Type, label};
+use crate::api::{caches, upstreams, whole};
+
+/// The eight names that are always there.
+pub(super) fn always(r: &Request) -> Vec<Table> {
+    let counters = [
+        ("nginx_connections_accepted", "Accepted client connections.", Field::Accepted),
+        ("nginx_connections_handled", "Handled client connections.", Field::Handled),
+        ("nginx_http_requests_total", "Requests.", Field::Requests),
+        ("nginx_connections_active", "Open client connections.", Field::Active),
+        ("nginx_connections_reading", "Connections whose head is read.", Field::Reading),
+        ("nginx_connections_writing", "Connections with a request.", Field::Writing),
+        ("nginx_connections_waiting", "Idle client connections.", Field::Waiting),
+    ];
+    let up = Column::new("nginx_up", Type::Gauge, "The server answers.");
+    let kind = |field| match field {
+        Field::Requests => Type::Counter,
+        Field::Accepted | Field::Handled => Type::Untyped,
+        _ => Type::Gauge,
+    };
+    let columns = counters.map(|(name, help, field)| Column::new(name, kind(field), help));
+    let stats = r.main.stats.clone();
+    let values = move |_| {
+        let sums = counters.iter().map(|(_, _, field)| stats.sum(*field));
+        [1].into_iter().chain(sums).collect()
+    };
+    vec![Table {
+        columns: [up].into_iter().chain(columns).collect(),
+        lines: vec![String::new()],
+        read: Box::new(values),
+    }]
+}
+
+/// All the others.
+pub(super) fn tables(r: &Request) -> Vec<Table> {
+    let mut tables = vec![
+        global(r),
+        zones(r, Kind::HttpServer, "server_zone", &http_columns(&SERVER), http_values),
+        zones(r, Kind::Location, "location_zone", &http_columns(&LOCATION), location_values),
+        zones(r, Kind::StreamServer, "server_zone", &stream_columns(), stream_values),
+        zones(r, Kind::LimitReq, "zone", &columns(LIMIT_REQ), limit_req_values),
+        zones(r, Kind::HttpLimitConn, "zone", &columns(LIMIT_CONN), limit_conn_values),
+        zones(r, Kind::StreamLimitConn, "zone", &columns(STREAM_LIMIT_CONN), limit_conn_values),
+    ];
+    for kind in [EngineKind::Http, EngineKind::Stream] {
+        let groups = upstreams::groups(r, kind);
+        tables.push(group_table(&groups, kind));
+        tables.push(peer_table(&groups, kind));
+    }
+    tables.extend([cache_table(r), resolver_table(r), worker_table(r)]);
+    tables
+}
+
+/// A family of one column.
+type Plain = (&'static str, Type, &'static str);
+
+use Type::{Gauge, Untyped};
+
+fn columns(plain: &[Plain]) -> Vec<Column> {
+    plain.iter().map(|(name, kind, help)| Column::new(name, *kind, help)).collect()
+}
+
+/// Zones of a kind.
+pub(super) fn zones(
+    r: &Request,
+    kind: Kind,
+    name: &str,
+    columns: &[Column],
+    values: fn(&Reading) -> Vec<u64>,
+) -> Table {
+    let metrics = r.main.metrics.clone();
+    let names: Vec<Vec<u8>> = metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect();
+    Table {
+        columns: columns.into(),
+        lines: names.iter().map(|zone| label(name, zone)).collect(),
+        read: Box::new(move |i| values(&metrics.any(kind, &names[i]).read())),
+    }
+}
+
+fn global(r: &Request) -> Table {
+    let main = r.main.clone();
+    let columns = columns(&[
+        ("nginxplus_connections_accepted", Untyped, "Accepted client connections."),
+        ("nginxplus_connections_dropped", Untyped, "Dropped client connections."),
+        ("nginxplus_connections_active", Gauge, "Client connections with a request."),
+        ("nginxplus_connections_idle", Gauge, "Idle client connections."),
+        ("nginxplus_http_requests_total", Type::Counter, "Requests."),
+        ("nginxplus_http_requests_current", Gauge, "Requests under way."),
+        ("nginxplus_ssl_handshakes", Untyped, "Handshakes of TLS."),
+        ("nginxplus_ssl_handshakes_failed", Untyped, "Failed handshakes of TLS."),
+        ("nginxplus_ssl_session_reuses", Untyped, "Resumed sessions of TLS."),
+    ]);
+    let read = move |_| {
+        let (accepted, dropped) = whole::accepted(&main);
+        let ((active, idle), (total, current)) = (whole::open(&main), whole::all_requests(&main));
+        let tls = ssl(&whole::handshakes(&main.metrics));
+        [accepted, dropped, active, idle, total, current].into_iter().chain(tls).collect()
+    };
+    Table { columns: columns.into(), lines: vec![String::new()], read: Box::new(read) }
+}
+
+fn ssl(reading: &Reading) -> [u64; 3] {
+    [word::HANDSHAKES, word::HANDSHAKES_FAILED, word::SESSION_REUSES].map(|w| reading.get(w))
+}
+
+/// The names of a zone's families: requests, responses, their codes, discarded, received, sent.
+type HttpNames = [&'static str; 6];
+
+const SERVER: HttpNames = [
+    "nginxplus_server_zone_requests",
+    "nginxplus_server_zone_responses",
+    "nginxplus_server_zone_responses_codes",
+    "nginxplus_server_zone_discarded",
+    "nginxplus_server_zone_received",
+    "nginxplus_server_zone_sent",
+];
+const LOCATION: HttpNames = [
+    "nginxplus_location_zone_requests",
+    "nginxplus_location_zone_responses",
+    "nginxplus_location_zone_responses_codes",
+    "nginxplus_location_zone_discarded",
+    "nginxplus_location_zone_received",
+    "nginxplus_location_zone_sent",
+];
+
+fn http_columns(names: &HttpNames) -> Vec<Column> {
+    let [requests, responses, codes, discarded, received, sent] = *names;
+    let mut all = vec![Column::new(requests, Untyped, "Requests.")];
+    all.extend(response_columns(responses, codes));
+    all.push(Column::new(discarded, Untyped, "Requests without a response."));
+    all.push(Column::new(received, Untyped, "Bytes received from clients."));
+    all.push(Column::new(sent, Untyped, "Bytes sent to clients."));
+    if *names == SERVER {
+        all.extend(columns(&[
+            ("nginxplus_server_zone_processing", Gauge, "Requests under way."),
+            ("nginxplus_server_zone_ssl_handshakes", Untyped, "Handshakes of TLS."),
+            ("nginxplus_server_zone_ssl_handshakes_failed", Untyped, "Failed handshakes of TLS."),
+            ("nginxplus_server_zone_ssl_session_reuses", Untyped, "Resumed sessions of TLS."),
+        ]));
+    }
+    all
+}
+
+/// Responses by class, and by status.
+fn response_columns(responses: &'static str, codes: &'static str) -> Vec<Column> {
+    let class = |class: u16| {
+        let column = Column::new(responses, Untyped, "Responses by class.");
+        column.with(label("code", format!("{class}xx").as_bytes()))
+    };
+    let code = |code: &u16| {
+        let column = Column::new(codes, Untyped, "Responses by status.");
+        column.with(label("code", code.to_string().as_bytes()))
+    };
+    (1..=5).map(class).chain(word::CODES_KNOWN.iter().map(code)).collect()
+}
+
+/// The numbers of [`response_columns`]; statuses that never occurred are left out.
+fn response_values(reading: &Reading) -> impl Iterator<Item = u64> {
+    let codes = word::CODES_KNOWN.iter().filter_map(|code| word::of_code(*code));
+    let codes = codes.map(|word| match reading.get(word) {
+        0 => ABSENT,
+        n => n,
+    });
+    (1..=5).map(|class| reading.class(class)).chain(codes)
+}
+
+fn location_values(reading: &Reading) -> Vec<u64> {
+    let rest = [word::DISCARDED, word::RECEIVED, word::SENT].map(|w| reading.get(w));
+    [reading.begun()].into_iter().chain(response_values(reading)).chain(rest).collect()
+}
+
+fn http_values(reading: &Reading) -> Vec<u64> {
+    let mut values = location_values(reading);
+    values.push(reading.get(word::PROCESSING));
+    values.extend(ssl(reading));
+    values
+}
+
+fn stream_columns() -> Vec<Column> {
+    let sessions = |class: &str| {
+        let column =
+            Column::new("nginxplus_stream_server_zone_sessions", Untyped, "Sessions by status.");
+        column.with(label("code", class.as_bytes()))
+    };
+    let mut all = columns(&[
+        ("nginxplus_stream_server_zone_processing", Gauge, "Connections under way."),
+        ("nginxplus_stream_server_zone_connections", Untyped, "Connections."),
+    ]);
+    all.extend(["2xx", "4xx", "5xx"].map(sessions));
+    all.extend(columns(&[
+        ("nginxplus_stream_server_zone_discarded", Untyped, "Connections without a session."),
+        ("nginxplus_stream_server_zone_received", Untyped, "Bytes received from clients."),
+        ("nginxplus_stream_server_zone_sent", Untyped, "Bytes sent to clients."),
+        ("nginxplus_stream_server_zone_ssl_handshakes", Untyped, "Handshakes of TLS."),
+        ("nginxplus_stream_server_zone_ssl_handshakes_failed", Untyped, "Failed handshakes."),
+        ("nginxplus_stream_server_zone_ssl_session_reuses", Untyped, "Resumed sessions of TLS."),
+    ]));
+    all
+}
+
+fn stream_values(reading: &Reading) -> Vec<u64> {
+    let mut values = vec![reading.get(word::PROCESSING), reading.begun()];
+    values.extend([2, 4, 5].map(|class| reading.class(class)));
+    values.extend([word::DISCARDED, word::RECEIVED, word::SENT].map(|w| reading.get(w)));
+    values.extend(ssl(reading));
+    values
+}
+
+const LIMIT_REQ: &[Plain] = &[
+    ("nginxplus_limit_request_passed", Untyped, "Requests that passed."),
+    ("nginxplus_limit_request_delayed", Untyped, "Requests that were delayed."),
+    ("nginxplus_limit_request_rejected", Untyped, "Requests that were refused."),
+    ("nginxplus_limit_request_delayed_dry_run", Untyped, "Requests to delay, in a dry run."),
+    ("nginxplus_limit_request_rejected_dry_run", Untyped, "Requests to refuse, in a dry run."),
+];
+const LIMIT_CONN: &[Plain] = &[
+    ("nginxplus_limit_connection_passed", Untyped, "Connections that passed."),
+    ("nginxplus_limit_connection_rejected", Untyped, "Connections that were refused."),
+    ("nginxplus_limit_connection_rejected_dry_run", Untyped, "The same in a dry run."),
+];
+const STREAM_LIMIT_CONN: &[Plain] = &[
+    ("nginxplus_stream_limit_connection_passed", Untyped, "Connections that passed."),
+    ("nginxplus_stream_limit_connection_rejected", Untyped, "Connections that were refused."),
+    ("nginxplus_stream_limit_connection_rejected_dry_run", Untyped, "The same in a dry run."),
+];
+
+fn limit_req_values(reading: &Reading) -> Vec<u64> {
+    use word::{DELAYED, DELAYED_DRY_RUN, PASSED, REJECTED, REJECTED_DRY_RUN};
+    let words = [PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN, REJECTED_DRY_RUN];
+    words.map(|w| reading.get(w)).into()
+}
+
+fn limit_conn_values(reading: &Reading) -> Vec<u64> {
+    use word::{PASSED, REJECTED, REJECTED_DRY_RUN};
+    [PASSED, REJECTED, REJECTED_DRY_RUN].map(|w| reading.get(w)).into()
+}
+
+fn group_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
+    let all = match kind {
+        EngineKind::Http => columns(&[
+            ("nginxplus_upstream_keepalive", Gauge, "Idle connections."),
+            ("nginxplus_upstream_zombies", Gauge, "Removed servers with requests."),
+        ]),
+        EngineKind::Stream => {
+            columns(&[("nginxplus_stream_upstream_zombies", Gauge, "Removed servers in use.")])
+        }
+    };
+    let lines = groups.iter().map(|group| label("upstream", &group.name)).collect();
+    let groups = groups.to_vec();
+    let read = move |i: usize| {
+        let zombies = groups[i].servers.zombies();
+        match kind {
+            EngineKind::Http => vec![groups[i].idle(), zombies],
+            EngineKind::Stream => vec![zombies],
+        }
+    };
+    Table { columns: all.into(), lines, read: Box::new(read) }
+}
+
+/// A line for each server of the groups.
+pub(super) fn of_peers(
+    groups: &[Rc<Group>],
+    columns: Vec<Column>,
+    names: [&str; 2],
+    read: fn(&Peer) -> Vec<u64>,
+) -> Table {
+    let (mut lines, mut peers): (Vec<String>, Vec<Rc<Peer>>) = Default::default();
+    for group in groups {
+        let upstream = label(names[0], &group.name);
+        for peer in group.servers.lists().all() {
+            lines.push(format!("{upstream},{}", label(names[1], &peer.name)));
+            peers.push(peer.clone());
+        }
+    }
+    Table { columns: columns.into(), lines, read: Box::new(move |i| read(&peers[i])) }
+}
+
+fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
+    match kind {
+        EngineKind::Http => {
+            let mut all = columns(HTTP_PEER);
+            let responses = "nginxplus_upstream_server_responses";
+            all.extend(response_columns(responses, "nginxplus_upstream_server_responses_codes"));
+            of_peers(groups, all, ["upstream", "server"], |peer| {
+                let reading = peer.reading();
+                let mut values = peer_values(peer, &reading);
+                let headers = reading.get(word::HEADERS);
+                values.push(reading.average_ms(word::HEADER_US, headers));
+                values.extend(response_values(&reading));
+                values
+            })
+        }
+        EngineKind::Stream => {
+            of_peers(groups, columns(STREAM_PEER), ["upstream", "server"], |peer| {
+                let reading = peer.reading();
+                let mut values = peer_values(peer, &reading);
+                let headers = reading.get(word::HEADERS);
+                values.push(reading.average_ms(word::CONNECT_US, reading.times()));
+                values.push(reading.average_ms(word::HEADER_US, headers));
+                values
+            })
+        }
+    }
+}
+
+const HTTP_PEER: &[Plain] = &[
+    (
+        "nginxplus_upstream_server_state",
+        Gauge,
+        "1 up, 2 draining, 3 down, 4 unavail, 5 checking, 6 unhealthy.",
+    ),
+    ("nginxplus_upstream_server_active", Gauge, "Requests under way."),
+    ("nginxplus_upstream_server_limit", Gauge, "max_conns of the server."),
+    ("nginxplus_upstream_server_requests", Untyped, "Requests."),
+    ("nginxplus_upstream_server_sent", Untyped, "Bytes sent to the server."),
+    ("nginxplus_upstream_server_received", Untyped, "Bytes received from the server."),
+    ("nginxplus_upstream_server_fails", Untyped, "Failed attempts."),
+    ("nginxplus_upstream_server_unavail", Untyped, "Times that failures took the server out."),
+    ("nginxplus_upstream_server_health_checks_checks", Untyped, "Health checks."),
+    ("nginxplus_upstream_server_health_checks_fails", Untyped, "Failed health checks."),
+    (
+        "nginxplus_upstream_server_health_checks_unhealthy",
+        Untyped,
+        "Times that it became unhealthy.",
+    ),
+    ("nginxplus_upstream_server_response_time", Gauge, "The average time until the end."),
+    ("nginxplus_upstream_server_header_time", Gauge, "The average time until the head."),
+];
+const STREAM_PEER: &[Plain] = &[
+    (
+        "nginxplus_stream_upstream_server_state",
+        Gauge,
+        "1 up, 2 draining, 3 down, 4 unavail, 5 checking, 6 unhealthy.",
+    ),
+    ("nginxplus_stream_upstream_server_active", Gauge, "Connections under way."),
+    ("nginxplus_stream_upstream_server_limit", Gauge, "max_conns of the server."),
+    ("nginxplus_stream_upstream_server_connections", Untyped, "Connections."),
+    ("nginxplus_stream_upstream_server_sent", Untyped, "Bytes sent to the server."),
+    ("nginxplus_stream_upstream_server_received", Untyped, "Bytes received from the server."),
+    ("nginxplus_stream_upstream_server_fails", Untyped, "Failed attempts."),
+    ("nginxplus_stream_upstream_server_unavail", Untyped, "Times that failures took it out."),
+    ("nginxplus_stream_upstream_server_health_checks_checks", Untyped, "Health checks."),
+    ("nginxplus_stream_upstream_server_health_checks_fails", Untyped, "Failed health checks."),
+    (
+        "nginxplus_stream_upstream_server_health_checks_unhealthy",
+        Untyped,
+        "Times it became unhealthy.",
+    ),
+    ("nginxplus_stream_upstream_server_response_time", Gauge, "The average time until the end."),
+    ("nginxplus_stream_upstream_server_connect_time", Gauge, "The average time of connecting."),
+    (
+        "nginxplus_stream_upstream_server_first_byte_time",
+        Gauge,
+        "The average until the first byte.",
+    ),
+];
+
+fn peer_values(peer: &Peer, reading: &Reading) -> Vec<u64> {
+    let states = ["up", "draining", "down", "unavail", "checking", "unhealthy"];
+    let state = states.iter().position(|name| *name == state(peer)).unwrap_or(0) as u64 + 1;
+    let mut values = vec![state, peer.active(reading), peer.spec.max_conns, reading.begun()];
+    let words = [word::SENT, word::RECEIVED, word::FAILS, word::UNAVAILABLE];
+    values.extend(words.map(|w| reading.get(w)));
+    use peer::word::{CHECKS, CHECKS_FAILED, UNHEALTHY};
+    values.extend([CHECKS, CHECKS_FAILED, UNHEALTHY].map(|w| peer.get(w)));
+    values.push(reading.average_ms(word::TIME_US, reading.times()));
+    values
+}
+
+fn cache_table(r: &Request) -> Table {
+    let mut all = columns(&[
+        ("nginxplus_cache_size", Gauge, "Bytes of files."),
+        ("nginxplus_cache_max_size", Gauge, "max_size of the cache."),
+        ("nginxplus_cache_cold", Gauge, "Not all files are known yet."),
+    ]);
+    const STATUSES: [(CacheStatus, &str, &str); 7] = [
+        (CacheStatus::Hit, "nginxplus_cache_hit_responses", "nginxplus_cache_hit_bytes"),
+        (CacheStatus::Stale, "nginxplus_cache_stale_responses", "nginxplus_cache_stale_bytes"),
+        (
+            CacheStatus::Updating,
+            "nginxplus_cache_updating_responses",
+            "nginxplus_cache_updating_bytes",
+        ),
+        (
+            CacheStatus::Revalidated,
+            "nginxplus_cache_revalidated_responses",
+            "nginxplus_cache_revalidated_bytes",
+        ),
+        (CacheStatus::Miss, "nginxplus_cache_miss_responses", "nginxplus_cache_miss_bytes"),
+        (
+            CacheStatus::Expired,
+            "nginxplus_cache_expired_responses",
+            "nginxplus_cache_expired_bytes",
+        ),
+        (CacheStatus::Bypass, "nginxplus_cache_bypass_responses", "nginxplus_cache_bypass_bytes"),
+    ];
+    for (_, responses, bytes) in STATUSES {
+        all.push(Column::new(responses, Untyped, "Responses with this part of the cache in them."));
+        all.push(Column::new(bytes, Untyped, "Bytes of these responses."));
+    }
+    let (metrics, caches) = (r.main.metrics.clone(), http::cache::all(&r.main));
+    let lines = caches.iter().map(|cache| label("zone", &cache.name)).collect();
+    let read = move |i: usize| {
+        let report = caches[i].report();
+        let max = report.max_bytes.unwrap_or(0);
+        let mut values = vec![report.bytes, max, u64::from(!report.is_loaded)];
+        for (status, ..) in STATUSES {
+            let (requests, bytes) = caches::requests(&metrics, &caches[i], status);
+            values.extend([requests, bytes]);
+        }
+        values
+    };
+    Table { columns: all.into(), lines, read: Box::new(read) }
+}
+
+fn resolver_table(r: &Request) -> Table {
+    let all = columns(&[
+        ("nginxplus_resolver_name", Untyped, "Queries for addresses."),
+        ("nginxplus_resolver_srv", Untyped, "Queries for SRV records."),
+        ("nginxplus_resolver_noerror", Untyped, "Answers without an error."),
+        ("nginxplus_resolver_formerr", Untyped, "Answers FORMERR."),
+        ("nginxplus_resolver_servfail", Untyped, "Answers SERVFAIL."),
+        ("nginxplus_resolver_nxdomain", Untyped, "Answers NXDOMAIN."),
+        ("nginxplus_resolver_notimp", Untyped, "Answers NOTIMP."),
+        ("nginxplus_resolver_refused", Untyped, "Answers REFUSED."),
+        ("nginxplus_resolver_timedout", Untyped, "Queries that timed out."),
+        ("nginxplus_resolver_unknown", Untyped, "Queries with another error."),
+    ]);
+    let (metrics, parts) = (r.main.metrics.clone(), whole::resolvers(r));
+    let lines = parts.iter().map(|part| label("resolver", &part.name)).collect();
+    let read = Box::new(move |i: usize| whole::resolver_values(&metrics, &parts[i]));
+    Table { columns: all.into(), lines, read }
+}
+
+fn worker_table(r: &Request) -> Table {
+    let all = columns(&[
+        ("nginxplus_worker_connection_accepted", Untyped, "Accepted connections."),
+        ("nginxplus_worker_connection_dropped", Untyped, "Dropped connections."),
+        ("nginxplus_worker_connection_active", Gauge, "Connections with a request."),
+        ("nginxplus_worker_connection_idle", Gauge, "Idle connections."),
+        ("nginxplus_worker_http_requests_total", Type::Counter, "Requests."),
+        ("nginxplus_worker_http_requests_current", Gauge, "Requests under way."),
+    ]);
+    let workers = r.main.stats.workers();
+    let line = |(id, pid): (usize, u64)| format!("id=\"{id}\",pid=\"{pid}\"");
+    let lines = workers.iter().enumerate().map(|(id, w)| line((id, w.pid))).collect();
+    let read = move |i: usize| {
+        let w = &workers[i];
+        let (dropped, active) =
+            (w.accepted.saturating_sub(w.handled), w.active.saturating_sub(w.waiting));
+        vec![w.accepted, dropped, active, w.waiting, w.requests, w.writing]
+    };
+    Table { columns: all.into(), lines, read: Box::new(read) }
+}

@@ -1,0 +1,98 @@
+//! The names of our own: histograms, and what the exporter has no name for.
+
+use ::upstream::api::EngineKind;
+use engine::metrics::{Kind, Reading, word};
+use http::request::Request;
+
+use super::nginx::{of_peers, zones};
+use super::table::{Column, Table, Type, histogram, label, times};
+use crate::api::upstreams;
+
+fn values(reading: &Reading) -> Vec<u64> {
+    times(reading).chain([reading.get(word::LOST)]).collect()
+}
+
+fn columns(times: (&'static str, &'static str), lost: &'static str) -> Vec<Column> {
+    let mut all = histogram(times.0, times.1);
+    all.push(Column::new(lost, Type::Counter, "Lost with a worker that died."));
+    all
+}
+
+/// The tables.
+pub(super) fn tables(r: &Request) -> Vec<Table> {
+    let http = columns(
+        ("weir_http_request_duration_seconds", "Times of requests by server."),
+        "weir_http_requests_lost_total",
+    );
+    let location = histogram("weir_location_request_duration_seconds", "Times by location.");
+    let stream = columns(
+        ("weir_stream_session_duration_seconds", "Times of sessions by server."),
+        "weir_stream_sessions_lost_total",
+    );
+    let peers = |kind, name, help| {
+        let groups = upstreams::groups(r, kind);
+        let read = |peer: &::upstream::peer::Peer| times(&peer.reading()).collect();
+        of_peers(&groups, histogram(name, help), ["upstream", "server"], read)
+    };
+    let of_http = peers(
+        EngineKind::Http,
+        "weir_upstream_response_duration_seconds",
+        "Times of exchanges with servers.",
+    );
+    let of_stream = peers(
+        EngineKind::Stream,
+        "weir_stream_upstream_session_duration_seconds",
+        "Times of connections to servers.",
+    );
+    vec![
+        zones(r, Kind::HttpServer, "server_zone", &http, values),
+        zones(r, Kind::Location, "location_zone", &location, |reading| times(reading).collect()),
+        zones(r, Kind::StreamServer, "server_zone", &stream, values),
+        of_http,
+        of_stream,
+        process(r),
+        shared_zones(r),
+    ]
+}
+
+/// The event loops, logs and processes.
+fn process(r: &Request) -> Table {
+    use Type::{Counter, Gauge};
+    let all = [
+        Column::new("weir_loop_turns_total", Counter, "Turns of the event loops."),
+        Column::new("weir_loop_polls_total", Counter, "Tasks polled by the event loops."),
+        Column::new("weir_loop_longest_turn_seconds", Gauge, "The longest turn so far.").time(),
+        Column::new("weir_loop_tasks", Gauge, "Tasks of the event loops."),
+        Column::new("weir_log_lines_dropped_total", Counter, "Log lines that were dropped."),
+        Column::new("weir_processes_respawned_total", Counter, "Processes started again."),
+        Column::new("weir_config_generation", Gauge, "The number of the configuration."),
+        Column::new("weir_config_loaded_seconds", Gauge, "When it was loaded, since 1970."),
+    ];
+    let main = r.main.clone();
+    let read = move |_| {
+        let (work, workers) = (main.stats.work(), main.stats.workers());
+        let longest = workers.iter().map(|w| w.longest_turn_ms).max().unwrap_or(0);
+        vec![
+            work.turns,
+            work.polls,
+            longest * 1000,
+            workers.iter().map(|w| w.tasks).sum(),
+            work.dropped,
+            main.stats.respawned(),
+            engine::metrics::generation(),
+            main.metrics.loaded_ms() / 1000,
+        ]
+    };
+    Table { columns: all.into(), lines: vec![String::new()], read: Box::new(read) }
+}
+
+fn shared_zones(r: &Request) -> Table {
+    let all = [
+        Column::new("weir_zone_used_units", Type::Gauge, "Units of a shared zone in use."),
+        Column::new("weir_zone_units", Type::Gauge, "Units of a shared zone."),
+    ];
+    let zones = r.main.metrics.shared_zones();
+    let lines = zones.iter().map(|zone| label("zone", &zone.name)).collect();
+    let read = move |i: usize| vec![zones[i].fill.used as u64, zones[i].fill.capacity as u64];
+    Table { columns: all.into(), lines, read: Box::new(read) }
+}

@@ -1,0 +1,201 @@
+//! Tables of numbers, and their text.
+
+use std::rc::Rc;
+
+use base::ascii::write_u64;
+use engine::metrics::{Reading, word};
+
+use crate::api::document::Writer;
+
+/// The type of a family, as Prometheus has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Counter,
+    Gauge,
+    /// A counter whose name has no `_total`: the format has no type for that.
+    Untyped,
+    Histogram,
+}
+
+impl Type {
+    fn text(self) -> &'static str {
+        match self {
+            Type::Counter => "counter",
+            Type::Gauge => "gauge",
+            Type::Untyped => "untyped",
+            Type::Histogram => "histogram",
+        }
+    }
+}
+
+/// A column: the numbers of one family, with labels of its own. Columns of a family are neighbours.
+#[derive(Clone)]
+pub(super) struct Column {
+    pub family: &'static str,
+    pub kind: Type,
+    pub help: &'static str,
+    /// Behind the family's name.
+    pub suffix: &'static str,
+    /// As in `code="2xx"`; may be empty.
+    pub labels: String,
+    /// The numbers are microseconds, and shown as seconds.
+    pub is_time: bool,
+}
+
+impl Column {
+    pub fn new(family: &'static str, kind: Type, help: &'static str) -> Column {
+        let (suffix, labels) = ("", String::new());
+        Column { family, kind, help, suffix, labels, is_time: false }
+    }
+
+    pub fn with(self, labels: impl Into<String>) -> Column {
+        Column { labels: labels.into(), ..self }
+    }
+
+    pub fn time(self) -> Column {
+        Column { is_time: true, ..self }
+    }
+}
+
+/// A number that is not shown.
+pub(super) const ABSENT: u64 = u64::MAX;
+
+/// A table.
+pub(super) struct Table {
+    pub columns: Rc<[Column]>,
+    /// The labels of each line; may be empty.
+    pub lines: Vec<String>,
+    /// Reads the numbers of a line.
+    pub read: Box<dyn Fn(usize) -> Vec<u64>>,
+}
+
+/// A label with its value, escaped.
+pub(super) fn label(name: &str, value: &[u8]) -> String {
+    let mut out = format!("{name}=\"");
+    for c in String::from_utf8_lossy(value).chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Columns of a histogram of times: those that [`times`] reads.
+pub(super) fn histogram(family: &'static str, help: &'static str) -> Vec<Column> {
+    let base = Column::new(family, Type::Histogram, help);
+    let bounds = word::BOUNDS.into_iter().chain(["+Inf"]);
+    let bucket = |bound| Column { suffix: "_bucket", ..base.clone().with(label("le", bound)) };
+    let mut columns: Vec<Column> = bounds.map(|bound: &str| bucket(bound.as_bytes())).collect();
+    columns.push(Column { suffix: "_sum", ..base.clone().time() });
+    columns.push(Column { suffix: "_count", ..base });
+    columns
+}
+
+/// The numbers of [`histogram`].
+pub(super) fn times(reading: &Reading) -> impl Iterator<Item = u64> {
+    let mut so_far = 0;
+    let buckets = reading.buckets().map(move |n| {
+        so_far += n;
+        so_far
+    });
+    buckets.chain([reading.get(word::TIME_US), reading.times()])
+}
+
+/// The place of the writer within its tables.
+#[derive(Default)]
+struct At {
+    table: usize,
+    /// The first column of the family.
+    column: usize,
+    line: usize,
+}
+
+/// Lines that are read, or written, in one call.
+const STEP: usize = 16;
+
+/// Writes tables.
+pub(super) fn write(tables: Vec<Table>) -> Writer {
+    let tables: Vec<Table> = tables.into_iter().filter(|t| !t.lines.is_empty()).collect();
+    let (mut at, mut numbers): (At, Vec<Vec<u64>>) = Default::default();
+    Box::new(move |out| {
+        let Some(table) = tables.get(at.table) else { return false };
+        if numbers.len() < table.lines.len() {
+            let until = table.lines.len().min(numbers.len() + STEP);
+            numbers.extend((numbers.len()..until).map(|line| (table.read)(line)));
+            return true;
+        }
+        let family = table.columns[at.column].family;
+        let columns = table.columns[at.column..].iter().take_while(|c| c.family == family);
+        let end = at.column + columns.count();
+        if at.line == 0 {
+            let Column { kind, help, .. } = &table.columns[at.column];
+            let kind = kind.text();
+            let head = format!("# HELP {family} {help}\n# TYPE {family} {kind}\n");
+            out.extend_from_slice(head.as_bytes());
+        }
+        for _ in 0..STEP {
+            let Some(numbers) = numbers.get(at.line) else { break };
+            for i in at.column..end {
+                let n = numbers.get(i).copied().unwrap_or(ABSENT);
+                sample(out, &table.columns[i], &table.lines[at.line], n);
+            }
+            at.line += 1;
+        }
+        if at.line >= numbers.len() {
+            (at.column, at.line) = (end, 0);
+        }
+        if at.column >= table.columns.len() {
+            at = At { table: at.table + 1, ..At::default() };
+            numbers.clear();
+        }
+        at.table < tables.len()
+    })
+}
+
+fn sample(out: &mut Vec<u8>, column: &Column, labels: &str, n: u64) {
+    if n == ABSENT {
+        return;
+    }
+    out.extend_from_slice(column.family.as_bytes());
+    out.extend_from_slice(column.suffix.as_bytes());
+    let comma = if labels.is_empty() || column.labels.is_empty() { "" } else { "," };
+    if !labels.is_empty() || !column.labels.is_empty() {
+        for part in ["{", labels, comma, &column.labels, "}"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    out.push(b' ');
+    match column.is_time {
+        true => out.extend_from_slice(format!("{}.{:06}", n / 1_000_000, n % 1_000_000).as_bytes()),
+        false => write_u64(out, n),
+    }
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_whole_whatever_the_number_of_lines() {
+        let column = |family| Column::new(family, Type::Untyped, "Help.");
+        let columns =
+            Rc::new([column("a").with("x=\"1\""), column("a").with("x=\"2\""), column("b").time()]);
+        let lines = (0..40u8).map(|i| label("zone", &[b'"', b'a' + i % 26])).collect();
+        let read = Box::new(|i: usize| vec![i as u64, ABSENT, 1_500_000]);
+        let mut write = write(vec![Table { columns, lines, read }]);
+        let mut out = Vec::new();
+        while write(&mut out) {}
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "# HELP a Help.");
+        assert_eq!(lines[1], "# TYPE a untyped");
+        assert_eq!(lines[3], "a{zone=\"\\\"b\",x=\"1\"} 1");
+        assert_eq!(lines[42], "# HELP b Help.");
+        assert_eq!(lines[44], "b{zone=\"\\\"a\"} 1.500000");
+        assert_eq!(lines.len(), 84);
+    }
+}
