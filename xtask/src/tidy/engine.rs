@@ -27,6 +27,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("not_modified", "a status"),
     ("proxy", "the PROXY protocol"),
     ("range", "a part of a file"),
+    ("ready", "sockets, futures and the loop"),
     ("referer", "a field of requests"),
     ("rewrite", "a phase"),
     ("slice", "a part of a buffer"),

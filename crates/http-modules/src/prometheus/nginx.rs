@@ -1,5 +1,5 @@
-//! The names of nginx's exporter: the eight of its mode for `stub_status`, and those of its mode for
-//! the API.
+//! The names of nginx's exporter: the eight of its mode for `stub_status`, and those of its mode
+//! for the API.
 
 use std::rc::Rc;
 
@@ -316,12 +316,11 @@ fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
     }
 }
 
+/// The numbers of states are those of the exporter.
+const STATES: &str = "1 up, 2 draining, 3 down, 4 unavail, 5 checking, 6 unhealthy.";
+
 const HTTP_PEER: &[Plain] = &[
-    (
-        "nginxplus_upstream_server_state",
-        Gauge,
-        "1 up, 2 draining, 3 down, 4 unavail, 5 checking, 6 unhealthy.",
-    ),
+    ("nginxplus_upstream_server_state", Gauge, STATES),
     ("nginxplus_upstream_server_active", Gauge, "Requests under way."),
     ("nginxplus_upstream_server_limit", Gauge, "max_conns of the server."),
     ("nginxplus_upstream_server_requests", Untyped, "Requests."),
@@ -331,20 +330,12 @@ const HTTP_PEER: &[Plain] = &[
     ("nginxplus_upstream_server_unavail", Untyped, "Times that failures took the server out."),
     ("nginxplus_upstream_server_health_checks_checks", Untyped, "Health checks."),
     ("nginxplus_upstream_server_health_checks_fails", Untyped, "Failed health checks."),
-    (
-        "nginxplus_upstream_server_health_checks_unhealthy",
-        Untyped,
-        "Times that it became unhealthy.",
-    ),
+    ("nginxplus_upstream_server_health_checks_unhealthy", Untyped, "Times it was unhealthy."),
     ("nginxplus_upstream_server_response_time", Gauge, "The average time until the end."),
     ("nginxplus_upstream_server_header_time", Gauge, "The average time until the head."),
 ];
 const STREAM_PEER: &[Plain] = &[
-    (
-        "nginxplus_stream_upstream_server_state",
-        Gauge,
-        "1 up, 2 draining, 3 down, 4 unavail, 5 checking, 6 unhealthy.",
-    ),
+    ("nginxplus_stream_upstream_server_state", Gauge, STATES),
     ("nginxplus_stream_upstream_server_active", Gauge, "Connections under way."),
     ("nginxplus_stream_upstream_server_limit", Gauge, "max_conns of the server."),
     ("nginxplus_stream_upstream_server_connections", Untyped, "Connections."),
@@ -357,15 +348,11 @@ const STREAM_PEER: &[Plain] = &[
     (
         "nginxplus_stream_upstream_server_health_checks_unhealthy",
         Untyped,
-        "Times it became unhealthy.",
+        "Times it was unhealthy.",
     ),
     ("nginxplus_stream_upstream_server_response_time", Gauge, "The average time until the end."),
     ("nginxplus_stream_upstream_server_connect_time", Gauge, "The average time of connecting."),
-    (
-        "nginxplus_stream_upstream_server_first_byte_time",
-        Gauge,
-        "The average until the first byte.",
-    ),
+    ("nginxplus_stream_upstream_server_first_byte_time", Gauge, "The same for the first byte."),
 ];
 
 fn peer_values(peer: &Peer, reading: &Reading) -> Vec<u64> {
