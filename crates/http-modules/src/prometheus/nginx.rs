@@ -7,8 +7,8 @@ use ::upstream::Group;
 use ::upstream::api::{EngineKind, state};
 use ::upstream::peer::{self, Peer};
 use engine::metrics::{Kind, Reading, word};
-use engine::stats::Field;
-use http::cache::CacheStatus;
+use engine::stats::{Field, WorkerReport};
+use http::cache::{Cache, CacheStatus};
 use http::request::Request;
 
 use super::table::{ABSENT, Column, Table, Type, label};
@@ -33,15 +33,11 @@ pub(super) fn always(r: &Request) -> Vec<Table> {
     };
     let columns = counters.map(|(name, help, field)| Column::new(name, kind(field), help));
     let stats = r.main.stats.clone();
-    let values = move |_| {
+    let values = move || {
         let sums = counters.iter().map(|(_, _, field)| stats.sum(*field));
         [1].into_iter().chain(sums).collect()
     };
-    vec![Table {
-        columns: [up].into_iter().chain(columns).collect(),
-        lines: vec![String::new()],
-        read: Box::new(values),
-    }]
+    vec![Table::single([up].into_iter().chain(columns).collect(), values)]
 }
 
 /// All the others.
@@ -83,11 +79,11 @@ pub(super) fn zones(
 ) -> Table {
     let metrics = r.main.metrics.clone();
     let names: Vec<Vec<u8>> = metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect();
-    Table {
-        columns: columns.into(),
-        lines: names.iter().map(|zone| label(name, zone)).collect(),
-        read: Box::new(move |i| values(&metrics.any(kind, &names[i]).read())),
-    }
+    let name = name.to_owned();
+    let labels = move |_, zone: &Vec<u8>| label(&name, zone);
+    Table::of(columns.to_vec(), names, labels, move |_, zone| {
+        values(&metrics.any(kind, zone).read())
+    })
 }
 
 fn global(r: &Request) -> Table {
@@ -103,13 +99,13 @@ fn global(r: &Request) -> Table {
         ("nginxplus_ssl_handshakes_failed", Untyped, "Failed handshakes of TLS."),
         ("nginxplus_ssl_session_reuses", Untyped, "Resumed sessions of TLS."),
     ]);
-    let read = move |_| {
+    let read = move || {
         let (accepted, dropped) = whole::accepted(&main);
         let ((active, idle), (total, current)) = (whole::open(&main), whole::all_requests(&main));
         let tls = ssl(&whole::handshakes(&main.metrics));
         [accepted, dropped, active, idle, total, current].into_iter().chain(tls).collect()
     };
-    Table { columns: columns.into(), lines: vec![String::new()], read: Box::new(read) }
+    Table::single(columns, read)
 }
 
 fn ssl(reading: &Reading) -> [u64; 3] {
@@ -258,34 +254,31 @@ fn group_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
             columns(&[("nginxplus_stream_upstream_zombies", Gauge, "Removed servers in use.")])
         }
     };
-    let lines = groups.iter().map(|group| label("upstream", &group.name)).collect();
-    let groups = groups.to_vec();
-    let read = move |i: usize| {
-        let zombies = groups[i].servers.zombies();
+    let read = move |_, group: &Rc<Group>| {
+        let zombies = group.servers.zombies();
         match kind {
-            EngineKind::Http => vec![groups[i].idle(), zombies],
+            EngineKind::Http => vec![group.idle(), zombies],
             EngineKind::Stream => vec![zombies],
         }
     };
-    Table { columns: all.into(), lines, read: Box::new(read) }
+    Table::of(all, groups.to_vec(), |_, group| label("upstream", &group.name), read)
 }
 
 /// A line for each server of the groups.
 pub(super) fn of_peers(
     groups: &[Rc<Group>],
     columns: Vec<Column>,
-    names: [&str; 2],
+    names: [&'static str; 2],
     read: fn(&Peer) -> Vec<u64>,
 ) -> Table {
-    let (mut lines, mut peers): (Vec<String>, Vec<Rc<Peer>>) = Default::default();
-    for group in groups {
-        let upstream = label(names[0], &group.name);
-        for peer in group.servers.lists().all() {
-            lines.push(format!("{upstream},{}", label(names[1], &peer.name)));
-            peers.push(peer.clone());
-        }
-    }
-    Table { columns: columns.into(), lines, read: Box::new(move |i| read(&peers[i])) }
+    let of_group = |group: &Rc<Group>| -> Vec<(Rc<Group>, Rc<Peer>)> {
+        group.servers.lists().all().map(|peer| (group.clone(), peer.clone())).collect()
+    };
+    let peers = groups.iter().flat_map(of_group).collect();
+    let labels = move |_, (group, peer): &(Rc<Group>, Rc<Peer>)| {
+        format!("{},{}", label(names[0], &group.name), label(names[1], &peer.name))
+    };
+    Table::of(columns, peers, labels, move |_, (_, peer)| read(peer))
 }
 
 fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
@@ -398,19 +391,18 @@ fn cache_table(r: &Request) -> Table {
         all.push(Column::new(responses, Untyped, "Responses with this part of the cache in them."));
         all.push(Column::new(bytes, Untyped, "Bytes of these responses."));
     }
-    let (metrics, caches) = (r.main.metrics.clone(), http::cache::all(&r.main));
-    let lines = caches.iter().map(|cache| label("zone", &cache.name)).collect();
-    let read = move |i: usize| {
-        let report = caches[i].report();
+    let (metrics, all_caches) = (r.main.metrics.clone(), http::cache::all(&r.main));
+    let read = move |_, cache: &Rc<Cache>| {
+        let report = cache.report();
         let max = report.max_bytes.unwrap_or(0);
         let mut values = vec![report.bytes, max, u64::from(!report.is_loaded)];
         for (status, ..) in STATUSES {
-            let (requests, bytes) = caches::requests(&metrics, &caches[i], status);
+            let (requests, bytes) = caches::requests(&metrics, cache, status);
             values.extend([requests, bytes]);
         }
         values
     };
-    Table { columns: all.into(), lines, read: Box::new(read) }
+    Table::of(all, all_caches, |_, cache| label("zone", &cache.name), read)
 }
 
 fn resolver_table(r: &Request) -> Table {
@@ -427,9 +419,12 @@ fn resolver_table(r: &Request) -> Table {
         ("nginxplus_resolver_unknown", Untyped, "Queries with another error."),
     ]);
     let (metrics, parts) = (r.main.metrics.clone(), whole::resolvers(r));
-    let lines = parts.iter().map(|part| label("resolver", &part.name)).collect();
-    let read = Box::new(move |i: usize| whole::resolver_values(&metrics, &parts[i]));
-    Table { columns: all.into(), lines, read }
+    Table::of(
+        all,
+        parts,
+        |_, part| label("resolver", &part.name),
+        move |_, part| whole::resolver_values(&metrics, part),
+    )
 }
 
 fn worker_table(r: &Request) -> Table {
@@ -441,14 +436,10 @@ fn worker_table(r: &Request) -> Table {
         ("nginxplus_worker_http_requests_total", Type::Counter, "Requests."),
         ("nginxplus_worker_http_requests_current", Gauge, "Requests under way."),
     ]);
-    let workers = r.main.stats.workers();
-    let line = |(id, pid): (usize, u64)| format!("id=\"{id}\",pid=\"{pid}\"");
-    let lines = workers.iter().enumerate().map(|(id, w)| line((id, w.pid))).collect();
-    let read = move |i: usize| {
-        let w = &workers[i];
+    let labels = |id, w: &WorkerReport| format!("id=\"{id}\",pid=\"{}\"", w.pid);
+    Table::of(all, r.main.stats.workers(), labels, |_, w| {
         let (dropped, active) =
             (w.accepted.saturating_sub(w.handled), w.active.saturating_sub(w.waiting));
         vec![w.accepted, dropped, active, w.waiting, w.requests, w.writing]
-    };
-    Table { columns: all.into(), lines, read: Box::new(read) }
+    })
 }

@@ -69,7 +69,7 @@ fn process(r: &Request) -> Table {
         Column::new("weir_config_loaded_seconds", Gauge, "When it was loaded, since 1970."),
     ];
     let main = r.main.clone();
-    let read = move |_| {
+    let read = move || {
         let (work, workers) = (main.stats.work(), main.stats.workers());
         let longest = workers.iter().map(|w| w.longest_turn_ms).max().unwrap_or(0);
         vec![
@@ -83,7 +83,7 @@ fn process(r: &Request) -> Table {
             main.metrics.loaded_ms() / 1000,
         ]
     };
-    Table { columns: all.into(), lines: vec![String::new()], read: Box::new(read) }
+    Table::single(all.into(), read)
 }
 
 fn shared_zones(r: &Request) -> Table {
@@ -91,8 +91,7 @@ fn shared_zones(r: &Request) -> Table {
         Column::new("weir_zone_used_units", Type::Gauge, "Units of a shared zone in use."),
         Column::new("weir_zone_units", Type::Gauge, "Units of a shared zone."),
     ];
+    let read = |_, zone: &shm::ZoneReport| vec![zone.fill.used as u64, zone.fill.capacity as u64];
     let zones = r.main.metrics.shared_zones();
-    let lines = zones.iter().map(|zone| label("zone", &zone.name)).collect();
-    let read = move |i: usize| vec![zones[i].fill.used as u64, zones[i].fill.capacity as u64];
-    Table { columns: all.into(), lines, read: Box::new(read) }
+    Table::of(all.into(), zones, |_, zone| label("zone", &zone.name), read)
 }

@@ -63,10 +63,37 @@ pub(super) const ABSENT: u64 = u64::MAX;
 /// A table.
 pub(super) struct Table {
     pub columns: Rc<[Column]>,
-    /// The labels of each line; may be empty.
-    pub lines: Vec<String>,
+    /// The number of lines.
+    pub lines: usize,
+    /// The labels of a line; may be empty.
+    pub label: Box<dyn Fn(usize) -> String>,
     /// Reads the numbers of a line.
     pub read: Box<dyn Fn(usize) -> Vec<u64>>,
+}
+
+impl Table {
+    /// A table of one line without labels.
+    pub fn single(columns: Vec<Column>, read: impl Fn() -> Vec<u64> + 'static) -> Table {
+        let (label, read) = (Box::new(|_| String::new()), Box::new(move |_| read()));
+        Table { columns: columns.into(), lines: 1, label, read }
+    }
+
+    /// A table with a line for each of `items`.
+    pub fn of<T: 'static>(
+        columns: Vec<Column>,
+        items: Vec<T>,
+        label: impl Fn(usize, &T) -> String + 'static,
+        read: impl Fn(usize, &T) -> Vec<u64> + 'static,
+    ) -> Table {
+        let (lines, items) = (items.len(), Rc::new(items));
+        let same = items.clone();
+        Table {
+            columns: columns.into(),
+            lines,
+            label: Box::new(move |i| label(i, &same[i])),
+            read: Box::new(move |i| read(i, &items[i])),
+        }
+    }
 }
 
 /// A label with its value, escaped.
@@ -118,13 +145,13 @@ const STEP: usize = 16;
 
 /// Writes tables.
 pub(super) fn write(tables: Vec<Table>) -> Writer {
-    let tables: Vec<Table> = tables.into_iter().filter(|t| !t.lines.is_empty()).collect();
-    let (mut at, mut numbers): (At, Vec<Vec<u64>>) = Default::default();
+    let tables: Vec<Table> = tables.into_iter().filter(|t| t.lines > 0).collect();
+    let (mut at, mut read): (At, Vec<(String, Vec<u64>)>) = Default::default();
     Box::new(move |out| {
         let Some(table) = tables.get(at.table) else { return false };
-        if numbers.len() < table.lines.len() {
-            let until = table.lines.len().min(numbers.len() + STEP);
-            numbers.extend((numbers.len()..until).map(|line| (table.read)(line)));
+        if read.len() < table.lines {
+            let until = table.lines.min(read.len() + STEP);
+            read.extend((read.len()..until).map(|i| ((table.label)(i), (table.read)(i))));
             return true;
         }
         let family = table.columns[at.column].family;
@@ -137,19 +164,19 @@ pub(super) fn write(tables: Vec<Table>) -> Writer {
             out.extend_from_slice(head.as_bytes());
         }
         for _ in 0..STEP {
-            let Some(numbers) = numbers.get(at.line) else { break };
+            let Some((labels, numbers)) = read.get(at.line) else { break };
             for i in at.column..end {
                 let n = numbers.get(i).copied().unwrap_or(ABSENT);
-                sample(out, &table.columns[i], &table.lines[at.line], n);
+                sample(out, &table.columns[i], labels, n);
             }
             at.line += 1;
         }
-        if at.line >= numbers.len() {
+        if at.line >= read.len() {
             (at.column, at.line) = (end, 0);
         }
         if at.column >= table.columns.len() {
             at = At { table: at.table + 1, ..At::default() };
-            numbers.clear();
+            read.clear();
         }
         at.table < tables.len()
     })
@@ -183,10 +210,10 @@ mod tests {
     fn families_are_whole_whatever_the_number_of_lines() {
         let column = |family| Column::new(family, Type::Untyped, "Help.");
         let columns =
-            Rc::new([column("a").with("x=\"1\""), column("a").with("x=\"2\""), column("b").time()]);
-        let lines = (0..40u8).map(|i| label("zone", &[b'"', b'a' + i % 26])).collect();
-        let read = Box::new(|i: usize| vec![i as u64, ABSENT, 1_500_000]);
-        let mut write = write(vec![Table { columns, lines, read }]);
+            vec![column("a").with("x=\"1\""), column("a").with("x=\"2\""), column("b").time()];
+        let zone = |_, i: &u8| label("zone", &[b'"', b'a' + i % 26]);
+        let read = |i: usize, _: &u8| vec![i as u64, ABSENT, 1_500_000];
+        let mut write = write(vec![Table::of(columns, (0..40).collect(), zone, read)]);
         let mut out = Vec::new();
         while write(&mut out) {}
         let text = String::from_utf8(out).unwrap();

@@ -66,13 +66,13 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         let column = Column::new("nginx_vts_main_connections", Type::Gauge, "Connections.");
         column.with(label("status", name.as_bytes()))
     }));
-    let read = move |_| {
+    let read = move || {
         let sums = fields.iter().map(|(_, field)| stats.sum(*field));
         [1, loaded / 1000].into_iter().chain(sums).collect()
     };
     let groups = upstreams::groups(r, EngineKind::Http);
     vec![
-        Table { columns: main.into(), lines: vec![String::new()], read: Box::new(read) },
+        Table::single(main, read),
         zones(r, Kind::HttpServer, "host", &server_columns(), |reading| {
             values(reading, [reading.get(word::RECEIVED), reading.get(word::SENT)])
         }),
