@@ -530,6 +530,11 @@ fn large_answers_come_in_pieces() {
         let all = Json::parse(&String::from_utf8(text).unwrap());
         let Json::List(peers) = all.at("big.peers") else { panic!("{all:?}") };
         assert_eq!(peers.len(), 1000);
+        let mut c = weir.connect();
+        c.send("GET /api/9/weir/upstreams HTTP/1.0\r\n\r\n");
+        let text = String::from_utf8(c.read_to_end()).unwrap();
+        let times = Json::parse(text.split("\r\n\r\n").nth(1).unwrap());
+        assert_eq!(times.at("big").names().len(), 1000);
         let settings = look(&weir, "/9/http/upstreams/big/servers");
         let Json::List(settings) = settings else { panic!("{settings:?}") };
         assert_eq!(settings.len(), 1000);

@@ -127,13 +127,44 @@ fn zones(metrics: Rc<Metrics>, kind: Kind, name: Option<Vec<u8>>, fields: Fields
     }
 }
 
-/// The histograms of servers, by upstream and address.
+/// The histograms of servers, by upstream and address, a server at a time.
 fn times_of_upstreams(r: &Request, fields: Fields) -> Writer {
     let groups = upstreams::groups(r, EngineKind::Http);
-    let names = groups.iter().map(|group| group.name.to_vec()).collect();
-    collection(fields, names, move |o, i| {
-        for peer in groups[i].servers.lists().all() {
-            o.object(&base::log::lossy(&peer.name), |o| json::own(o, &peer.reading()));
+    if fields.as_ref().is_some_and(|fields| fields.is_empty()) {
+        let names = groups.iter().map(|group| group.name.to_vec()).collect();
+        return collection(fields, names, |_, _| {});
+    }
+    let (mut at, mut server) = (0, 0);
+    Box::new(move |out| {
+        if at == 0 && server == 0 {
+            out.push(b'{');
         }
+        let Some(group) = groups.get(at) else {
+            out.extend_from_slice(b"}\n");
+            return false;
+        };
+        if server == 0 {
+            if at > 0 {
+                out.push(b',');
+            }
+            string(out, &group.name);
+            out.extend_from_slice(b":{");
+        }
+        match group.servers.lists().all().nth(server) {
+            Some(peer) => {
+                if server > 0 {
+                    out.push(b',');
+                }
+                string(out, &peer.name);
+                out.push(b':');
+                Object::write(out, |o| json::own(o, &peer.reading()));
+                server += 1;
+            }
+            None => {
+                out.push(b'}');
+                (at, server) = (at + 1, 0);
+            }
+        }
+        true
     })
 }
