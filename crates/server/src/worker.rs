@@ -107,10 +107,9 @@ pub fn run(
     let sockets = serving::start_beat(&cycle, beats, &place);
     // The master's descriptors of all sockets, those of the other workers included.
     drop(cycle.listeners.take());
-    let master = os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let worker = Rc::new(Worker {
         cycle,
-        master,
+        master: os::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
         daemonized,
         watchdog: Cell::new(watchdog),
         sockets,
