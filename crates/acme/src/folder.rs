@@ -213,15 +213,17 @@ impl Folder {
         self.write(&format!("{id}.next.key"), text);
     }
 
-    /// Puts a new chain in the place of the old one, with the key of its order.
-    pub fn install(&self, id: &str, chain: &[u8]) {
+    /// Puts a new chain in the place of the old one, with the key of its order. `settle` notes that
+    /// the order is over.
+    pub fn install(&self, id: &str, chain: &[u8], settle: impl FnOnce()) {
         self.write(&format!("{id}.next.crt"), chain);
-        self.finish_install(id);
+        self.finish_install(id, settle);
     }
 
     /// Ends an installation that a crash broke off: from the writing of `.next.crt` on, the new
-    /// pair is whole, and so each step may be repeated.
-    pub fn finish_install(&self, id: &str) {
+    /// pair is whole, and so each step may be repeated. The renaming of that file is the last one:
+    /// once it has its place, nobody goes on with the order.
+    pub fn finish_install(&self, id: &str, settle: impl FnOnce()) {
         let (next_chain, next_key) = (format!("{id}.next.crt"), format!("{id}.next.key"));
         let Some(chain) = self.read(&next_chain) else { return };
         let key = self.next_key(id).or_else(|| self.read(&format!("{id}.key")));
@@ -233,6 +235,7 @@ impl Folder {
             return;
         }
         self.rename(&next_key, &format!("{id}.key"));
+        settle();
         self.rename(&next_chain, &format!("{id}.crt"));
     }
 }
@@ -341,7 +344,9 @@ mod tests {
                 folder.rename("a.next.crt", "a.crt");
             }
             let after = scratch.folder();
-            after.finish_install("a");
+            let settled = Cell::new(false);
+            after.finish_install("a", || settled.set(true));
+            assert_eq!(settled.get(), (1..=2).contains(&step));
             let want = if step == 0 { &old } else { &new };
             assert_eq!(after.pair("a").as_ref(), Some(want), "step {step}");
             assert_eq!(after.read("a.next.crt"), None);
@@ -350,7 +355,7 @@ mod tests {
         // A chain of another key is nobody's.
         let folder = scratch.folder();
         folder.write("a.next.crt", &pair().chain);
-        folder.finish_install("a");
+        folder.finish_install("a", || panic!("no order is over"));
         assert_eq!(folder.pair("a"), Some(new));
         assert_eq!(folder.read("a.next.crt"), None);
     }
@@ -367,7 +372,7 @@ mod tests {
         assert_eq!(lines.take().lines().count(), 1);
         let new = pair();
         folder.keep_next_key("c", &new.private);
-        folder.install("c", &new.chain);
+        folder.install("c", &new.chain, || {});
         assert_eq!(folder.pair("c"), Some(new));
     }
 }

@@ -145,15 +145,28 @@ impl Keeper {
         let followed = self.followed.take();
         self.board.remove_answers(&followed.answers);
         for order in &self.issuer.orders {
-            self.folder.finish_install(&order.id);
+            let settled = Progress { settings: self.settings(), ..Progress::default() };
+            self.folder.finish_install(&order.id, || self.save(&order.id, &settled));
             // The validator may still come for a challenge that was under way.
             match self.folder.pair(&order.id) {
-                Some(pair) => self.show(order, &pair),
+                Some(pair) => {
+                    self.show(order, &pair);
+                    self.ask_soon(order);
+                }
                 None => {
                     let state = "it is not ordered yet";
                     self.board.change(&order.key, |s| state.clone_into(&mut s.state));
                 }
             }
+        }
+    }
+
+    /// The server may have changed its mind while nobody asked.
+    fn ask_soon(&self, order: &Order) {
+        let mut progress = self.progress(&order.id, &self.settings());
+        if progress.check > now() {
+            progress.check = 0;
+            self.save(&order.id, &progress);
         }
     }
 
@@ -277,10 +290,9 @@ impl Keeper {
         let ordering = Ordering { stage, session, order, replaces, save: &save };
         match ordering.run(progress).await {
             Ok(pair) => {
-                self.folder.install(&order.id, &pair.chain);
                 let settings = progress.settings.clone();
                 *progress = Progress { settings, ..Progress::default() };
-                self.save(&order.id, progress);
+                self.folder.install(&order.id, &pair.chain, || self.save(&order.id, progress));
                 self.board.change(&order.key, |shown| shown.state.clear());
                 self.show(order, &pair);
             }
@@ -344,14 +356,16 @@ impl Keeper {
             () if permanent => Level::Error,
             () => Level::Warn,
         };
-        let what = match order {
-            Some(order) => format!("certificate \"{}\"", order.key),
-            None => format!("issuer \"{}\"", self.issuer.name),
+        let issuer = &self.issuer.name;
+        let of = match order {
+            Some(order) => format!("issuer: \"{issuer}\", order: \"{}\"", order.id),
+            None => format!("issuer: \"{issuer}\""),
         };
         let secs = progress.backoff.left(now());
         let limited = if is_limited { " (rate limited)" } else { "" };
         let error = &progress.error;
-        log!(self.log, level, None, "acme: {what}: {error}; next attempt in {secs} s{limited}");
+        let next = format_args!("next attempt in {secs} s{limited}");
+        log!(self.log, level, None, "acme: {error}; {next}, {of}");
         match order {
             Some(order) => self.tell_state(order, progress),
             None => self.tell_waiting(progress),

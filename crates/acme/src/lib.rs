@@ -45,6 +45,7 @@ pub static MODULE: Module = Module {
     init: Some(directives::init),
     install: Some(serving::install),
     start: Some(serving::start),
+    status: Some(serving::status),
     help: Some(Helping {
         helper: engine::Helper::Acme,
         wants: helper::wants,

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use base::json::Object;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -76,6 +77,21 @@ fn is_time_to_warn(key: &str) -> bool {
             }
         }
     })
+}
+
+/// The certificates in the status, with the seconds since 1970 of their ends and renewals.
+pub(crate) fn status(main: &HttpMain, o: &mut Object<'_>) {
+    let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.as_ref()) else {
+        return;
+    };
+    let second = |at: i64| u64::try_from(at).unwrap_or(0);
+    o.list("certificates", shared.view().certificates.iter(), |o, shown| {
+        o.text("order", shown.key.as_bytes());
+        o.flag("issued", !shown.chain.is_empty());
+        o.number("expires", second(shown.until));
+        o.number("renewal", second(shown.renewal));
+        o.text("state", shown.state.as_bytes());
+    });
 }
 
 /// The folder of challenges by HTTP (RFC 8555 section 8.3).

@@ -34,8 +34,8 @@ fn server(names: &str, certificate: &str) -> String {
 }
 
 /// The server of challenges by HTTP: nothing else comes through.
-const HTTP: &str =
-    "server { listen 127.0.0.1:%PORT0%; deny all; return 301 https://elsewhere/; }\n";
+const HTTP: &str = "server { listen 127.0.0.1:%PORT0%; deny all; return 301 https://elsewhere/; }\n\
+     server { listen 127.0.0.1:%PORT2%; location / { stub_status json; } }\n";
 
 /// A site whose ports are known before its configuration is, and pebble for it.
 fn with_pebble(driver: Driver, change: impl FnOnce(&mut Settings)) -> (Site, Pebble) {
@@ -103,6 +103,11 @@ fn a_certificate_comes_by_http() {
         }
         assert!(file(&folder, ".next.key").is_none() && file(&folder, ".challenges").is_none());
         assert_eq!(pebble.orders(), 1);
+        let mut conn = testkit::Conn::tcp(weir.port(2));
+        conn.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let status = conn.response().text();
+        let order = "\"acme\":{\"certificates\":[{\"order\":\"one/a.test-";
+        assert!(status.contains(order) && status.contains("\"issued\":true"), "{status}");
     });
 }
 

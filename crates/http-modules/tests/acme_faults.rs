@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::certificates::KeyKind;
 use testkit::pebble::{Pebble, Settings};
@@ -102,7 +102,10 @@ fn a_kill_at_any_step_makes_no_second_order() {
         entries.filter_map(|entry| of(entry.path())).collect()
     };
     let mut kills = 0;
-    wait_until("a certificate in spite of kills", || {
+    let end = Instant::now() + testkit::PATIENCE;
+    // Without a pause between two looks: a step takes a few milliseconds.
+    while !folder.state(".crt").contains("CERTIFICATE") {
+        assert!(Instant::now() < end, "no certificate after {kills} kills");
         let now = files();
         if !now.is_subset(&seen) {
             seen.extend(now);
@@ -111,9 +114,8 @@ fn a_kill_at_any_step_makes_no_second_order() {
                 kills += 1;
             }
         }
-        folder.state(".crt").contains("CERTIFICATE")
-    });
-    assert!(kills >= 3, "{kills} kills");
+    }
+    assert!(kills >= 2, "{kills} kills");
     certificate(&weir, "a.test");
     assert_eq!(pebble.orders(), 1, "after {kills} kills");
     assert!(folder.state(".next.key").is_empty() && folder.state(".next.crt").is_empty());
@@ -189,7 +191,7 @@ fn a_directory_that_lies_is_asked_as_seldom_as_one_that_is_away() {
         (answer("200 OK", "", &deep), "the server sent no JSON object"),
         (answer("302 Moved", moved, ""), "too many redirects"),
         (answer("503 Busy", "Retry-After: 7200\r\n", ""), "next attempt in 7"),
-        ("SSH-2.0-x\r\n".to_owned(), "issuer \"one\": reading the directory"),
+        ("SSH-2.0-x\r\n".to_owned(), "acme: reading the directory: "),
         (String::new(), "the connection was closed"),
     ];
     for (answer, message) in cases {

@@ -29,10 +29,22 @@ pub struct Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
-        usage: "[DIR | --proxy URL] [--listen ADDR] [--no-browse] [--insecure]",
-        doc: "serve a folder, or pass on to a server, without a configuration file",
+        usage: "[DOMAIN...] [DIR | --proxy URL] [--listen ADDR] [--no-browse] [--insecure] \
+                [--http ADDR] [--email ADDR] [--directory URL] [--directory-ca FILE] \
+                [--resolver ADDR]",
+        doc: "serve a folder, or pass on to a server, without a file; domains under HTTPS",
         value: Some(Value::Dir),
-        options: &["--listen", "--proxy", "--no-browse", "--insecure"],
+        options: &[
+            "--listen",
+            "--proxy",
+            "--no-browse",
+            "--insecure",
+            "--http",
+            "--email",
+            "--directory",
+            "--directory-ca",
+            "--resolver",
+        ],
         run: serve::run,
     },
     Command {

@@ -37,6 +37,7 @@ mod places;
 mod questions;
 mod reload;
 mod serve;
+mod serve_domains;
 mod serve_proxy;
 mod serving;
 mod settings;

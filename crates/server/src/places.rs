@@ -63,6 +63,12 @@ impl Homes {
     }
 }
 
+/// The folder for what outlives the server; it may have to be made.
+pub fn state_folder(environ: &Environ) -> Option<Place> {
+    let finder = Finder { environ, is_root: os::process::geteuid().is_root() };
+    Some(finder.first(finder.state())).filter(|place| *place != Place::Nowhere)
+}
+
 struct Finder<'a> {
     environ: &'a Environ,
     is_root: bool,

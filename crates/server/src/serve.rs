@@ -1,5 +1,5 @@
-//! `weir serve [DIR | --proxy URL] [--listen ADDR]`: a site from a folder, or a proxy before a
-//! server, without a configuration file.
+//! `weir serve [DOMAIN...] [DIR | --proxy URL] [--listen ADDR]`: a site from a folder, or a proxy
+//! before a server, without a configuration file; with domains under HTTPS.
 //!
 //! The command writes a configuration to a folder of its own below the system's folder for
 //! temporary files, so that this is the same server reading the same language; the folder is
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use crate::cli::Typed;
 use crate::environ::Environ;
+use crate::serve_domains::{Domains, Https, is_domain};
 use crate::serve_proxy::{Proxied, Trust};
 use crate::{features, start};
 
@@ -32,6 +33,7 @@ struct Asked {
     no_browse: bool,
     proxy: Option<String>,
     insecure: bool,
+    domains: Domains,
 }
 
 /// The content of the site.
@@ -44,27 +46,29 @@ enum Content {
 
 /// Runs the command with the arguments after its name.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let (content, address) = match parse(args).and_then(settle) {
+    let environ = Environ::capture();
+    let settled = parse(args).and_then(|asked| settle(asked, &environ));
+    let (content, door) = match settled {
         Ok(settled) => settled,
         Err(message) => return refuse(&message),
     };
-    let place = match SiteFolder::make() {
+    let place = match SiteFolder::make(matches!(door, Door::Secured(_))) {
         Ok(place) => place,
         Err(e) => return refuse(&format!("no folder for temporary files: {e}")),
     };
-    let text = configuration(&content, &address);
+    let text = configuration(&content, &door);
     let conf_file = place.0.join("nginx.conf");
     if let Err(e) = fs::write(&conf_file, text) {
         return refuse(&format!("{}: {e}", conf_file.display()));
     }
-    print!("{}", announcement(&content, &address));
+    print!("{}", announcement(&content, &door));
     let typed = Typed {
         prefix: Some(place.0.as_os_str().as_bytes().to_vec()),
         conf_file: Some(b"nginx.conf".to_vec()),
         error_log: Some(Vec::new()),
         ..Typed::default()
     };
-    start::run(&typed, std::env::args_os().collect(), Environ::capture())
+    start::run(&typed, std::env::args_os().collect(), environ)
 }
 
 fn refuse(message: &str) -> ExitCode {
@@ -72,8 +76,16 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Where clients come in.
+enum Door {
+    /// At this address, in plain text.
+    Plain(String),
+    /// At these domains, under TLS.
+    Secured(Https),
+}
+
 /// The text that is printed at the start.
-fn announcement(content: &Content, address: &str) -> String {
+fn announcement(content: &Content, door: &Door) -> String {
     let (what, more) = match content {
         Content::Welcome => ("serves its welcome page".to_owned(), String::new()),
         Content::Folder { path, browse } => {
@@ -85,15 +97,23 @@ fn announcement(content: &Content, address: &str) -> String {
         }
         Content::Proxied(to) => (format!("passes requests on to {}", to.url()), to.explain()),
     };
-    let (version, address) = (features::VERSION, shown(address));
+    let version = features::VERSION;
+    let at = match door {
+        Door::Plain(address) => format!("http://{}/", shown(address)),
+        Door::Secured(https) => https.shown(),
+    };
+    let terms = match door {
+        Door::Plain(_) => String::new(),
+        Door::Secured(https) => https.explain(),
+    };
     format!(
-        "Weir {version} {what} at http://{address}/\n{more}\
+        "Weir {version} {what} at {at}\n{more}{terms}\
          Errors are shown here. Ctrl-C stops it.\n"
     )
 }
 
 /// Checks what was typed against the system.
-fn settle(asked: Asked) -> Result<(Content, String), String> {
+fn settle(asked: Asked, environ: &Environ) -> Result<(Content, Door), String> {
     let content = match (&asked.folder, &asked.proxy) {
         (Some(folder), _) => {
             Content::Folder { path: check_folder(folder)?, browse: !asked.no_browse }
@@ -101,8 +121,12 @@ fn settle(asked: Asked) -> Result<(Content, String), String> {
         (None, Some(url)) => Content::Proxied(Proxied::new(url, Trust::choose(asked.insecure))?),
         (None, None) => Content::Welcome,
     };
+    if !asked.domains.names.is_empty() {
+        let https = Https::new(asked.domains, asked.listen, environ)?;
+        return Ok((content, Door::Secured(https)));
+    }
     let address = asked.listen.map_or_else(free_address, |text| check_address(&text))?;
-    Ok((content, address))
+    Ok((content, Door::Plain(address)))
 }
 
 fn parse(args: &[OsString]) -> Result<Asked, String> {
@@ -122,7 +146,15 @@ fn parse(args: &[OsString]) -> Result<Asked, String> {
                     _ => asked.proxy = Some(value.ok_or("--proxy needs a URL")?),
                 }
             }
+            (name, value) if asked.domains.is_option(name) => {
+                let next = || args.next().map(|a| a.to_string_lossy().into_owned());
+                let value = value.map(str::to_owned).or_else(next);
+                asked.domains.set(name, value.ok_or(format!("{name} needs a value"))?);
+            }
             (name, _) if name.starts_with('-') => return Err(format!("unknown option {text}")),
+            _ if is_domain(&text) && !Path::new(arg).exists() => {
+                asked.domains.names.push(text.to_ascii_lowercase());
+            }
             _ if asked.folder.is_some() => return Err("one folder at a time".to_owned()),
             _ => asked.folder = Some(PathBuf::from(arg)),
         }
@@ -131,6 +163,7 @@ fn parse(args: &[OsString]) -> Result<Asked, String> {
         Asked { folder: Some(_), proxy: Some(_), .. } => "a folder or --proxy, not both",
         Asked { folder: None, no_browse: true, .. } => "--no-browse is for a folder",
         Asked { proxy: None, insecure: true, .. } => "--insecure is for --proxy",
+        Asked { domains, .. } if domains.lacks_names() => "that option is for domains",
         _ => return Ok(asked),
     };
     Err(message.to_owned())
@@ -185,7 +218,7 @@ fn quoted(path: &Path) -> Vec<u8> {
     out
 }
 
-fn configuration(content: &Content, address: &str) -> Vec<u8> {
+fn configuration(content: &Content, door: &Door) -> Vec<u8> {
     // The values of geo are taken as they stand.
     let dollar = match content {
         Content::Folder { path, .. } if path.as_os_str().as_bytes().contains(&b'$') => {
@@ -194,16 +227,24 @@ fn configuration(content: &Content, address: &str) -> Vec<u8> {
         Content::Proxied(to) => to.around(),
         _ => "",
     };
+    let (process, http, listen) = match door {
+        // Workers are to hold no key of the account.
+        Door::Secured(https) => ("worker_processes auto;", https.http(), https.server()),
+        Door::Plain(address) => {
+            ("master_process off;", String::new(), format!("listen {address};\n"))
+        }
+    };
+    let level = if matches!(door, Door::Secured(_)) { "notice" } else { "warn" };
     let mut out = format!(
         "# Made by weir serve; it goes when the server ends.\n\
-         daemon off;\nmaster_process off;\npid weir.pid;\nlock_file weir.lock;\n\
-         error_log stderr warn;\n\
+         daemon off;\n{process}\npid weir.pid;\nlock_file weir.lock;\n\
+         error_log stderr {level};\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n{MIME_TYPES}\n\
          default_type application/octet-stream;\nsendfile on;\naccess_log off;\n\
          client_body_temp_path body;\nproxy_temp_path responses;\n\
-{dollar}\
-         server {{\nlisten {address};\n"
+{dollar}{http}\
+         server {{\n{listen}"
     )
     .into_bytes();
     match content {
@@ -223,20 +264,24 @@ fn configuration(content: &Content, address: &str) -> Vec<u8> {
 }
 
 /// The folder of one run.
-struct SiteFolder(PathBuf);
+struct SiteFolder(PathBuf, u32);
 
 impl SiteFolder {
-    fn make() -> io::Result<SiteFolder> {
+    /// Makes it; `shared` with processes of another user.
+    fn make(shared: bool) -> io::Result<SiteFolder> {
         let path = std::env::temp_dir().join(format!("weir-serve-{}", std::process::id()));
         // Only ours, and made now: a folder that someone else laid there is not used.
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(SiteFolder(path))
+        fs::DirBuilder::new().mode(if shared { 0o711 } else { 0o700 }).create(&path)?;
+        Ok(SiteFolder(path, std::process::id()))
     }
 }
 
 impl Drop for SiteFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        // A worker that ends is no end of the server.
+        if std::process::id() == self.1 {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }
 
@@ -283,7 +328,7 @@ mod tests {
     #[test]
     fn odd_folder_names_stay_one_word() {
         let folder = Content::Folder { path: "/a \"b\\$c;{".into(), browse: false };
-        let text = configuration(&folder, "127.0.0.1:1");
+        let text = configuration(&folder, &Door::Plain("127.0.0.1:1".into()));
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains(r#"root "/a \"b\\${weir_dollar}c;{";"#), "{text}");
         assert!(text.contains("geo $weir_dollar"));

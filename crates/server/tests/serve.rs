@@ -157,3 +157,67 @@ fn what_cannot_be_served_is_refused() {
         assert!(said.contains(message), "{said}");
     }
 }
+
+/// HTTPS in one command, with pebble as the authority.
+#[test]
+fn domains_are_served_by_https() {
+    use std::sync::Arc;
+
+    use testkit::pebble::{Pebble, Settings};
+    use testkit::{AnyCertificate, Peer};
+
+    let (http, https) = (Port::reserve(), Port::reserve());
+    let pebble = Pebble::start(Settings::new(http.number(), https.number()));
+    let behind = Peer::start(
+        "python3",
+        "python3",
+        &[("index.html", "behind")],
+        &["-m", "http.server", "-b", "127.0.0.1", "%PORT%"],
+    );
+    let state = std::env::temp_dir().join(format!("weir-serve-state-{}", std::process::id()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["serve", "a.test", "www.a.test", "--proxy", &behind.port().to_string()])
+        .args(["--listen", &format!("127.0.0.1:{}", https.number())])
+        .args(["--http", &format!("127.0.0.1:{}", http.number())])
+        .args(["--directory", &pebble.directory(), "--directory-ca"])
+        .arg(pebble.trusted())
+        .args(["--resolver", &format!("127.0.0.1:{}", pebble.dns_port())])
+        .env("STATE_DIRECTORY", &state)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir serve starts");
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .expect("versions")
+    .dangerous()
+    .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+    .with_no_client_auth();
+    let config = Arc::new(config);
+    let page = wait_for("a page under TLS", || {
+        assert!(child.try_wait().expect("asked").is_none(), "it ended");
+        let name = "www.a.test".try_into().expect("a name");
+        let mut tls = rustls::ClientConnection::new(config.clone(), name).expect("a session");
+        let mut sock = TcpStream::connect(("127.0.0.1", https.number())).ok()?;
+        tls.complete_io(&mut sock).ok()?;
+        let mut conn = Conn::over(rustls::StreamOwned::new(tls, sock));
+        conn.send("GET / HTTP/1.1\r\nHost: www.a.test\r\nConnection: close\r\n\r\n");
+        Some(conn.response())
+    });
+    assert_eq!((page.status, page.text().as_str()), (200, "behind"));
+    let mut conn = Conn::tcp(http.number());
+    conn.send("GET /x?y HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    let moved = conn.response();
+    let target = format!("https://a.test:{}/x?y", https.number());
+    assert_eq!((moved.status, moved.header("Location")), (301, Some(target.as_str())));
+    let folder = std::env::temp_dir().join(format!("weir-serve-{}", child.id()));
+    assert!(folder.exists());
+    signal(child.id(), "INT");
+    assert!(wait_for("the end", || child.try_wait().expect("asked")).success());
+    assert!(!folder.exists(), "its folder of temporary files went with it");
+    let said = std::io::read_to_string(child.stdout.take().expect("piped")).expect("read it");
+    assert!(said.contains("https://a.test www.a.test:"), "{said}");
+    fs::remove_dir_all(&state).expect("the keys were kept");
+}

@@ -23,7 +23,7 @@ use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
 use tls::pem::Passwords;
 use tls::protocols::Version;
-use tls::verify::{Purpose, Rules, check_host};
+use tls::verify::{Purpose, Rules, check_address, check_host};
 use tls::x509::Certificate;
 use tls::{ClientConfig, ClientOptions, ClientSessions, KeyLog, Session};
 
@@ -63,6 +63,9 @@ engine::settings! {
         pub key_log: Option<KeyLog>,
         /// `…_ssl_password_file`
         pub passwords: Option<Passwords>,
+        /// A server that is named by its address is verified by the addresses of its certificate;
+        /// nginx compares such a name with names alone. No directive sets this.
+        pub by_address: Option<bool>,
     }
 }
 
@@ -81,6 +84,7 @@ pub struct UpstreamTls {
 struct Verify {
     trust: Rc<Trust>,
     depth: u32,
+    by_address: bool,
 }
 
 /// A certificate to show whose files are named by variables.
@@ -232,7 +236,8 @@ impl SslDraft {
             return Err(ConfError::new(m));
         };
         let trust = files::trust(&[trusted], self.crl.as_ref(), security_level)?;
-        Ok(Verify { trust, depth: u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX) })
+        let depth = u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX);
+        Ok(Verify { trust, depth, by_address: self.by_address.unwrap_or(false) })
     }
 }
 
@@ -301,7 +306,7 @@ impl UpstreamTls {
             config,
             sends_name: self.sends_name,
             name: self.name.clone(),
-            verify: verify.map(|v| Verify { trust: v.trust.clone(), depth: v.depth }),
+            verify: verify.map(|v| Verify { trust: v.trust.clone(), ..*v }),
             changing: None,
         })
     }
@@ -356,7 +361,10 @@ impl Verify {
             let (number, text) = (error.number(), error.text());
             return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
         }
-        match chain.first().is_some_and(|own| check_host(own, name)) {
+        let is_named = |own: &Arc<Certificate>| {
+            check_host(own, name) || self.by_address && check_address(own, name)
+        };
+        match chain.first().is_some_and(is_named) {
             true => Ok(()),
             false => {
                 let name = base::log::lossy(name);

@@ -84,6 +84,14 @@ fn certificates_of_challenges_have_the_hash_and_one_name() {
         let chain = crate::pem::certificates(&text).unwrap();
         let certificate = Certificate::parse(chain[0].clone().into()).unwrap();
         assert!(covers(&certificate, std::slice::from_ref(&name)));
+        // A host that is an address is one of the addresses, and no name.
+        let (by_address, by_name) = (crate::verify::check_address, crate::verify::check_host);
+        let is_address = matches!(name, Identifier::Ip(_));
+        let host = name.value();
+        assert_eq!(by_address(&certificate, host.as_bytes()), is_address);
+        assert_eq!(by_address(&certificate, format!("[{host}]").as_bytes()), is_address);
+        assert_eq!(by_name(&certificate, host.as_bytes()), !is_address);
+        assert!(!by_address(&certificate, b"192.0.2.2") && !by_address(&certificate, b"::"));
         assert!(!covers(&certificate, &[name, Identifier::Dns("b.test".into())]));
         // id-pe-acmeIdentifier, critical, an OCTET STRING within the extension's.
         let mut want = base::ascii::parse_hex(b"06082B0601050507011F0101FF04220420").unwrap();

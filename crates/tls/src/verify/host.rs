@@ -1,6 +1,8 @@
 //! Whether a server's certificate is for a host: OpenSSL's `X509_check_host` without flags, which
 //! nginx asks for `proxy_ssl_verify`.
 
+use std::net::IpAddr;
+
 use crate::x509::{Certificate, oid};
 
 /// Whether the certificate names this host. DNS names count, with one wildcard in the first label;
@@ -21,6 +23,17 @@ pub fn check_host(certificate: &Certificate, host: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Whether the certificate names this address, among its alternative names. An address of IPv6 may
+/// stand in brackets.
+pub fn check_address(certificate: &Certificate, host: &[u8]) -> bool {
+    let host = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host);
+    match std::str::from_utf8(host).ok().and_then(|host| host.parse().ok()) {
+        Some(IpAddr::V4(v4)) => certificate.ip_addresses().any(|of| of == v4.octets()),
+        Some(IpAddr::V6(v6)) => certificate.ip_addresses().any(|of| of == v6.octets()),
+        None => false,
+    }
 }
 
 fn matches(pattern: &[u8], host: &[u8]) -> bool {

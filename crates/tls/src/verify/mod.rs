@@ -16,7 +16,7 @@ mod host;
 mod revocation;
 
 pub use error::Error;
-pub use host::check_host;
+pub use host::{check_address, check_host};
 
 use crate::x509::{Certificate, Kind, RevocationList};
 use std::collections::HashMap;
