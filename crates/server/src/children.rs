@@ -1,7 +1,7 @@
 //! The master's child processes: their table, their start, and their end.
 
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use base::log;
@@ -11,7 +11,7 @@ use os::process::{Exit, Fork};
 use os::signal::Signal;
 
 use crate::watchdog::Stuck;
-use crate::worker::{Assignment, FATAL};
+use crate::worker::{Assignment, Before, FATAL};
 
 /// The kind of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +124,8 @@ pub struct Children {
     list: Vec<Option<Child>>,
     /// New workers receive datagrams, which they hand over to the next ones when they leave.
     pub hands_over: bool,
+    /// The same pipes of the workers of the binary that this one replaces.
+    pub replaced: Vec<OwnedFd>,
 }
 
 impl Children {
@@ -192,6 +194,8 @@ impl Children {
                 let before = before.filter_map(|(_, _, child)| child.receives.take()).collect();
                 let index = if let ChildKind::Worker(index) = kind { index } else { 0 };
                 let helper = if let ChildKind::Helper(helper) = kind { Some(helper) } else { None };
+                let binary = std::mem::take(&mut self.replaced);
+                let before = Before { configuration: before, binary };
                 ControlFlow::Break(Assignment {
                     index,
                     slot,
@@ -223,6 +227,18 @@ impl Children {
                 ControlFlow::Continue(false)
             }
         }
+    }
+
+    /// Lets a new binary have the pipes of the workers that receive datagrams; gives their numbers
+    /// as text. In a child that was just forked for it.
+    pub fn keep_on_exec(&self) -> String {
+        let mut numbers = String::new();
+        for pipe in self.all().filter_map(|child| child.receives.as_ref()) {
+            if os::fd::set_cloexec(pipe, false).is_ok() {
+                numbers.push_str(&format!("{};", pipe.as_raw_fd()));
+            }
+        }
+        numbers
     }
 
     /// Takes one child that has ended; `None` when there is none at the moment.

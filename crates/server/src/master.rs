@@ -119,8 +119,10 @@ impl Master {
         let lasting = &loader.lasting;
         let watchdog = Watchdog::new(lasting.beats, lasting.stats.clone());
         let control = Control::open(&cycle.settings.pid, &cycle.log);
+        let mut children = Children::default();
+        children.replaced = upgrade.receivers(&environ);
         let state = MasterState {
-            children: Children::default(),
+            children,
             generation: 0,
             stop: Stop::No,
             noaccepting: false,
@@ -476,7 +478,10 @@ impl Master {
         let generation = self.state.generation;
         let log = &self.cycle.log;
         match self.state.children.spawn(ChildKind::NewBinary, generation, 0, log) {
-            ControlFlow::Break(_) => self.upgrade.exec(&self.cycle, &self.environ),
+            ControlFlow::Break(_) => {
+                let receivers = self.state.children.keep_on_exec();
+                self.upgrade.exec(&self.cycle, &self.environ, &receivers)
+            }
             ControlFlow::Continue(true) => {}
             ControlFlow::Continue(false) => self.restore_pid_file(),
         }

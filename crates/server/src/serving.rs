@@ -1,7 +1,6 @@
 //! The common part of every serving process: its loop, its listeners, its signals.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log;
@@ -16,7 +15,7 @@ use crate::load::Cycle;
 use crate::settings::Settings;
 use crate::signals;
 use crate::watchdog::{self, OwnSocket, OwnSockets};
-use crate::worker::Assignment;
+use crate::worker::{Assignment, Before};
 
 /// The accept lock, held in the name of this process.
 struct OwnLock {
@@ -60,17 +59,19 @@ pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
 const HANDED_OVER_MS: u64 = 5_000;
 
 /// A gate that closes when all of these pipes have ended: see [`Seat::alone`].
-pub fn alone(before: Vec<OwnedFd>) -> Gate {
+pub fn alone(before: Before) -> Gate {
     let gate = Gate::new();
-    if before.is_empty() {
+    if before.configuration.is_empty() && before.binary.is_empty() {
         gate.close();
         return gate;
     }
     let (own, until) = (gate.clone(), Deadline::in_ms(HANDED_OVER_MS));
     event::spawn(async move {
-        for pipe in before.into_iter().map(Fd::new) {
+        let of_configuration = before.configuration.into_iter().map(|pipe| (pipe, until));
+        let of_binary = before.binary.into_iter().map(|pipe| (pipe, Deadline::NEVER));
+        for (pipe, until) in of_configuration.chain(of_binary) {
             // Nothing is written to it: it is readable at its end.
-            let _ = pipe.readable(until).await;
+            let _ = Fd::new(pipe).readable(until).await;
         }
         own.close();
     });

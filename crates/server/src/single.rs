@@ -12,7 +12,7 @@ use shm::ShmLock;
 
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
-use crate::worker::{FATAL, GIVEN_UP_MS};
+use crate::worker::{Before, FATAL, GIVEN_UP_MS};
 use crate::{pidfile, serving, signals};
 
 struct Single {
@@ -58,7 +58,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
 impl Single {
     fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
         let mut event_loop = event::Loop::new(options)?;
-        serving::start_engines(&self.current(), (0, 0), serving::alone(Vec::new()))?;
+        serving::start_engines(&self.current(), (0, 0), serving::alone(Before::default()))?;
         self.help(&self.current());
         let own = self.clone();
         serving::watch_signals(move |received| own.signal(received))?;
@@ -150,7 +150,7 @@ impl Single {
             return;
         }
         next.leave_terminal();
-        if let Err(e) = serving::start_engines(&next, (0, 0), serving::alone(Vec::new())) {
+        if let Err(e) = serving::start_engines(&next, (0, 0), serving::alone(Before::default())) {
             log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
             next.listeners.take().abandon();
             return;

@@ -2,6 +2,7 @@
 //! change is complete when the old master quits, and undone when the new one does.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,9 @@ use base::log::{Level, os_error};
 use crate::environ::Environ;
 use crate::load::Cycle;
 use crate::signals;
+
+/// The variable with the numbers of these pipes.
+const RECEIVERS: &str = "WEIR_RECEIVERS";
 
 /// The program's file and arguments, to start it again.
 pub struct Upgrade {
@@ -29,6 +33,15 @@ impl Upgrade {
         self.predecessor.is_some() && self.predecessor == parent
     }
 
+    /// The pipes of the old binary's workers, when this is a new binary: each ends when one
+    /// receives no more datagrams.
+    pub fn receivers(&self, environ: &Environ) -> Vec<OwnedFd> {
+        let named = environ.get(RECEIVERS.as_bytes()).filter(|_| self.predecessor.is_some());
+        let text = named.map(String::from_utf8_lossy).unwrap_or_default();
+        let numbers = text.split(';').filter_map(|number| number.parse().ok());
+        numbers.filter_map(|number| os::fd::adopt(number).ok()).collect()
+    }
+
     /// The file to execute: the name we were called by, which by now is the new binary's. A name
     /// without a slash was found in PATH.
     fn file(&self, environ: &Environ) -> PathBuf {
@@ -43,11 +56,16 @@ impl Upgrade {
     }
 
     /// Replaces this process, a child forked for it, by the new binary. Does not return.
-    pub fn exec(&self, cycle: &Cycle, environ: &Environ) -> ! {
+    /// `receivers` has the numbers of pipes: each ends when a worker of this binary receives no
+    /// more datagrams.
+    pub fn exec(&self, cycle: &Cycle, environ: &Environ, receivers: &str) -> ! {
         let path = self.file(environ);
         let log = &cycle.log;
         let sockets = cycle.listeners.borrow().for_new_binary();
-        let env = environ.for_new_binary(&cycle.settings.env, &sockets);
+        let mut env = environ.for_new_binary(&cycle.settings.env, &sockets);
+        if !receivers.is_empty() {
+            env.push(format!("{RECEIVERS}={receivers}").into_bytes());
+        }
         if let Err(e) = cycle.listeners.borrow().keep_on_exec() {
             let e = os_error(&e);
             log!(log, Level::Alert, None, "fcntl(F_SETFD) failed {e}");

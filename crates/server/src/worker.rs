@@ -31,6 +31,16 @@ pub const FATAL: i32 = 2;
 /// Time of cut-off connections for their last steps, milliseconds.
 pub const GIVEN_UP_MS: u64 = 500;
 
+/// For each worker that is to leave its sockets to a new one, a pipe that ends when it receives no
+/// more datagrams.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// Those of a configuration before.
+    pub configuration: Vec<OwnedFd>,
+    /// Those of the binary before, which serve as long as an operator wants.
+    pub binary: Vec<OwnedFd>,
+}
+
 /// The place that a worker takes.
 #[derive(Debug)]
 pub struct Assignment {
@@ -42,9 +52,8 @@ pub struct Assignment {
     pub helper: Option<Helper>,
     /// Tells the master that it serves, or why it cannot.
     pub report: Option<Rc<Report>>,
-    /// For each worker of a configuration before, a pipe that ends when it receives no more
-    /// datagrams.
-    pub before: Vec<OwnedFd>,
+    /// Who receives datagrams still.
+    pub before: Before,
     /// Closed when this one does not.
     pub receiving: Option<OwnedFd>,
 }

@@ -4,7 +4,10 @@
 
 mod common;
 
+use std::collections::HashSet;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use common::{BINARY, SERVER, config, site};
 use testkit::{Conn, signal, wait_for};
@@ -27,7 +30,13 @@ struct Daemon {
 
 impl Daemon {
     fn start(http: &str) -> Daemon {
-        let mut site = site(2, "pid logs/weir.pid; error_log logs/error.log info;", http);
+        Daemon::with("", http)
+    }
+
+    /// With text beside the `http` block.
+    fn with(main: &str, http: &str) -> Daemon {
+        let main = format!("pid logs/weir.pid; error_log logs/error.log info; {main}");
+        let mut site = site(2, &main, http);
         let port = site.port(0);
         assert!(site.run(&[]).status.success());
         let pid_file = site.prefix().join("logs/weir.pid");
@@ -235,4 +244,56 @@ fn nginx_is_replaced_and_comes_back() {
     signal(last, "QUIT");
     wait_for("the server's end", || (!alive(last)).then_some(()));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A server over UDP that answers each datagram with itself, and the addresses that asked.
+fn echo() -> (u16, Arc<Mutex<HashSet<SocketAddr>>>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let peers = Arc::<Mutex<HashSet<_>>>::default();
+    let all = peers.clone();
+    std::thread::spawn(move || {
+        let mut page = [0; 64];
+        while let Ok((n, from)) = socket.recv_from(&mut page) {
+            all.lock().unwrap().insert(from);
+            let _ = socket.send_to(&page[..n], from);
+        }
+    });
+    (port, peers)
+}
+
+/// Sessions stay where they are, with their sockets to the server, while both binaries serve and
+/// when the old one leaves.
+#[test]
+fn sessions_over_udp_outlive_the_change() {
+    let (to, peers) = echo();
+    let mut daemon = Daemon::with(
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{to}; }} }}"
+        ),
+        SERVER,
+    );
+    let port = daemon.site.port(1);
+    let client = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(("127.0.0.1", port)).unwrap();
+        socket.set_read_timeout(Some(testkit::PATIENCE)).unwrap();
+        socket
+    };
+    let ask = |socket: &UdpSocket| {
+        socket.send(b"x").unwrap();
+        assert_eq!(socket.recv(&mut [0; 9]).unwrap(), 1);
+    };
+    let clients: Vec<_> = (0..20).map(|_| client()).collect();
+    clients.iter().for_each(ask);
+    let (old, _new) = daemon.upgrade();
+    clients.iter().for_each(ask);
+    signal(old, "QUIT");
+    wait_for("the old workers' leave", || daemon.log().contains("go on here").then_some(()));
+    for _ in 0..3 {
+        clients.iter().for_each(ask);
+    }
+    assert_eq!(peers.lock().unwrap().len(), 20, "a socket for each client");
+    // Others are the new binary's.
+    ask(&client());
 }
