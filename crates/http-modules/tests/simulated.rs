@@ -51,7 +51,8 @@ fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
     let engine = HttpEngine::new(main);
     let (listener, addr) = listen().expect("a listener");
-    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::new([]) };
+    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).unwrap();
     (engine, addr)
 }
