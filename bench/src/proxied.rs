@@ -11,6 +11,7 @@ use crate::subject::{self, Subject};
 use crate::{Outcome, deploy, wrk};
 
 const CONFIG: &str = include_str!("../configs/proxy.conf");
+const STREAM: &str = include_str!("../configs/stream.conf");
 const HAPROXY: &str = include_str!("../configs/haproxy.cfg");
 const PHP_FPM: &str = include_str!("../configs/php-fpm.conf");
 const STATIC: &str = include_str!("../configs/static.conf");
@@ -35,11 +36,22 @@ struct Shape {
     haproxy: bool,
     /// With the bare relay beside.
     relay: bool,
+    /// Bytes are passed on, whatever they mean.
+    stream: bool,
+    /// Each request has a connection.
+    close: bool,
 }
 
 fn shape(name: &str) -> Shape {
-    let usual =
-        Shape { path: "/1k", connections: 64, behind: Behind::Floor, haproxy: true, relay: true };
+    let usual = Shape {
+        path: "/1k",
+        connections: 64,
+        behind: Behind::Floor,
+        haproxy: true,
+        relay: true,
+        stream: false,
+        close: false,
+    };
     let alone = Shape { haproxy: false, relay: false, ..usual };
     let files = Shape { behind: Behind::Nginx, ..alone };
     match name {
@@ -50,6 +62,12 @@ fn shape(name: &str) -> Shape {
         "fastcgi" => Shape { path: "/script.php", connections: 8, behind: Behind::Php, ..alone },
         "websocket" => {
             Shape { path: "/echo", connections: 1000, behind: Behind::Echo, relay: true, ..alone }
+        }
+        "stream-1k" => Shape { stream: true, ..usual },
+        "stream-close" => Shape { stream: true, close: true, ..usual },
+        "stream-echo" => {
+            let (path, behind) = ("/echo", Behind::Echo);
+            Shape { path, connections: 1000, behind, stream: true, ..usual }
         }
         _ => usual,
     }
@@ -110,9 +128,17 @@ pub fn files(options: &Options) -> Outcome<Helper> {
     backend(options, Behind::Nginx)
 }
 
-fn haproxy(backend: &Helper) -> Outcome<Helper> {
+fn haproxy(backend: &Helper, stream: bool) -> Outcome<Helper> {
     let (port, prefix) = (free_port()?, new_folder()?);
-    let conf = HAPROXY
+    let conf = match stream {
+        false => HAPROXY.to_owned(),
+        true => {
+            let of_http = ["    http-reuse always\n", "    monitor-uri /monitor\n"];
+            let conf = HAPROXY.replace("mode http", "mode tcp");
+            of_http.iter().fold(conf, |conf, line| conf.replace(line, ""))
+        }
+    };
+    let conf = conf
         .replace("%PORT%", &port.to_string())
         .replace("%BACKEND%", &format!("127.0.0.1:{}", backend.port));
     let path = prefix.join("haproxy.cfg");
@@ -132,8 +158,10 @@ fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
 pub fn run(options: &Options, name: &str) -> Outcome {
     let shape = shape(name);
     let behind = backend(options, shape.behind)?;
+    let (template, generation) = if shape.stream { (STREAM, 0) } else { (CONFIG, 1) };
     let setup = Setup {
-        template: CONFIG,
+        template,
+        generation,
         fill: vec![
             ("%BACKEND%", format!("127.0.0.1:{}", behind.port)),
             ("%SCRIPT%", behind.prefix.join("script.php").to_string_lossy().into_owned()),
@@ -145,7 +173,7 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         subjects.push(Subject::server(Server::start(options, kind, &setup)?.0));
     }
     if shape.haproxy && Path::new("/usr/sbin/haproxy").exists() {
-        subjects.push(Subject::helper("haproxy", haproxy(&behind)?));
+        subjects.push(Subject::helper("haproxy", haproxy(&behind, shape.stream)?));
     }
     if shape.relay {
         subjects.push(Subject::helper("relay", relay(options, &behind)?));
@@ -167,6 +195,6 @@ fn load(options: &Options, shape: &Shape, port: u16, seconds: u32) -> Outcome<wr
         return wrk::parse(&text)
             .ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    let (pipeline, close, files) = (false, false, None);
+    let (pipeline, close, files) = (false, shape.close, None);
     wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files })
 }

@@ -111,7 +111,8 @@ fn start() -> (HttpEngine, SockAddr) {
     let tree = tree.expect("a configuration");
     let main = weir_http::build::build(&tree.nodes[0], env, http_modules::MODULES);
     let engine = HttpEngine::new(main.expect("a configuration"));
-    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::new([]) };
+    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).expect("an engine");
     (engine, addr)
 }
