@@ -74,8 +74,9 @@ pub(super) async fn after(
     sent: Result<(), SendFailed>,
 ) -> Option<After> {
     if sent.is_err() {
-        // A body that ends with the connection seems whole unless the end is a fault.
-        let cut = r.flags.header_sent && !stream(r).chunked && r.out.content_length.is_none();
+        // A body that ends with the connection seems whole unless the end is a fault. What has not
+        // begun on its way is no part of one, and answers before it arrive.
+        let cut = r.bytes_sent > 0 && !stream(r).chunked && r.out.content_length.is_none();
         return Some(if cut { After::Reset } else { After::Close });
     }
     let s = stream(r);
