@@ -21,6 +21,8 @@ const STATIC: &str = include_str!("../configs/static.conf");
 enum Behind {
     /// The bare responder.
     Floor,
+    /// The same, closing after each answer.
+    Closing,
     /// The same, echoing the bytes of an upgraded connection.
     Echo,
     /// nginx with files.
@@ -64,7 +66,7 @@ fn shape(name: &str) -> Shape {
             Shape { path: "/echo", connections: 1000, behind: Behind::Echo, relay: true, ..alone }
         }
         "stream-1k" => Shape { stream: true, ..usual },
-        "stream-close" => Shape { stream: true, close: true, ..usual },
+        "stream-close" => Shape { behind: Behind::Closing, stream: true, close: true, ..usual },
         "stream-echo" => {
             let (path, behind) = ("/echo", Behind::Echo);
             Shape { path, connections: 1000, behind, stream: true, ..usual }
@@ -90,6 +92,7 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
     let text = |p: &Path| p.to_string_lossy().into_owned();
     let (program, arguments) = match behind {
         Behind::Floor => (options.floor.clone(), vec![port.to_string()]),
+        Behind::Closing => (options.floor.clone(), vec![port.to_string(), "close".to_string()]),
         Behind::Echo => (options.floor.clone(), vec![port.to_string(), "echo".to_string()]),
         Behind::Nginx => {
             write_files(&prefix)?;

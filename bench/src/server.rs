@@ -92,7 +92,7 @@ pub struct Setup {
     pub connections: usize,
     /// More `server` blocks.
     pub blocks: usize,
-    /// The body of `/return`; 0: whatever is answered shows that the server is there.
+    /// The body of `/return`; 0: it has none, and is there once it accepts connections.
     pub generation: u32,
     /// Go to the background, as a binary upgrade wants it.
     pub daemon: bool,
@@ -193,9 +193,12 @@ impl Server {
         let began = Instant::now();
         let wanted = format!("{generation}\n");
         loop {
-            if let Ok(body) = get(self.port, host, "/return")
-                && (!self.kind.is_real() || generation == 0 || body.ends_with(&wanted))
-            {
+            let is_there = match generation {
+                0 => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+                _ => get(self.port, host, "/return")
+                    .is_ok_and(|body| !self.kind.is_real() || body.ends_with(&wanted)),
+            };
+            if is_there {
                 return Ok(());
             }
             if !self.daemon && self.child.try_wait().is_ok_and(|ended| ended.is_some()) {

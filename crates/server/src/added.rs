@@ -81,6 +81,12 @@ fn name_of(path: &[u8]) -> String {
 /// Whether a module of that name is built in, with or without the parts that names vary in: nginx's
 /// files have `http_`, and `_filter` where the documentation has not.
 fn is_here(name: &str, modules: Modules, added: &[Added]) -> bool {
+    if name == "stream" {
+        return true;
+    }
+    if let Some(of_stream) = name.strip_prefix("stream_") {
+        return stream_modules::MODULES.iter().any(|m| m.name == of_stream);
+    }
     let short = name.strip_prefix("http_").unwrap_or(name);
     let bare = short.strip_suffix("_filter").unwrap_or(short);
     modules.iter().any(|m| m.name == short || m.name == bare)
@@ -108,7 +114,8 @@ mod tests {
         let built_in = |name| is_here(name, http_modules::MODULES, &[]);
         assert!(built_in("http_random_index") && built_in("http_charset_filter"));
         assert!(built_in("http_headers_more_filter"));
-        assert!(built_in("gzip") && !built_in("http_perl") && !built_in("stream"));
+        assert!(built_in("gzip") && !built_in("http_perl") && !built_in("mail"));
+        assert!(built_in("stream") && built_in("stream_geoip") && !built_in("stream_js"));
         let added = [Added { name: "weir-mysql", version: "1.0.0", module: &HELLO }];
         let with = |path: &[u8]| is_here(&name_of(path), &[], &added);
         assert!(with(b"modules/mysql.so") && with(b"weir-mysql") && with(b"libweir_mysql.so"));
