@@ -55,14 +55,14 @@ fn make(ws: &Workspace) -> Result<String, String> {
 /// A package by name and version.
 type Id = (String, String);
 
-/// What `cargo tree` says of a package.
+/// The facts of a package that `cargo tree` prints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Package {
     licence: String,
     repository: String,
 }
 
-/// What `Cargo.lock` says of one.
+/// The facts of one in `Cargo.lock`.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 struct Locked {
     checksum: Option<String>,

@@ -1,4 +1,4 @@
-//! What the acme process shows workers, put together from all issuers.
+//! The view of the acme process that workers get, put together from all issuers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,7 +35,7 @@ impl Board {
         board
     }
 
-    /// What is shown of a certificate.
+    /// The part of a certificate that is shown.
     pub fn shown(&self, key: &str) -> Option<Shown> {
         self.view.borrow().certificates.iter().find(|shown| shown.key == key).cloned()
     }

@@ -23,7 +23,7 @@ use crate::zone::Answer;
 /// The longest run of a program that makes a record.
 const PROGRAM_MAX: Duration = Duration::from_secs(300);
 
-/// What answering needs.
+/// The means of answering.
 pub(crate) struct Stage<'a> {
     pub issuer: &'a Rc<Issuer>,
     pub board: &'a Board,

@@ -183,7 +183,7 @@ pub(crate) struct Acme {
     zone: Option<(Word, Vec<u8>, usize)>,
     /// The issuers, once all servers have been read.
     pub issuers: Vec<Rc<Issuer>>,
-    /// What workers see.
+    /// The view that workers have.
     pub shared: Option<Rc<zone::Shared>>,
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum ExternalKey {
     Data(Secret),
 }
 
-/// What the acme process reads before it gives up its privileges.
+/// The secrets that the acme process reads before it gives up its privileges.
 #[derive(Default)]
 pub(crate) struct Secrets {
     /// The text of `account_key`'s file.

@@ -193,7 +193,7 @@ impl Keeper {
         self.folder.write(&format!("{name}.state"), &progress.to_text());
     }
 
-    /// What an attempt depends on.
+    /// The facts that an attempt depends on.
     fn settings(&self) -> String {
         let issuer = &self.issuer;
         let external = issuer.external.as_ref().map_or("", |(kid, _)| kid);

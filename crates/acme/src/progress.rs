@@ -1,4 +1,4 @@
-//! What outlives the process of an order, or of an account, in JSON.
+//! The state of an order, or of an account, that outlives the process, in JSON.
 
 use base::json::Object;
 use proto::acme::Backoff;

@@ -18,7 +18,7 @@ pub(crate) const NAME: &[u8] = b"ngx_acme_shared";
 /// Its size, bytes.
 pub(crate) const BYTES: usize = 256 << 10;
 
-/// What a worker needs of a certificate.
+/// The part of a certificate that a worker needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Issuer and order.
@@ -61,7 +61,7 @@ pub(crate) struct View {
 /// The memory that all processes share.
 pub(crate) struct Shared {
     rows: Rows,
-    /// What this process saw last, with its version.
+    /// The view that this process had last, with its version.
     seen: RefCell<(u64, Rc<View>)>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn map(
 }
 
 impl Shared {
-    /// What there is to see now.
+    /// The view of this moment.
     pub fn view(&self) -> Rc<View> {
         let mut seen = self.seen.borrow_mut();
         if seen.0 == self.rows.version() {

@@ -38,7 +38,7 @@ pub struct Passed {
     pub tls: Option<Box<Established>>,
     /// The times that it was passed on.
     pub passes: u8,
-    /// What the engines before hold until it ends: their limits count it as long.
+    /// The holds of the engines before, until it ends: their limits count it as long.
     pub kept: Vec<Rc<dyn Any>>,
 }
 

@@ -98,7 +98,7 @@ thread_local! {
     static OWN: Cell<Option<&'static Line>> = const { Cell::new(None) };
 }
 
-/// What a worker did last.
+/// The last work of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Activity {
     doing: u64,
@@ -148,7 +148,7 @@ impl Beats {
         Some(self.lines.line(slot).get(Of::Beat as usize)).filter(|&ms| ms != 0)
     }
 
-    /// What the process did last.
+    /// The last work of the process.
     pub fn activity(&self, slot: usize) -> Activity {
         let line = self.lines.line(slot);
         let [high, low] = [Of::ClientHigh, Of::ClientLow].map(|of| line.get(of as usize));

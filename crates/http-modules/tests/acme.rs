@@ -89,7 +89,7 @@ fn a_certificate_comes_by_http() {
         assert!(holds(&der, b"www.a.test"));
         let body = Client::of("www.a.test").get(weir.port(1), "/").body;
         assert_eq!(body, b"www.a.test");
-        // What is no challenge is served as ever.
+        // A path that is no challenge is served as ever.
         weir.answers_with(&[
             ("GET", "/.well-known/acme-challenge/unknown", 301),
             ("GET", "/", 301),

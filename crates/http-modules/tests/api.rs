@@ -453,7 +453,7 @@ fn zones_named_by_clients_have_any_bytes() {
     assert_eq!(zones.names().len(), 6, "{:?}", zones.names());
 }
 
-/// What no worker lost agrees with the access log, and what one lost is counted as lost.
+/// Requests that no worker lost agree with the access log; those of a lost worker count as lost.
 #[test]
 fn counters_are_exact_over_reloads_and_kills() {
     each_driver(|driver| {

@@ -19,7 +19,7 @@ enum End {
     Silent,
 }
 
-/// What the client has to see.
+/// The sight that the client must have.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Must {
     /// An error page: nothing of the answer went before.
@@ -154,7 +154,7 @@ fn site(driver: Driver, port: u16) -> Weir {
     Site::new(built_binary(), driver).http(&http).start()
 }
 
-/// What a client saw.
+/// The sight that a client had.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Saw {
     Status(u16),

@@ -60,7 +60,7 @@ pub trait PhaseHandler {
     /// Looks at the request and decides.
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a>;
 
-    /// What becomes of it when a request is only explained (`weir explain`).
+    /// Its fate when a request is only explained (`weir explain`).
     fn dry(&self) -> Dry {
         Dry::Usual
     }

@@ -8,7 +8,7 @@ use os::SockAddr;
 
 use crate::location_kind::LocKind;
 
-/// What becomes of a phase handler in an explanation.
+/// The fate of a phase handler in an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dry {
     /// It runs before the content is made. In the content phase the explanation ends with it.

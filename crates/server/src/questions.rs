@@ -17,7 +17,7 @@ struct Question {
 
 /// All questions.
 const QUESTIONS: &[Question] = &[
-    // Which server, which file, which generation of the configuration.
+    // The server, its file, and the generation of its configuration.
     Question { name: "status", answer: |master, _| ControlFlow::Continue(status(master)) },
     // The text of the running configuration, as it was read, secrets included: each file as a line
     // `LENGTH PATH`, its bytes and a line break.

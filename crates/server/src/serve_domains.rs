@@ -157,7 +157,7 @@ impl Https {
         format!("https://{}{}/", self.names.join(" "), self.port())
     }
 
-    /// What is said of certificates at the start, in lines.
+    /// The lines about certificates at the start.
     pub fn explain(&self) -> String {
         let (directory, folder) = (&self.directory, self.folder.display());
         format!(

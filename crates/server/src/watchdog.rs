@@ -189,7 +189,7 @@ pub fn counts(children: &Children, index: usize, generation: u64) -> (bool, bool
     (others, stuck <= STAND_INS_MAX)
 }
 
-/// What the kernel knows of a process's state (proc_pid_stat(5)).
+/// The kernel's knowledge of a process's state (proc_pid_stat(5)).
 fn state(pid: i32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());

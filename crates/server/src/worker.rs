@@ -35,9 +35,9 @@ pub const GIVEN_UP_MS: u64 = 500;
 /// more datagrams.
 #[derive(Debug, Default)]
 pub struct Before {
-    /// Those of a configuration before.
+    /// The pipes of a configuration before.
     pub configuration: Vec<OwnedFd>,
-    /// Those of the binary before, which serve as long as an operator wants.
+    /// The pipes of the binary before, whose workers serve as long as an operator wants.
     pub binary: Vec<OwnedFd>,
 }
 
@@ -52,7 +52,7 @@ pub struct Assignment {
     pub helper: Option<Helper>,
     /// Tells the master that it serves, or why it cannot.
     pub report: Option<Rc<Report>>,
-    /// Who receives datagrams still.
+    /// The workers that receive datagrams still.
     pub before: Before,
     /// Closed when this one does not.
     pub receiving: Option<OwnedFd>,

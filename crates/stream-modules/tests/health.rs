@@ -39,7 +39,7 @@ fn patient(answer: &'static str) -> (Scripted, Arc<AtomicBool>) {
     (server, well)
 }
 
-/// What a session says that sends `x`; empty where no server is there for it.
+/// The answer to a session that sends `x`; empty where no server is there for it.
 fn session(weir: &Weir) -> String {
     let mut c = TcpStream::connect(("127.0.0.1", weir.port(0))).unwrap();
     let mut said = Vec::new();
@@ -87,7 +87,7 @@ fn without_a_match_connecting_is_enough() {
             ),
         )
         .start();
-        // Who expects a header gets one of no client.
+        // A server that expects a header gets one of no client.
         let mut first = String::new();
         listener.accept().unwrap().0.read_to_string(&mut first).unwrap();
         assert_eq!(first, "PROXY UNKNOWN\r\n");

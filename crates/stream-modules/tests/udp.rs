@@ -288,7 +288,7 @@ fn sessions_outlive_reloads() {
     });
 }
 
-/// What ends with its answers does not keep a worker from leaving.
+/// A session that ends with its time does not keep a worker from leaving.
 #[test]
 fn a_reload_passes_clients_to_the_new_worker() {
     each_driver(|driver| {

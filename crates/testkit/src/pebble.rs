@@ -18,7 +18,7 @@ pub struct Pebble {
     settings: Settings,
 }
 
-/// What an authority does other than usual.
+/// The ways in which an authority differs from the usual.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The port where it looks for challenges by HTTP.
@@ -127,7 +127,7 @@ impl Pebble {
         self.dns.port()
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub fn output(&self) -> String {
         self.peer.as_ref().map(Peer::output).unwrap_or_default()
     }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use base::ascii::parse_u64;
 use base::log::{Level, lossy};
 use base::time::now_ms;
-use conf::{ConfError, Word, value};
+use conf::{ConfError, Node, Word, value};
 use event::Gate;
 use os::SockAddr;
 
@@ -83,6 +83,17 @@ impl Settings {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// All parameters are read.
+    ///
+    /// # Errors
+    /// `persistent` without `mandatory`.
+    pub fn finish(&self, n: &Node) -> Result<(), ConfError> {
+        match self.persistent && !self.mandatory {
+            true => Err(ConfError::directive(n, "\"persistent\" is a parameter of \"mandatory\"")),
+            false => Ok(()),
+        }
     }
 }
 

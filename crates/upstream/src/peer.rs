@@ -185,7 +185,7 @@ pub struct Peer {
 pub struct Meter {
     /// All counters.
     pub metrics: Rc<Metrics>,
-    /// Those of this engine's servers.
+    /// The counters of this engine's servers.
     pub kind: Kind,
     /// The upstream's name.
     pub upstream: Bytes,

@@ -24,7 +24,7 @@ fn build() -> PathBuf {
     let output = folder.join("weir");
     let mut command = Command::new(built_binary());
     command.arg("build").arg("--weir").arg(&project).arg("--folder").arg(&folder).arg("--debug");
-    // What the project has compiled already serves this program, too.
+    // The project's compiled libraries serve this program, too.
     command.arg("--target-dir").arg(project.join("target"));
     for name in ["mysql", "content-digest", "first-alive"] {
         let path = project.join("modules").join(name);

@@ -49,7 +49,7 @@ pub fn write(ws: &Workspace, deb: &Deb<'_>, work: &Path, out: &Path) -> Result<P
     Ok(file)
 }
 
-/// Who makes the packages, by Debian's variables.
+/// The maker of the packages, by Debian's variables.
 pub fn maintainer() -> String {
     let or = |name: &str, default: &str| std::env::var(name).unwrap_or(default.to_owned());
     let (name, address) =

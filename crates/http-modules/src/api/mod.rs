@@ -40,28 +40,31 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     Args::NONE.or(Args::T1),
     "",
     "Answers with the state of the server as JSON; write=on allows changes of upstreams' servers.",
-    |cx, n| {
-        let write = match n.args.first() {
-            None => false,
-            Some(w) => match w.bytes() {
-                b"write=on" => true,
-                b"write=off" => false,
-                _ => {
-                    let m = format!("invalid parameter \"{}\"", w.lossy());
-                    return Err(ConfError::at(w, m));
-                }
-            },
-        };
-        set(cx, n, write)
-    },
+    set,
 )];
+
+/// Reads `[write=on|off]`.
+///
+/// # Errors
+/// `invalid parameter`.
+pub(crate) fn writes(n: &Node) -> Result<bool, ConfError> {
+    match n.args.first() {
+        None => Ok(false),
+        Some(w) => match w.bytes() {
+            b"write=on" => Ok(true),
+            b"write=off" => Ok(false),
+            _ => Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+        },
+    }
+}
 
 #[derive(Default)]
 struct ApiConf(Option<bool>);
 
 impl Conf for ApiConf {}
 
-fn set(cx: &mut Cx, n: &Node, write: bool) -> Result<(), ConfError> {
+fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let write = writes(n)?;
     if cx.loc::<ApiConf>().0.replace(write).is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }

@@ -14,7 +14,7 @@ use http::request::Request;
 use proto::h1::Method;
 use sha2::{Digest, Sha256};
 
-use crate::api::Api;
+use crate::api::{Api, writes};
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<Dashboard>("dashboard", DIRECTIVES, install);
@@ -34,17 +34,7 @@ struct Dashboard(Option<bool>);
 impl Conf for Dashboard {}
 
 fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let write = match n.args.first() {
-        None => false,
-        Some(w) => match w.bytes() {
-            b"write=on" => true,
-            b"write=off" => false,
-            _ => {
-                let m = format!("invalid parameter \"{}\"", w.lossy());
-                return Err(ConfError::at(w, m));
-            }
-        },
-    };
+    let write = writes(n)?;
     let prefix = [LocKind::Prefix, LocKind::PrefixNoRegex];
     if !cx.location().is_some_and(|(kind, _)| prefix.contains(kind)) {
         let m = "needs a location with a prefix, as its API is below it";

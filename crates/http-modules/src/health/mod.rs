@@ -131,10 +131,7 @@ fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     for w in &n.args {
         check.parameter(w)?;
     }
-    if check.settings.persistent && !check.settings.mandatory {
-        let m = "\"persistent\" is a parameter of \"mandatory\"";
-        return Err(ConfError::directive(n, m));
-    }
+    check.settings.finish(n)?;
     if check.kind != Kind::Grpc && (check.service.is_some() || check.status.is_some()) {
         let m = "\"grpc_service\" and \"grpc_status\" require \"type=grpc\"";
         return Err(ConfError::directive(n, m));

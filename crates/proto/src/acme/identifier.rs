@@ -1,4 +1,4 @@
-//! What a certificate is for: names and addresses.
+//! The subjects of a certificate: names and addresses.
 
 use std::fmt;
 use std::net::IpAddr;

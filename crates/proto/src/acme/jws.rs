@@ -32,7 +32,7 @@ pub fn key_authorization(token: &str, key: &dyn Signer) -> String {
     format!("{token}.{}", thumbprint(key))
 }
 
-/// Who signs a request.
+/// The signer of a request.
 #[derive(Clone, Copy)]
 pub(super) enum By<'a> {
     /// A key that the server may not know.
@@ -66,7 +66,7 @@ pub(super) fn request(
 /// 7.3.4). `mac` is HMAC with SHA-256 under the key that the server gave for `kid`.
 ///
 /// # Errors
-/// Those of `mac`.
+/// The errors of `mac`.
 pub fn external_account(
     kid: &str,
     mac: impl Fn(&[u8]) -> Result<Vec<u8>, String>,

@@ -156,7 +156,7 @@ impl Order {
         })
     }
 
-    /// What its state asks for.
+    /// The next step, by its state.
     ///
     /// # Errors
     /// It is valid and has no certificate.

@@ -136,7 +136,7 @@ fn a_server_that_refuses_all_nonces_or_has_none_does_not_keep_us_busy() {
     let without = Answer { status: 200, ..Answer::default() };
     assert!(call.take(Method::Head, without, &mut nonces, 0).is_none());
     assert!(call.ask(&directory, &mut nonces).is_err());
-    // What is no nonce would end a header's line or fill memory.
+    // A text that is no nonce would end a header's line or fill memory.
     for bad in ["", "a b", "a\r\nb", &"x".repeat(300)] {
         nonces.learn(Some(bad));
     }

@@ -14,7 +14,7 @@ use super::Client;
 #[derive(Default)]
 pub(crate) struct Sessions {
     count: Cell<usize>,
-    /// Those of them that end, to make room.
+    /// The sessions among them that end, to make room.
     leaving: Cell<usize>,
     /// In the order of their beginning; some are over, or answered their server meanwhile.
     unproven: RefCell<VecDeque<Weak<Client>>>,

@@ -1,4 +1,4 @@
-//! What it takes to have certificates issued: keys, signatures of requests to an authority (the
+//! The means of having certificates issued: keys, signatures of requests to an authority (the
 //! signer of `proto::acme`), requests for certificates, and certificates that answer challenges.
 //!
 //! rcgen encodes requests and certificates; keys stay within this module but for [`Key::to_pem`].
@@ -32,7 +32,7 @@ pub enum KeyKind {
     Rsa(u32),
 }
 
-/// What a key signs with.
+/// The means of a key's signatures.
 enum Pair {
     /// With the bits of its curve.
     Ecdsa(EcdsaKeyPair, u32),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use conf::pattern::Pattern;
 use conf::{ConfError, Node, Word};
 
-/// What the server's bytes are compared with.
+/// The text or pattern that the server's bytes are compared with.
 enum Expect {
     /// They have this text somewhere.
     Text(Bytes),

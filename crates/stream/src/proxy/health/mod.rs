@@ -131,10 +131,7 @@ fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             _ => return Err(invalid(w)),
         }
     }
-    if check.settings.persistent && !check.settings.mandatory {
-        let m = "\"persistent\" is a parameter of \"mandatory\"";
-        return Err(ConfError::directive(n, m));
-    }
+    check.settings.finish(n)?;
     cx.loc::<HealthConf>().0 = Some(Rc::new(check));
     Ok(())
 }

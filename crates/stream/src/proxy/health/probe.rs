@@ -31,7 +31,7 @@ const DATAGRAM: &[u8] = b"weir health check";
 pub(super) struct StreamProbe {
     /// Streams or datagrams.
     pub kind: Kind,
-    /// What is sent, and what is expected.
+    /// The bytes to send, and those to expect.
     pub matching: Rc<Matching>,
     /// TLS, where sessions have it.
     pub tls: Option<ssl::Fixed>,
