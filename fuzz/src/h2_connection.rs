@@ -3,136 +3,22 @@
 //! frames its bytes well, holds no more memory than its budgets say, comes to an end, and leaves
 //! nothing.
 
-use std::cell::Cell;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::OnceLock;
-
-use base::log::{Level, Log, Sink};
-use bytes::Bytes;
-use engine::{Engine, Seat};
-use event::sim::{self, Faults, Plan};
-use event::testing::{connect, listen};
+use event::testing::connect;
 use event::{Deadline, Sock};
 use mem::Chain;
 use os::SockAddr;
 use testkit::h2::{Client, Ended, Frame, Options, PREFACE, Wire, block, flag, kind, setting};
-use weir_http::engine::HttpEngine;
 
-/// Memory that a connection and its streams may take: 768 KB of heads, 192 KB of output, the
-/// requests to upstreams, and the bytes that are under way.
-const MEMORY_MAX: usize = 6 << 20;
-
-/// Memory that may be left behind all runs: pages for the next one.
-const LEFT_MAX: usize = 4 << 20;
-
-/// Runs after which everything that stays in the process is there.
-const WARM: u32 = 200;
-
-thread_local! {
-    static RUNS: Cell<u32> = const { Cell::new(0) };
-    static USUAL: Cell<usize> = const { Cell::new(0) };
-}
+use crate::simulated::{self, Memory};
 
 /// The first bytes choose the world, the others are operations of the client: see [`Script`].
 /// `live` tells the memory that is allocated.
 pub fn run(data: &[u8], live: fn() -> usize) {
     let [mode, seed, operations @ ..] = data else { return };
-    let faults = [Faults::NONE, Faults::ROUGH, Faults::HOSTILE, Faults::NONE];
-    let plan = Plan::new((*seed).into(), faults[usize::from(mode >> 1 & 3)]);
-    let plan = if mode & 8 == 0 { plan } else { plan.completing() };
+    let (plan, _) = simulated::plan(*mode, *seed);
     let script = Script { rest: operations.to_vec(), judged: mode & 1 == 0, next: 1 };
-    let small_windows = mode & 16 != 0;
-    let stays = mode & 32 != 0;
-    let ran = sim::run(plan, serve(script, small_windows, stays, live));
-    ran.unwrap_or_else(|e| panic!("{plan:?}: {e}"));
-    let runs = RUNS.get() + 1;
-    RUNS.set(runs);
-    if runs == WARM {
-        USUAL.set(live());
-    }
-    if runs > WARM {
-        let left = live().saturating_sub(USUAL.get());
-        assert!(left < LEFT_MAX, "{left} bytes are left of {} runs", runs - WARM);
-    }
-}
-
-/// The folder that is served: of this process, with a small file and one larger than a window.
-fn site() -> &'static Path {
-    static SITE: OnceLock<PathBuf> = OnceLock::new();
-    SITE.get_or_init(|| {
-        let dir = std::env::temp_dir().join(format!("weir-fuzz-h2-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a folder");
-        std::fs::write(dir.join("s"), "a small file\n").expect("a file");
-        std::fs::write(dir.join("l"), "0123456789abcdef".repeat(6_000)).expect("a file");
-        dir
-    })
-}
-
-/// Takes all lines of the log, which are formatted, and drops them.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn write_line(&self, _: Level, _: &[u8]) {}
-
-    fn level(&self) -> Level {
-        Level::Info
-    }
-}
-
-fn start() -> (HttpEngine, SockAddr) {
-    let dir = site();
-    let (listener, addr) = listen().expect("a listener");
-    let (root, port) = (dir.display(), addr.port());
-    let text = format!(
-        "http {{ server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
-           http2_max_concurrent_streams 20;
-           location /u/ {{ proxy_pass http://127.0.0.1:{port}/; }}
-           location /t/ {{
-               proxy_pass http://127.0.0.1:{port}/;
-               proxy_http_version 1.1;
-               proxy_request_buffering off;
-               proxy_buffering off;
-           }}
-           location /w/ {{
-               proxy_pass http://127.0.0.1:{port}/;
-               proxy_http_version 1.1;
-               proxy_set_header Upgrade $http_upgrade;
-               proxy_set_header Connection upgrade;
-           }}
-           location /r {{ limit_rate 1k; alias {root}/l; }}
-         }} }}"
-    );
-    let options = conf::parse::Options::default();
-    let tree = conf::parse::parse_bytes(Path::new("t"), Bytes::from(text), &options);
-    let log = Log::new(vec![Rc::new(Nowhere)]);
-    let mut env = weir_http::LoadEnv::alone(dir, log.clone()).expect("an environment");
-    env.connections = 64;
-    let tree = tree.expect("a configuration");
-    let main = weir_http::build::build(&tree.nodes[0], env, http_modules::MODULES);
-    let engine = HttpEngine::new(main.expect("a configuration"));
-    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
-    engine.start(&seat, vec![listener]).expect("an engine");
-    (engine, addr)
-}
-
-async fn serve(script: Script, small_windows: bool, stays: bool, live: fn() -> usize) {
-    let (engine, addr) = start();
-    let before = live();
-    play(&addr, script, (small_windows, stays), || {
-        let more = live().saturating_sub(before);
-        assert!(more < MEMORY_MAX, "{more} bytes for a connection");
-    })
-    .await;
-    engine.quit();
-    let (mut waited, mut pause) = (0, 1);
-    while !engine.idle() || event::connections_in_use() > 0 {
-        assert!(waited < 2_000_000, "a connection is left");
-        event::sleep(pause).await;
-        waited += pause;
-        pause = (pause * 2).min(10_000);
-    }
+    let how = (mode & 16 != 0, mode & 32 != 0);
+    simulated::run(plan, live, move |addr, memory| play(addr, script, how, memory));
 }
 
 /// The client's operations, four bytes and a payload each.
@@ -248,12 +134,12 @@ fn repeated(payload: &[u8], b: u8) -> Vec<u8> {
 }
 
 async fn play(
-    addr: &SockAddr,
+    addr: SockAddr,
     mut script: Script,
     (small_windows, stays): (bool, bool),
-    check: impl Fn(),
+    memory: Memory,
 ) {
-    let Ok(sock) = connect(addr).await else { return };
+    let Ok(sock) = connect(&addr).await else { return };
     let window = if small_windows { 100 } else { 65_535 };
     let options = Options::default().set(setting::INITIAL_WINDOW_SIZE, window);
     let mut client = Client::over(Wire::memory(), options);
@@ -283,13 +169,13 @@ async fn play(
         if send(&sock, &mut client).await.is_none() {
             return;
         }
-        check();
+        memory.check();
     }
     while stays && hear(&sock, &mut client, script.judged, 100_000).await.is_some() {
         if send(&sock, &mut client).await.is_none() {
             return;
         }
-        check();
+        memory.check();
     }
 }
 

@@ -4,6 +4,8 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use proto::acme::{Identifier, certificate_id};
+use tls::issue::covers;
 use tls::verify::{Purpose, Rules, Store, Verdict, check_host};
 use tls::x509::Certificate;
 
@@ -43,7 +45,7 @@ fn element(data: &[u8]) -> Option<usize> {
     let length = match data {
         [0x30, 0x82, a, b, ..] => 4 + usize::from(u16::from_be_bytes([*a, *b])),
         [0x30, 0x81, a, ..] => 3 + usize::from(*a),
-        [0x30, a @ 0..0x80, ..] => 2 + usize::from(*a),
+        [0x30, a @ 0..=0x7f, ..] => 2 + usize::from(*a),
         _ => return None,
     };
     (data.len() >= length).then_some(length)
@@ -72,6 +74,7 @@ fn check(certificate: &Certificate) {
     assert!(certificate.pem_escaped().len() > certificate.pem().len());
     check_host(certificate, b"a.leaf.example");
     let _ = (certificate.must_staple(), certificate.ocsp_responders().count());
+    of_an_authority(certificate);
     let again = tls::x509::pem::read(&certificate.pem()).expect("written here");
     assert_eq!(again.certificates[0].der(), certificate.der());
 
@@ -84,6 +87,27 @@ fn check(certificate: &Certificate) {
     assert_eq!(other.version().0 + 1, u32::from(certificate.version()));
     let begin = other.validity().not_before.timestamp();
     assert!(certificate.not_before().unix().is_none_or(|time| time == begin));
+}
+
+/// What is asked of a certificate that an authority (ACME) has issued: its names are those of the
+/// order, and the identifier for renewal information is fit for a URL.
+fn of_an_authority(certificate: &Certificate) {
+    for name in certificate.dns_names() {
+        if let Ok(names) = Identifier::parse(name)
+            && let [one] = &names[..]
+            && one.value().as_bytes().eq_ignore_ascii_case(name)
+        {
+            assert!(covers(certificate, &names), "{one:?}");
+        }
+    }
+    let other = Identifier::Dns("not.among.its.names.invalid".to_owned());
+    let has_other = certificate.dns_names().any(|name| name == other.value().as_bytes());
+    assert_eq!(covers(certificate, &[other]), has_other);
+    if let Some(authority) = certificate.authority_key_id() {
+        let id = certificate_id(authority, certificate.serial());
+        let is_fit = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        assert!(id.bytes().all(is_fit), "{id}");
+    }
 }
 
 /// Reads certificates, and verifies them as a peer's chain.

@@ -5,7 +5,8 @@
 //! | `account.key`, `account.url` | the account's key in PEM, its address | nginx-acme |
 //! | `ORDER.crt`, `ORDER.key` | a chain and its key in PEM | nginx-acme |
 //! | `ORDER.next.key`, `ORDER.next.crt` | those of an order under way | us |
-//! | `ORDER.state`, `account.state` | progress and back-off in JSON | us |
+//! | `ORDER.state`, `ISSUER.account.state` | progress and back-off in JSON | us |
+//! | `account.print`, `account.next.key` | the key that the address is for; one to come | us |
 //! | `ORDER.challenges` | challenges under way, for other hosts | us |
 //! | `.ISSUER.lock` | the lock of the host that leads | us |
 //!
@@ -140,6 +141,35 @@ impl Folder {
         }
     }
 
+    /// Writes what is kept in memory alone, now that there may be room again.
+    pub fn flush(&self) {
+        let Some(folder) = &self.path else { return };
+        let kept = |end: &str| {
+            let memory = self.memory.borrow();
+            let found = memory.keys().find(|name| name.ends_with(end)).cloned();
+            found.and_then(|name| Some((name.strip_suffix(end)?.to_owned(), memory[&name].clone())))
+        };
+        // A pair comes to the disk as it would have: beside the one before.
+        while let Some((id, chain)) = kept(".next.crt") {
+            let Some(private) = self.read(&format!("{id}.key")) else { break };
+            let done = write_whole(folder, &format!("{id}.next.key"), &private);
+            if done.and_then(|()| write_whole(folder, &format!("{id}.next.crt"), &chain)).is_err() {
+                return;
+            }
+            let settled = self.read(&format!("{id}.state")).unwrap_or_default();
+            for end in ["next.crt", "next.key", "crt", "key"] {
+                self.memory.borrow_mut().remove(&format!("{id}.{end}"));
+            }
+            self.finish_install(&id, &settled);
+        }
+        while let Some((name, text)) = kept("") {
+            self.write(&name, &text);
+            if self.failing.get() {
+                return;
+            }
+        }
+    }
+
     /// Removes a file, if there is one.
     pub fn remove(&self, name: &str) {
         self.memory.borrow_mut().remove(name);
@@ -152,7 +182,7 @@ impl Folder {
     }
 
     /// Gives a file another name.
-    fn rename(&self, from: &str, to: &str) {
+    pub fn rename(&self, from: &str, to: &str) {
         if let Some(text) = self.read(from) {
             let in_memory = self.memory.borrow().contains_key(from);
             match &self.path {
@@ -213,29 +243,38 @@ impl Folder {
         self.write(&format!("{id}.next.key"), text);
     }
 
-    /// Puts a new chain in the place of the old one, with the key of its order. `settle` notes that
-    /// the order is over.
-    pub fn install(&self, id: &str, chain: &[u8], settle: impl FnOnce()) {
+    /// Puts a new chain in the place of the old one, with the key of its order. `settled` is the
+    /// progress once the order is over.
+    pub fn install(&self, id: &str, chain: &[u8], settled: &[u8]) {
         self.write(&format!("{id}.next.crt"), chain);
-        self.finish_install(id, settle);
+        self.finish_install(id, settled);
     }
 
     /// Ends an installation that a crash broke off: from the writing of `.next.crt` on, the new
     /// pair is whole, and so each step may be repeated. The renaming of that file is the last one:
     /// once it has its place, nobody goes on with the order.
-    pub fn finish_install(&self, id: &str, settle: impl FnOnce()) {
+    pub fn finish_install(&self, id: &str, settled: &[u8]) {
         let (next_chain, next_key) = (format!("{id}.next.crt"), format!("{id}.next.key"));
         let Some(chain) = self.read(&next_chain) else { return };
         let key = self.next_key(id).or_else(|| self.read(&format!("{id}.key")));
-        let fits =
-            key.is_some_and(|private| Pair { chain: chain.to_vec(), private }.check().is_ok());
-        if !fits {
+        let pair = key.map(|private| Pair { chain: chain.to_vec(), private });
+        let Some(pair) = pair.filter(|pair| pair.check().is_ok()) else {
             // Of another order than the key.
             self.remove(&next_chain);
             return;
+        };
+        let mut memory = self.memory.borrow_mut();
+        if self.path.is_some() && [&next_chain, &next_key].iter().any(|f| memory.contains_key(*f)) {
+            // The disk keeps the pair that it has, and the order as it is, until there is room.
+            memory.insert(next_chain, chain.clone());
+            memory.insert(format!("{id}.crt"), chain);
+            memory.insert(format!("{id}.key"), pair.private);
+            memory.insert(format!("{id}.state"), Secret::new(settled.to_vec()));
+            return;
         }
+        drop(memory);
         self.rename(&next_key, &format!("{id}.key"));
-        settle();
+        self.write(&format!("{id}.state"), settled);
         self.rename(&next_chain, &format!("{id}.crt"));
     }
 }
@@ -344,9 +383,9 @@ mod tests {
                 folder.rename("a.next.crt", "a.crt");
             }
             let after = scratch.folder();
-            let settled = Cell::new(false);
-            after.finish_install("a", || settled.set(true));
-            assert_eq!(settled.get(), (1..=2).contains(&step));
+            after.finish_install("a", b"over");
+            assert_eq!(after.read("a.state").is_some(), (1..=2).contains(&step));
+            after.remove("a.state");
             let want = if step == 0 { &old } else { &new };
             assert_eq!(after.pair("a").as_ref(), Some(want), "step {step}");
             assert_eq!(after.read("a.next.crt"), None);
@@ -355,7 +394,8 @@ mod tests {
         // A chain of another key is nobody's.
         let folder = scratch.folder();
         folder.write("a.next.crt", &pair().chain);
-        folder.finish_install("a", || panic!("no order is over"));
+        folder.finish_install("a", b"over");
+        assert!(folder.read("a.state").is_none());
         assert_eq!(folder.pair("a"), Some(new));
         assert_eq!(folder.read("a.next.crt"), None);
     }
@@ -372,7 +412,40 @@ mod tests {
         assert_eq!(lines.take().lines().count(), 1);
         let new = pair();
         folder.keep_next_key("c", &new.private);
-        folder.install("c", &new.chain, || {});
+        folder.install("c", &new.chain, b"over");
         assert_eq!(folder.pair("c"), Some(new));
+    }
+
+    #[test]
+    fn a_disk_without_room_keeps_the_pair_it_has() {
+        let (old, new) = (pair(), pair());
+        for full in ["a.next.crt", "a.next.key"] {
+            let scratch = Scratch::new("full");
+            let (log, lines) = log::capture(Level::Info);
+            let folder = Folder::new(Some(&scratch.0), "test", &log);
+            folder.prepare();
+            folder.write("a.crt", &old.chain);
+            folder.write("a.key", &old.private);
+            folder.write("a.state", b"under way");
+            // A folder in its place: nothing can be written there, not even by root.
+            std::fs::create_dir(scratch.0.join(full)).unwrap();
+            folder.keep_next_key("a", &new.private);
+            folder.install("a", &new.chain, b"over");
+            assert_eq!(folder.pair("a").as_ref(), Some(&new));
+            assert_eq!(folder.read("a.state").unwrap().as_slice(), b"over");
+            folder.flush();
+            let crashed = scratch.folder();
+            assert_eq!(crashed.pair("a").as_ref(), Some(&old), "{full}");
+            assert_eq!(crashed.read("a.state").unwrap().as_slice(), b"under way");
+            std::fs::remove_dir(scratch.0.join(full)).unwrap();
+            folder.flush();
+            assert!(folder.memory.borrow().is_empty());
+            let after = scratch.folder();
+            assert_eq!(after.pair("a").as_ref(), Some(&new), "{full}");
+            assert_eq!(after.read("a.state").unwrap().as_slice(), b"over");
+            assert!(after.read("a.next.crt").is_none() && after.next_key("a").is_none());
+            let told = lines.take();
+            assert_eq!(told.lines().count(), 2, "{told}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn prepare(main: &HttpMain) {
 
 /// The work: all issuers side by side, until the process is to leave.
 pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
-    let mut all: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    let mut all = Vec::new();
     if let Some(acme) = main.confs.get::<Acme>()
         && let Some(shared) = &acme.shared
     {
@@ -46,14 +46,65 @@ pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
         let board = Rc::new(Board::new(shared, &keys, &seat.log));
         for issuer in acme.issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
             let keeper = Keeper::new(issuer, &board, &seat.log);
-            all.push(Box::pin(keeper.run(main.life.gate.clone())));
+            all.push(keeper.run(main.life.gate.clone()));
         }
     }
-    Box::pin(async move {
-        poll_fn(|cx| {
-            all.retain_mut(|one| one.as_mut().poll(cx).is_pending());
-            if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+    Box::pin(side_by_side(all.into_iter(), usize::MAX))
+}
+
+/// Runs all of these to their ends, at most `max` at the same time.
+pub(crate) async fn side_by_side<F: Future<Output = ()>>(
+    mut waiting: impl Iterator<Item = F>,
+    max: usize,
+) {
+    let mut running: Vec<Pin<Box<F>>> = Vec::new();
+    poll_fn(|cx| {
+        loop {
+            running.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+            if running.len() >= max {
+                return Poll::Pending;
+            }
+            match waiting.next() {
+                Some(next) => running.push(Box::pin(next)),
+                None if running.is_empty() => return Poll::Ready(()),
+                None => return Poll::Pending,
+            }
+        }
     })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn no_more_than_so_many_run_at_once() {
+        let (running, most, done) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        let one = |_| {
+            let mut polls = 0;
+            poll_fn({
+                let (running, most, done) = (&running, &most, &done);
+                move |cx| {
+                    polls += 1;
+                    if polls == 1 {
+                        running.set(running.get() + 1);
+                        most.set(most.get().max(running.get()));
+                    }
+                    if polls < 9 {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    running.set(running.get() - 1);
+                    done.set(done.get() + 1);
+                    Poll::Ready(())
+                }
+            })
+        };
+        let mut all = std::pin::pin!(side_by_side((0..10).map(one), 3));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        while all.as_mut().poll(&mut cx).is_pending() {}
+        assert_eq!((running.get(), most.get(), done.get()), (0, 3, 10));
+    }
 }

@@ -16,6 +16,7 @@
 //! when a handshake needs it, so a new one needs no reload and no message.
 #![forbid(unsafe_code)]
 
+mod account;
 mod board;
 mod challenges;
 mod directives;

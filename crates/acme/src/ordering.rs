@@ -17,33 +17,40 @@ use proto::acme::{
 use tls::issue::{Key, covers};
 use tls::x509::Certificate;
 
+use crate::account::make_key;
 use crate::challenges::{self, Stage};
 use crate::folder::Pair;
 use crate::issuer::Order;
 use crate::progress::Progress;
-use crate::session::{Session, Trouble, make_key};
+use crate::session::{Session, Trouble};
 
 /// The time that the server has for a step of its own, milliseconds.
 const STEP_MS: u64 = 300_000;
 
+/// The shortest pause and the longest one where the server asks for none, milliseconds.
+const PAUSE_MS: (u64, u64) = (100, 5_000);
+
 /// Pauses between two looks at something that the server does.
 pub(crate) struct Pause {
     until_ms: u64,
-    next_ms: u64,
+    /// The sum of the pauses so far.
+    waited_ms: u64,
 }
 
 impl Pause {
     pub fn new() -> Pause {
-        Pause { until_ms: now_ms() + STEP_MS, next_ms: 100 }
+        Pause { until_ms: now_ms() + STEP_MS, waited_ms: 0 }
     }
 
-    /// Waits as long as the server asks, or longer each time. False when it takes too long.
+    /// Waits as long as the server asks, or an eighth of the time waited so far: what the server
+    /// has done is seen at most so much later. False when it takes too long.
     pub async fn wait(&mut self, asked: Option<u64>) -> bool {
         if now_ms() >= self.until_ms {
             return false;
         }
-        let ms = asked.map_or(self.next_ms, |secs| secs.clamp(1, 60) * 1000);
-        self.next_ms = (self.next_ms * 2).min(5_000);
+        let own = (self.waited_ms / 8).clamp(PAUSE_MS.0, PAUSE_MS.1);
+        let ms = asked.map_or(own, |secs| secs.clamp(1, 60) * 1000);
+        self.waited_ms += ms;
         event::sleep(ms).await;
         true
     }
@@ -173,7 +180,7 @@ impl Ordering<'_> {
     async fn follow(&self, url: &str, key: &Key) -> Result<Pair, (Trouble, bool)> {
         let lasting = |trouble: Trouble| (trouble, true);
         let over = |trouble: Trouble| (trouble, false);
-        let mut pause = Pause::new();
+        let (mut pause, mut last) = (Pause::new(), None);
         loop {
             let reply = match self.session.call(url, None).await {
                 Ok(reply) => reply,
@@ -210,6 +217,11 @@ impl Ordering<'_> {
                     let trouble = trouble.unwrap_or_else(|| Trouble::new("the order failed"));
                     return Err(over(trouble));
                 }
+            }
+            // A step that was taken has changed the order, as a rule.
+            let is_new = last.replace(order.status) != Some(order.status);
+            if is_new && order.status != OrderStatus::Processing {
+                continue;
             }
             if !pause.wait(reply.retry_after).await {
                 let m = format!("the order is still {}", word(order.status));
@@ -290,5 +302,32 @@ fn check(chain: &[u8], order: &Order) -> Result<(), Trouble> {
     match own.not_after().unix() {
         Some(end) if end > unix_secs().cast_signed() => Ok(()),
         _ => Err(no("it has expired")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use event::sim::{self, Faults, Plan};
+
+    use super::*;
+
+    #[test]
+    fn what_the_server_has_done_is_seen_soon() {
+        let ran = sim::run(Plan::new(0, Faults::NONE), async {
+            let (mut pause, began_ms) = (Pause::new(), now_ms());
+            let (mut before, mut looks) = (0, 0);
+            while pause.wait(None).await {
+                let at = now_ms() - began_ms;
+                assert!(at - before <= 101 + before / 8, "{before} {at}");
+                (before, looks) = (at, looks + 1);
+            }
+            // Nor is it asked more often than that makes necessary.
+            assert!(before >= STEP_MS && looks < 100, "{looks} looks, {before} ms");
+            // A pause that the server asks for is kept.
+            let (mut pause, began_ms) = (Pause::new(), now_ms());
+            assert!(pause.wait(Some(7)).await);
+            assert!((7_000..7_100).contains(&(now_ms() - began_ms)));
+        });
+        ran.unwrap();
     }
 }

@@ -15,6 +15,9 @@ pub(crate) struct Progress {
     pub backoff: Backoff,
     /// Why the last one did.
     pub error: String,
+    /// Renewals long before the end, in a row: an authority that wants each certificate replaced at
+    /// once gets its way, but not without pauses.
+    pub early: Backoff,
     /// The second since 1970 in which to renew; 0 where none was chosen.
     pub renew: i64,
     /// The second since 1970 in which to ask the server for the next renewal.
@@ -36,8 +39,14 @@ impl Progress {
             backoff: Backoff {
                 failures: u32::try_from(number("failures")).unwrap_or(u32::MAX),
                 next: number("next"),
+                since: number("since"),
             },
             error: text("error").to_owned(),
+            early: Backoff {
+                failures: u32::try_from(number("early")).unwrap_or(u32::MAX),
+                next: number("early_next"),
+                since: number("early_since"),
+            },
             renew: number("renew"),
             check: number("check"),
             settings: text("settings").to_owned(),
@@ -59,7 +68,13 @@ impl Progress {
             if self.backoff != Backoff::default() {
                 o.number("failures", self.backoff.failures.into());
                 o.number("next", number(self.backoff.next));
+                o.number("since", number(self.backoff.since));
                 o.text("error", self.error.as_bytes());
+            }
+            if self.early != Backoff::default() {
+                o.number("early", self.early.failures.into());
+                o.number("early_next", number(self.early.next));
+                o.number("early_since", number(self.early.since));
             }
             o.number("renew", number(self.renew));
             o.number("check", number(self.check));
@@ -78,8 +93,9 @@ mod tests {
         let full = Progress {
             order: Some("https://a.test/order/1".into()),
             asked: true,
-            backoff: Backoff { failures: 3, next: 1_800_000_000 },
+            backoff: Backoff { failures: 3, next: 1_800_000_060, since: 1_800_000_000 },
             error: "dns: \"no\"\u{e4}".into(),
+            early: Backoff { failures: 1, next: 1_800_000_061, since: 1_800_000_001 },
             renew: 1,
             check: 2,
             settings: "x".into(),

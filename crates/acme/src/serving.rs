@@ -8,15 +8,17 @@ use base::json::Object;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
+use common_modules::ssl::{Known, Ordered};
 use conf::ConfError;
 use engine::Seat;
 use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use http::server::HttpMain;
+use http::server::{HttpMain, Server};
 use http::vars::VarDef;
 use proto::h1::Method;
 
 use crate::directives::{Acme, Wanted};
+use crate::issuer::Order;
 use crate::zone::{Answer, Shared, Shown};
 
 /// The variables of a server's certificate.
@@ -91,7 +93,29 @@ pub(crate) fn status(main: &HttpMain, o: &mut Object<'_>) {
         o.number("expires", second(shown.until));
         o.number("renewal", second(shown.renewal));
         o.text("state", shown.state.as_bytes());
+        o.number("failures", second(shown.failures));
     });
+}
+
+/// The certificates as the `ssl` module shows those of all servers.
+fn ordered(servers: &[(Rc<Order>, Bytes)], shared: &Shared) -> Vec<Known> {
+    let view = shared.view();
+    let known = |shown: &Shown| Known {
+        name: shown.key.clone(),
+        servers: servers
+            .iter()
+            .filter(|(order, _)| order.key == shown.key)
+            .map(|(_, name)| name.clone())
+            .collect(),
+        until: (shown.until != 0).then_some(shown.until),
+        order: Some(Ordered {
+            is_issued: !shown.chain.is_empty(),
+            renewal: (shown.renewal != 0).then_some(shown.renewal),
+            state: shown.state.clone(),
+            failures: u64::try_from(shown.failures).unwrap_or(0),
+        }),
+    };
+    view.certificates.iter().map(known).collect()
 }
 
 /// The folder of challenges by HTTP (RFC 8555 section 8.3).
@@ -190,11 +214,18 @@ async fn on_its_way(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answe
     None
 }
 
-/// In a worker: answers challenges by ALPN.
+/// In a worker: answers challenges by ALPN, and tells of its certificates.
 pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) {
     let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.clone()) else {
         return;
     };
+    let of = |server: &Rc<Server>| {
+        let order = server.root.confs.get::<Wanted>()?.order.clone()?;
+        Some((order, server.name.clone()))
+    };
+    let servers: Vec<_> = main.servers.iter().filter_map(of).collect();
+    let of_status = shared.clone();
+    let _ = main.tls_ordered.set(Box::new(move || ordered(&servers, &of_status)));
     let _ = main.tls_challenges.set(Box::new(move |name| {
         let (shared, name) = (shared.clone(), name.to_vec());
         Box::pin(async move {

@@ -47,7 +47,9 @@ impl Target {
             (_, Some(rest)) => (false, rest),
             _ => return Err(format!("\"{text}\" is no URL of HTTP")),
         };
-        if rest.starts_with("unix:") || rest.contains('@') {
+        // A server that names a unix socket, in whatever case, would have us write to it.
+        let is_unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("unix:"));
+        if is_unix || rest.contains('@') {
             return Err(format!("\"{text}\" is no URL of HTTP"));
         }
         let default_port = if is_secured { 443 } else { 80 };
@@ -200,7 +202,16 @@ mod tests {
                 (uri.as_bytes(), authority.as_bytes())
             );
         }
-        for text in ["", "ftp://a", "https://", "https://u@a.test/", "http://unix:/x", "a.test"] {
+        for text in [
+            "",
+            "ftp://a",
+            "https://",
+            "https://u@a.test/",
+            "http://unix:/x",
+            "http://Unix:/x:/y",
+            "https://UNIX:/x",
+            "a.test",
+        ] {
             assert!(Target::parse(text).is_err(), "{text}");
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Shown {
     pub until: i64,
     /// The second since 1970 of the next attempt to renew it; 0 where none is known.
     pub renewal: i64,
+    /// Attempts that failed, in a row.
+    pub failures: i64,
 }
 
 /// The answer to a challenge.
@@ -96,6 +98,13 @@ pub(crate) fn map(
 }
 
 impl Shared {
+    /// One of this process alone.
+    #[cfg(test)]
+    pub fn of_tests() -> Shared {
+        let rows = Rows::shared(64 << 10, 8000, 1).expect("memory");
+        Shared { rows, seen: RefCell::default() }
+    }
+
     /// The view of this moment.
     pub fn view(&self) -> Rc<View> {
         let mut seen = self.seen.borrow_mut();
@@ -152,6 +161,7 @@ fn parts_of(view: &View) -> Vec<std::borrow::Cow<'_, [u8]>> {
         parts.push(Borrowed(&one.private));
         parts.push(Owned(one.until.to_le_bytes().to_vec()));
         parts.push(Owned(one.renewal.to_le_bytes().to_vec()));
+        parts.push(Owned(one.failures.to_le_bytes().to_vec()));
     }
     for one in &view.answers {
         parts.push(Borrowed(&b"a"[..]));
@@ -186,6 +196,7 @@ fn decode(text: &[u8]) -> Option<View> {
                 private: Secret::new(next()?.to_vec()),
                 until: number(next()?)?,
                 renewal: number(next()?)?,
+                failures: number(next()?)?,
             }),
             _ => view.answers.push(Answer {
                 name: string(next()?),
@@ -211,6 +222,7 @@ mod tests {
                     private: Secret::new(b"key".to_vec()),
                     until: i64::MAX,
                     renewal: -1,
+                    failures: 3,
                     ..Shown::default()
                 },
             ],

@@ -130,13 +130,18 @@ impl<'a> Object<'a> {
 /// Appends a text in quotes. Bytes that are no UTF-8 are shown as U+FFFD.
 pub fn string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
-    for c in String::from_utf8_lossy(text).chars() {
-        match c {
-            '"' | '\\' => out.extend_from_slice(&[b'\\', c as u8]),
-            '\0'..='\x1f' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+    let text = String::from_utf8_lossy(text);
+    // Most texts have nothing to escape, and are copied whole.
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f)) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            c @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', c]),
+            c => out.extend_from_slice(format!("\\u{c:04x}").as_bytes()),
         }
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
     out.push(b'"');
 }
 

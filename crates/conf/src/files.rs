@@ -32,7 +32,7 @@ pub struct Statement {
 /// A fault of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong, with its place.
+    /// The fault, with its place.
     pub message: String,
     /// The line, where one is known.
     pub line: Option<u32>,

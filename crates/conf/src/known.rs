@@ -56,26 +56,10 @@ fn index() -> &'static Index {
 fn parse_line(line: &'static str) -> Option<Known> {
     let mut fields = line.split('\t');
     let (module, name) = (fields.next()?, fields.next()?);
-    let contexts = fields.next()?.split(' ').try_fold(Contexts::EMPTY, |all, place| {
-        Some(all.or(match place {
-            "any" => Contexts::ANY,
-            "main" => Contexts::MAIN,
-            "events" => Contexts::EVENTS,
-            "http" => Contexts::HTTP,
-            "server" => Contexts::SERVER,
-            "location" => Contexts::LOCATION,
-            "if-in-server" => Contexts::IF_SERVER,
-            "if-in-location" => Contexts::IF_LOCATION,
-            "limit_except" => Contexts::LIMIT_EXCEPT,
-            "upstream" => Contexts::UPSTREAM,
-            "stream" => Contexts::STREAM,
-            "stream-server" => Contexts::STREAM_SERVER,
-            "stream-upstream" => Contexts::STREAM_UPSTREAM,
-            "mail" => Contexts::MAIL,
-            "mail-server" => Contexts::MAIL_SERVER,
-            _ => return None,
-        }))
-    })?;
+    let contexts = fields
+        .next()?
+        .split(' ')
+        .try_fold(Contexts::EMPTY, |all, place| Some(all.or(Contexts::of_word(place)?)))?;
     Some(Known { module, name, contexts, args: fields.next()? })
 }
 

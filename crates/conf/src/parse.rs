@@ -1,6 +1,6 @@
 //! From text to a [`Tree`]: statements, blocks, `include`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,6 +26,8 @@ pub struct Options {
     pub keep_broken: bool,
     /// Leaves `include` in the tree as a directive like others, and opens nothing for it.
     pub keep_includes: bool,
+    /// Texts in the place of those on disk, as an editor has them, by device and inode.
+    pub unsaved: HashMap<(u64, u64), Bytes>,
     /// Files included from files, the main one counted.
     pub max_depth: usize,
     /// Files read in all, counted as often as they are included.
@@ -42,6 +44,7 @@ impl Default for Options {
             conf_prefix: PathBuf::from("."),
             keep_broken: false,
             keep_includes: false,
+            unsaved: HashMap::new(),
             max_depth: 64,
             max_files: 100_000,
             max_bytes: 256 << 20,
@@ -261,6 +264,7 @@ impl<'a> Parser<'a> {
             return Err(error(format!("\"{shown}\" includes itself")));
         }
         self.reading.push(identity);
+        let text = self.options.unsaved.get(&identity).cloned().unwrap_or(text);
         self.bytes += text.len() as u64;
         let path: Rc<Path> = path.into();
         self.keep(&path, &text);

@@ -3,12 +3,47 @@
 
 use crate::table::{Args, Contexts, Directive};
 
-/// A directive in one line without its line feed: name, contexts, arguments, default, documentation
-/// and module, with tabs between.
-pub fn line<C>(directive: &Directive<C>, module: &str) -> String {
-    let Directive { name, contexts, args, default, doc, .. } = directive;
-    let (contexts, args) = (places(*contexts), arguments(*args));
-    format!("{name}\t{contexts}\t{args}\t{default}\t{doc}\t{module}")
+/// A directive's facts, whatever reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// Its contexts.
+    pub contexts: Contexts,
+    /// Its arguments.
+    pub args: Args,
+    /// The default in configuration syntax; empty when there is none.
+    pub default: &'static str,
+    /// Its effect, in one line.
+    pub doc: &'static str,
+    /// Its module.
+    pub module: &'static str,
+}
+
+impl Entry {
+    /// The facts of a module's directive.
+    pub fn new<C>(directive: &Directive<C>, module: &'static str) -> Entry {
+        let Directive { name, contexts, args, default, doc, .. } = *directive;
+        Entry { name, contexts, args, default, doc, module }
+    }
+
+    /// One line without its line feed: name, contexts, arguments, default, documentation and
+    /// module, with tabs between.
+    pub fn line(&self) -> String {
+        let Entry { name, default, doc, module, .. } = self;
+        let (contexts, args) = (self.places(), self.arguments());
+        format!("{name}\t{contexts}\t{args}\t{default}\t{doc}\t{module}")
+    }
+
+    /// Its contexts as a line has them.
+    pub fn places(&self) -> String {
+        places(self.contexts)
+    }
+
+    /// Its arguments as a line has them.
+    pub fn arguments(&self) -> String {
+        arguments(self.args)
+    }
 }
 
 /// `http server if-in-location`, or `any`.
@@ -39,7 +74,7 @@ fn arguments(args: Args) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{arguments, line, places};
+    use super::{Entry, arguments, places};
     use crate::known;
     use crate::table::{Args, Contexts, Directive};
 
@@ -54,7 +89,7 @@ mod tests {
             set: |_, _| Ok(()),
         };
         assert_eq!(
-            line(&directive, "gzip"),
+            Entry::new(&directive, "gzip").line(),
             "gzip\thttp server location if-in-location\ton|off\toff\tCompresses responses.\tgzip"
         );
     }

@@ -12,7 +12,7 @@ use crate::foreign::{self, Foreign};
 use crate::{ConfError, Node, known};
 
 /// A set of places that a directive may stand in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Contexts(u32);
 
 macro_rules! contexts {
@@ -80,6 +80,58 @@ impl Contexts {
     /// Whether the sets have a context in common.
     pub const fn intersects(self, other: Contexts) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// The places of a word in tables of directives.
+    pub fn of_word(word: &str) -> Option<Contexts> {
+        Some(match word {
+            "any" => Contexts::ANY,
+            "main" => Contexts::MAIN,
+            "events" => Contexts::EVENTS,
+            "http" => Contexts::HTTP,
+            "server" => Contexts::SERVER,
+            "location" => Contexts::LOCATION,
+            "if-in-server" => Contexts::IF_SERVER,
+            "if-in-location" => Contexts::IF_LOCATION,
+            "limit_except" => Contexts::LIMIT_EXCEPT,
+            "upstream" => Contexts::UPSTREAM,
+            "stream" => Contexts::STREAM,
+            "stream-server" => Contexts::STREAM_SERVER,
+            "stream-upstream" => Contexts::STREAM_UPSTREAM,
+            "mail" => Contexts::MAIL,
+            "mail-server" => Contexts::MAIL_SERVER,
+            "acme_issuer" => Contexts::ACME_ISSUER,
+            _ => return None,
+        })
+    }
+
+    /// The place inside a block of these places; `None` where its lines are data. Anywhere is taken
+    /// for `http`, which most parts of configurations are of.
+    pub fn inside(self, block: &str) -> Option<Contexts> {
+        let of = |stream, mail, http| {
+            let is = |contexts: Contexts| self != Contexts::ANY && self.intersects(contexts);
+            Some(if is(Contexts::STREAM.or(Contexts::STREAM_SERVER)) {
+                stream
+            } else if is(Contexts::MAIL) {
+                mail
+            } else {
+                http
+            })
+        };
+        match block {
+            "events" => Some(Contexts::EVENTS),
+            "http" => Some(Contexts::HTTP),
+            "stream" => Some(Contexts::STREAM),
+            "mail" => Some(Contexts::MAIL),
+            "server" => of(Contexts::STREAM_SERVER, Contexts::MAIL_SERVER, Contexts::SERVER),
+            "upstream" => of(Contexts::STREAM_UPSTREAM, Contexts::EMPTY, Contexts::UPSTREAM),
+            "location" => Some(Contexts::LOCATION),
+            "if" if self.intersects(Contexts::LOCATION) => Some(Contexts::IF_LOCATION),
+            "if" => Some(Contexts::IF_SERVER),
+            "limit_except" => Some(Contexts::LIMIT_EXCEPT),
+            "acme_issuer" => Some(Contexts::ACME_ISSUER),
+            _ => None,
+        }
     }
 
     /// The names of the places, in the order of this list.

@@ -21,7 +21,8 @@ pub const BUSY_BEAT_MS: u64 = 50;
 /// The fields of a worker's line.
 #[derive(Clone, Copy)]
 enum Of {
-    /// The time of the last beat; 0: none yet, or the last one was.
+    /// The last beat: its time, and [`RAN_BITS`] of the worker's time on a processor, both in
+    /// milliseconds. 0: none yet, or the last one was.
     Beat,
     Phase,
     Connection,
@@ -31,6 +32,9 @@ enum Of {
     /// The name of a module from outside while its code runs, cut to the three words.
     Module,
 }
+
+/// Bits of a beat that tell the time on a processor: four hours and a half.
+const RAN_BITS: u32 = 24;
 
 const MODULE_WORDS: usize = 3;
 const MODULE_BYTES: usize = MODULE_WORDS * 8;
@@ -96,6 +100,28 @@ pub struct Beats {
 thread_local! {
     /// This worker's line.
     static OWN: Cell<Option<&'static Line>> = const { Cell::new(None) };
+    /// The lines of all workers, in a worker.
+    static ALL: Cell<Option<&'static Beats>> = const { Cell::new(None) };
+}
+
+/// A beat of a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beat {
+    /// Its time on the clock of [`now_ms`].
+    pub at_ms: u64,
+    ran: u64,
+}
+
+impl Beat {
+    /// A beat at that moment, of a worker that had `ran_ms` on a processor in all.
+    pub fn new(at_ms: u64, ran_ms: u64) -> Beat {
+        Beat { at_ms, ran: ran_ms % (1 << RAN_BITS) }
+    }
+
+    /// The worker's time on a processor since this beat, milliseconds, where it is `ran_ms` in all.
+    pub fn ran_since(self, ran_ms: u64) -> u64 {
+        ran_ms.wrapping_sub(self.ran) % (1 << RAN_BITS)
+    }
 }
 
 /// The last work of a worker.
@@ -120,6 +146,7 @@ impl Beats {
 
     /// In a worker: its work is written to the line of this slot from now on.
     pub fn begin(&'static self, slot: usize) {
+        ALL.set(Some(self));
         OWN.set(Some(self.lines.line(slot.min(self.slots - 1))));
         self.beat();
     }
@@ -127,7 +154,8 @@ impl Beats {
     /// In a worker: its loop turns.
     pub fn beat(&self) {
         if let Some(line) = OWN.get() {
-            line.set(Of::Beat as usize, now_ms());
+            let beat = Beat::new(now_ms(), os::clock::thread_usec() / 1000);
+            line.set(Of::Beat as usize, beat.at_ms << RAN_BITS | beat.ran);
         }
     }
 
@@ -143,9 +171,10 @@ impl Beats {
         self.lines.clear(slot, &[0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
-    /// When the process beat last, on the clock of [`now_ms`]; `None` while it does not.
-    pub fn last(&self, slot: usize) -> Option<u64> {
-        Some(self.lines.line(slot).get(Of::Beat as usize)).filter(|&ms| ms != 0)
+    /// The last beat of the process; `None` while it does not beat.
+    pub fn last(&self, slot: usize) -> Option<Beat> {
+        let word = self.lines.line(slot).get(Of::Beat as usize);
+        (word != 0).then(|| Beat::new(word >> RAN_BITS, word))
     }
 
     /// The last work of the process.
@@ -196,6 +225,12 @@ impl fmt::Display for Activity {
 /// Milliseconds on a clock that all processes share; never 0.
 pub fn now_ms() -> u64 {
     (os::clock::monotonic_usec() / 1000).max(1)
+}
+
+/// In a worker: for how long the loop of the process with that slot has not turned, milliseconds;
+/// `None` while it does not beat.
+pub fn silent_ms(slot: usize) -> Option<u64> {
+    Some(now_ms().saturating_sub(ALL.get()?.last(slot)?.at_ms))
 }
 
 /// The worker serves this connection now.
@@ -264,7 +299,10 @@ mod tests {
         assert_eq!(beats.last(2), None);
         does(Doing::Log);
         beats.begin(2);
-        assert!(beats.last(2).is_some_and(|ms| ms <= now_ms()));
+        let beat = beats.last(2).unwrap();
+        assert!(beat.at_ms <= now_ms() && beat.at_ms + 60_000 > now_ms());
+        assert!(beat.ran_since(os::clock::thread_usec() / 1000) < 60_000);
+        assert_eq!(Beat::new(1, (1 << RAN_BITS) - 5).ran_since(1 << RAN_BITS), 5);
         assert_eq!(beats.activity(2).to_string(), "no request");
         serves(7, &SockAddr::parse(b"192.0.2.1:80").unwrap(), Doing::Head);
         does(Doing::Access);

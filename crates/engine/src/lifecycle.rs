@@ -38,7 +38,7 @@ pub struct Seat {
     pub alone: Gate,
 }
 
-/// How many processes a master has at most, counting those that are leaving.
+/// The most processes of a master, with those that are leaving.
 pub const SLOTS: usize = 1024;
 
 impl Seat {

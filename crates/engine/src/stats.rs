@@ -1,11 +1,15 @@
-//! Counters that all workers and engines share: those of `stub_status`, each worker's reports of
-//! its loop and pools, and the numbers of connections.
+//! Memory that all workers and engines share whatever the configuration: the counters of
+//! `stub_status`, each worker's reports of its loop and pools, the numbers of connections, slow and
+//! failed requests, and the clients that are logged in full.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::Ordering;
 
 use shm::{Counters, Line, Zone};
+
+use crate::flight::Recorder;
+use crate::live_debug::LiveDebug;
 
 /// One counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +39,7 @@ pub const UNDER_WAY: [usize; 4] = [
     Field::Waiting as usize,
 ];
 
-/// The lines of a worker's reports: one of its loop, the others of its pools.
+/// The lines of a worker's reports: of its loop, of its overload, the others of its pools.
 const LINES: usize = 32;
 
 /// The fields in the line of a worker's loop.
@@ -50,6 +54,24 @@ enum OfLoop {
     BusyMs,
     WaitMs,
     Dropped,
+}
+
+/// The fields in the line of a worker's overload: see [`crate::overload`].
+#[derive(Clone, Copy)]
+pub enum OfOverload {
+    /// The step that holds.
+    Step,
+    // The fields from here on only grow, whichever worker has the line.
+    /// Beginnings of the first step.
+    Closes,
+    /// Beginnings of the second.
+    Sheds,
+    /// Beginnings of the third.
+    Refusals,
+    /// Connections that were closed.
+    Closed,
+    /// Requests and sessions that were refused.
+    Refused,
 }
 
 /// The fields in the line of a pool.
@@ -67,6 +89,8 @@ enum OfPool {
 /// The report of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerReport {
+    /// Its number among the master's processes.
+    pub slot: usize,
     /// Its process.
     pub pid: u64,
     /// Its open connections.
@@ -102,6 +126,19 @@ pub struct WorkReport {
     pub dropped: u64,
 }
 
+/// The overload of all workers, of those included that have ended.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct OverloadReport {
+    /// The furthest step of those that hold: 0 for none, to 3.
+    pub step: u64,
+    /// Beginnings of the three steps.
+    pub begun: [u64; 3],
+    /// Connections that were closed to make room.
+    pub closed: u64,
+    /// Requests and sessions that were refused.
+    pub refused: u64,
+}
+
 /// The work, done and waiting, of the workers' pools of one name.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct PoolReport {
@@ -119,6 +156,10 @@ pub struct PoolReport {
 
 /// The counters, made before the fork; each worker writes its own lines.
 pub struct Stats {
+    /// Slow and failed requests.
+    pub flight: Recorder,
+    /// Clients that are logged in full for a while.
+    pub live_debug: LiveDebug,
     counters: Counters,
     /// [`LINES`] of each worker.
     reports: Counters,
@@ -137,7 +178,15 @@ impl Stats {
         let slots = slots.max(1);
         let (counters, reports) = (Counters::new(slots)?, Counters::new(slots * LINES)?);
         let (numbers, reported) = (Zone::anonymous(64)?, RefCell::default());
-        Ok(Stats { counters, reports, reported, numbers, slot: Cell::new(0) })
+        Ok(Stats {
+            flight: Recorder::new()?,
+            live_debug: LiveDebug::new()?,
+            counters,
+            reports,
+            reported,
+            numbers,
+            slot: Cell::new(0),
+        })
     }
 
     /// Takes the line of this process's slot; a predecessor's work under way is cleared.
@@ -156,6 +205,7 @@ impl Stats {
         for field in [OfLoop::Pid, OfLoop::Tasks, OfLoop::LongestMs] {
             of_loop.set(field as usize, 0);
         }
+        self.overload_line(slot).set(OfOverload::Step as usize, 0);
         for line in pools {
             for field in [OfPool::Queued, OfPool::Running, OfPool::LongestUs] {
                 line.set(field as usize, 0);
@@ -165,7 +215,36 @@ impl Stats {
 
     fn lines(&self, slot: usize) -> (&Line, impl Iterator<Item = &Line>) {
         let first = slot * LINES;
-        (self.reports.line(first), (first + 1..first + LINES).map(|i| self.reports.line(i)))
+        (self.reports.line(first), (first + 2..first + LINES).map(|i| self.reports.line(i)))
+    }
+
+    fn overload_line(&self, slot: usize) -> &Line {
+        self.reports.line(slot * LINES + 1)
+    }
+
+    /// The step of this worker's overload that holds now.
+    pub fn set_overload(&self, step: u64) {
+        self.overload_line(self.slot.get()).set(OfOverload::Step as usize, step);
+    }
+
+    /// Adds to a counter of this worker's overload.
+    pub fn count_overload(&self, field: OfOverload, n: u64) {
+        self.overload_line(self.slot.get()).add(field as usize, n);
+    }
+
+    /// The overload of all workers.
+    pub fn overload(&self) -> OverloadReport {
+        let all = |field: OfOverload| {
+            let slots = 0..self.reports.slots() / LINES;
+            slots.map(move |slot| self.overload_line(slot).get(field as usize))
+        };
+        let sum = |field| all(field).fold(0, u64::wrapping_add);
+        OverloadReport {
+            step: all(OfOverload::Step).max().unwrap_or(0),
+            begun: [OfOverload::Closes, OfOverload::Sheds, OfOverload::Refusals].map(sum),
+            closed: sum(OfOverload::Closed),
+            refused: sum(OfOverload::Refused),
+        }
     }
 
     /// Writes this worker's report: its loop, the log lines it has dropped, and its pools, as far
@@ -222,6 +301,7 @@ impl Stats {
             let counters = self.counters.line(slot);
             let counted = |field: Field| counters.get(field as usize);
             WorkerReport {
+                slot,
                 waiting: counted(Field::Waiting),
                 accepted: counted(Field::Accepted),
                 handled: counted(Field::Handled),
@@ -357,7 +437,13 @@ mod tests {
         assert_eq!(stats.pool("c"), PoolReport::default());
         let workers = stats.workers();
         assert_eq!((workers.len(), workers[0].longest_turn_ms), (1, 7));
+        stats.set_overload(2);
+        stats.count_overload(OfOverload::Sheds, 3);
+        stats.count_overload(OfOverload::Refused, 4);
+        let overload = OverloadReport { step: 2, begun: [0, 3, 0], closed: 0, refused: 4 };
+        assert_eq!(stats.overload(), overload);
         stats.worker_died(1);
+        assert_eq!(stats.overload(), OverloadReport { step: 0, ..overload });
         assert!(stats.workers().is_empty());
         assert_eq!((stats.pool("a").queued, stats.pool("a").done), (0, 15));
         assert_eq!(stats.work().turns, 8);

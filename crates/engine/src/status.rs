@@ -101,6 +101,15 @@ fn work(stats: &Stats, pools: &Pools, o: &mut Object<'_>) {
         let longest = workers.iter().map(|w| w.longest_turn_ms).max();
         o.number("longest_turn_ms", longest.unwrap_or(0));
     });
+    o.object("overload", |o| {
+        let overload = stats.overload();
+        o.number("step", overload.step);
+        for (name, n) in ["closes", "sheds", "refusals"].into_iter().zip(overload.begun) {
+            o.number(name, n);
+        }
+        o.number("closed", overload.closed);
+        o.number("refused", overload.refused);
+    });
     o.object("logs", |o| o.number("dropped", total.dropped));
     o.object("pools", |o| {
         for pool in all_pools(pools) {
@@ -122,5 +131,6 @@ fn work(stats: &Stats, pools: &Pools, o: &mut Object<'_>) {
         o.number("active", worker.active);
         o.number("tasks", worker.tasks);
         o.number("longest_turn_ms", worker.longest_turn_ms);
+        o.number("silent_ms", crate::beat::silent_ms(worker.slot).unwrap_or(0));
     });
 }

@@ -11,7 +11,7 @@ use crate::places::Place;
 pub struct TempPath {
     /// The folder, absolute.
     pub path: PathBuf,
-    /// How many hexadecimal digits name the folder of each level.
+    /// The hexadecimal digits in the name of each level's folder.
     pub levels: [u8; 3],
 }
 

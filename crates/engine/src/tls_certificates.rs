@@ -82,7 +82,7 @@ struct Known {
     used_s: u64,
 }
 
-/// What is kept of a certificate that is asked for.
+/// The kept part of a certificate that is asked for.
 enum Found {
     /// It is good.
     Fresh(Certified),

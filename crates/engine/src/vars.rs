@@ -28,7 +28,7 @@ pub type SetFn<S> = fn(&mut S, Bytes);
 pub struct VarDef<S> {
     /// Without the dollar; a family's name ends in `_`.
     pub name: &'static str,
-    /// How its value comes about.
+    /// The source of its value.
     pub get: Get<S>,
     /// Whether `set`, `map` and the like may define it anew, and what setting does.
     pub set: Option<SetFn<S>>,

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use crate::op::Wait;
-use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Park, Terms};
 use crate::runtime::turn::with;
 
 /// The end of an operation: a moment on the loop's clock, and the span that led to it. Operations
@@ -29,6 +29,12 @@ impl Deadline {
     /// A moment in milliseconds of [`base::time::now_ms`].
     pub fn at(at_ms: u64) -> Deadline {
         Deadline { at_ms, span_ms: at_ms.saturating_sub(base::time::now_ms()) }
+    }
+
+    /// The earlier one.
+    #[must_use]
+    pub fn or(self, other: Deadline) -> Deadline {
+        if self.at_ms <= other.at_ms { self } else { other }
     }
 
     /// The same span, counted from now.
@@ -76,7 +82,7 @@ impl Future for Sleep {
             None => {
                 this.begun = true;
                 let deadline_ms = this.deadline.at_ms;
-                let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms };
+                let terms = Terms { sock: NONE, gate: 0, park: Park::No, deadline_ms };
                 this.wait.begin(inner, cx, terms);
                 Poll::Pending
             }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::op::Wait;
-use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Park, Terms};
 use crate::runtime::turn::{try_with, with};
 
 /// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
@@ -85,7 +85,7 @@ impl Future for Closed<'_> {
         with(|inner| {
             if this.wait.poll(inner, cx).is_none_or(|polled| polled.is_ready()) {
                 let gate = this.gate.id();
-                let terms = Terms { sock: NONE, gate, park: false, deadline_ms: u64::MAX };
+                let terms = Terms { sock: NONE, gate, park: Park::No, deadline_ms: u64::MAX };
                 this.wait.begin(inner, cx, terms);
             }
             Poll::Pending

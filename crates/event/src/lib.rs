@@ -30,7 +30,8 @@ pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, Race, race, race_if, ready_now};
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
-    Loop, Options, Presence, Stats, connections_in_use, connections_max, descriptor_closed,
-    driver_name, looks_only_for_waiters, posted, presence, stats,
+    Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,
+    driver_name, looks_only_for_waiters, posted, presence, room, stats,
 };
+pub use runtime::victims::{Asked, forget_unmoved, shed, shed_unmoved};
 pub use sock::Sock;

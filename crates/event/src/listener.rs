@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::deferral::Deferral;
 use crate::driver::Driver;
 use crate::op::Wait;
-use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Park, Terms};
 use crate::runtime::turn::{Core, Inner, try_with, with};
 use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
 
@@ -188,7 +188,7 @@ impl Listener {
             return Attempt::Broken(io::ErrorKind::NotConnected.into());
         };
         if allowed && entry.bits & bits::READ != 0 {
-            if shared.in_a_row.get() < MULTI_MAX {
+            if shared.in_a_row.get() < inner.core.multi_max() {
                 return self.attempt(inner);
             }
             shared.in_a_row.set(0);
@@ -196,7 +196,7 @@ impl Listener {
         }
         shared.in_a_row.set(0);
         let terms =
-            Terms { sock: shared.sock.key.index, gate: 0, park: false, deadline_ms: u64::MAX };
+            Terms { sock: shared.sock.key.index, gate: 0, park: Park::No, deadline_ms: u64::MAX };
         wait.begin(inner, cx, terms);
         if let Some(entry) = inner.core.socks.get(shared.sock.key) {
             entry.reader = wait.key().index;
@@ -349,7 +349,11 @@ fn admit(fd: OwnedFd, addr: SockAddr) -> Option<Accepted> {
         return None;
     }
     let bits = with(|inner| inner.driver.accepted_bits()) | bits::ACCEPTED;
-    Some(Accepted { sock: Sock::with_bits(fd, bits), addr })
+    let sock = Sock::with_bits(fd, bits);
+    if let Some(ip) = addr.ip_addr() {
+        sock.set_client(ip);
+    }
+    Some(Accepted { sock, addr })
 }
 
 impl Core {
@@ -359,6 +363,15 @@ impl Core {
             && self.starved_until_ms.is_none()
             && !self.relief.is_short()
             && self.accept_held
+    }
+
+    /// The connections that are accepted in a row. Where few are left, those that make room have to
+    /// close first; before that, new ones have to show what they are.
+    fn multi_max(&self) -> u32 {
+        match self.is_nearly_full() {
+            true => 1,
+            false => (self.connections_max / 32).clamp(1, MULTI_MAX as usize) as u32,
+        }
     }
 
     /// A report came for a listener without an accepting task.

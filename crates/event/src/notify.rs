@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crate::deadline::Deadline;
 use crate::op::Wait;
-use crate::runtime::slot::{NONE, SlotKey, SlotState, Terms};
+use crate::runtime::slot::{NONE, Park, SlotKey, SlotState, Terms};
 use crate::runtime::turn::{try_with, with};
 
 /// Notifications between tasks of one thread.
@@ -109,7 +109,7 @@ impl Future for NotifiedBy<'_> {
             None if this.done || std::mem::take(&mut waiters.permit) => Poll::Ready(true),
             None => {
                 let deadline_ms = this.deadline.at_ms();
-                let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms };
+                let terms = Terms { sock: NONE, gate: 0, park: Park::No, deadline_ms };
                 this.wait.begin(inner, cx, terms);
                 waiters.queue.push_back(this.wait.key());
                 Poll::Pending

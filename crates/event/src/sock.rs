@@ -1,9 +1,12 @@
 //! Sockets of the loop, and the table of the driver's knowledge about each.
 
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use base::hash::Fast;
 use base::log::Level;
 
 use crate::driver::Arm;
@@ -113,19 +116,29 @@ impl SockEntry {
 /// The sockets of a loop.
 pub(crate) struct Socks {
     list: Vec<SockEntry>,
+    /// Of each place, the client of an accepted connection: a hash of its address, 0 without one.
+    clients: Vec<u32>,
+    hash: Fast,
     free: u32,
     connections: usize,
 }
 
 impl Socks {
     pub(crate) fn new() -> Socks {
-        Socks { list: Vec::new(), free: NONE, connections: 0 }
+        Socks {
+            list: Vec::new(),
+            clients: Vec::new(),
+            hash: Fast::default(),
+            free: NONE,
+            connections: 0,
+        }
     }
 
     fn insert(&mut self, kind: SockKind, bits: u8) -> SockKey {
         let index = match self.free {
             NONE => {
                 self.list.push(SockEntry::VACANT);
+                self.clients.push(0);
                 (self.list.len() - 1) as u32
             }
             index => {
@@ -137,6 +150,7 @@ impl Socks {
         let entry = &mut self.list[index as usize];
         (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
         (entry.flights, entry.out) = (0, 0);
+        self.clients[index as usize] = 0;
         SockKey { index, generation: entry.generation }
     }
 
@@ -173,6 +187,25 @@ impl Socks {
                 entry.writer = NONE;
             }
         }
+    }
+
+    /// Names the client whose connection this is.
+    pub(crate) fn set_client(&mut self, key: SockKey, block: IpAddr) {
+        let hash = self.hash.hash_one(block) as u32;
+        if self.get(key).is_some() {
+            self.clients[key.index as usize] = hash.max(1);
+        }
+    }
+
+    /// The key of the socket that has the place `index` now.
+    pub(crate) fn key_at(&self, index: u32) -> SockKey {
+        let generation = self.list.get(index as usize).map_or(0, |entry| entry.generation);
+        SockKey { index, generation }
+    }
+
+    /// The client of the socket at `index`, as a hash; 0 without one.
+    pub(crate) fn client_at(&self, index: u32) -> u32 {
+        self.clients.get(index as usize).copied().unwrap_or(0)
     }
 
     /// All places, vacant ones included.
@@ -297,6 +330,12 @@ impl Sock {
     /// The descriptor, for options and addresses.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
+    }
+
+    /// Names the client whose connection this is, where a balancer tells it: among clients the one
+    /// with the most connections makes room first. A connection that was accepted is its peer's.
+    pub fn set_client(&self, ip: IpAddr) {
+        with(|inner| inner.core.socks.set_client(self.0.key, os::sockaddr::block_of(ip)));
     }
 
     /// Whether memory waits for the file behind it, so that packets are full (`MSG_MORE`; the aim

@@ -21,7 +21,7 @@ impl Batch {
         self.is_open.set(true);
     }
 
-    /// Those that follow came later, or wait.
+    /// The operations that follow came later, or wait.
     pub fn end(&self) {
         if self.is_open.replace(false) {
             self.known.borrow_mut().clear();

@@ -12,6 +12,7 @@ use conf::table::{Args, Directive};
 use conf::template::Template;
 use conf::value::Bufs;
 use engine::TempPath;
+use event::Deadline;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
@@ -21,6 +22,7 @@ use http::upstream::conf::{Conf as UpConf, Draft, next};
 use http::upstream::directives::{Group, Shared, named};
 use http::upstream::{self, Job};
 use http::vars::VarDef;
+use proto::grpc;
 
 use crate::gateway::Gateway;
 use crate::gateway::pass::{self, Named, To};
@@ -176,8 +178,32 @@ impl PhaseHandler for Handler {
         let vars = Rc::new(Vars { host: authority, tls: tls.is_some(), ..Vars::default() });
         // As the client wrote it, unless it was rewritten.
         let uri = Rc::new(Uri::Replace { with: Bytes::new(), location: 0 });
-        let protocol = Box::new(Http2::new(scheme, self.head.clone(), uri, vars));
+        let until = time(r).map_or(Deadline::NEVER, Deadline::in_ms);
+        let protocol = Box::new(Http2::new(scheme, self.head.clone(), uri, vars).until(until));
         let job = Job { conf: self.conf.clone(), target, protocol, tls };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        if until == Deadline::NEVER {
+            return Step::Wait(boxed(|| upstream::run(r, job)));
+        }
+        Step::Wait(boxed(|| async move {
+            match upstream::run(r, job).await {
+                Verdict::Status(504) if until.has_passed() => too_late(r),
+                verdict => verdict,
+            }
+        }))
     }
+}
+
+/// The time that the client gives to the call, milliseconds.
+fn time(r: &Request) -> Option<u64> {
+    grpc::timeout_ms(r.header_named(grpc::TIMEOUT)?)
+}
+
+/// Answers a call that the server did not begin to answer in time: a head alone.
+#[cold]
+fn too_late(r: &mut Request) -> Verdict {
+    r.respond(200, Bytes::from_static(b"application/grpc"), Bytes::new());
+    for (name, value) in grpc::LATE {
+        r.out.add(name, Bytes::from_static(value.as_bytes()));
+    }
+    Verdict::Done
 }

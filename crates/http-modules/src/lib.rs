@@ -31,6 +31,7 @@ mod handled_here;
 pub mod headers;
 pub mod headers_more;
 pub mod health;
+pub mod https_redirect;
 pub mod image_filter;
 pub mod index;
 pub mod limits;
@@ -71,12 +72,14 @@ pub static MODULES: Modules = &[
     &http::core_directives::MODULE,
     &http::status_zone::MODULE,
     &http::core_rates::MODULE,
+    &http::flight::MODULE,
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,
     &acme::MODULE,
     &early_read::MODULE,
     &realip::MODULE,
+    &https_redirect::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
     &geo::MODULE,

@@ -35,6 +35,7 @@ fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<Ready>() && l.conf::<Ready>().0 {
+        p.answers_always = true;
         p.content_handler = Some(Box::new(handle));
     }
     Ok(())

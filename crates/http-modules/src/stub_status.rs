@@ -56,6 +56,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         if json {
             engine::status::show();
         }
+        p.answers_always = true;
         p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, json)));
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use base::future::boxed;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
+use conf::value::Bufs;
 use conf::{ConfError, Node, Word};
 use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
@@ -98,7 +99,10 @@ struct Handler {
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<TunnelConf>::of(l) else { return Ok(()) };
-    let conf = l.conf::<TunnelConf>().up.finish("tunnel", &[], &pass::folder::<TunnelConf>(l))?;
+    let mut up = l.conf::<TunnelConf>().up.clone();
+    // There are none, so that any first buffer fits to them.
+    up.buffers = up.buffer_size.map(|size| Bufs { num: 8, size });
+    let conf = up.finish("tunnel", &[], &pass::folder::<TunnelConf>(l))?;
     p.content_handler = Some(Box::new(Handler { to, conf }));
     Ok(())
 }

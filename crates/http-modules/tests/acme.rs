@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod acme_site;
 mod tls;
 
 use std::fs;
@@ -10,71 +11,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use testkit::pebble::{Pebble, Settings};
-use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for, wait_until};
+use acme_site::{HTTP, acme_process, certificate, config, holds, issuer, server, with_pebble};
+use testkit::{Driver, Json, Port, Site, Weir, built_binary, each_driver, wait_until};
 use tls::Client;
 
-/// An `acme_issuer` of pebble's; `more` are further directives.
-fn issuer(pebble: &Pebble, name: &str, folder: &str, more: &str) -> String {
-    format!(
-        "acme_issuer {name} {{ uri {}; ssl_trusted_certificate {}; state_path {folder};\n\
-         accept_terms_of_service; {more} }}\n",
-        pebble.directory(),
-        pebble.trusted().display()
-    )
-}
-
-/// A server under TLS with a certificate of an issuer.
-fn server(names: &str, certificate: &str) -> String {
-    format!(
-        "server {{ listen 127.0.0.1:%PORT1% ssl; server_name {names};\n\
-         acme_certificate {certificate}; ssl_certificate $acme_certificate;\n\
-         ssl_certificate_key $acme_certificate_key; return 200 $ssl_server_name; }}\n"
-    )
-}
-
-/// The server of challenges by HTTP: nothing else comes through.
-const HTTP: &str = "server { listen 127.0.0.1:%PORT0%; deny all; return 301 https://elsewhere/; }\n\
-     server { listen 127.0.0.1:%PORT2%; location / { stub_status json; } }\n";
-
-/// A site whose ports are known before its configuration is, and pebble for it.
-fn with_pebble(driver: Driver, change: impl FnOnce(&mut Settings)) -> (Site, Pebble) {
-    let mut site = Site::new(built_binary(), driver);
-    let mut settings = Settings::new(site.port(0), site.port(1));
-    change(&mut settings);
-    (site, Pebble::start(settings))
-}
-
-fn config(pebble: &Pebble, http: &str) -> String {
-    let resolver = format!("resolver 127.0.0.1:{} ipv6=off;", pebble.dns_port());
-    format!("worker_processes 2;\nevents {{}}\nhttp {{\n{resolver}\n{http}}}\n")
-}
-
-/// Waits for a certificate of this name, and gives it in DER.
-fn certificate(weir: &Weir, name: &str) -> Vec<u8> {
-    wait_for("a certificate", || {
-        let (_, seen) = Client::of(name).try_connect(weir.port(1)).ok()?;
-        Some(seen.certificate)
-    })
-}
-
-fn holds(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
-}
+/// The server that shows the status.
+const STATUS: &str = "server { listen 127.0.0.1:%PORT2%; location / { stub_status json; }\n\
+     location /api { api; } location /metrics { prometheus; } }\n";
 
 /// The file of the folder whose name ends so.
 fn file(folder: &Path, end: &str) -> Option<std::path::PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     entries.into_iter().find(|path| path.to_string_lossy().ends_with(end))
-}
-
-/// The process that orders.
-fn acme_process(weir: &Weir) -> Option<u32> {
-    let processes = weir.processes().into_iter();
-    processes.into_iter().find(|pid| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        holds(&line, b"acme process")
-    })
 }
 
 #[test]
@@ -83,8 +31,9 @@ fn a_certificate_comes_by_http() {
         let (site, pebble) = with_pebble(driver, |_| {});
         let http = issuer(&pebble, "one", "%PREFIX%/state", "contact a@b.test;")
             + HTTP
+            + STATUS
             + &server("a.test www.a.test", "one");
-        let weir = site.config(&config(&pebble, &http)).start();
+        let weir = site.config(&config(pebble.dns_port(), &http)).start();
         let der = certificate(&weir, "a.test");
         assert!(holds(&der, b"www.a.test"));
         let body = Client::of("www.a.test").get(weir.port(1), "/").body;
@@ -103,11 +52,71 @@ fn a_certificate_comes_by_http() {
         }
         assert!(file(&folder, ".next.key").is_none() && file(&folder, ".challenges").is_none());
         assert_eq!(pebble.orders(), 1);
-        let mut conn = testkit::Conn::tcp(weir.port(2));
-        conn.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let status = conn.response().text();
-        let order = "\"acme\":{\"certificates\":[{\"order\":\"one/a.test-";
-        assert!(status.contains(order) && status.contains("\"issued\":true"), "{status}");
+    });
+}
+
+/// Certificates and orders in the status, the API and Prometheus's table, before and behind the
+/// first certificate.
+#[test]
+fn the_status_tells_of_orders() {
+    each_driver(|driver| {
+        let port = Port::reserve();
+        let at = Some(port.number());
+        let (site, mut pebble) = with_pebble(driver, |settings| settings.port = at);
+        pebble.end();
+        let http = issuer(&pebble, "one", "%PREFIX%/state", "")
+            + HTTP
+            + STATUS
+            + &server("a.test www.a.test", "one");
+        let mut weir = site.config(&config(pebble.dns_port(), &http)).start();
+        let get = |weir: &Weir, path: &str| {
+            let mut conn = testkit::Conn::tcp(weir.port(2));
+            conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+            conn.response().text()
+        };
+        let order = |weir: &Weir| {
+            let all = Json::parse(&get(weir, "/api/9/weir/certificates"));
+            let [name] = all.names()[..] else { panic!("{all:?}") };
+            assert!(name.starts_with("one/a.test-"), "{name}");
+            name.to_owned()
+        };
+        weir.wait_for_log("error.log", "next attempt in");
+        let name = order(&weir);
+        let state = get(&weir, &format!("/api/9/weir/certificates/{name}"));
+        for part in
+            ["\"servers\":\"a.test\"", "\"issued\":false", "\"failures\":1", "next attempt in"]
+        {
+            assert!(state.contains(part), "{part}: {state}");
+        }
+        let of_metrics = |weir: &Weir, family: &str| {
+            let text = get(weir, "/metrics");
+            let start = format!("weir_certificate_{family}{{certificate=\"{name}\"}} ");
+            let found = text.lines().find_map(|line| line.strip_prefix(&start));
+            found.map(|number| number.parse::<u64>().unwrap())
+        };
+        assert_eq!(of_metrics(&weir, "issued"), Some(0));
+        assert_eq!(of_metrics(&weir, "failures"), Some(1));
+        assert_eq!(of_metrics(&weir, "expires_seconds"), None);
+        // One that is not there is no certificate of the TLS module's list.
+        assert!(get(&weir, "/").contains("\"ssl\":{\"certificates\":[]}"));
+        pebble.go_on();
+        fs::remove_file(weir.prefix().join("state/one.account.state")).unwrap();
+        weir.restart();
+        certificate(&weir, "a.test");
+        wait_until("the order to be over", || of_metrics(&weir, "issued") == Some(1));
+        assert_eq!(of_metrics(&weir, "failures"), Some(0));
+        let now = base::time::unix_secs();
+        let expires = of_metrics(&weir, "expires_seconds").unwrap();
+        assert!((now..now + 4000).contains(&expires), "{expires}");
+        wait_until("a time of renewal", || {
+            of_metrics(&weir, "renewal_seconds").is_some_and(|at| (now..expires).contains(&at))
+        });
+        let status = get(&weir, "/");
+        let listed =
+            format!("\"ssl\":{{\"certificates\":[{{\"file\":\"{name}\",\"servers\":\"a.test\"");
+        assert!(status.contains(&listed), "{status}");
+        assert!(status.contains("\"acme\":{\"certificates\":[{\"order\":\"one/a.test-"));
+        assert!(get(&weir, "/api/9/weir/certificates/none").contains("CertificateNotFound"));
     });
 }
 
@@ -133,7 +142,7 @@ fn the_other_challenges_wildcards_and_addresses() {
             + &server("b.test", "alpn 127.0.0.1 b.test key=rsa:2048")
             + &server("*.w.test w.test", "dns")
             + &server("h.test", "off h.test 127.0.0.1 key=ecdsa:256");
-        let weir = site.config(&config(&pebble, &http)).start();
+        let weir = site.config(&config(pebble.dns_port(), &http)).start();
         let address = [0x87, 4, 127, 0, 0, 1];
         let der = certificate(&weir, "b.test");
         assert!(holds(&der, b"b.test") && holds(&der, &address));
@@ -156,7 +165,7 @@ fn the_other_challenges_wildcards_and_addresses() {
 fn restarts_and_reloads_order_nothing() {
     let (site, pebble) = with_pebble(Driver::usual(), |_| {});
     let http = issuer(&pebble, "one", "%PREFIX%/state", "") + HTTP + &server("a.test", "one");
-    let mut weir = site.config(&config(&pebble, &http)).start();
+    let mut weir = site.config(&config(pebble.dns_port(), &http)).start();
     let first = certificate(&weir, "a.test");
     weir.reload();
     assert_eq!(certificate(&weir, "a.test"), first);
@@ -176,7 +185,7 @@ fn restarts_and_reloads_order_nothing() {
 fn a_certificate_is_renewed_while_it_is_served() {
     let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.validity_s = 8);
     let http = issuer(&pebble, "one", "%PREFIX%/state", "") + HTTP + &server("a.test", "one");
-    let weir = site.config(&config(&pebble, &http)).start();
+    let weir = site.config(&config(pebble.dns_port(), &http)).start();
     let first = certificate(&weir, "a.test");
     let port = weir.port(1);
     let stop = Arc::new(AtomicBool::new(false));
@@ -201,10 +210,12 @@ fn a_certificate_is_renewed_while_it_is_served() {
     drop(second);
 }
 
-/// The places in a process's memory that can be written.
+/// Looks at the places in a process's memory that can be written. One that has ended holds nothing.
 fn memory_holds(pid: u32, secret: &[u8]) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+    let (Ok(maps), Ok(memory)) = (maps, fs::File::open(format!("/proc/{pid}/mem"))) else {
+        return false;
+    };
     for line in maps.lines() {
         let mut words = line.split(' ');
         let (range, mode) = (words.next().unwrap(), words.next().unwrap());
@@ -239,13 +250,18 @@ fn workers_do_not_hold_the_account_key() {
         + HTTP
         + &server("a.test", "file")
         + &server("b.test", "made");
-    let weir = site.config(&config(&pebble, &http)).start();
+    let weir = site.config(&config(pebble.dns_port(), &http)).start();
     certificate(&weir, "a.test");
     certificate(&weir, "b.test");
     let own = key.pem();
     let made = fs::read_to_string(weir.prefix().join("s2/account.key")).unwrap();
+    let before = weir.workers();
     weir.reload();
     certificate(&weir, "b.test");
+    wait_until("the workers from before to end", || {
+        let now = weir.workers();
+        !now.is_empty() && !before.iter().any(|pid| now.contains(pid))
+    });
     for pem in [own, made] {
         let base64: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
         let mut der = Vec::new();

@@ -159,27 +159,85 @@ fn errors_can_be_those_of_grpc() {
     });
 }
 
+/// A server whose calls never end, and the resets that it gets. It does not answer at all where the
+/// path begins with `/silent`.
+fn endless() -> (Scripted, Arc<Mutex<Vec<u32>>>) {
+    let codes = Arc::new(Mutex::new(Vec::new()));
+    let seen = codes.clone();
+    let origin = Scripted::start(move |stream, _| {
+        let mut peer = Peer::accept(stream, &[]);
+        loop {
+            match peer.came() {
+                Came::Head(request) if !request.path().starts_with("/silent") => {
+                    let head = block(&[(":status", "200"), ("content-type", "application/grpc")]);
+                    peer.send(&[
+                        Frame::headers(request.stream, head, false),
+                        Frame::data(request.stream, "message", false),
+                    ]);
+                }
+                Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
+                    seen.lock().unwrap().push(frame.number(0));
+                }
+                Came::End => return,
+                _ => {}
+            }
+        }
+    });
+    (origin, codes)
+}
+
+#[test]
+fn the_time_of_a_call_ends_it() {
+    each_driver(|driver| {
+        let (origin, codes) = endless();
+        let weir = site(driver, origin.port, "");
+        let mut client = Client::tcp(weir.port(0));
+        let with = |value: &'static str| [CALL, &[("grpc-timeout", value)]].concat();
+        // No answer, with a whole request and with one that goes on.
+        let got = client.request("POST", "/silent", &with("200m"), b"x");
+        let status = |got: &testkit::h2::Response| got.header("grpc-status").map(str::to_owned);
+        assert_eq!((got.status, status(&got).as_deref(), got.body.len()), (200, Some("4"), 0));
+        assert_eq!(got.header("content-type"), Some("application/grpc"));
+        let call = client.open("POST", "/silent", &with("200000u"), false);
+        client.data(call, "more", false);
+        let got = client.response(call);
+        assert_eq!((got.status, status(&got).as_deref()), (200, Some("4")));
+        // An answer that does not end.
+        let got = client.request("POST", "/chat", &with("200m"), b"x");
+        assert_eq!((got.status, got.text().as_str()), (200, "message"));
+        assert_eq!(got.trailer("grpc-status"), Some("4"));
+        let cancelled = [code::CANCEL; 3];
+        wait_for("the resets", || (*codes.lock().unwrap() == cancelled).then_some(()));
+        // A long time, and none: the call goes on until its client ends it.
+        for value in ["99999999H", "1", "m", "-1m", "200x", "123456789m"] {
+            let call = client.open("POST", "/chat", &with(value), false);
+            client.wait_for("the message", |c| (c.so_far(call)?.body == b"message").then_some(()));
+            client.reset(call, code::CANCEL);
+        }
+    });
+}
+
+/// A server that is too slow for one call is not to blame: the next call goes to it.
+#[test]
+fn a_call_without_time_is_not_its_server_s_failure() {
+    let (origin, _) = endless();
+    let server = "location /next { grpc_pass u; grpc_next_upstream error timeout; }";
+    let weir = site(Driver::usual(), origin.port, server);
+    let mut client = Client::tcp(weir.port(0));
+    for _ in 0..3 {
+        let fields = [CALL, &[("grpc-timeout", "50m")]].concat();
+        let got = client.request("POST", "/silent", &fields, b"x");
+        assert_eq!(got.header("grpc-status"), Some("4"));
+    }
+    let call = client.open("POST", "/next", CALL, false);
+    client.wait_for("the message", |c| (c.so_far(call)?.body == b"message").then_some(()));
+    assert_eq!(origin.connections(), 1);
+}
+
 #[test]
 fn a_call_that_the_client_ends_ends_at_the_server() {
     each_driver(|driver| {
-        let codes = Arc::new(Mutex::new(Vec::new()));
-        let seen = codes.clone();
-        let origin = Scripted::start(move |stream, _| {
-            let mut peer = Peer::accept(stream, &[]);
-            loop {
-                match peer.came() {
-                    Came::Head(request) => {
-                        let head = block(&[(":status", "200")]);
-                        peer.send(&[Frame::headers(request.stream, head, false)]);
-                    }
-                    Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
-                        seen.lock().unwrap().push(frame.number(0));
-                    }
-                    Came::End => return,
-                    _ => {}
-                }
-            }
-        });
+        let (origin, codes) = endless();
         let weir = site(driver, origin.port, "");
         let mut client = Client::tcp(weir.port(0));
         let call = client.open("POST", "/chat", CALL, false);

@@ -142,6 +142,7 @@ fn a_worker_that_leaves_is_not_ready() {
         let old = weir.workers();
         weir.reload();
         wait_until("the other worker serves", || weir.workers() != old);
+        weir.wait_for_log("error.log", "gracefully shutting down");
         kept.send("st: a\r\n\r\n");
         assert_eq!(kept.response().status, 503);
         assert_eq!(weir.get("/ready").status, 200);

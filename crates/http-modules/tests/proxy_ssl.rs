@@ -4,9 +4,15 @@ mod tls;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Instant;
 
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::certificates::{Extension, KeyKind, ListDraft, der};
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, pattern};
+use testkit::{Conn, Driver, Json, Scripted, Site, Weir, built_binary, each_driver, pattern};
 use tls::{Pair, socket};
 
 /// The server at `%PORT1%` is `good`'s, `%PORT2%` that of an expired certificate, `%PORT3%` that of
@@ -379,5 +385,84 @@ fn an_upgraded_connection_goes_through_tls_at_both_ends() {
                 assert!(conn.read_exact(bytes.len()) == bytes);
             }
         });
+    });
+}
+
+#[test]
+fn handshakes_with_servers_are_counted() {
+    each_driver(|driver| {
+        let locations = format!(
+            "location / {{ proxy_pass https://127.0.0.1:%PORT1%; }}
+            location /expired {{ {VERIFY} proxy_ssl_name good.example;
+            proxy_pass https://127.0.0.1:%PORT2%; }}
+            location /api {{ api; }}"
+        );
+        let weir = start(driver, &locations);
+        for (path, status) in [("/", 200), ("/", 200), ("/expired", 502)] {
+            assert_eq!(weir.get(path).status, status, "{path}");
+        }
+        // Servers that no upstream block has are found by host and port.
+        let of = |port: usize| {
+            let path = format!("/api/9/http/upstreams/127.0.0.1:{}", weir.port(port));
+            Json::parse(&weir.get(&path).text())
+        };
+        let (good, expired) = (of(1), of(2));
+        assert_eq!(
+            (good.number("peers.0.requests"), good.number("peers.0.ssl.handshakes")),
+            (2, 2)
+        );
+        assert_eq!(good.number("peers.0.ssl.session_reuses"), 1);
+        assert_eq!(good.number("peers.0.ssl.handshakes_failed"), 0);
+        let numbers = ["handshakes", "handshakes_failed"];
+        let failed = numbers.map(|name| expired.number(&format!("peers.0.ssl.{name}")));
+        assert_eq!(failed, [0, 1]);
+    });
+}
+
+/// A server that sends nothing between its handshake and the response, so that the kernel delays
+/// the acknowledgement of the handshake's end by 40 ms.
+fn silent(pair: &Pair) -> Scripted {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.pem().as_bytes()).unwrap();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let mut config = builder.with_single_cert(vec![pair.certificate.clone().into()], key).unwrap();
+    config.send_tls13_tickets = 0;
+    let config = Arc::new(config);
+    Scripted::start(move |stream, _| {
+        let session = ServerConnection::new(config.clone()).unwrap();
+        let (mut tls, mut text, mut page) =
+            (StreamOwned::new(session, stream), Vec::new(), [0; 4096]);
+        while !text.ends_with(b"\r\n\r\n") {
+            let Ok(n @ 1..) = tls.read(&mut page) else { return };
+            text.extend_from_slice(&page[..n]);
+        }
+        let _ = tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    })
+}
+
+/// The request on a new connection goes out behind the end of the handshake, whatever has been
+/// acknowledged: with `tcp_nodelay off` it waits.
+#[test]
+fn requests_do_not_wait_for_acknowledgements() {
+    let server = silent(&Pair::own(KeyKind::P256, "a.example"));
+    each_driver(|driver| {
+        let pass = format!("proxy_pass https://127.0.0.1:{};", server.port);
+        let locations = format!(
+            "location = /at-once {{ {pass} }} location = /late {{ tcp_nodelay off; {pass} }}"
+        );
+        let weir = start(driver, &locations);
+        let least = |path: &str| {
+            let times = (0..20).map(|_| {
+                let began = Instant::now();
+                let mut conn = Conn::tcp(weir.port(0));
+                conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+                assert_eq!(conn.response().body, b"ok");
+                began.elapsed()
+            });
+            times.min().unwrap()
+        };
+        let (at_once, late) = (least("/at-once"), least("/late"));
+        assert!(at_once < late, "{at_once:?} {late:?}");
     });
 }

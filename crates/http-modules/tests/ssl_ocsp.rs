@@ -136,6 +136,43 @@ fn staples_are_fetched_and_shown() {
     });
 }
 
+/// Each has its place: by the file's name, and as the text itself.
+#[test]
+fn certificates_of_variables_are_stapled() {
+    let responder = responder();
+    let port = responder.port();
+    let dir = pki();
+    let text = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
+    let (chain, key) = (text("chain.pem"), text("server.key"));
+    let dir = dir.display();
+    each_driver(|driver| {
+        let config = format!(
+            "{ONE_WORKER}\nevents {{}}\nhttp {{\n\
+             ssl_stapling on; ssl_stapling_responder http://127.0.0.1:{port}/;\n\
+             map $ssl_server_name $chain {{ default \"data:{chain}\"; }}\n\
+             map $ssl_server_name $key {{ default \"data:{key}\"; }}\n\
+             map $ssl_server_name $file {{ default {dir}/chain.pem; none {dir}/server.pem; }}\n\
+             ssl_certificate_key $key;\n\
+             server {{ listen 127.0.0.1:%PORT0% ssl; ssl_certificate $file; }}\n\
+             server {{ listen 127.0.0.1:%PORT1% ssl; ssl_certificate $chain; }}\n\
+             server {{ listen 127.0.0.1:%PORT2% ssl; ssl_stapling off; ssl_certificate $file; }}\n\
+             }}\n"
+        );
+        let weir = Site::new(built_binary(), driver).config(&config).start();
+        for port in [0, 1] {
+            wait_until("the staple", || is_stapled(&connect(&weir, port, "")));
+            assert!(connect(&weir, port, "").contains("Cert Status: good"));
+        }
+        assert!(!is_stapled(&connect(&weir, 2, "")));
+        // Without its issuer it cannot be asked for, which is said once.
+        for _ in 0..3 {
+            assert!(!is_stapled(&connect(&weir, 0, "-servername none")));
+        }
+        let log = weir.error_log();
+        assert_eq!(log.matches("ignored, issuer certificate not found").count(), 1, "{log}");
+    });
+}
+
 #[test]
 fn a_file_is_shown_as_it_is() {
     let dir = pki();

@@ -51,7 +51,7 @@ async fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
     main.trace.get().into_iter().for_each(|trace| trace.begin());
     let left = Rc::downgrade(&c);
     if c.listen.proxy_protocol {
-        let ms = c.listen.default.core.client_header_timeout;
+        let ms = c.head_timeout();
         let read = std::mem::take(&mut first);
         match rarely(proxy_header::read(&c, read, &main.life.gate, ms)).await {
             Ok(behind) => first = behind,

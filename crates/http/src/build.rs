@@ -15,6 +15,7 @@ use engine::addresses::{self, ListenAddress, Listening};
 use engine::cx::Applied;
 use engine::life::Life;
 use engine::merge::Merged;
+use engine::metrics::Kind;
 use engine::names::ServerName;
 use engine::regex::Regex;
 use engine::{Metrics, TempPath};
@@ -69,6 +70,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         starts: modules.iter().filter_map(|m| m.start).collect(),
         helps: modules.iter().filter_map(|m| m.help).collect(),
         tls_challenges: OnceCell::new(),
+        tls_ordered: OnceCell::new(),
         listens,
         stats: env.stats.clone(),
         metrics: env.metrics.clone(),
@@ -200,7 +202,8 @@ impl Merge {
             listens.push(ListenAddress::default_of(at));
         }
         let name = names[0].shown();
-        let zone = status_zone::zone_of(&self.metrics, &merged.values.set, &name, &listens);
+        let first = listens.first().map(|listen| &listen.spec.addr);
+        let zone = self.metrics.of_server(&merged.values.set, Kind::HttpServer, &name, first);
         let server = Rc::new(Server {
             http2,
             name,

@@ -8,9 +8,9 @@ use base::log::{Log, Sink};
 use bytes::Bytes;
 use conf::template::Template;
 
-use crate::min_rate::MinRate;
 use crate::types::Types;
 use engine::TempPath;
+use engine::min_rate::MinRate;
 use engine::settings::Inherit;
 use files::{Aio, OpenFileCache};
 use proto::h1::Limits;
@@ -223,6 +223,8 @@ settings! {
         tcp_nodelay: bool = true,
         /// `send_timeout`, milliseconds between two writes.
         send_timeout: u64 = 60_000,
+        /// `slow_request_time`, microseconds; the greatest number is off.
+        slow_request_us: u64 = 1_000_000,
         /// `send_min_rate`.
         send_min_rate: MinRate = MinRate::DEFAULT,
         /// `postpone_output`, bytes.
@@ -249,6 +251,8 @@ settings! {
         lingering_time: u64 = 30_000,
         /// `lingering_timeout`, milliseconds.
         lingering_timeout: u64 = 5_000,
+        /// `overload_refuse`.
+        overload_refuse: bool = true,
         /// `reset_timedout_connection`.
         reset_timedout_connection: bool = false,
         /// `post_action`; empty is none.

@@ -2,12 +2,12 @@
 //! upstreams. Where no location shows the counters, each function ends with its first test.
 
 use cache::{Cache, CacheStatus};
+use engine::metrics::facts::{Ended, Exchanged};
 use engine::metrics::status_zone::ZoneName;
 use engine::metrics::{Kind, word};
 
 use crate::counted::Counted;
 use crate::request::Request;
-use crate::server::{HttpMain, Server};
 use crate::status_line::CLIENT_CLOSED;
 
 /// The request's server is known.
@@ -36,7 +36,7 @@ pub(crate) fn end(r: &mut Request) {
         zone => zone.row(r),
     };
     counted.is_over = true;
-    let ended = Ended::of(r);
+    let ended = facts(r);
     let metrics = &r.main.metrics;
     if let Some(counters) = metrics.counters(counted.row) {
         counters.sub(word::PROCESSING, 1);
@@ -49,48 +49,23 @@ pub(crate) fn end(r: &mut Request) {
 }
 
 /// The facts of a request that are counted.
-struct Ended {
-    time_us: u64,
-    received: u64,
-    sent: u64,
-    /// The word of the response's status.
-    code: Option<usize>,
-    discarded: bool,
-}
-
-impl Ended {
-    fn of(r: &Request) -> Ended {
-        // Statuses that stand for no response are counted as such.
-        let status = match r.flags.header_sent {
-            true if r.out.status != 0 => r.out.status,
-            _ => r.status(),
-        };
-        let is_response = r.flags.header_sent && !matches!(status, 444 | CLIENT_CLOSED);
-        let code = match is_response || matches!(status, 444 | CLIENT_CLOSED) {
-            true => word::of_code(status),
-            false => None,
-        };
-        Ended {
-            time_us: r.elapsed_us(),
-            received: r.length(),
-            sent: r.bytes_sent,
-            code,
-            discarded: !is_response,
-        }
-    }
-
-    fn count(&self, counters: &shm::CounterRow<'_>) {
-        counters.add(word::DONE, 1);
-        counters.add(word::RECEIVED, self.received);
-        counters.add(word::SENT, self.sent);
-        counters.add(word::TIME_US, self.time_us);
-        counters.add(word::of_time(self.time_us), 1);
-        if let Some(code) = self.code {
-            counters.add(code, 1);
-        }
-        if self.discarded {
-            counters.add(word::DISCARDED, 1);
-        }
+fn facts(r: &Request) -> Ended {
+    // Statuses that stand for no response are counted as such.
+    let status = match r.flags.header_sent {
+        true if r.out.status != 0 => r.out.status,
+        _ => r.status(),
+    };
+    let is_response = r.flags.header_sent && !matches!(status, 444 | CLIENT_CLOSED);
+    let code = match is_response || matches!(status, 444 | CLIENT_CLOSED) {
+        true => word::of_code(status),
+        false => None,
+    };
+    Ended {
+        time_us: r.elapsed_us(),
+        received: r.length(),
+        sent: r.bytes_sent,
+        code,
+        discarded: !is_response,
     }
 }
 
@@ -100,22 +75,15 @@ pub(crate) fn exchanges(r: &Request) {
     let metrics = &r.main.metrics;
     for attempt in &exchanges.attempts {
         let Some(counters) = attempt.row.and_then(|row| metrics.counters(row)) else { continue };
-        counters.add(word::RECEIVED, attempt.received);
-        counters.add(word::SENT, attempt.sent);
-        if let Some(ms) = attempt.connect_ms {
-            counters.add(word::CONNECT_US, ms * 1000);
-        }
-        if let Some(ms) = attempt.header_ms {
-            counters.add(word::HEADER_US, ms * 1000);
-            counters.add(word::HEADERS, 1);
-            if let Some(code) = word::of_code(attempt.status) {
-                counters.add(code, 1);
-            }
-        }
-        if let Some(ms) = attempt.response_ms {
-            counters.add(word::TIME_US, ms * 1000);
-            counters.add(word::of_time(ms * 1000), 1);
-        }
+        let exchanged = Exchanged {
+            received: attempt.received,
+            sent: attempt.sent,
+            connect_ms: attempt.connect_ms,
+            first_ms: attempt.header_ms,
+            end_ms: attempt.response_ms,
+            code: word::of_code(attempt.status),
+        };
+        exchanged.count(&counters);
     }
     if let Some(counters) = exchanges.cache_row.and_then(|row| metrics.counters(row)) {
         counters.add(word::CACHE_BYTES + exchanges.cache_status as usize, r.bytes_sent);
@@ -130,16 +98,6 @@ pub(crate) fn of_cache(r: &mut Request, cache: &Cache) {
         Some(row)
     });
     r.upstream_mut().cache_row = row;
-}
-
-/// A handshake with a client of a server is over.
-pub(crate) fn handshake(main: &HttpMain, server: &Server, outcome: Result<bool, ()>) {
-    let ZoneName::Fixed(zone) = &server.zone else { return };
-    let row = main.metrics.row_of(*zone);
-    let Some(counters) = row.and_then(|row| main.metrics.counters(row)) else { return };
-    counters.add(word::HANDSHAKES, outcome.is_ok().into());
-    counters.add(word::SESSION_REUSES, (outcome == Ok(true)).into());
-    counters.add(word::HANDSHAKES_FAILED, outcome.is_err().into());
 }
 
 const _: () = assert!(CacheStatus::Hit as usize + word::CACHE_BYTES < word::TIMES);

@@ -112,6 +112,8 @@ pub struct Pipeline {
     /// The one handler that a directive of this location named (`stub_status`, `proxy_pass`): it
     /// alone makes the content.
     pub content_handler: Option<Box<dyn PhaseHandler>>,
+    /// It tells how the server is, and so answers under overload, too.
+    pub answers_always: bool,
     /// Handlers tried in order where there is no such handler (`index`, `autoindex`, static files).
     pub content: Vec<Box<dyn PhaseHandler>>,
     /// After the response has gone.

@@ -13,6 +13,7 @@ use base::future::rarely;
 use base::log::Level;
 use bytes::Bytes;
 use engine::beat::{self, Doing};
+use engine::overload;
 
 use crate::core_conf::Satisfy;
 use crate::core_pages::special;
@@ -52,8 +53,7 @@ pub(crate) async fn run(r: &mut Request) -> Outcome {
 
 /// Runs the phases of a subrequest, which begins where an internal redirect does.
 pub(crate) async fn run_inside(r: &mut Request) -> Outcome {
-    let root = r.server.root.clone();
-    r.enter(root);
+    r.leave_location();
     drive(r, StartPhase::ServerRewrite).await
 }
 
@@ -155,11 +155,13 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
             return v;
         }
         r.note_uri();
-        let root = r.server.root.clone();
-        r.enter(root);
+        r.leave_location();
     }
     if r.main.asks_real_root {
         rarely(crate::files::find_real_root(r)).await;
+    }
+    if r.c().is_surplus && is_refused(r) {
+        return refuse_surplus(r);
     }
     phase!(r, preaccess, Preaccess);
     // A client that may have the page may have its parts.
@@ -174,6 +176,24 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
     content(r).await
 }
 
+/// Whether a request of a connection that had no room is refused: unless there is room now, or it
+/// asks how the server is.
+#[cold]
+fn is_refused(r: &Request) -> bool {
+    let is_own = !r.is_subrequest() && !r.flags.internal && !r.is_traced();
+    let refuses = overload::step() == overload::Step::Refuse && !r.loc.pipeline.answers_always;
+    is_own && refuses && r.loc.core.overload_refuse
+}
+
+/// Refuses a request for want of room. An `error_page` may need what is wanting.
+#[cold]
+fn refuse_surplus(r: &mut Request) -> Verdict {
+    let retry_s = overload::refused();
+    crate::core_pages::builtin(r, 503);
+    r.out.add("Retry-After", Bytes::from(retry_s.to_string()));
+    Verdict::Done
+}
+
 /// One phase: handlers in order until one decides. The list is the one of the location at its
 /// start: a handler that switches locations ends the phase or goes on with the old list, as in
 /// nginx.
@@ -183,7 +203,7 @@ async fn phase(r: &mut Request, of: Handlers) -> Verdict {
         if r.is_traced() && h.dry() == Dry::Skipped {
             continue;
         }
-        match step(h.as_ref(), r).await {
+        match timed_step(h.as_ref(), r).await {
             Verdict::Next => {}
             v => return v,
         }
@@ -199,12 +219,23 @@ async fn step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
     }
 }
 
+/// The same before the content, where waits are noted.
+#[inline]
+async fn timed_step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
+    let (began_us, verdict) = match h.run(r) {
+        Step::Now(v) => return v,
+        Step::Wait(f) => (base::time::now_us(), event::task::foreseen(f).await),
+    };
+    r.times.access_us += base::time::now_us().saturating_sub(began_us);
+    verdict
+}
+
 async fn access(r: &mut Request) -> Verdict {
     let loc = r.loc.clone();
     let any = loc.core.satisfy == Satisfy::Any;
     r.access_code = 0;
     for h in &loc.pipeline.access {
-        match (step(h.as_ref(), r).await, any) {
+        match (timed_step(h.as_ref(), r).await, any) {
             (Verdict::Next, _) | (Verdict::Ok, false) => {}
             (Verdict::Ok, true) => {
                 r.access_code = 0;
@@ -327,9 +358,22 @@ impl Request {
         Ok(())
     }
 
+    /// Enters a location, or a block of one. The debug log and explanations have it.
+    pub fn enter(&mut self, target: Rc<Location>) {
+        self.settle(target);
+        self.debug(format_args!("using configuration \"{}\"", self.loc.info));
+        self.note_entered();
+    }
+
+    /// Goes back to the server's own level, from where a location is searched again.
+    fn leave_location(&mut self) {
+        let root = self.server.root.clone();
+        self.settle(root);
+    }
+
     /// The one place where a request changes its location: `limit_except` and the settings that
     /// hold for the connection follow from it.
-    pub fn enter(&mut self, target: Rc<Location>) {
+    fn settle(&mut self, target: Rc<Location>) {
         self.loc = target;
         if let Some((allowed, inner)) = &self.loc.limit_except {
             let name = self.method_name();
@@ -337,8 +381,6 @@ impl Request {
                 self.loc = inner.clone();
             }
         }
-        self.debug(format_args!("using configuration \"{}\"", self.loc.info));
-        self.note_entered();
         let core = &self.loc.core;
         if self.keeps_connection() {
             let c = self.c();
@@ -406,8 +448,7 @@ impl Request {
         self.flags.valid_unparsed_uri = false;
         self.flags.uri_changed = false;
         self.note_uri();
-        let root = self.server.root.clone();
-        self.enter(root);
+        self.leave_location();
         Verdict::Redirected
     }
 

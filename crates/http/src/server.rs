@@ -81,6 +81,8 @@ pub struct HttpMain {
     pub(crate) helps: Vec<Helping<Request>>,
     /// Certificates for challenges by ALPN, if a module has set them.
     pub tls_challenges: OnceCell<TlsChallenges>,
+    /// The certificates that a module has ordered for servers, if there is one.
+    pub tls_ordered: OnceCell<Box<dyn Fn() -> Vec<common_modules::ssl::Known>>>,
     /// The sections of modules in the status, by their names.
     pub(crate) sections: Vec<(&'static str, engine::status::Section<Request>)>,
     /// The sockets to answer on, with their servers.
@@ -115,9 +117,10 @@ pub struct HttpMain {
 }
 
 impl HttpMain {
-    /// Whether `debug_connection` names this client.
+    /// Whether `debug_connection` names this client, or `weir debug` for the moment.
     pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
         self.debug_from.get().is_some_and(|from| from.iter().any(|o| o.matches(peer)))
+            || self.stats.live_debug.matches(peer)
     }
 
     /// The object that `stub_status json` answers with.

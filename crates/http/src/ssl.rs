@@ -9,8 +9,8 @@ use base::log::Level;
 use common_modules::ssl::addresses::Secure;
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
 use common_modules::ssl::{
-    self, Established, Expiries, NoEntry, OcspZones, ServerTls, SslSettings, SslShared, settings,
-    variables,
+    self, Established, Expiries, Known, NoEntry, OcspZones, ServerTls, SslSettings, SslShared,
+    settings, variables,
 };
 use conf::ConfError;
 use conf::table::{Contexts, Directive};
@@ -21,7 +21,6 @@ use crate::build::Built;
 use crate::channel::conn::{Conn, Secured};
 use crate::cx::Cx;
 use crate::join_directives;
-use crate::metering;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
 use crate::server::{HttpMain, Listen, Server, TlsChallenges};
@@ -38,7 +37,7 @@ pub static MODULE: Module = Module {
         ConfType::of::<OcspZones>(Scope::Main),
     ],
     start: Some(start),
-    status: Some(|main, o| expiries(&main.servers).report(o)),
+    status: Some(|main, o| ssl::report(&certificates(main), o)),
     ..Module::EMPTY
 };
 
@@ -69,6 +68,12 @@ fn expiries<'a>(servers: impl IntoIterator<Item = &'a Rc<Server>>) -> Expiries {
     Expiries::of(servers.into_iter().map(|server| (&server.name, &*server.tls)))
 }
 
+/// The certificates of all servers, and those that are ordered for them.
+pub fn certificates(main: &HttpMain) -> Vec<Known> {
+    let ordered = main.tls_ordered.get().map(|ordered| ordered()).unwrap_or_default();
+    expiries(&main.servers).known().chain(ordered).collect()
+}
+
 /// One worker writes for all that certificates end.
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
     if seat.index == 0 {
@@ -95,19 +100,19 @@ pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfErr
 /// # Errors
 /// The connection is to be closed; the reason was logged.
 pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> {
-    let ms = c.listen.default.core.client_header_timeout;
+    let ms = c.head_timeout();
     let shaken = rarely(main.life.unless_given_up(Box::pin(shake(c, main, ms)).as_mut())).await;
     match shaken {
         Some(Ok(())) => {
             if let Some(tls) = c.tls.get() {
                 let resumed = tls.session.info().is_some_and(|info| info.is_resumed);
-                metering::handshake(main, &tls.server, Ok(resumed));
+                main.metrics.handshake(&tls.server.zone, Ok(resumed));
             }
             Ok(())
         }
         Some(Err(NoHandshake::Say(level, m))) => {
             let server = c.tls.get().map_or(&c.listen.default, |tls| &tls.server);
-            metering::handshake(main, server, Err(()));
+            main.metrics.handshake(&server.zone, Err(()));
             c.log(level, format_args!("{m} while SSL handshaking"));
             Err(())
         }

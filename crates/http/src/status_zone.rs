@@ -1,8 +1,6 @@
 //! `status_zone`, and the zones of servers and locations without one.
 
 use conf::table::{Args, Contexts as C, Directive};
-use engine::Metrics;
-use engine::addresses::ListenAddress;
 use engine::metrics::Kind;
 use engine::metrics::status_zone::{LocationZone, ServerZone, ZoneName, set_location, set_server};
 use engine::settings::{ConfSet, ConfType, Scope};
@@ -33,19 +31,6 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
         false => set_location(cx, n),
     },
 )];
-
-/// The zone of a server: one without a name has that of its first address.
-pub(crate) fn zone_of(
-    metrics: &Metrics,
-    set: &ConfSet,
-    name: &[u8],
-    listens: &[ListenAddress],
-) -> ZoneName {
-    let address = listens.first().map(|listen| listen.spec.addr.to_string()).unwrap_or_default();
-    let name = if name.is_empty() { address.as_bytes() } else { name };
-    let unset = ServerZone::default();
-    metrics.of_server(set.get::<ServerZone>().unwrap_or(&unset), Kind::HttpServer, name)
-}
 
 /// The zone of a location.
 pub(crate) fn zone_of_location(set: &ConfSet) -> ZoneName {

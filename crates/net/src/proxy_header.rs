@@ -48,7 +48,7 @@ pub async fn read(
 ) -> Result<(Page, Option<Box<Header>>), NoHeader> {
     let until = Deadline::in_ms(timeout_ms);
     if page.is_empty() {
-        match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
+        match sock.owed_or(gate, until).await.map_err(|e| failed(&e))? {
             Wake::Ready => {}
             Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
         }
@@ -61,6 +61,9 @@ pub async fn read(
         match parse(&page) {
             Ok(Parsed::Done { len, header }) => {
                 page.consume(len);
+                if let Some(ip) = header.as_ref().and_then(|header| header.source.ip) {
+                    sock.set_client(ip);
+                }
                 return Ok((page, header));
             }
             Ok(Parsed::More) => {

@@ -60,6 +60,12 @@ pub fn monotonic_usec() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
 }
 
+/// The time that the calling thread had on a processor, microseconds.
+pub fn thread_usec() -> u64 {
+    let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    ran.tv_sec.unsigned_abs() * 1_000_000 + ran.tv_nsec.unsigned_abs() / 1_000
+}
+
 #[cfg(test)]
 mod tests {
     use super::strftime;

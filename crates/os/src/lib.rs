@@ -15,6 +15,7 @@ pub mod heartbeat;
 pub mod limits;
 pub mod map;
 pub mod memory;
+pub mod memory_group;
 pub mod privilege;
 pub mod probe;
 pub mod process;
@@ -22,6 +23,7 @@ pub mod random;
 pub mod signal;
 pub mod sockaddr;
 pub mod socket;
+pub mod terminal;
 pub mod thread;
 pub mod title;
 

@@ -307,31 +307,7 @@ pub fn is_limited() -> bool {
     if first("/proc/sys/vm/overcommit_memory") == Some(2) {
         return true;
     }
-    group_folders().iter().any(|folder| {
-        // Version 1 shows a number of the size of the address space where there is no limit.
-        let limit = first(&format!("{folder}/memory.max"))
-            .or_else(|| first(&format!("{folder}/memory.limit_in_bytes")));
-        limit.is_some_and(|limit| limit < 1 << 60)
-    })
-}
-
-/// The folders of this process's control groups, as far as they are mounted in the usual places.
-fn group_folders() -> Vec<String> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mut folders = Vec::new();
-    for line in text.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let root = match controllers {
-            "" => "/sys/fs/cgroup",
-            c if c.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
-            _ => continue,
-        };
-        folders.push(format!("{root}{path}"));
-        // Within a container the own group is the root of the mount.
-        folders.push(root.to_owned());
-    }
-    folders
+    crate::memory_group::Group::find().is_some()
 }
 
 /// Makes this process the first that the kernel kills when memory runs out.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::WaitOptions;
+use rustix::process::{Pid, WaitOptions};
 
 pub use rustix::process::{getegid, geteuid, getpid, getppid};
 
@@ -38,6 +38,16 @@ pub fn id() -> u32 {
 pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+/// Has the kernel send this process `SIGTERM` when its parent ends, in whatever way. Taking another
+/// user undoes that.
+///
+/// # Errors
+/// The system's; `ESRCH` where the parent, `parent`, has ended already.
+pub fn end_with_parent(parent: Option<Pid>) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    if getppid() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// Makes a copy of this process. Refused (`EBUSY`) when the process has more than one thread: the

@@ -50,6 +50,15 @@ impl UnixAddr {
     }
 }
 
+/// The part of an address that names a client. A block of 64 bits of IPv6 is one client's: a host
+/// takes any address in it.
+pub fn block_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
 impl SockAddr {
     /// Address of an IPv4 or IPv6 host.
     pub fn ip(ip: IpAddr, port: u16) -> SockAddr {
@@ -210,6 +219,15 @@ impl fmt::Display for Host<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_of_ipv6_is_a_client() {
+        let block = |ip: &str| block_of(ip.parse().unwrap());
+        assert_eq!(block("2001:db8:1:2:3:4:5:6"), block("2001:db8:1:2::"));
+        assert_ne!(block("2001:db8:1:2::"), block("2001:db8:1:3::"));
+        assert_eq!(block("::ffff:192.0.2.1"), block("192.0.2.1"));
+        assert_ne!(block("192.0.2.1"), block("192.0.2.2"));
+    }
 
     #[test]
     fn text_and_back() {

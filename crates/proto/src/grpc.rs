@@ -1,6 +1,6 @@
-//! The messages of gRPC's health checking protocol (`grpc.health.v1.Health`), in gRPC's framing: a
-//! byte that says whether the message is compressed, its length in four bytes, and the message in
-//! the wire format of Protocol Buffers.
+//! gRPC: the time that a client gives to a call, and the messages of the health checking protocol
+//! (`grpc.health.v1.Health`) in gRPC's framing: a byte that says whether the message is compressed,
+//! its length in four bytes, and the message in the wire format of Protocol Buffers.
 
 /// The path of the call that asks whether a service is well.
 pub const HEALTH_PATH: &[u8] = b"/grpc.health.v1.Health/Check";
@@ -13,6 +13,31 @@ const SERVICE: u8 = 1 << 3 | 2;
 
 /// The field of the status in the response, a number.
 const STATUS: u64 = 1;
+
+/// The field with the time that a client gives to a call.
+pub const TIMEOUT: &[u8] = b"grpc-timeout";
+
+/// The fields that tell a client that its time is over (status `DEADLINE_EXCEEDED`).
+pub const LATE: [(&str, &str); 2] = [("grpc-status", "4"), ("grpc-message", "Deadline Exceeded")];
+
+/// The time that a value of [`TIMEOUT`] gives, milliseconds, rounded up: at most eight digits and a
+/// unit (gRPC over HTTP/2, "Requests"). `None`: it is no such value.
+pub fn timeout_ms(value: &[u8]) -> Option<u64> {
+    let (unit, digits) = value.split_last()?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let n = base::ascii::parse_u64(digits)?;
+    Some(match unit {
+        b'H' => n * 3_600_000,
+        b'M' => n * 60_000,
+        b'S' => n * 1000,
+        b'm' => n,
+        b'u' => n.div_ceil(1000),
+        b'n' => n.div_ceil(1_000_000),
+        _ => return None,
+    })
+}
 
 /// The question whether a service is well; without a name, whether the server is.
 pub fn health_request(service: &[u8]) -> Vec<u8> {
@@ -82,6 +107,24 @@ fn read_number(rest: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_calls() {
+        for (value, ms) in [
+            ("1H", 3_600_000),
+            ("2M", 120_000),
+            ("3S", 3000),
+            ("99999999m", 99_999_999),
+            ("1500u", 2),
+            ("1n", 1),
+            ("0S", 0),
+        ] {
+            assert_eq!(timeout_ms(value.as_bytes()), Some(ms), "{value}");
+        }
+        for value in ["", "S", "5", "5s", "-5S", "+5S", "5.0S", "123456789S", " 5S"] {
+            assert_eq!(timeout_ms(value.as_bytes()), None, "{value}");
+        }
+    }
 
     #[test]
     fn requests_name_the_service() {

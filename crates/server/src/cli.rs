@@ -39,6 +39,18 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> 
     let mut typed = Typed::default();
     let mut args = args.into_iter().map(OsString::into_vec);
     while let Some(word) = args.next() {
+        // The words that people try first, beside nginx's letters.
+        match &word[..] {
+            b"--help" | b"help" => {
+                typed.switch(Ask::Help);
+                continue;
+            }
+            b"--version" => {
+                typed.switch(Ask::Version);
+                continue;
+            }
+            _ => {}
+        }
         let Some(letters) = word.strip_prefix(b"-") else {
             return Err(format!("invalid option: \"{}\"", String::from_utf8_lossy(&word)));
         };
@@ -119,6 +131,9 @@ mod tests {
         assert!(read(&["-T"]).unwrap().test);
         assert!(read(&["-?"]).unwrap().help);
         assert!(read(&["-V"]).unwrap().version);
+        assert!(read(&["--help"]).unwrap().help && read(&["help"]).unwrap().help);
+        let t = read(&["--version"]).unwrap();
+        assert!(t.version && !t.help);
         assert_eq!(read(&["-sreload"]).unwrap().signal, Some(Signal::HUP));
         assert_eq!(read(&["-e", "stderr"]).unwrap().error_log, Some(Vec::new()));
         assert_eq!(read(&["-"]).unwrap(), Typed::default());

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use crate::flags::Value;
 use crate::{
-    build, completions, config, diff, directives, explain, lint, manual, migrate, reload, serve,
+    build, completions, config, container, debug, diff, directives, explain, lint, lsp, manual,
+    migrate, reload, serve, tail, top,
 };
 
 /// A command.
@@ -72,11 +73,35 @@ pub const COMMANDS: &[Command] = &[
         run: diff::run,
     },
     Command {
+        name: "top",
+        usage: "[--interval TIME] [--count N] [--pid FILE] [-c FILE] [-p PREFIX]",
+        doc: "watch the running server: requests a second, upstreams' servers, workers",
+        value: None,
+        options: &["--interval", "--count", "--pid", "-c", "-p", "-g"],
+        run: top::run,
+    },
+    Command {
+        name: "tail",
+        usage: "--slow [--last N] [--json] [--once] [--pid FILE] [-c FILE] [-p PREFIX]",
+        doc: "follow the running server's requests that were slow or failed",
+        value: None,
+        options: &["--slow", "--last", "--json", "--once", "--pid", "-c", "-p", "-g"],
+        run: tail::run,
+    },
+    Command {
+        name: "debug",
+        usage: "--client CIDR [--for TIME] [--pid FILE] [-c FILE] [-p PREFIX]",
+        doc: "have the running server log all about some clients for a while (60s)",
+        value: None,
+        options: &["--client", "--for", "--pid", "-c", "-p", "-g"],
+        run: debug::run,
+    },
+    Command {
         name: "lint",
-        usage: "[FILE] [--format text|json|sarif|github] [--rules]",
+        usage: "[FILE] [--habits] [--format text|json|sarif|github] [--rules]",
         doc: "look for probable faults of a configuration",
         value: Some(Value::File),
-        options: &["--format", "--rules"],
+        options: &["--habits", "--format", "--rules"],
         run: lint::run,
     },
     Command {
@@ -94,6 +119,22 @@ pub const COMMANDS: &[Command] = &[
         value: Some(Value::File),
         options: &["--json"],
         run: config::run,
+    },
+    Command {
+        name: "lsp",
+        usage: "[-c FILE] [-p PREFIX] [-g DIRECTIVES]",
+        doc: "serve an editor: faults, completions, documentation (Language Server Protocol)",
+        value: None,
+        options: &["-c", "-p", "-g"],
+        run: lsp::run,
+    },
+    Command {
+        name: "container",
+        usage: "[SWITCHES]",
+        doc: "fill in templates of configuration from the environment, and serve",
+        value: None,
+        options: &["-c", "-p", "-g", "-e"],
+        run: container::run,
     },
     Command {
         name: "build",

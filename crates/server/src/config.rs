@@ -19,7 +19,11 @@ pub fn run(args: &[OsString]) -> ExitCode {
     for arg in args {
         match arg.to_str() {
             Some("--json") => json = true,
-            Some(option) if option.starts_with('-') => return refuse("unknown option"),
+            // As other commands have it; the file follows.
+            Some("-c") => {}
+            Some(option) if option.starts_with('-') => {
+                return refuse(&format!("unknown option {option}"));
+            }
             _ if file.is_some() => return refuse("one file at a time"),
             _ => file = Some(PathBuf::from(arg)),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use conf::reference::Entry;
 use conf::table::{Args, Contexts, Directive, Table};
 
 use crate::main_block::{self, MainBlock};
@@ -49,21 +50,20 @@ pub fn names() -> HashSet<&'static str> {
     own.chain(events).chain(engines).chain([OF_PARSER.name]).collect()
 }
 
+/// The facts of all directives, those of the outermost level first.
+pub fn entries() -> Vec<Entry> {
+    let mut all = Vec::new();
+    for directive in main_block::DIRECTIVES.iter().chain(BLOCKS).chain([&OF_PARSER]) {
+        all.push(Entry::new(directive, "main"));
+    }
+    all.extend(events::DIRECTIVES.iter().map(|directive| Entry::new(directive, "events")));
+    engines::entries(&mut |entry| all.push(entry));
+    all
+}
+
 /// A line for each directive, for `weir dump-directives`.
 pub fn dump() -> String {
-    let mut text = String::new();
-    let mut add = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    for directive in main_block::DIRECTIVES.iter().chain(BLOCKS).chain([&OF_PARSER]) {
-        add(conf::reference::line(directive, "main"));
-    }
-    for directive in events::DIRECTIVES {
-        add(conf::reference::line(directive, "events"));
-    }
-    engines::dump(&mut add);
-    text
+    entries().iter().map(|entry| format!("{}\n", entry.line())).collect()
 }
 
 #[cfg(test)]
@@ -84,5 +84,32 @@ mod tests {
         for name in ["daemon", "worker_connections", "http", "include"] {
             assert!(dump.lines().any(|line| line.split('\t').next() == Some(name)), "{name}");
         }
+    }
+
+    /// Each directive of the page is built in, or has the answer that the page gives.
+    #[test]
+    fn the_page_of_other_modules_is_true() {
+        let page = include_str!("../../../docs/THIRD_PARTY.md");
+        let (built_in, others) = page.split_once("\n- ").expect("it has a list");
+        let quoted = |text: &'static str| text.split('`').skip(1).step_by(2);
+        let all = names();
+        let built_in = built_in.split("## Built in").nth(1).unwrap_or_default();
+        let mut count = 0;
+        for name in quoted(built_in).filter(|name| !name.contains(' ')) {
+            assert!(all.contains(name), "{name} is not built in");
+            count += 1;
+        }
+        for item in others.split("\n- ") {
+            let (directives, answer) = item.split_once(" (").expect("a module");
+            let answer = answer.split_whitespace().collect::<Vec<_>>().join(" ");
+            for name in quoted(directives) {
+                let module = conf::foreign::of_directive(name).expect(name);
+                let told = format!("{}): {}", module.name, module.advice);
+                assert_eq!(answer, told.split_whitespace().collect::<Vec<_>>().join(" "), "{name}");
+                assert!(!all.contains(name), "{name} is built in");
+                count += 1;
+            }
+        }
+        assert!(count >= 40, "{count}");
     }
 }

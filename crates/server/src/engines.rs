@@ -4,7 +4,7 @@
 use std::io;
 use std::rc::Rc;
 
-use conf::reference;
+use conf::reference::Entry;
 use conf::table::Contexts;
 use conf::{ConfError, Node};
 use engine::beat::Beats;
@@ -60,14 +60,19 @@ pub fn directives() -> impl Iterator<Item = (&'static str, Contexts)> {
     modules.map(|d| (d.name, d.contexts)).chain(of_stream.map(|d| (d.name, d.contexts)))
 }
 
-/// A line of reference for each directive of the engines.
-pub fn dump(add: &mut dyn FnMut(String)) {
+/// The facts of each directive of the engines.
+pub fn entries(add: &mut dyn FnMut(Entry)) {
     for module in added::modules() {
-        module.directives.iter().for_each(|d| add(reference::line(d, module.name)));
+        module.directives.iter().for_each(|d| add(Entry::new(d, module.name)));
     }
     for module in stream_modules() {
-        module.directives.iter().for_each(|d| add(reference::line(d, module.name)));
+        module.directives.iter().for_each(|d| add(Entry::new(d, module.name)));
     }
+}
+
+/// The names of the variables of `stream`.
+pub fn stream_variables() -> impl Iterator<Item = &'static str> {
+    stream_modules().iter().flat_map(|module| module.variables).map(|variable| variable.name)
 }
 
 /// All modules of `stream`.

@@ -1,4 +1,4 @@
-//! A process beside the workers: cache manager or cache loader.
+//! A process beside the workers: cache manager, cache loader or acme process.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,6 +17,13 @@ use crate::worker::FATAL;
 /// Runs a helper to its end; the exit code.
 pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32 {
     let log = cycle.log.clone();
+    // An orphan would keep the lock of the folder that the next server's process waits for.
+    if helper == Helper::Acme
+        && let Err(e) = os::process::end_with_parent(os::process::getppid())
+    {
+        log!(log, Level::Alert, None, "the master process is gone {}", os_error(&e));
+        return FATAL;
+    }
     // A socket is closed with its last descriptor, and this process accepts nothing.
     drop(cycle.listeners.take());
     let mut options = serving::loop_options(&cycle.settings, lock);
@@ -29,11 +36,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
             return FATAL;
         }
     };
-    os::title::set(match helper {
-        Helper::CacheManager => "weir: cache manager process",
-        Helper::CacheLoader => "weir: cache loader process",
-        Helper::Acme => "weir: acme process",
-    });
+    os::title::set(title(helper));
     cycle.settings.pools.install();
     // The time to end at the latest, once it leaves.
     let over = Rc::new(Cell::new(None));
@@ -81,6 +84,14 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
     // Threads write the log, and the loop that feeds them has ended.
     cycle.logs.end();
     i32::from(turned.is_err())
+}
+
+fn title(helper: Helper) -> &'static str {
+    match helper {
+        Helper::CacheManager => "weir: cache manager process",
+        Helper::CacheLoader => "weir: cache loader process",
+        Helper::Acme => "weir: acme process",
+    }
 }
 
 /// Limit of the cache manager's exit, milliseconds.

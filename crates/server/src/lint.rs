@@ -26,6 +26,7 @@ struct Asked {
     file: Option<PathBuf>,
     format: Option<String>,
     rules: bool,
+    habits: bool,
 }
 
 /// Runs the command with the arguments after its name. The exit status is 1 when something is
@@ -51,7 +52,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    let found = check(&tree);
+    let found = check(&tree, asked.habits);
     let text = match asked.format.as_deref() {
         Some("json") => json(&found),
         Some("sarif") => sarif(&found),
@@ -81,6 +82,7 @@ fn parse(args: &[OsString]) -> Result<Asked, String> {
             text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value)));
         match name {
             "--rules" if value.is_none() => asked.rules = true,
+            "--habits" if value.is_none() => asked.habits = true,
             "--format" => {
                 let next = || args.next().map(|arg| arg.to_string_lossy().into_owned());
                 let value = value.map(str::to_owned).or_else(next).unwrap_or_default();
@@ -100,7 +102,9 @@ fn parse(args: &[OsString]) -> Result<Asked, String> {
 fn list() -> String {
     let mut out = String::new();
     for rule in rules() {
-        let _ = writeln!(out, "{:<26} {:<8} {}", rule.id, rule.severity.name(), rule.summary);
+        let asked = if rule.habit { " (--habits)" } else { "" };
+        let severity = rule.severity.name();
+        let _ = writeln!(out, "{:<26} {severity:<8} {}{asked}", rule.id, rule.summary);
     }
     out
 }
@@ -231,6 +235,7 @@ mod tests {
         assert_eq!(a.format.as_deref(), Some("sarif"));
         assert_eq!(asked(&["--format=json"]).unwrap().format.as_deref(), Some("json"));
         assert!(asked(&["--rules"]).unwrap().rules);
+        assert!(asked(&["--habits", "a"]).unwrap().habits);
         for wrong in [&["--format", "xml"][..], &["--format"], &["a", "b"], &["--all"]] {
             assert!(asked(wrong).is_err(), "{wrong:?}");
         }

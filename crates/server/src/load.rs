@@ -2,18 +2,22 @@
 //! changed.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, Log, Sink};
+use bytes::Bytes;
 use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
 use engine::logs::{LogFile, LogFiles};
+use engine::stats::Stats;
 use engine::tls_objects::TlsObjects;
-use engine::{Engine, LoadEnv, Places};
+use engine::{Engine, LoadEnv, Metrics, Places};
 use net::listeners::OpenEnv;
 use net::{Inherited, Listeners};
 use shm::Zones;
@@ -47,6 +51,8 @@ pub struct Parsed {
     pub engines: Vec<Rc<dyn Engine>>,
     /// Its shared zones.
     zones: Rc<Zones>,
+    /// Its counters by zone.
+    metrics: Rc<Metrics>,
     /// Its log files.
     pub logs: Rc<LogFiles>,
     /// Where its error log's lines go.
@@ -64,8 +70,12 @@ pub struct Cycle {
     pub engines: Vec<Rc<dyn Engine>>,
     /// Its shared zones, mapped.
     pub zones: Rc<Zones>,
+    /// Its counters by zone.
+    pub metrics: Rc<Metrics>,
     /// Its log files, open.
     pub logs: Rc<LogFiles>,
+    /// The counters of all workers.
+    pub stats: Rc<Stats>,
     /// Its text.
     pub files: Vec<SourceFile>,
     /// Its error log.
@@ -87,6 +97,7 @@ pub struct Refused;
 struct Lent<'a> {
     sinks: &'a [Rc<dyn Sink>],
     zones: &'a Rc<Zones>,
+    metrics: &'a Rc<Metrics>,
     places: Rc<Places>,
 }
 
@@ -100,12 +111,21 @@ pub struct Loader {
     pub lasting: Lasting,
     /// The messages of a reload.
     pub reasons: Rc<Reasons>,
+    /// Texts of files that an editor has not written yet, by device and inode.
+    pub unsaved: HashMap<(u64, u64), Bytes>,
 }
 
 impl Loader {
     /// A loader by the command line; `directives` are those of `-g`.
     pub fn new(paths: Paths, directives: Option<Vec<u8>>, lasting: Lasting) -> Loader {
-        Loader { paths, directives, lasting, reasons: Rc::default() }
+        let unsaved = HashMap::new();
+        Loader { paths, directives, lasting, reasons: Rc::default(), unsaved }
+    }
+
+    /// Reads the configuration, opens nothing, and returns the error. Warnings are logged.
+    pub fn check(&self, log: &Log) -> Result<(), ConfError> {
+        log::set_default(log.clone());
+        self.try_parse(Rc::new(Zones::default()), log, &mut Vec::new(), || {}).map(drop)
     }
 
     /// Reads the configuration. `running` is the one it replaces: shared zones that both have are
@@ -135,6 +155,7 @@ impl Loader {
         let options = Options {
             conf_prefix: self.paths.conf_prefix.clone(),
             keep_broken: true,
+            unsaved: self.unsaved.clone(),
             ..Options::default()
         };
         let places = Rc::new(self.paths.homes.engines());
@@ -157,13 +178,14 @@ impl Loader {
         });
         let sinks = std::mem::take(&mut draft.error_logs);
         let (sinks, error_log_file) = self.sinks(sinks, &draft);
-        let lent = Lent { sinks: &sinks, zones: &zones, places };
+        let metrics = Rc::<Metrics>::default();
+        let lent = Lent { sinks: &sinks, zones: &zones, metrics: &metrics, places };
         let engines = self.engines(&tree.nodes[..applied], &draft, lent)?;
         outcome?;
         syntax_ok();
         let settings = Settings::new(draft, &self.paths, log)?;
         let files = std::mem::take(files);
-        Ok(Parsed { settings, engines, zones, logs, sinks, error_log_file, files })
+        Ok(Parsed { settings, engines, zones, metrics, logs, sinks, error_log_file, files })
     }
 
     /// Where the error log goes: to the default file when no file is named.
@@ -194,7 +216,7 @@ impl Loader {
         draft: &MainBlock,
         lent: Lent,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
-        let Lent { sinks, zones, places } = lent;
+        let Lent { sinks, zones, metrics, places } = lent;
         let events = draft.events.as_ref();
         let env = LoadEnv {
             prefix: self.paths.prefix.clone(),
@@ -205,7 +227,7 @@ impl Loader {
             workers: draft.worker_processes.unwrap_or(1),
             connections: events.and_then(|e| e.connections).unwrap_or(crate::settings::CONNECTIONS),
             stats: self.lasting.stats.clone(),
-            metrics: Rc::default(),
+            metrics: metrics.clone(),
             pools: draft.pools.clone(),
             zones: zones.clone(),
             bells: self.lasting.bells.clone(),
@@ -234,7 +256,8 @@ impl Loader {
         inherited: &mut Inherited,
         log: &Log,
     ) -> Result<Cycle, Refused> {
-        let Parsed { settings, engines, zones, logs, sinks, error_log_file, files } = parsed;
+        let Parsed { settings, engines, zones, metrics, logs, sinks, error_log_file, files } =
+            parsed;
         let say = |error: ConfError| self.report(log, &error, &[]);
         let test = purpose == Purpose::Test;
         let pid_place = &self.paths.homes.run;
@@ -265,10 +288,22 @@ impl Loader {
         }
         let workers = if settings.master_process { settings.worker_processes } else { 1 };
         let env = OpenEnv { workers, test, log: &log };
-        let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(|_| Refused)?;
+        let refused = |_| refused(purpose, &settings.pid, &log);
+        let listeners = Listeners::open(&specs, &previous, inherited, env).map_err(refused)?;
         let listeners = RefCell::new(listeners);
-        let cycle =
-            Cycle { settings, engines, zones, logs, files, log, error_log_file, sinks, listeners };
+        let cycle = Cycle {
+            settings,
+            engines,
+            zones,
+            metrics,
+            logs,
+            stats: self.lasting.stats.clone(),
+            files,
+            log,
+            error_log_file,
+            sinks,
+            listeners,
+        };
         if let Some(running) = running
             && let Err(error) = pidfile::take_over(&running.settings.pid, &cycle.settings.pid)
         {
@@ -345,4 +380,18 @@ impl Cycle {
             self.error_log_file.redirect_stderr();
         }
     }
+}
+
+/// Tells, after a start whose addresses are taken, of a server with the same pid file: it may be
+/// the one that has them.
+fn refused(purpose: Purpose, pid_file: &Path, log: &Log) -> Refused {
+    let runs = |pid: &i32| Path::new("/proc").join(pid.to_string()).exists();
+    let pid = pidfile::read(pid_file).ok().filter(runs);
+    if let Some(pid) = pid.filter(|_| purpose == Purpose::Start) {
+        let server = format!("a server runs already, process {pid} of \"{}\"", pid_file.display());
+        let advice =
+            "\"weir reload\" has it take over this configuration, \"weir -s quit\" ends it";
+        log!(log, Level::Emerg, None, "{server}: {advice}");
+    }
+    Refused
 }

@@ -9,10 +9,12 @@ use conf::table::{Args, Contexts, Directive};
 use conf::value::{self, set_enum, set_flag, set_msec, set_num, set_offset, set_once, set_str};
 use conf::{ConfError, Node, Word};
 use engine::logs::{LogFile, LogFiles};
+use engine::overload::Limits;
 use os::limits::CPUS_MAX;
 
 use crate::added;
 use crate::events::EventsBlock;
+use crate::overload;
 
 /// The reaction of `debug_points` to a fault that a process finds in itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +64,7 @@ pub struct MainBlock {
     pub(crate) shutdown_timeout_ms: Option<u64>,
     /// 0: off.
     pub(crate) watchdog_ms: Option<u64>,
+    pub(crate) overload: Option<Limits>,
     pub(crate) working_directory: Option<Bytes>,
     pub(crate) env: Vec<Bytes>,
     pub(crate) debug_points: Option<Option<DebugPoint>>,
@@ -94,6 +97,7 @@ impl MainBlock {
             rlimit_core: None,
             shutdown_timeout_ms: None,
             watchdog_ms: None,
+            overload: None,
             working_directory: None,
             env: Vec::new(),
             debug_points: None,
@@ -234,6 +238,13 @@ pub static DIRECTIVES: &[D] = &[
         "0",
         "The scheduling priority of workers, as nice has it.",
         priority,
+    ),
+    main(
+        "worker_overload",
+        Args::ONE_MORE,
+        "memory=95% descriptors=95% connections=95% latency=off retry=2s",
+        "The shares in use from which on new connections are refused, or off. Weir's own.",
+        overload::directive,
     ),
     main("worker_processes", Args::T1, "1", "The number of workers, or auto.", |d, n| {
         set_once(&mut d.worker_processes, n, worker_processes)

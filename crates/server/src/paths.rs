@@ -40,6 +40,11 @@ impl Paths {
             prefix.push(b'/');
         }
         let prefix = PathBuf::from(OsStr::from_bytes(&prefix));
+        // Paths are joined to it in several places, and a relative one would be joined twice.
+        let prefix = match prefix.as_os_str().is_empty() {
+            true => prefix,
+            false => std::path::absolute(&prefix).unwrap_or(prefix),
+        };
         let conf_file = typed.conf_file.as_deref().unwrap_or(layout().conf_path.as_bytes());
         let conf_file = prefix.join(OsStr::from_bytes(conf_file));
         let conf_prefix = conf_file.parent().unwrap_or(Path::new("")).to_owned();
@@ -107,6 +112,13 @@ mod tests {
         assert_eq!(p.prefix.as_os_str(), "/srv/");
         assert_eq!(p.conf_file, Path::new("/srv/w.conf"));
         assert_eq!(p.error_log, Path::new("/srv/e.log"));
+        let here = std::env::current_dir().unwrap();
+        for typed in ["site", "site/", "./site"] {
+            let p = paths(typed, "w.conf", "logs/e.log");
+            assert_eq!(p.prefix, here.join("site/"), "{typed}");
+            assert_eq!(p.error_log, here.join("site/logs/e.log"), "{typed}");
+            assert_eq!(p.full(p.error_log.as_os_str().as_encoded_bytes()), p.error_log);
+        }
         let p = paths("", "/etc/w.conf", "");
         assert_eq!(p.conf_prefix, Path::new("/etc"));
         assert_eq!(p.error_log, Path::new(""));

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::control::{Answer, ClientId, Status};
-use crate::features;
 use crate::master::{End, Master};
+use crate::{features, live};
 
 /// A question.
 struct Question {
@@ -22,6 +22,18 @@ const QUESTIONS: &[Question] = &[
     // The text of the running configuration, as it was read, secrets included: each file as a line
     // `LENGTH PATH`, its bytes and a line break.
     Question { name: "config", answer: |master, _| ControlFlow::Continue(config(master)) },
+    // The counters as they are now.
+    Question { name: "top", answer: |master, _| ControlFlow::Continue(live::top(master)) },
+    // Slow and failed requests.
+    Question {
+        name: "slow",
+        answer: |master, rest| ControlFlow::Continue(live::slow(master, rest)),
+    },
+    // Logs some clients in full for a while.
+    Question {
+        name: "debug",
+        answer: |master, rest| ControlFlow::Continue(live::debug(master, rest)),
+    },
     // Reads the configuration again and waits for the outcome, as HUP does.
     Question { name: "reload", answer: |master, _| master.reload_for_client() },
 ];

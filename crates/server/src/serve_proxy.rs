@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use engine::tls_files::system_bundle;
 
-/// How the certificate of a server is judged.
+/// The verification of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// By the certificates in this file.

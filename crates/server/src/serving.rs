@@ -101,6 +101,8 @@ pub fn start_engines(cycle: &Cycle, (index, slot): (usize, usize), alone: Gate) 
             spec.deferred == Some(net::Deferral::UnderLoad) && !spec.addr.is_unix();
         Listener::new(fd, ListenOpts { exclusive, defer_under_load })
     });
+    let workers = if settings.master_process { settings.worker_processes } else { 1 };
+    engine::overload::begin(settings.overload, cycle.stats.clone(), workers);
     for engine in &cycle.engines {
         let count = engine.listeners().len();
         engine.start(&seat, listeners.by_ref().take(count).collect())?;

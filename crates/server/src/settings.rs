@@ -7,6 +7,7 @@ use base::log;
 use base::log::{Level, Log};
 use bytes::Bytes;
 use conf::ConfError;
+use engine::overload::Limits;
 use event::DriverKind;
 use net::Origin;
 use os::privilege::User;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub shutdown_timeout_ms: Option<u64>,
     /// The time after which a worker that stands still is killed; `None`: none is watched.
     pub watchdog_ms: Option<u64>,
+    /// The shares of what they have that make them refuse connections.
+    pub overload: Limits,
     /// Their current folder.
     pub working_directory: Option<Bytes>,
     /// Variables of the environment: `NAME` to keep, `NAME=VALUE` to set.
@@ -132,6 +135,7 @@ impl Settings {
             rlimit_core: draft.rlimit_core,
             shutdown_timeout_ms: draft.shutdown_timeout_ms.filter(|ms| *ms > 0),
             watchdog_ms: Some(draft.watchdog_ms.unwrap_or(30_000)).filter(|ms| *ms > 0),
+            overload: draft.overload.unwrap_or(Limits::DEFAULT),
             working_directory: draft.working_directory,
             env: draft.env,
             debug_points: draft.debug_points.flatten(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use base::log;
 use base::log::{Level, Log, os_error};
-use engine::beat::{BEAT_MS, BUSY_BEAT_MS, Beats, now_ms};
+use engine::beat::{BEAT_MS, BUSY_BEAT_MS, Beat, Beats, now_ms};
 use engine::{Engine, Stats};
 use event::Accepted;
 use os::signal::Signal;
@@ -31,6 +31,10 @@ const STUCK_MS: u64 = 1_500;
 
 /// The interval of looks at a stuck worker, milliseconds.
 const LOOK_MS: u64 = 250;
+
+/// A silent worker that can run is stuck after so much time on a processor since its last beat. One
+/// that others keep from the processors is not: another worker would have no more of them.
+const SPIN_MS: u64 = STUCK_MS / 2;
 
 /// The master itself was held up if it wakes so much later than planned: then nothing is known of
 /// the workers.
@@ -109,19 +113,20 @@ impl Watchdog {
                 next = next.min(now + STUCK_MS);
                 continue;
             };
-            let silent_ms = now.saturating_sub(beat.max(self.since_ms));
+            let silent_ms = now.saturating_sub(beat.at_ms.max(self.since_ms));
             match child.stuck {
                 None if silent_ms < stuck_after => {
-                    next = next.min(beat.max(self.since_ms) + stuck_after);
+                    next = next.min(beat.at_ms.max(self.since_ms) + stuck_after);
                 }
+                None if lacks_processor(child.pid, beat) => next = next.min(now + LOOK_MS),
                 None => {
-                    child.stuck = Some(Stuck { since_ms: beat, judged: false });
+                    child.stuck = Some(Stuck { since_ms: beat.at_ms, judged: false });
                     let (pid, what) = (child.pid, self.describe(child.pid, slot));
                     let m = format_args!("worker process {pid} stands still for {silent_ms} ms");
                     log!(log, Level::Warn, None, "{m}: {what}");
                     found.push(NewlyStuck { pid, index });
                 }
-                Some(was) if was.since_ms != beat => {
+                Some(was) if was.since_ms != beat.at_ms => {
                     child.stuck = None;
                     let (pid, ms) = (child.pid, now.saturating_sub(was.since_ms));
                     log!(log, Level::Warn, None, "worker process {pid} runs again after {ms} ms");
@@ -169,6 +174,20 @@ impl Watchdog {
     }
 }
 
+/// Whether a worker without a beat since then may just have had no processor.
+fn lacks_processor(pid: i32, beat: Beat) -> bool {
+    let can_run = state_of(pid) == Some('R');
+    can_run && ran_ms(pid).is_some_and(|ran_ms| beat.ran_since(ran_ms) < SPIN_MS)
+}
+
+/// The time that a process's first thread had on a processor (the first field of schedstat, kernel
+/// documentation "sched-stats"), milliseconds; `None` where the kernel does not count it.
+fn ran_ms(pid: i32) -> Option<u64> {
+    let counts = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let ran_ns: u64 = counts.split(' ').next()?.parse().ok()?;
+    Some(ran_ns / 1_000_000)
+}
+
 /// A worker that was just found to stand still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewlyStuck {
@@ -189,15 +208,19 @@ pub fn counts(children: &Children, index: usize, generation: u64) -> (bool, bool
     (others, stuck <= STAND_INS_MAX)
 }
 
-/// The kernel's knowledge of a process's state (proc_pid_stat(5)).
+/// The letter of a process's state (proc_pid_stat(5)).
+fn state_of(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+/// The kernel's knowledge of a process's state, in words.
 fn state(pid: i32) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     let channel = || {
         let name = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         if name.is_empty() || name == "0" { String::new() } else { format!(" ({name})") }
     };
-    match state {
+    match state_of(pid) {
         Some('T') => "stopped by a signal".to_owned(),
         Some('t') => "stopped by a tracer".to_owned(),
         Some('R') => "running on its processor".to_owned(),
@@ -266,5 +289,23 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let here = state(own);
         assert!(here.starts_with("running") || here.starts_with("waiting"), "{here}");
+    }
+    #[test]
+    fn a_silent_worker_that_can_run_is_stuck_once_it_has_run() {
+        let mut spins =
+            Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = i32::try_from(spins.id()).unwrap();
+        let beat = Beat::new(now_ms(), ran_ms(pid).unwrap());
+        let began = std::time::Instant::now();
+        assert!(lacks_processor(pid, beat));
+        while lacks_processor(pid, beat) {
+            assert!(began.elapsed().as_secs() < 30);
+        }
+        assert!(beat.ran_since(ran_ms(pid).unwrap()) >= SPIN_MS);
+        os::signal::kill(pid, Signal::STOP).unwrap();
+        while state_of(pid) != Some('T') {}
+        assert!(!lacks_processor(pid, Beat::new(now_ms(), ran_ms(pid).unwrap())));
+        spins.kill().unwrap();
+        spins.wait().unwrap();
     }
 }

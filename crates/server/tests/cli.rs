@@ -15,7 +15,7 @@ fn help_and_versions_go_to_standard_error() {
     assert_eq!(code, Some(0));
     assert!(text.contains("\nnginx version: nginx/1.31.5\n"), "{text}");
     assert!(text.contains("\nconfigure arguments: --prefix="), "{text}");
-    for arg in ["-h", "-?"] {
+    for arg in ["-h", "-?", "--help", "help"] {
         let output = run(arg);
         let (code, text) = outcome(&output);
         assert_eq!(code, Some(0));
@@ -175,6 +175,19 @@ fn a_start_in_the_background_says_whether_the_server_runs() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("folder.pid\" failed (2: No such file or directory)"), "{text}");
     assert!(!site.prefix().join("s.sock").exists());
+}
+
+#[test]
+fn a_second_start_tells_of_the_server_that_runs() {
+    let weir = site(1, "pid logs/weir.pid;", SERVER).allow("").start();
+    let mut second = Command::new(BINARY);
+    second.arg("-p").arg(weir.prefix()).args(["-c", "conf/weir.conf", "-g", "daemon off;"]);
+    let (code, text) = outcome(&second.output().unwrap());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("still could not bind()"), "{text}");
+    let pid = std::fs::read_to_string(weir.prefix().join("logs/weir.pid")).unwrap();
+    let told = format!("a server runs already, process {} of ", pid.trim());
+    assert!(text.contains(&told) && text.contains("\"weir reload\""), "{text}");
 }
 
 #[test]

@@ -86,6 +86,10 @@ fn faults_are_of_their_file() {
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
+    // Other commands have their file behind -c.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let run = command.current_dir(&folder.0).args(["config", "--json", "-c", "main.conf"]).output();
+    assert_eq!(run.expect("run weir").stdout, out.as_bytes());
     // A circle ends.
     let circle = self::folder("circle", &[("main.conf", "include main.conf;")]);
     assert_eq!(json(&circle).0, Some(0));

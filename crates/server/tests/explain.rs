@@ -199,6 +199,11 @@ fn the_way_of_a_request_is_told() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+    // A new URI is searched for at once: between two locations there is nothing.
+    for uri in ["/last/a.txt", "/last/last/last/"] {
+        let text = told(uri, &[]);
+        assert!(text.contains("uri        /") && !text.contains("the server itself"), "{text}");
+    }
     assert!(told("/named", &[]).contains("HTTP/1.1 200 OK"));
     assert!(told("/closed", &["--from", "127.0.0.2"]).contains("access forbidden by rule"));
     assert!(told("/closed", &["--from", "127.0.0.3"]).contains("status     404"));

@@ -76,8 +76,10 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        for file in [self.pid_file.clone(), self.old_file()] {
-            let Some(pid) = read_pid(&file) else { continue };
+        // The old master takes its file's name back when the new one has ended.
+        let files = [self.pid_file.clone(), self.old_file()];
+        let masters = files.map(|file| read_pid(&file));
+        for pid in masters.into_iter().flatten() {
             if alive(pid) {
                 signal(pid, "TERM");
                 wait_for("the server's end", || (!alive(pid)).then_some(()));

@@ -44,9 +44,18 @@ impl Line {
         self.0[field].store(n, Ordering::Relaxed);
     }
 
-    /// The values of all fields.
-    pub fn values(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|cell| cell.load(Ordering::Relaxed))
+    /// Adds the values of all fields to sums.
+    pub(crate) fn add_to(&self, sums: &mut [u64; LINE_FIELDS]) {
+        for (sum, cell) in sums.iter_mut().zip(&self.0) {
+            *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Takes the values of all fields from sums.
+    pub(crate) fn take_from(&self, sums: &mut [u64; LINE_FIELDS]) {
+        for (sum, cell) in sums.iter_mut().zip(&self.0) {
+            *sum = sum.wrapping_sub(cell.load(Ordering::Relaxed));
+        }
     }
 
     /// A field's value.

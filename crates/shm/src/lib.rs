@@ -8,6 +8,7 @@
 mod bells;
 mod counters;
 mod journal;
+mod latest;
 mod lock;
 mod mutex;
 mod named_counters;
@@ -20,6 +21,7 @@ mod zones;
 pub use bells::Bells;
 pub use counters::{Counters, LINE_FIELDS, Line};
 pub use journal::{Journal, Place};
+pub use latest::Latest;
 pub use lock::ShmLock;
 pub use named_counters::{CounterRow, NAME_MAX, NamedCounters};
 pub use rings::{Pushed, Rings};

@@ -230,11 +230,14 @@ impl NamedCounters {
 
     /// Adds the sums of all counters of a row since the last reset to `sums`.
     pub fn add_sums(&self, row: usize, sums: &mut [u64]) {
-        for slot in (0..self.used()).chain([self.slots]) {
-            let words = self.row_of(slot, row).iter().flat_map(Line::values);
-            for (sum, n) in sums.iter_mut().zip(words) {
-                *sum = sum.wrapping_add(if slot == self.slots { n.wrapping_neg() } else { n });
+        let (lines, _) = sums.as_chunks_mut::<LINE_FIELDS>();
+        for slot in 0..self.used() {
+            for (sums, line) in lines.iter_mut().zip(self.row_of(slot, row)) {
+                line.add_to(sums);
             }
+        }
+        for (sums, line) in lines.iter_mut().zip(self.row_of(self.slots, row)) {
+            line.take_from(sums);
         }
     }
 

@@ -10,13 +10,13 @@ pub trait ZoneState: Any {
     /// In the master: a process has died. Frees its locks and releases its holds.
     fn died(&self, pid: u32, slot: usize);
 
-    /// How full it is; `None` where that is not known.
+    /// The units in use and in all; `None` where that is not known.
     fn fill(&self) -> Option<Fill> {
         None
     }
 }
 
-/// How full a zone is, in units of its own.
+/// The units of a zone in use and in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fill {
     /// Units in use.
@@ -34,7 +34,7 @@ pub struct ZoneReport {
     pub user: &'static str,
     /// Its size.
     pub bytes: usize,
-    /// How full it is.
+    /// The units in use and in all.
     pub fill: Fill,
 }
 

@@ -401,3 +401,40 @@ fn what_is_refused() {
         site(Driver::usual(), text).is_refused(message);
     }
 }
+
+#[test]
+fn sessions_that_move_less_than_the_minimum_rate_are_ended() {
+    each_driver(|driver| {
+        let server = echo("");
+        let weir = start(
+            driver,
+            &format!(
+                "proxy_min_rate 10k 2s;
+                 server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{0}; }}
+                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{0};
+                           proxy_min_rate off; }}",
+                server.port
+            ),
+        );
+        let (mut idle, mut lively) = (Conn::tcp(weir.port(1)), Conn::tcp(weir.port(0)));
+        idle.send("a");
+        // A byte now and then does not keep a session; several have one line of the log.
+        let mut slow: Vec<_> = (0..3).map(|_| Conn::tcp(weir.port(0))).collect();
+        let mut ended = 0;
+        wait_until("the slow sessions' ends", || {
+            lively.send([b'x'; 50_000]);
+            assert_eq!(lively.read_exact(50_000).len(), 50_000);
+            slow.retain_mut(|conn| conn.try_send("x").is_ok());
+            ended = 3 - slow.len();
+            ended == 3
+        });
+        let log = weir.wait_for_log("error.log", "slower than the minimum rate while proxying");
+        assert!(log.contains("[info]"), "{log}");
+        let lines = weir.error_log().matches("slower than the minimum rate").count();
+        assert_eq!((ended, lines), (3, 1));
+        lively.send("y");
+        assert_eq!(lively.read_exact(1), b"y");
+        idle.send("b");
+        assert_eq!(idle.read_exact(2), b"ab");
+    });
+}

@@ -10,6 +10,7 @@ use engine::addresses::{self, Listening};
 use engine::cx::{Applied, Level};
 use engine::life::Life;
 use engine::merge::Merged;
+use engine::metrics::Kind;
 use engine::names::ServerName;
 use engine::settings::ConfSet;
 
@@ -18,7 +19,6 @@ use crate::module::{Modules, Pipeline, ServerInfo, View};
 use crate::server::{Built, Listen, Server, StreamMain};
 use crate::session::StreamSession;
 use crate::ssl;
-use crate::status_zone;
 
 /// Loads a `stream` block.
 ///
@@ -100,7 +100,8 @@ impl Merge<'_> {
             install(&view, &mut pipeline)?;
         }
         let name = names[0].shown();
-        let zone = status_zone::zone_of(self.metrics, &merged.set, &name, &listens);
+        let first = listens.first().map(|listen| &listen.spec.addr);
+        let zone = self.metrics.of_server(&merged.set, Kind::StreamServer, &name, first);
         let server = Rc::new(Server {
             name,
             zone,

@@ -1,4 +1,4 @@
-//! What the modules that serve sessions have in common.
+//! The common part of modules that serve sessions.
 
 use base::log::Level;
 use bytes::Bytes;

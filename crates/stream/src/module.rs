@@ -1,4 +1,4 @@
-//! What a module installs: handlers of phases, and the content of sessions.
+//! The parts that a module installs: handlers of phases, and the content of sessions.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -38,7 +38,7 @@ pub struct StreamMain {
     pub stats: Rc<Stats>,
     /// Counters by zone.
     pub metrics: Rc<Metrics>,
-    /// How far the engine's life in this worker is.
+    /// The state of the engine's life in this worker.
     pub life: Life,
     /// Some variable is made of the client's hello, which is kept.
     pub(crate) asks_hello: bool,
@@ -53,6 +53,7 @@ impl StreamMain {
     pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
         let seat = self.seat.get();
         seat.is_some_and(|seat| seat.debug_connections.iter().any(|o| o.matches(peer)))
+            || self.stats.live_debug.matches(peer)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
@@ -205,6 +206,14 @@ impl StreamSession {
     /// Has the connection stay open until the lines of `log` are written.
     pub fn settle(&mut self, log: &Rc<AccessLog>) {
         self.logs.push(log.clone());
+    }
+
+    /// The client's address, behind a balancer the one that it tells.
+    pub(crate) fn client_ip(&self) -> Option<IpAddr> {
+        match &self.proxy {
+            Some(header) => header.source.ip,
+            None => self.peer.ip_addr(),
+        }
     }
 
     /// Writes a line without the fields behind it.

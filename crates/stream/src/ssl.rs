@@ -17,7 +17,6 @@ use engine::Client;
 use engine::settings::{ConfType, Scope};
 use event::Deadline;
 
-use crate::accept::metering;
 use crate::module::SS;
 use crate::module::{Cx, Module, VarDef};
 use crate::phases::status;
@@ -112,12 +111,12 @@ pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
         Ok(()) => {
             let info = s.tls.as_ref().and_then(|tls| tls.info());
             let resumed = info.is_some_and(|info| info.is_resumed);
-            metering::handshake(&s.main, &s.server, Ok(resumed));
+            s.main.metrics.handshake(&s.server.zone, Ok(resumed));
             admit(s)
         }
         Err(NoHandshake::Gone) => Err(status::INTERNAL),
         Err(NoHandshake::Say(level, m)) => {
-            metering::handshake(&s.main, &s.server, Err(()));
+            s.main.metrics.handshake(&s.server.zone, Err(()));
             s.log(level, format_args!("{m} while SSL handshaking"));
             Err(status::INTERNAL)
         }

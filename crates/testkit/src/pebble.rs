@@ -29,8 +29,8 @@ pub struct Settings {
     pub validity_s: u64,
     /// Of a hundred good nonces, so many are refused.
     pub nonces_refused: u8,
-    /// Members of its configuration, with a comma behind each.
-    pub more: String,
+    /// Accounts need to be bound to this one: its identifier, and its key in base64url.
+    pub external: Option<(String, String)>,
     /// A port to listen on, where it is not to be any.
     pub port: Option<u16>,
 }
@@ -43,7 +43,7 @@ impl Settings {
             tls_port,
             validity_s: 3600,
             nonces_refused: 5,
-            more: String::new(),
+            external: None,
             port: None,
         }
     }
@@ -82,18 +82,25 @@ impl Pebble {
     pub fn go_on(&mut self) {
         self.peer = None;
         let (s, folder) = (&self.settings, self.folder.display());
+        let external = match &s.external {
+            None => r#""externalAccountBindingRequired":false"#.to_owned(),
+            Some((id, key)) => format!(
+                "\"externalAccountBindingRequired\":true,\
+                 \"externalAccountMACKeys\":{{\"{id}\":\"{key}\"}}"
+            ),
+        };
+        // Versions since 2.7 take it from the profile.
+        let validity = s.validity_s;
         let listen = s.port.map_or("%PORT%".to_owned(), |port| port.to_string());
         let conf = format!(
             r#"{{"pebble":{{"listenAddress":"127.0.0.1:{listen}",
             "managementListenAddress":"127.0.0.1:{}","certificate":"{folder}/acme.crt",
-            "privateKey":"{folder}/acme.key","httpPort":{},"tlsPort":{},{}
-            "ocspResponderURL":"","certificateValidityPeriod":{},"externalAccountBindingRequired":
-            false}}}}"#,
+            "privateKey":"{folder}/acme.key","httpPort":{},"tlsPort":{},
+            "ocspResponderURL":"","certificateValidityPeriod":{validity},
+            "profiles":{{"default":{{"validityPeriod":{validity}}}}},{external}}}}}"#,
             self.management.number(),
             s.http_port,
-            s.tls_port,
-            s.more,
-            s.validity_s
+            s.tls_port
         );
         let nonces = format!("PEBBLE_WFE_NONCEREJECT={}", s.nonces_refused);
         let server = format!("127.0.0.1:{}", self.dns_port.number());
@@ -106,10 +113,14 @@ impl Pebble {
         self.peer = Some(Peer::start_at("env", PACKAGE, &files, &arguments, s.port));
     }
 
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.settings.port.or(self.peer.as_ref().map(Peer::port)).unwrap_or(0)
+    }
+
     /// The address of its directory.
     pub fn directory(&self) -> String {
-        let port = self.settings.port.or(self.peer.as_ref().map(Peer::port)).unwrap_or(0);
-        format!("https://acme.test:{port}/dir")
+        format!("https://acme.test:{}/dir", self.port())
     }
 
     /// The file of the certificate that verifies its server.
@@ -135,6 +146,19 @@ impl Pebble {
     /// The number of orders that it has made.
     pub fn orders(&self) -> usize {
         self.output().matches("Added order ").count()
+    }
+
+    /// The number of accounts that it has made.
+    pub fn accounts(&self) -> usize {
+        self.output().matches("accounts in memory").count()
+    }
+
+    /// The paths that it was asked for, without their last parts.
+    pub fn asked(&self) -> Vec<String> {
+        let output = self.output();
+        let calls = output.lines().filter_map(|line| line.split_once(" -> calling handler"));
+        let path = |call: &str| call.rsplit(' ').next().unwrap_or_default().to_owned();
+        calls.map(|(call, _)| path(call)).collect()
     }
 
     /// The folder of its files.

@@ -24,8 +24,10 @@ impl Scripted {
         let (count, script) = (connections.clone(), Arc::new(script));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
+                // A client that has gone away before it was accepted.
+                let Ok(stream) = stream else { continue };
                 let number = count.fetch_add(1, Ordering::Relaxed) + 1;
-                let (stream, script) = (stream.expect("a test's socket"), script.clone());
+                let script = script.clone();
                 stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
                 std::thread::spawn(move || script(stream, number));
             }

@@ -44,6 +44,18 @@ impl Weir {
     /// Stops the server and starts it again on the same site.
     pub fn restart(&mut self) {
         self.signal("TERM");
+        self.start_again();
+    }
+
+    /// Kills all of the server's processes, as a power failure does.
+    pub fn crash(&mut self) {
+        self.group().into_iter().for_each(|pid| signal(pid, "KILL"));
+        self.wait_for_end();
+        wait_for("the end of all processes", || self.group().is_empty().then_some(()));
+    }
+
+    /// Starts the server again after its end.
+    pub fn start_again(&mut self) {
         self.wait_for_end();
         self.master = Self::spawn(&self.site);
         self.group = self.master.id();

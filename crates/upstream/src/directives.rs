@@ -15,15 +15,15 @@ use crate::group::Group;
 use crate::resolver::{self, Resolving};
 use crate::upstreams::Upstreams;
 
-/// The groups of `upstream` blocks of an engine, for those who show or change them.
-pub struct NamedGroups {
+/// The groups of an engine, those of `upstream` blocks first, for those who show or change them.
+pub struct AllGroups {
     /// The kind of counters of their servers.
     pub kind: Kind,
     /// The groups; weak, as their servers hold the counters that this is a part of.
     groups: Vec<Weak<Group>>,
 }
 
-impl NamedGroups {
+impl AllGroups {
     /// The groups, in order.
     pub fn groups(&self) -> impl Iterator<Item = Rc<Group>> {
         self.groups.iter().filter_map(Weak::upgrade)
@@ -54,8 +54,8 @@ pub fn make_groups<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
     let mut all = std::mem::take(cx.main::<Upstreams>());
     let kind = if S::BLOCK == Contexts::HTTP { Kind::HttpPeer } else { Kind::StreamPeer };
     all.make_groups(&cx.env, &around, kind)?;
-    let groups = all.named().map(Rc::downgrade).collect();
-    cx.env.metrics.add_part(Rc::new(NamedGroups { kind, groups }));
+    let groups = all.all().map(Rc::downgrade).collect();
+    cx.env.metrics.add_part(Rc::new(AllGroups { kind, groups }));
     *cx.main::<Upstreams>() = all;
     Ok(())
 }

@@ -196,34 +196,53 @@ impl Meter {
     pub fn name_of(&self, address: &[u8]) -> Vec<u8> {
         peer_name(&self.upstream, address)
     }
+
+    /// This worker's counters of that name, whose row is found once.
+    fn counters(&self, row: &OnceCell<RowId>, name: &[u8]) -> Option<CounterRow<'_>> {
+        if !self.metrics.is_on() {
+            return None;
+        }
+        if row.get().is_none() {
+            let _ = row.set(self.metrics.row_named(self.kind, &self.name_of(name))?);
+        }
+        self.metrics.counters(*row.get()?)
+    }
 }
 
 /// The counters of a group as a whole, beside its servers'.
 pub(crate) struct GroupMeter {
     meter: Meter,
     row: OnceCell<RowId>,
+    queue_row: OnceCell<RowId>,
 }
+
+/// The name of the counters of a group's queue, where a server has its address.
+const QUEUE: &[u8] = b"queue";
 
 impl GroupMeter {
     pub(crate) fn new(meter: Meter) -> GroupMeter {
-        GroupMeter { meter, row: OnceCell::new() }
+        GroupMeter { meter, row: OnceCell::new(), queue_row: OnceCell::new() }
     }
 
     /// This worker's counters: idle connections as those under way, and sessions that found the
     /// queue full as those refused.
     pub(crate) fn counters(&self) -> Option<CounterRow<'_>> {
-        let metrics = &self.meter.metrics;
-        if !metrics.is_on() {
-            return None;
-        }
-        if self.row.get().is_none() {
-            let _ = self.row.set(metrics.row_named(self.meter.kind, &self.meter.name_of(b""))?);
-        }
-        metrics.counters(*self.row.get()?)
+        self.meter.counters(&self.row, b"")
+    }
+
+    /// This worker's counters of the queue: sessions in it as those under way.
+    pub(crate) fn of_queue(&self) -> Option<CounterRow<'_>> {
+        self.meter.counters(&self.queue_row, QUEUE)
     }
 
     fn reading(&self) -> Reading {
         self.meter.metrics.any(self.meter.kind, &self.meter.name_of(b"")).read()
+    }
+
+    /// Sessions in the queues of all workers.
+    pub(crate) fn queued(&self) -> u64 {
+        let zone = self.meter.metrics.any(self.meter.kind, &self.meter.name_of(QUEUE));
+        zone.read().get(metric::PROCESSING)
     }
 
     /// Idle connections of all workers.

@@ -31,6 +31,9 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get() - 1);
         self.1.waiting.set(self.1.waiting.get() - 1);
+        if let Some(counters) = self.1.group_meter().and_then(|meter| meter.of_queue()) {
+            counters.sub(word::PROCESSING, 1);
+        }
     }
 }
 
@@ -42,11 +45,6 @@ impl Queue {
     /// The number of sessions that may wait.
     pub fn max(&self) -> usize {
         self.max
-    }
-
-    /// Sessions of this worker that wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting.get()
     }
 
     /// Waits for a server; `None` when the queue is full or the time is over, which is logged.
@@ -66,6 +64,9 @@ impl Queue {
         }
         self.waiting.set(self.waiting.get() + 1);
         servers.waiting.set(servers.waiting.get() + 1);
+        if let Some(counters) = servers.group_meter().and_then(|meter| meter.of_queue()) {
+            counters.add(word::PROCESSING, 1);
+        }
         let _waiting = Waiting(self, servers);
         let until = now_ms().saturating_add(self.timeout_ms);
         loop {

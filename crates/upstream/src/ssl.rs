@@ -11,6 +11,7 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
+use engine::metrics::word;
 use engine::tls_certificates::{CacheTerms, Certificates};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
@@ -26,6 +27,8 @@ use tls::protocols::Version;
 use tls::verify::{Purpose, Rules, check_address, check_host};
 use tls::x509::Certificate;
 use tls::{ClientConfig, ClientOptions, ClientSessions, KeyLog, Session};
+
+use crate::peer::Peer;
 
 engine::settings! {
     /// The `…_ssl_…` directives of one level.
@@ -143,7 +146,13 @@ impl Fixed {
         deadline: Deadline,
     ) -> Result<Transport, NoSession> {
         let peer = addr.to_string();
-        let shake = Shake { peer: peer.as_bytes(), name: &self.name, certificate: None, deadline };
+        let shake = Shake {
+            peer: peer.as_bytes(),
+            name: &self.name,
+            certificate: None,
+            deadline,
+            counted: None,
+        };
         self.tls.connect(sock, shake).await
     }
 }
@@ -290,6 +299,8 @@ pub struct Shake<'a> {
     pub certificate: Option<(Bytes, Bytes)>,
     /// The end of patience.
     pub deadline: Deadline,
+    /// The server whose counters have the handshake.
+    pub counted: Option<&'a Peer>,
 }
 
 impl UpstreamTls {
@@ -316,6 +327,23 @@ impl UpstreamTls {
     /// # Errors
     /// The connection has no session, and is closed.
     pub async fn connect(&self, sock: Sock, shake: Shake<'_>) -> Result<Transport, NoSession> {
+        let counted = shake.counted;
+        let done = self.establish(sock, shake).await;
+        if let Some(counters) = counted.and_then(Peer::counters) {
+            counters.add(word::HANDSHAKES, done.is_ok().into());
+            counters.add(word::HANDSHAKES_FAILED, done.is_err().into());
+            let is_resumed = matches!(done, Ok((_, true)));
+            counters.add(word::SESSION_REUSES, is_resumed.into());
+        }
+        done.map(|(transport, _)| transport)
+    }
+
+    /// The connection with its session, and whether that is an earlier one resumed.
+    async fn establish(
+        &self,
+        sock: Sock,
+        shake: Shake<'_>,
+    ) -> Result<(Transport, bool), NoSession> {
         let failed = |level, m: String| NoSession::Failed(level, m);
         let name = server_name(shake.name);
         let config = match (&self.changing, &shake.certificate, &self.sessions) {
@@ -341,11 +369,11 @@ impl UpstreamTls {
             }
             Err(e) => return Err(failed(Level::Error, told(&e))),
         }
+        let info = transport.take_session_info().unwrap_or_default();
         if let Some(verify) = &self.verify {
-            let info = transport.take_session_info().unwrap_or_default();
             verify.check(&info, name).map_err(|m| failed(Level::Error, m))?;
         }
-        Ok(transport)
+        Ok((transport, info.is_resumed))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::ssl::SslDraft;
 
 /// The place of the settings of TLS to servers.
 pub trait Place<S: Session>: 'static {
-    /// Those of the level of the directive.
+    /// The settings of the directive's level.
     fn draft(cx: &mut Cx<S>) -> &mut SslDraft;
 }
 

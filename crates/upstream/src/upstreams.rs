@@ -113,7 +113,10 @@ impl Upstreams {
         let servers = zone::servers(&self.zone_bytes, env, &blocks)?;
         let mut groups = Vec::new();
         for (e, servers) in blocks.into_iter().zip(servers) {
-            count(env, &e, &servers, kind);
+            count(env, &e.name.text, &servers, kind);
+            if e.resolve_lines().next().is_some() {
+                env.metrics.declare_dynamic(kind);
+            }
             groups.push(Rc::new(Group::of_block(around, e, servers)?));
         }
         let mut by_name: HashMap<(Vec<u8>, u16), usize> = HashMap::new();
@@ -131,7 +134,9 @@ impl Upstreams {
                 None => match by_name.get(&(name.clone(), url.port)) {
                     Some(i) => *i,
                     None => {
-                        groups.push(Rc::new(Group::of_host(url, at)?));
+                        let group = Group::of_host(url, at)?;
+                        count(env, &group.shown(), &group.servers, kind);
+                        groups.push(Rc::new(group));
                         by_name.insert((name, url.port), groups.len() - 1);
                         groups.len() - 1
                     }
@@ -144,16 +149,12 @@ impl Upstreams {
     }
 }
 
-/// Has the servers of a block counted.
-fn count(env: &LoadEnv, e: &NamedUpstream, servers: &Servers, kind: Kind) {
-    let (metrics, upstream) = (env.metrics.clone(), e.name.text.clone());
+/// Has the servers of a group counted.
+fn count(env: &LoadEnv, label: &Bytes, servers: &Servers, kind: Kind) {
+    let (metrics, upstream) = (env.metrics.clone(), label.clone());
     let meter = Meter { metrics, kind, upstream };
-    for spec in e.specs() {
-        let name = meter.name_of(spec.addr.to_string().as_bytes());
-        env.metrics.declare(kind, &name);
-    }
-    if e.resolve_lines().next().is_some() {
-        env.metrics.declare_dynamic(kind);
+    for peer in servers.lists().all() {
+        env.metrics.declare(kind, &meter.name_of(&peer.name));
     }
     servers.set_meter(meter);
 }
@@ -171,6 +172,11 @@ impl Upstreams {
             (g.port == 0 && url.no_port || g.port == url.port) && eq_ignore_case(&g.name, &url.host)
         };
         self.groups.iter().find(fits).cloned()
+    }
+
+    /// All groups, those of `upstream` blocks first.
+    pub fn all(&self) -> impl Iterator<Item = &Rc<Group>> {
+        self.groups.iter()
     }
 
     /// The groups of `upstream` blocks, in order.

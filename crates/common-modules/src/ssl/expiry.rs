@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use base::json::Object;
 use base::log::{Level, Log, lossy};
+use base::time::Civil;
 use bytes::Bytes;
 use conf::Word;
 use event::Gate;
@@ -48,7 +49,7 @@ struct Expiry {
 }
 
 impl Expiries {
-    /// Those of servers with these names.
+    /// The certificates of servers with these names.
     pub fn of<'a>(servers: impl Iterator<Item = (&'a Bytes, &'a ServerTls)>) -> Expiries {
         let mut all: Vec<Expiry> = Vec::new();
         for (name, tls) in servers {
@@ -90,18 +91,14 @@ impl Expiries {
         }
     }
 
-    /// Adds them to the status.
-    pub fn report(&self, o: &mut Object<'_>) {
-        let now = now();
-        o.list("certificates", self.0.iter(), |o, expiry| {
-            let Term { file, not_after, .. } = &expiry.term;
-            let left = expiry.left(now);
-            o.text("file", file.as_bytes());
-            o.text("servers", expiry.servers.join(&b' ').as_slice());
-            o.text("not_after", not_after.to_string().as_bytes());
-            o.number("days_left", u64::try_from(left / DAY_S).unwrap_or(0));
-            o.flag("expired", left < 0);
-        });
+    /// The certificates, for the status.
+    pub fn known(&self) -> impl Iterator<Item = Known> {
+        self.0.iter().map(|Expiry { term, servers }| Known {
+            name: term.file.clone(),
+            servers: servers.clone(),
+            until: term.not_after.unix(),
+            order: None,
+        })
     }
 
     /// The seconds until the next messages: a day, or less where one ends sooner.
@@ -142,6 +139,74 @@ impl Expiry {
         }
         Some((level, message))
     }
+}
+
+/// A certificate of servers, as the status shows it.
+pub struct Known {
+    /// Its file, or the order that it is from.
+    pub name: String,
+    /// The names of the servers that have it.
+    pub servers: Vec<Bytes>,
+    /// Its last second, since 1970; none where there is no certificate yet, or the time cannot be
+    /// read.
+    pub until: Option<i64>,
+    /// The state of the order, for one that is ordered.
+    pub order: Option<Ordered>,
+}
+
+/// The order of a certificate.
+pub struct Ordered {
+    /// There is a certificate.
+    pub is_issued: bool,
+    /// The second since 1970 from which on it is renewed, where one is known.
+    pub renewal: Option<i64>,
+    /// The present step, in words; empty between orders.
+    pub state: String,
+    /// Attempts that failed, in a row.
+    pub failures: u64,
+}
+
+impl Known {
+    /// Whether there is a certificate.
+    pub fn is_issued(&self) -> bool {
+        self.order.as_ref().is_none_or(|order| order.is_issued)
+    }
+
+    /// Writes its members, but the name.
+    pub fn write(&self, o: &mut Object<'_>) {
+        o.text("servers", self.servers.join(&b' ').as_slice());
+        if self.is_issued() {
+            // A time that cannot be read is over.
+            let left = self.until.map_or(-1, |end| end.saturating_sub(now()));
+            o.text("not_after", date(self.until).as_bytes());
+            o.number("days_left", u64::try_from(left / DAY_S).unwrap_or(0));
+            o.flag("expired", left < 0);
+        }
+        if let Some(order) = &self.order {
+            o.flag("issued", order.is_issued);
+            if order.renewal.is_some() {
+                o.text("renewal", date(order.renewal).as_bytes());
+            }
+            o.text("state", order.state.as_bytes());
+            o.number("failures", order.failures);
+        }
+    }
+}
+
+/// A date as those of certificates are written.
+fn date(unix: Option<i64>) -> String {
+    let Some(unix) = unix else { return "Bad time value".to_owned() };
+    let t = Civil::from_unix(unix);
+    let Civil { year, day, hour, min, sec, .. } = t;
+    format!("{} {day:2} {hour:02}:{min:02}:{sec:02} {year} GMT", t.month_name())
+}
+
+/// The list of certificates in the status.
+pub fn report(known: &[Known], o: &mut Object<'_>) {
+    o.list("certificates", known.iter().filter(|one| one.is_issued()), |o, one| {
+        o.text("file", one.name.as_bytes());
+        one.write(o);
+    });
 }
 
 fn now() -> i64 {
@@ -200,6 +265,14 @@ mod tests {
         assert_eq!(expiries.wait_s(END), 1);
         assert_eq!(expiries.wait_s(END + 1), DAY_S);
         assert_eq!(expiries.messages(END - 5 + expiries.wait_s(END - 5)).count(), 1);
+    }
+
+    #[test]
+    fn dates_are_those_of_certificates() {
+        let expiries = expiries(&["x"]);
+        let known: Vec<Known> = expiries.known().collect();
+        assert_eq!(date(known[0].until), expiries.0[0].term.not_after.to_string());
+        assert_eq!(date(Some(END)), "Dec  1 00:00:00 2026 GMT");
     }
 
     #[test]

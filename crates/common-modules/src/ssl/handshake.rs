@@ -70,7 +70,7 @@ pub async fn greeting(
     until: Deadline,
     keep: bool,
 ) -> Result<Greeting, NoHandshake> {
-    match sock.readable_or(gate, until).await.map_err(|e| failed(&e))? {
+    match sock.owed_or(gate, until).await.map_err(|e| failed(&e))? {
         Wake::Ready => {}
         // The worker is leaving. The client has just connected, and its hello is on its way.
         Wake::Gate => sock.readable(until).await.map_err(|e| failed(&e))?,

@@ -28,7 +28,7 @@ use super::expiry::Term;
 use super::handshake::Names;
 use super::settings::{SslSettings, VerifyClient};
 use super::shared::SslShared;
-use super::stapling::{Stapler, staplers, warn_unstapled};
+use super::stapling::{self, Stapler, staplers};
 
 /// A server's TLS.
 #[derive(Default)]
@@ -53,6 +53,9 @@ impl ServerTls {
     /// Has staples fetched that are due: for each handshake.
     pub fn update_staples(&self, lookup: impl Fn() -> Lookup) {
         self.staplers.iter().for_each(|stapler| stapler.update(&lookup));
+        if let Some(changing) = &self.changing {
+            changing.staples.update(&lookup);
+        }
     }
 
     /// Whether [`super::Established::look_up`] asks anybody.
@@ -134,10 +137,10 @@ pub fn compile(
         let changing = Changing {
             names: pairs.into_iter().map(|(_, names)| names).collect(),
             certificates: Certificates::new(folder, passwords, terms),
+            staples: stapling::Changing::new(s)?,
             recipe,
             made: RefCell::default(),
         };
-        warn_unstapled(s, names);
         let changing = Some(changing);
         return Ok(ServerTls { changing, rejects, verify, client_status, ..ServerTls::default() });
     }
@@ -252,10 +255,18 @@ impl Recipe {
 pub struct Changing {
     names: Vec<(Template, Template)>,
     certificates: Certificates,
+    staples: stapling::Changing,
     recipe: Recipe,
     /// Configurations whose certificates stand in the names themselves (`data:`), newest last: the
     /// same names are the same certificates.
-    made: RefCell<Vec<(Names, ServerConfig)>>,
+    made: RefCell<Vec<Made>>,
+}
+
+/// A configuration with the names of its certificates.
+struct Made {
+    names: Names,
+    config: ServerConfig,
+    staplers: Vec<Rc<Stapler>>,
 }
 
 /// Configurations kept: the certificates of a server change rarely.
@@ -281,23 +292,30 @@ impl ServerTls {
         let is_data = |name: &Bytes| name.starts_with(b"data:");
         let is_fixed = names.iter().all(|(name, key)| is_data(name) && is_data(key));
         if is_fixed
-            && let Some((_, config)) = changing.made.borrow().iter().find(|(of, _)| of == names)
+            && let Some(made) = changing.made.borrow().iter().find(|made| made.names == names)
         {
-            return Ok(config.clone());
+            made.staplers.iter().for_each(|stapler| stapler.shown());
+            return Ok(made.config.clone());
         }
-        let mut certificates = Vec::new();
+        let (mut certificates, mut staplers) = (Vec::new(), Vec::new());
         for (name, key) in names {
             let certified = changing.certificates.get(name, key).await?;
-            changing.recipe.check_strength(&certified, shown(&base::log::lossy(name)))?;
+            let (lossy, s) = (base::log::lossy(name), &changing.recipe.settings);
+            changing.recipe.check_strength(&certified, shown(&lossy))?;
+            let store = &self.verify.trust.store;
+            let (certified, stapler) =
+                changing.staples.with_staple(s, certified, store, shown(&lossy));
             certificates.push(certified);
+            staplers.extend(stapler);
         }
+        staplers.iter().for_each(|stapler| stapler.shown());
         let config = changing.recipe.config(certificates, &self.verify).map_err(|e| e.message)?;
         if is_fixed {
             let mut made = changing.made.borrow_mut();
             if made.len() >= MADE_MAX {
                 made.remove(0);
             }
-            made.push((names.to_vec(), config.clone()));
+            made.push(Made { names: names.to_vec(), config: config.clone(), staplers });
         }
         Ok(config)
     }

@@ -447,10 +447,29 @@ fn set_dhparam<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError>
         let (path, e) = (path.display(), base::log::os_error(&e));
         ConfError::at(&word, format!("BIO_new_file(\"{path}\") failed {e}"))
     })?;
-    if memchr::memmem::find(&text, b"-----BEGIN DH PARAMETERS-----").is_none() {
+    if !has_dh_parameters(&text) {
         let m = format!("PEM_read_bio_DHparams(\"{}\") failed", path.display());
         return Err(ConfError::at(&word, m));
     }
     conf::warn(&word, "\"ssl_dhparam\" has no effect: no cipher suite with DHE is to be had");
     Ok(())
+}
+
+/// Whether a file has parameters in one of the forms that OpenSSL reads: `openssl dhparam
+/// -dsaparam` writes the second.
+fn has_dh_parameters(text: &[u8]) -> bool {
+    let forms = [&b"-----BEGIN DH PARAMETERS-----"[..], b"-----BEGIN X9.42 DH PARAMETERS-----"];
+    forms.iter().any(|form| memchr::memmem::find(text, form).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_parameters_are_known() {
+        assert!(has_dh_parameters(b"# mine\n-----BEGIN DH PARAMETERS-----\nMI"));
+        assert!(has_dh_parameters(b"-----BEGIN X9.42 DH PARAMETERS-----\nMI"));
+        assert!(!has_dh_parameters(b"-----BEGIN CERTIFICATE-----\nMI"));
+    }
 }

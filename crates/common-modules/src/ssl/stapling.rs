@@ -2,9 +2,10 @@
 //!
 //! As in nginx a response is fetched once a handshake has asked for the certificate, by each
 //! worker for itself, and again before it ends. What cannot be stapled is said once, at loading,
-//! and served without.
+//! and served without. Certificates that variables name are stapled, too, by the certificate: of
+//! those that were shown last, each has a place for its response.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::log::Level;
@@ -26,9 +27,13 @@ use super::settings::SslSettings;
 /// Fetches the staples of one certificate.
 pub struct Stapler {
     staple: RefCell<Staple>,
+    /// A handshake has shown the certificate since the last look.
+    is_shown: Cell<bool>,
     certified: Certified,
     query: Query,
+    /// The responder, and its URL.
     responder: Responder,
+    url: Bytes,
     /// The chain that clients get: with `ssl_stapling_verify off` any of it may sign.
     chain: Vec<Certificate>,
     verify: bool,
@@ -59,7 +64,8 @@ pub(super) fn staplers(
     let mut staplers = Vec::new();
     for (certified, (name, _)) in certificates.iter_mut().zip(names) {
         let shown = name.path.display().to_string();
-        match stapler(s, certified.with_staples(), store, shown.clone()) {
+        let made = stapler(s, certified.with_staples(), store, shown.clone());
+        match made.and_then(Stapler::resolved) {
             Ok(stapler) => {
                 *certified = stapler.certified.clone();
                 staplers.push(Rc::new(stapler));
@@ -73,10 +79,71 @@ pub(super) fn staplers(
     Ok(staplers)
 }
 
-/// Says that certificates which variables name are not stapled, if they were to be.
-pub(super) fn warn_unstapled(s: &SslSettings, names: &[(Named, Template)]) {
-    if let (Some(true), [(name, _), ..]) = (s.stapling, names) {
-        conf::warn(&name.word, "\"ssl_stapling\" ignored, the certificates contain variables");
+/// Certificates with places for their staples, of those that handshakes have shown last.
+const PLACES: usize = 64;
+
+/// The staples of certificates that variables name.
+#[derive(Default)]
+pub(super) struct Changing {
+    /// By the whole chain, in DER, the last one shown at the end; without a stapler where the
+    /// certificate cannot be stapled.
+    known: RefCell<Vec<(Bytes, Option<Rc<Stapler>>)>>,
+    /// The response of `ssl_stapling_file`.
+    of_file: Option<Bytes>,
+}
+
+impl Changing {
+    /// # Errors
+    /// The file cannot be read.
+    pub fn new(s: &SslSettings) -> Result<Changing, ConfError> {
+        let file = s.stapling_file.as_ref().filter(|_| s.stapling == Some(true));
+        Ok(Changing { known: RefCell::default(), of_file: file.map(of_file).transpose()? })
+    }
+
+    /// A certificate with its staple, or a place for one, and the stapler that fills that. Reasons
+    /// why there is none are logged once.
+    pub fn with_staple(
+        &self,
+        s: &SslSettings,
+        certified: Certified,
+        store: &Store,
+        name: &str,
+    ) -> (Certified, Option<Rc<Stapler>>) {
+        if let Some(response) = &self.of_file {
+            return (certified.with_staple(response.to_vec()), None);
+        }
+        if s.stapling != Some(true) {
+            return (certified, None);
+        }
+        let der = Bytes::from(certified.chain().collect::<Vec<_>>().concat());
+        let mut known = self.known.borrow_mut();
+        let stapler = match known.iter().position(|(of, _)| *of == der) {
+            Some(at) => known.remove(at).1,
+            None => match stapler(s, certified.with_staples(), store, name.to_owned()) {
+                Ok(stapler) => Some(Rc::new(stapler)),
+                Err(why) => {
+                    let why = why.replace("{certificate}", &format!("certificate \"{name}\""));
+                    let log = base::log::default();
+                    base::log!(log, Level::Info, None, "\"ssl_stapling\" ignored, {why}");
+                    None
+                }
+            },
+        };
+        if known.len() >= PLACES {
+            known.remove(0);
+        }
+        known.push((der, stapler.clone()));
+        let certified = stapler.as_ref().map_or(certified, |stapler| stapler.certified.clone());
+        (certified, stapler)
+    }
+
+    /// Has staples fetched that are due, of certificates that were shown since the last time.
+    pub fn update(&self, lookup: impl Fn() -> Lookup) {
+        for stapler in self.known.borrow().iter().filter_map(|(_, stapler)| stapler.as_ref()) {
+            if stapler.is_shown.take() {
+                stapler.update(&lookup);
+            }
+        }
     }
 }
 
@@ -113,15 +180,11 @@ fn stapler(
         Some(word) => word.text.clone(),
         None => Bytes::copy_from_slice(own.ocsp_responders().next().ok_or(none)?),
     };
-    let mut responder = Responder::parse(&url);
-    if let Ok(responder) = &mut responder
-        && let Err(why) = responder.resolve()
-    {
-        return Err(of_responder(why, &url));
-    }
-    let responder = responder.map_err(|why| of_responder(why, &url))?;
+    let responder = Responder::parse(&url).map_err(|why| of_responder(why, &url))?;
     Ok(Stapler {
         staple: RefCell::new(Staple::to_fetch()),
+        is_shown: Cell::new(false),
+        url,
         certified,
         query,
         responder,
@@ -141,6 +204,18 @@ fn now() -> i64 {
 }
 
 impl Stapler {
+    /// With the responder's addresses, for configurations without a `resolver`. Waits.
+    fn resolved(mut self) -> Result<Stapler, String> {
+        let resolved = self.responder.resolve();
+        resolved.map_err(|why| of_responder(why, &self.url))?;
+        Ok(self)
+    }
+
+    /// Notes that a handshake shows the certificate.
+    pub fn shown(&self) {
+        self.is_shown.set(true);
+    }
+
     /// Fetches a response if one is due, in a task of its own.
     pub fn update(self: &Rc<Self>, lookup: impl FnOnce() -> Lookup) {
         if !self.staple.borrow_mut().is_due(now()) {

@@ -44,6 +44,11 @@ impl<'a> Cx<'a> {
         has(&self.tree.nodes, name) || self.outward().any(|block| has(block.children(), name))
     }
 
+    /// Whether this is a configuration, and no part of one that others include.
+    pub fn is_whole(&self) -> bool {
+        has(&self.tree.nodes, "http") || has(&self.tree.nodes, "stream")
+    }
+
     /// The directives at the outermost level.
     pub fn top(&self) -> &'a [Node] {
         &self.tree.nodes
@@ -66,6 +71,15 @@ impl<'a> Cx<'a> {
             named(block.children(), "set").filter(is).filter_map(|n| n.args.get(1)).collect()
         };
         self.outward().map(of).find(|values| !values.is_empty()).unwrap_or_default()
+    }
+
+    /// The `map` that gives a variable its value.
+    pub fn map(&self, variable: &[u8]) -> Option<&'a Node> {
+        let engines = self.tree.nodes.iter().flat_map(|node| node.children());
+        let mut maps = self.tree.nodes.iter().chain(engines).filter(|node| node.name == *"map");
+        maps.find(|map| {
+            map.args.get(1).and_then(|word| word.bytes().strip_prefix(b"$")) == Some(variable)
+        })
     }
 
     /// The values that `set` and `map` give a variable; `None` if neither names it.

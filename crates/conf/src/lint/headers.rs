@@ -9,22 +9,16 @@ use crate::{Node, Word};
 
 pub(super) const ENTRIES: &[Entry] = &[
     entry(
-        "add-header-redefinition",
-        Severity::Warning,
-        "an add_header drops those of the enclosing level",
-        |cx, n, f| redefined(cx, n, f, "add_header", "add_header_inherit"),
-    ),
-    entry(
-        "set-header-redefinition",
-        Severity::Warning,
-        "a proxy_set_header drops those of the enclosing level",
-        |cx, n, f| redefined(cx, n, f, "proxy_set_header", ""),
-    ),
-    entry(
         "add-header-multiline",
         Severity::Warning,
         "a field's value has several lines",
         multiline,
+    ),
+    entry(
+        "add-header-content-type",
+        Severity::Warning,
+        "add_header adds a second Content-Type",
+        content_type,
     ),
     entry(
         "host-spoofing",
@@ -52,68 +46,6 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// Fields that protect clients, or what is private to them.
-const GUARDS: &[&str] = &[
-    "Access-Control-Allow-Origin",
-    "Cache-Control",
-    "Content-Disposition",
-    "Content-Security-Policy",
-    "Content-Security-Policy-Report-Only",
-    "Cross-Origin-Embedder-Policy",
-    "Cross-Origin-Opener-Policy",
-    "Cross-Origin-Resource-Policy",
-    "Expires",
-    "Permissions-Policy",
-    "Pragma",
-    "Referrer-Policy",
-    "Strict-Transport-Security",
-    "X-Content-Type-Options",
-    "X-Download-Options",
-    "X-Frame-Options",
-    "X-Permitted-Cross-Domain-Policies",
-    "X-Robots-Tag",
-    "X-XSS-Protection",
-];
-
-/// A directive that is inherited only where a level has none of its own.
-fn redefined(cx: &Cx<'_>, block: &Node, found: &mut Found<'_>, name: &str, inherit: &str) {
-    let own: Vec<&Node> = named(block.children(), name).collect();
-    let Some(first) = own.first() else { return };
-    if !inherit.is_empty() && (cx.is_set(inherit) || super::cx::has(block.children(), inherit)) {
-        return;
-    }
-    let mut levels = cx.outward().map(Node::children).chain([cx.top()]);
-    let Some(outer) = levels.find(|around| super::cx::has(around, name)) else { return };
-    let fields = |list: &mut dyn Iterator<Item = &Node>| -> Vec<String> {
-        let mut all: Vec<String> = Vec::new();
-        for field in list.filter_map(|n| n.args.first()).map(|w| w.lossy().into_owned()) {
-            if !all.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
-                all.push(field);
-            }
-        }
-        all
-    };
-    let (own, outer) = (fields(&mut own.iter().copied()), fields(&mut named(outer, name)));
-    // Other fields of responses are dropped on purpose as often as not.
-    let matters =
-        |field: &String| inherit.is_empty() || GUARDS.iter().any(|g| g.eq_ignore_ascii_case(field));
-    let is_own = |field: &String| own.iter().any(|o| o.eq_ignore_ascii_case(field));
-    let lost: Vec<String> =
-        outer.into_iter().filter(|field| matters(field) && !is_own(field)).collect();
-    if lost.is_empty() {
-        return;
-    }
-    let lost = lost.join(", ");
-    let help = match inherit {
-        "" => "repeat it here".to_owned(),
-        inherit => format!("repeat it here, or set \"{inherit} merge\""),
-    };
-    found.add(
-        &first.name,
-        format_args!("\"{name}\" here drops {lost} of the enclosing level: {help}"),
-    );
-}
-
 fn multiline(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let (values, with_options) = match n.name.bytes() {
         b"add_header" => (n.args.get(1..2), false),
@@ -132,6 +64,32 @@ fn multiline(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             );
         }
     }
+}
+
+fn content_type(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let Some(field) = n.args.first().filter(|_| n.name == *"add_header") else { return };
+    if !eq_ignore_case(field.bytes(), b"content-type") {
+        return;
+    }
+    // An answer without a body has no type, and one may have been taken away.
+    let siblings = cx.block().map_or(cx.top(), Node::children);
+    let bodiless = named(siblings, "return").any(|n| n.args.first().is_some_and(|w| *w == *"204"));
+    let hides = |node: &Node| {
+        let is_hiding =
+            node.name.bytes().ends_with(b"_hide_header") || node.name == *"default_type";
+        is_hiding && node.args.first().is_some_and(|word| is_type_or_empty(word.bytes()))
+    };
+    if !bodiless && !cx.outward().any(|block| block.children().iter().any(hides)) {
+        found.add(
+            field,
+            "the answer's own Content-Type stays, and clients get two: use default_type, types, or \
+             more_set_headers",
+        );
+    }
+}
+
+fn is_type_or_empty(word: &[u8]) -> bool {
+    word.is_empty() || eq_ignore_case(word, b"content-type")
 }
 
 fn host_spoofing(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {

@@ -17,19 +17,21 @@ struct Comment {
 }
 
 /// Leaves out what comments ignore, and adds what is wrong with the comments.
-pub(super) fn apply(tree: &Tree, found: &mut Vec<Finding>) {
+pub(super) fn apply(tree: &Tree, habits: bool, found: &mut Vec<Finding>) {
     let comments: Vec<Comment> = tree.files.iter().flat_map(comments).collect();
-    let silenced = |f: &Finding| {
-        comments.iter().any(|c| {
-            let line = if c.alone { c.pos.line + 1 } else { c.pos.line };
-            c.rule == f.rule.id.as_bytes() && c.pos.file == f.pos.file && line == f.pos.line
-        })
+    let silences = |c: &Comment, f: &Finding| {
+        let line = if c.alone { c.pos.line + 1 } else { c.pos.line };
+        c.rule == f.rule.id.as_bytes() && c.pos.file == f.pos.file && line == f.pos.line
     };
-    found.retain(|f| !silenced(f));
-    for comment in &comments {
+    let idle: Vec<bool> = comments.iter().map(|c| !found.iter().any(|f| silences(c, f))).collect();
+    found.retain(|f| !comments.iter().any(|c| silences(c, f)));
+    for (comment, idle) in comments.iter().zip(idle) {
         let rule = String::from_utf8_lossy(&comment.rule);
-        let message = if !rules().any(|r| r.id == rule) {
+        let known = rules().find(|r| r.id == rule);
+        let message = if known.is_none() {
             format!("\"{rule}\" is no rule: \"weir lint --rules\" lists them")
+        } else if idle && known.is_some_and(|r| habits || !r.habit) {
+            format!("\"{rule}\" finds nothing here: leave the comment out")
         } else if !comment.has_reason {
             format!("\"{rule}\" is ignored without a reason: write it behind the rule")
         } else {

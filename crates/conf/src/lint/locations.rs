@@ -12,6 +12,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         alias,
     ),
     entry(
+        "alias-slash",
+        Severity::Warning,
+        "the slash at a location's end is missing at its alias's",
+        alias_slash,
+    ),
+    entry(
+        "try-files-and-pass",
+        Severity::Warning,
+        "files that try_files finds are asked for from the server behind",
+        try_files_and_pass,
+    ),
+    entry(
         "if-in-location",
         Severity::Warning,
         "settings in an if of a location, which replace the location's own",
@@ -84,6 +96,34 @@ fn alias(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         ),
     };
     found.add(path, message);
+}
+
+fn alias_slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let Some(location) = cx.block().filter(|_| n.name == *"alias") else { return };
+    let (Some(name), Some(path)) = (prefix(location), n.args.first()) else { return };
+    let (text, path_text) = (name.bytes(), path.bytes());
+    if text.ends_with(b"/") && !path_text.ends_with(b"/") && !path_text.contains(&b'$') {
+        let (name, path_text) = (name.lossy(), path.lossy());
+        found.add(
+            path,
+            format_args!("\"{name}x\" is looked for as \"{path_text}x\": end both with a slash"),
+        );
+    }
+}
+
+fn try_files_and_pass(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if n.name != *"location" || !has(n.children(), "proxy_pass") {
+        return;
+    }
+    let Some(tried) = named(n.children(), "try_files").next() else { return };
+    // With a status at its end it keeps other paths from the server.
+    if tried.args.last().is_some_and(|last| !last.bytes().starts_with(b"=")) {
+        found.add(
+            &tried.name,
+            "a file that is found is passed on as well: move \"proxy_pass\" to a location of its \
+             own, and name that last (\"@backend\")",
+        );
+    }
 }
 
 /// Directives that do in an `if` what they look like.

@@ -5,15 +5,23 @@
 //! A comment `# weir:ignore RULE reason`, in a finding's line or alone in the line before,
 //! silences it.
 
+mod blocks;
 mod cx;
+mod habits;
 mod headers;
 mod ignore;
+mod inherited;
 mod locations;
+mod maps;
 mod passing;
 mod patterns;
+mod reach;
 mod servers;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_habits;
+mod tls;
 
 use std::fmt;
 
@@ -21,7 +29,7 @@ use crate::{Node, Pos, Tree, Word};
 
 pub use self::cx::Cx;
 
-/// How much a finding matters.
+/// The weight of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// A habit that leads to faults.
@@ -48,10 +56,12 @@ impl Severity {
 pub struct Rule {
     /// Its name in output and in comments.
     pub id: &'static str,
-    /// How much it matters.
+    /// Its weight.
     pub severity: Severity,
     /// The fault that it finds, in a line.
     pub summary: &'static str,
+    /// It finds what most configurations do, and what some houses forbid: it is asked for.
+    pub habit: bool,
 }
 
 /// A fault, with its place.
@@ -74,19 +84,36 @@ struct Entry {
 }
 
 const fn entry(id: &'static str, severity: Severity, summary: &'static str, check: Check) -> Entry {
-    Entry { rule: Rule { id, severity, summary }, check }
+    Entry { rule: Rule { id, severity, summary, habit: false }, check }
+}
+
+/// A rule that is asked for.
+const fn habit(id: &'static str, summary: &'static str, check: Check) -> Entry {
+    Entry { rule: Rule { id, severity: Severity::Note, summary, habit: true }, check }
 }
 
 /// The rules of comments, which no check has.
 const IGNORE: Rule = Rule {
     id: "ignore",
     severity: Severity::Warning,
-    summary: "a comment that ignores a finding names a rule and a reason",
+    summary: "a comment that ignores a finding names a rule and a reason, and ignores one",
+    habit: false,
 };
 
 /// All rules with checks, in the order of the documentation.
-const ENTRIES: &[&[Entry]] =
-    &[headers::ENTRIES, locations::ENTRIES, passing::ENTRIES, patterns::ENTRIES, servers::ENTRIES];
+const ENTRIES: &[&[Entry]] = &[
+    inherited::ENTRIES,
+    headers::ENTRIES,
+    locations::ENTRIES,
+    reach::ENTRIES,
+    passing::ENTRIES,
+    patterns::ENTRIES,
+    maps::ENTRIES,
+    tls::ENTRIES,
+    servers::ENTRIES,
+    blocks::ENTRIES,
+    habits::ENTRIES,
+];
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
@@ -110,13 +137,18 @@ impl Found<'_> {
 const DATA: &[&[u8]] =
     &[b"map", b"geo", b"types", b"split_clients", b"charset_map", b"match", b"num_map"];
 
-/// Checks a configuration. Findings are in the order of the text; those that comments ignore are
-/// left out.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+/// Checks a configuration, by all rules or by those that are no habits. Findings are in the order
+/// of the text; those that comments ignore are left out.
+pub fn check(tree: &Tree, habits: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     let cx = Cx::new(tree);
-    walk(&cx, &tree.nodes, &mut found);
-    ignore::apply(tree, &mut found);
+    let entries: Vec<&Entry> = ENTRIES
+        .iter()
+        .flat_map(|list| list.iter())
+        .filter(|entry| habits || !entry.rule.habit)
+        .collect();
+    walk(&cx, &entries, &tree.nodes, &mut found);
+    ignore::apply(tree, habits, &mut found);
     let order: Vec<_> = tree.files.iter().map(|file| file.path.clone()).collect();
     let file = |f: &Finding| order.iter().position(|path| *path == f.pos.file);
     found.sort_by_key(|f| (file(f), f.pos.line, f.pos.column, f.rule.id));
@@ -124,14 +156,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-fn walk<'a>(cx: &Cx<'a>, nodes: &'a [Node], list: &mut Vec<Finding>) {
+fn walk<'a>(cx: &Cx<'a>, entries: &[&Entry], nodes: &'a [Node], list: &mut Vec<Finding>) {
     for node in nodes.iter().filter(|node| node.broken.is_none()) {
-        for Entry { rule, check } in ENTRIES.iter().flat_map(|entries| entries.iter()) {
+        for Entry { rule, check } in entries {
             check(cx, node, &mut Found { rule: *rule, list });
         }
         let name = node.name.bytes();
         if node.block.is_some() && !DATA.contains(&name) && !name.ends_with(b"_by_lua_block") {
-            walk(&cx.inside(node), node.children(), list);
+            walk(&cx.inside(node), entries, node.children(), list);
         }
     }
 }

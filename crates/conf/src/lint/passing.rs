@@ -114,7 +114,7 @@ fn ssrf(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
 }
 
 /// Whether the text is an address, and no name to look up.
-fn is_address(host: &[u8]) -> bool {
+pub(super) fn is_address(host: &[u8]) -> bool {
     let host = host.strip_prefix(b"[").unwrap_or(host);
     host.starts_with(b"unix:")
         || (!host.is_empty()
@@ -124,7 +124,7 @@ fn is_address(host: &[u8]) -> bool {
 }
 
 /// The host of a URL or of its end, without port.
-fn host_of(text: &[u8]) -> &[u8] {
+pub(super) fn host_of(text: &[u8]) -> &[u8] {
     let start = text.windows(3).position(|w| w == b"://").map_or(0, |at| at + 3);
     let rest = &text[start..];
     if rest.starts_with(b"unix:") || rest.starts_with(b"[") {
@@ -136,7 +136,8 @@ fn host_of(text: &[u8]) -> &[u8] {
 
 fn resolver(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let Some(url) = n.args.first().filter(|_| PASSES.contains(&n.name.bytes())) else { return };
-    if cx.is_set("resolver") || !url.bytes().contains(&b'$') {
+    // A part of a configuration has its resolver and its groups elsewhere.
+    if !cx.is_whole() || cx.is_set("resolver") || !url.bytes().contains(&b'$') {
         return;
     }
     let authority = authority(url.bytes());

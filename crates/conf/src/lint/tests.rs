@@ -11,7 +11,7 @@ use crate::parse::{Options, parse_bytes};
 fn found(text: &str) -> Vec<String> {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let tree = parse_bytes(Path::new("f"), bytes, &Options::default()).expect("it is well-formed");
-    check(&tree).iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
+    check(&tree, false).iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
 }
 
 /// Each text, in a server, has this finding and no other.
@@ -40,13 +40,15 @@ fn rules_have_names_of_their_own() {
     ids.dedup();
     assert_eq!(ids.len(), count);
     for rule in rules() {
-        assert!(rule.id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", rule.id);
+        let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        assert!(rule.id.bytes().all(is_name), "{}", rule.id);
         assert!(!rule.summary.is_empty() && !rule.summary.ends_with('.'), "{}", rule.id);
     }
     assert!(Severity::Note < Severity::Error);
     let page = include_str!("../../../../docs/LINT.md");
     for rule in rules() {
-        let line = format!("| `{}` | {} | {} |\n", rule.id, rule.severity.name(), rule.summary);
+        let severity = if rule.habit { "habit" } else { rule.severity.name() };
+        let line = format!("| `{}` | {severity} | {} |\n", rule.id, rule.summary);
         assert!(page.contains(&line), "docs/LINT.md lacks {line}");
     }
 }
@@ -62,8 +64,35 @@ fn fields_of_heads() {
     );
     finds(
         "set-header-redefinition",
-        &["proxy_set_header A 1; location / { proxy_pass http://b; proxy_set_header B 2; }"],
+        &[
+            "proxy_set_header A 1; location / { proxy_pass http://b; proxy_set_header B 2; }",
+            "grpc_set_header A 1; location / { grpc_pass b; grpc_set_header B 2; }",
+        ],
     );
+    finds(
+        "param-redefinition",
+        &[
+            "fastcgi_param A a; location / { fastcgi_param B b; }",
+            "uwsgi_param A a; location / { uwsgi_param B b; }",
+            "scgi_param A a; location / { scgi_param B b; }",
+        ],
+    );
+    finds(
+        "list-redefinition",
+        &[
+            "error_page 404 /4.html; location / { error_page 500 502 =200 /5.html; }",
+            "error_page 404 500 /e.html; location / { error_page 404 /4.html; }",
+            "limit_req zone=a burst=2; location / { limit_req burst=2 zone=b; }",
+            "limit_conn a 1; location / { limit_conn b 1; }",
+            "proxy_hide_header A; location / { proxy_hide_header B; }",
+        ],
+    );
+    silent(&[
+        "fastcgi_param A a; location / { fastcgi_param a x; fastcgi_param B b; }",
+        "error_page 404 =200 /a.html; location / { error_page 404 405 /b.html; }",
+        "limit_req zone=a burst=2; location / { limit_req burst=5 zone=a; }",
+        "error_page 404 /4.html; location / { expires 1d; }",
+    ]);
     silent(&[
         "add_header X-Frame-Options a; location / { expires 1d; }",
         "add_header X-Own a; location / { add_header B 2; }",
@@ -71,6 +100,19 @@ fn fields_of_heads() {
         "add_header Pragma 1; location / { add_header_inherit merge; add_header B 2; }",
         "add_header_inherit merge; add_header Pragma 1; location / { add_header B 2; }",
         "proxy_set_header A 1; location / { proxy_pass http://b; proxy_set_header A 2; }",
+    ]);
+    finds(
+        "add-header-content-type",
+        &[
+            "add_header Content-Type text/plain;",
+            "location /a { add_header content-type a/b always; }",
+        ],
+    );
+    silent(&[
+        "location = /a { add_header Content-Type text/plain; return 204; }",
+        "location /a { default_type ''; add_header Content-Type text/plain; }",
+        "location /a { proxy_hide_header Content-Type; add_header Content-Type text/plain; }",
+        "add_header Content-Types text/plain;",
     ]);
     finds("add-header-multiline", &["add_header A \"b;\n c;\";", "more_set_headers \"A: b\n c\";"]);
     finds(
@@ -147,6 +189,23 @@ fn locations() {
         "location ~ ^/files(.*)$ { alias /srv/files/$1; }",
         "location @files { root /srv/files; }",
     ]);
+    finds("alias-slash", &["location /files/ { alias /srv/files; }"]);
+    silent(&[
+        "location /files/ { alias /srv/$host; }",
+        "location ~ /files/ { alias /srv/files; }",
+        "location = /files/ { alias /srv/index.html; }",
+    ]);
+    finds(
+        "try-files-and-pass",
+        &[
+            "location / { try_files $uri /index.html; proxy_pass http://b; }",
+            "location / { try_files $uri @b; proxy_pass http://b; }",
+        ],
+    );
+    silent(&[
+        "location / { try_files $uri =404; proxy_pass http://b; }",
+        "location / { try_files $uri @b; } location @b { proxy_pass http://b; }",
+    ]);
     finds(
         "if-in-location",
         &[
@@ -198,6 +257,103 @@ fn locations() {
         "root /srv; location / { root /srv2; } location /a/ { expires 1d; }",
         "location / { root /srv; } location /a/ { proxy_pass http://b; }",
         "location / { root /srv; }",
+    ]);
+}
+
+#[test]
+fn locations_that_nothing_reaches() {
+    finds(
+        "unreachable-location",
+        &[
+            "location /a { deny all; } location /a { deny all; }",
+            "location /a { deny all; } location ^~ /a { deny all; }",
+            "location = /a { deny all; } location = /a { deny all; }",
+            "location ~ /a { deny all; } location ~ /a/b { deny all; }",
+            "location ~* /a { deny all; } location ~ ^/x/a { deny all; }",
+            "location ~ ^/a { deny all; } location ~ ^/a/[bc]? { deny all; }",
+            "location ^~ /a { deny all; } location ~ ^/a/.+x$ { deny all; }",
+        ],
+    );
+    silent(&[
+        "location /a { deny all; } location = /a { deny all; }",
+        "location ~ /a { deny all; } location ~* /a/b { deny all; }",
+        "location ~ /a/b { deny all; } location ~ /a { deny all; }",
+        "location ~ /a { deny all; } location ~ /a? { deny all; }",
+        "location ~ /a { deny all; } location ~ /a/b|/c { deny all; }",
+        "location ~ /a { deny all; } location ~ x(/a)? { deny all; }",
+        "location ~ ^/a { deny all; } location ~ /a/b { deny all; }",
+        "location ^~ /a { deny all; } location ~ x$ { deny all; }",
+        "location ^~ /a { deny all; } location /a/b { deny all; } location ~ ^/a/b { deny all; }",
+        "location /a { deny all; } location ~ ^/a/.+x$ { deny all; }",
+    ]);
+}
+
+#[test]
+fn groups_of_maps() {
+    let with = |map: &str, location: &str| {
+        found(&format!("http {{ map $host $m {{ {map} }}\nserver {{ {location} }} }}"))
+    };
+    let map = "default a; ~^(.+)\\.b$ $1;";
+    let none = Vec::<String>::new();
+    let both = "location ~ ^/(.*)$ { add_header A $m; add_header B $1; }";
+    assert_eq!(with(map, both), ["map-groups:2"]);
+    for fine in [
+        "location ~ ^/(?<x>.*)$ { add_header A $m; add_header B $x; }",
+        "location ~ ^/(.*)$ { set $y $1; add_header A $m; }",
+        "location ~ ^/(.*)$ { add_header B $1; }",
+        "location / { add_header A $m; }",
+    ] {
+        assert_eq!(with(map, fine), none, "{fine}");
+    }
+    assert_eq!(with("default a; ~^(?<n>.+)\\.b$ $n; ~\\(x 1;", both), none);
+}
+
+#[test]
+fn blocks_and_forms() {
+    finds(
+        "misplaced-block",
+        &[
+            "server { listen 80; }",
+            "location / { upstream a { server 127.0.0.1; } }",
+            "events { }",
+            "location / { http { } }",
+        ],
+    );
+    assert_eq!(found("http { location / { deny all; } }"), ["misplaced-block:1"]);
+    finds("duplicate-directive", &["root /a; root /b;", "location / { expires 1d; expires 2d; }"]);
+    assert_eq!(found("daemon on;\nuser a;\ndaemon off;"), ["duplicate-directive:3"]);
+    silent(&["root /a; location / { root /b; }", "index a; index b;"]);
+    finds("missing-semicolon", &["access_log off\nexpires 1d;", "root /a\nallow all;"]);
+    silent(&[
+        "index a\nindex b;",
+        "server_name a\nroot b;",
+        "add_header A\n\"root\" always;",
+        "proxy_cache_use_stale error\ntimeout updating;",
+        "access_log\n/a main;",
+    ]);
+    finds("listen-http2", &["listen 443 ssl http2;"]);
+    silent(&["listen 443 ssl; http2 on;", "listen http2;"]);
+    finds("removed-directive", &["ssl on;", "limit_zone a b 1m;"]);
+}
+
+#[test]
+fn protocols_and_ciphers() {
+    finds("tls-protocols", &["ssl_protocols TLSv1.1 TLSv1.2;", "proxy_ssl_protocols SSLv3;"]);
+    silent(&["ssl_protocols TLSv1.2 TLSv1.3;"]);
+    finds(
+        "tls-ciphers",
+        &[
+            "ssl_ciphers RC4-SHA:!aNULL;",
+            "ssl_ciphers HIGH:!MD5;",
+            "ssl_ciphers ALL;",
+            "proxy_ssl_ciphers DES-CBC3-SHA;",
+        ],
+    );
+    silent(&[
+        "ssl_ciphers HIGH:!aNULL:!MD5;",
+        "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:!aNULL:!RC4;",
+        "ssl_ciphers ALL:!aNULL:!EXPORT:-RC4;",
+        "ssl_ciphers DEFAULT:RC4-SHA:!RC4;",
     ]);
 }
 
@@ -316,11 +472,16 @@ fn comments_ignore_findings() {
     let none = Vec::<String>::new();
     assert_eq!(server("error_log off; # weir:ignore error-log-off it is wanted"), none);
     assert_eq!(server("# weir:ignore error-log-off it is wanted\nerror_log off;"), none);
-    assert_eq!(server("# weir:ignore ssrf another rule\nerror_log off;"), ["error-log-off:3"]);
+    assert_eq!(
+        server("# weir:ignore ssrf another rule\nerror_log off;"),
+        ["ignore:2", "error-log-off:3"]
+    );
+    assert_eq!(server("# weir:ignore ssrf nothing is there\n"), ["ignore:2"]);
+    assert_eq!(server("# weir:ignore autoindex only habits are"), none);
     assert_eq!(server("error_log off; # weir:ignore error-log-off"), ["ignore:2"]);
     assert_eq!(server("# weir:ignore no-such x\n"), ["ignore:2"]);
     let apart = "# weir:ignore error-log-off two lines above\n\nerror_log off;";
-    assert_eq!(server(apart), ["error-log-off:4"]);
+    assert_eq!(server(apart), ["ignore:2", "error-log-off:4"]);
     // Text is no comment.
     assert_eq!(server("return 200 \"weir:ignore x\";"), none);
 }
@@ -360,7 +521,7 @@ fn broken_texts_are_borne() {
     let look = |text: Vec<u8>| {
         let name = Path::new("f");
         if let Ok(tree) = parse_bytes(name, Bytes::from(text), &options) {
-            let _ = check(&tree);
+            let _ = check(&tree, true);
         }
     };
     for at in 0..whole.len() {

@@ -24,7 +24,7 @@ use crate::syslog::Syslog;
 /// The permissions of new log files, before the umask.
 const MODE: u32 = 0o644;
 
-/// Those of files with secrets.
+/// The mode of files with secrets.
 const PRIVATE_MODE: u32 = 0o600;
 
 /// Hands over the lines held back for a file, before it is reopened or the process ends.

@@ -7,6 +7,7 @@
 //! same memory, by the same names. Where that is too small for the new configuration, larger memory
 //! takes its place, and sums are those of both: workers that leave still count in the old one.
 
+pub mod facts;
 pub mod json;
 pub mod status_zone;
 pub mod word;

@@ -2,11 +2,12 @@
 
 use conf::template::Template;
 use conf::{ConfError, Node};
+use os::SockAddr;
 
 use super::{Kind, Metrics, RowId, ZoneRef};
 use crate::cx::Cx;
 use crate::session::Session;
-use crate::settings::Conf;
+use crate::settings::{Conf, ConfSet};
 
 /// The zone of a server or a location.
 #[derive(Clone)]
@@ -89,9 +90,18 @@ pub fn set_location<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfErro
 }
 
 impl Metrics {
-    /// The zone of a server: that of its `status_zone`, else the server's own name.
-    pub fn of_server(&self, set: &ServerZone, kind: Kind, name: &[u8]) -> ZoneName {
-        let own = || ZoneName::Fixed(self.declare(kind, name));
-        set.0.clone().unwrap_or_else(own)
+    /// The zone of a server: that of its `status_zone`, else its own name, else its first address.
+    pub fn of_server(
+        &self,
+        set: &ConfSet,
+        kind: Kind,
+        name: &[u8],
+        address: Option<&SockAddr>,
+    ) -> ZoneName {
+        if let Some(zone) = set.get::<ServerZone>().and_then(|zone| zone.0.clone()) {
+            return zone;
+        }
+        let unnamed = address.filter(|_| name.is_empty()).map(ToString::to_string);
+        ZoneName::Fixed(self.declare(kind, unnamed.as_deref().map_or(name, str::as_bytes)))
     }
 }

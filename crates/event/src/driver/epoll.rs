@@ -62,7 +62,11 @@ impl Epoll {
         if before & wanted != 0 {
             return Ok(());
         }
-        let both = before | wanted;
+        // A socket that waits for writability first is being connected, and is read from next.
+        let both = match (before, wanted) {
+            (0, bits::ARMED_WRITE) => bits::ARMED_READ | bits::ARMED_WRITE,
+            _ => before | wanted,
+        };
         let mut flags = EventFlags::ET | EventFlags::RDHUP;
         flags.set(EventFlags::IN, both & bits::ARMED_READ != 0);
         flags.set(EventFlags::OUT, both & bits::ARMED_WRITE != 0);

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use super::ready::Direction;
 use super::{Reading, Wait};
 use crate::deadline::Deadline;
-use crate::runtime::slot::{NONE, Terms};
+use crate::runtime::slot::{NONE, Park, Terms};
 use crate::runtime::turn::{Core, Inner};
 use crate::sock::{Registered, SockKey, bits, out};
 
@@ -322,7 +322,7 @@ impl Wait {
         entry.flights += 1;
         // The deadline is the flight's, and needs no timer before the next wait is over.
         let sock_index = sock.key.index;
-        let terms = Terms { sock: sock_index, gate: 0, park: false, deadline_ms: u64::MAX };
+        let terms = Terms { sock: sock_index, gate: 0, park: Park::No, deadline_ms: u64::MAX };
         self.begin(inner, cx, terms);
         let slot = self.key().index;
         inner.core.set_waiter(sock.key, direction, slot);
@@ -352,7 +352,7 @@ impl Wait {
 
     /// Gives an operation to the driver that is no socket's and has no deadline.
     pub(crate) fn fly(&mut self, inner: &mut Inner, cx: &mut Context<'_>, op: FlightOp) {
-        let terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+        let terms = Terms { sock: NONE, gate: 0, park: Park::No, deadline_ms: u64::MAX };
         self.begin(inner, cx, terms);
         let slot = self.key().index;
         inner.core.slots.fly(slot, u64::MAX);

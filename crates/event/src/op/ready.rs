@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::Wait;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::runtime::slot::{NONE, SlotState, Terms};
+use crate::runtime::slot::{NONE, Park, SlotState, Terms};
 use crate::runtime::turn::{Core, Inner, try_with, with};
 use crate::sock::{Registered, Sock, bits};
 
@@ -38,8 +38,7 @@ pub enum Wake {
     Ready,
     /// The gate was closed.
     Gate,
-    /// The loop has no connections or no memory left: this one, which has been parked longest,
-    /// should close.
+    /// The loop has no connections or no memory left: this one should close.
     Reclaim,
 }
 
@@ -47,13 +46,13 @@ pub enum Wake {
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) gate: u32,
-    pub(crate) park: bool,
+    pub(crate) park: Park,
     pub(crate) deadline: Deadline,
 }
 
 impl Limits {
     pub(crate) fn plain(deadline: Deadline) -> Limits {
-        Limits { gate: 0, park: false, deadline }
+        Limits { gate: 0, park: Park::No, deadline }
     }
 }
 
@@ -206,7 +205,7 @@ impl ReadyWhile<'_> {
         let terms = Terms {
             sock: self.sock.key.index,
             gate: 0,
-            park: false,
+            park: Park::No,
             deadline_ms: self.deadline.at_ms(),
         };
         self.wait.begin(inner, cx, terms);
@@ -277,7 +276,26 @@ impl Sock {
         gate: &Gate,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
-        let limits = Limits { gate: gate.id(), park: true, deadline };
+        self.parked(gate, Park::Idle, deadline)
+    }
+
+    /// The same for a connection whose peer owes its first request, or the rest of one: see
+    /// [`victims`](crate::runtime::victims).
+    pub fn owed_or(
+        &self,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
+        self.parked(gate, Park::Begun, deadline)
+    }
+
+    fn parked(
+        &self,
+        gate: &Gate,
+        park: Park,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
+        let limits = Limits { gate: gate.id(), park, deadline };
         let mut ready = Ready::new(&self.0, Direction::Read, limits);
         let closed = gate.is_closed();
         std::future::poll_fn(move |cx| match Pin::new(&mut ready).poll(cx) {

@@ -1,5 +1,5 @@
 //! The loop itself: turns, the slots of operations, timers, tasks, wakes from other threads, and
-//! the relief when memory or descriptors run short.
+//! the relief when memory or descriptors run short, and the connections that make room.
 
 pub(crate) mod prefetch;
 pub(crate) mod relief;
@@ -8,3 +8,4 @@ pub(crate) mod slot;
 pub mod task;
 pub(crate) mod timer;
 pub(crate) mod turn;
+pub(crate) mod victims;

@@ -10,23 +10,19 @@
 //! ```
 //!
 //! The allocator's reserve ([`os::memory`]) lets the running task continue. Connections are asked
-//! to close: parked ones (idle, or with half a head), the longest parked first, and those with a
-//! client that is slow to take a response or to send a body, the longest without progress first.
+//! to close: parked ones (idle, or with half a head), and those with a client that is slow to take
+//! a response or to send a body; [`victims`](super::victims) chooses them.
 
 use base::log::Level;
 
-use crate::runtime::slot::{NONE, SlotState};
 use crate::runtime::turn::{Inner, with};
-use crate::sock::{SockKind, bits};
+use crate::runtime::victims::Asked;
 
 /// So long without a failed allocation the shortage counts as over.
 const CALM_MS: u64 = 1_000;
 
 /// Interval between attempts to fill the reserve while nothing else happens.
 const RETRY_MS: u64 = 20;
-
-/// One connection of so many is asked to close at first.
-const SHARE: usize = 32;
 
 /// A connection's task runs in the next turn; its memory in the driver comes back in the one after.
 const GRACE: u8 = 2;
@@ -88,39 +84,13 @@ impl Inner {
             self.sync_listeners();
         }
         let relief = &mut self.core.relief;
-        let share = SHARE >> relief.rounds.min(SHARE.ilog2() - 1);
+        let round = relief.rounds;
         relief.rounds += 1;
         relief.grace = GRACE;
-        let parked = self.core.slots.parked();
-        let parked = (parked / share).max(32).min(parked);
-        self.core.slots.reclaim(&mut self.core.tasks, parked);
-        let slow = self.shed_slow(share);
+        let Asked { parked, slow } = self.core.shed_round(round);
         self.core.relief.parked += parked as u64;
         self.core.relief.slow += slow as u64;
         Shed { began, asked: parked + slow }
-    }
-
-    /// Ends waits for clients without progress; returns their number.
-    fn shed_slow(&mut self, share: usize) -> usize {
-        let core = &mut self.core;
-        let mut slow: Vec<(u64, u32)> = Vec::new();
-        for entry in core.socks.all() {
-            if entry.kind != SockKind::Connection || entry.bits & bits::ACCEPTED == 0 {
-                continue;
-            }
-            let reader = if entry.bits & bits::READER_FOR_CLOSE == 0 { entry.reader } else { NONE };
-            let slots = [entry.writer, reader].into_iter().filter(|&slot| slot != NONE);
-            slow.extend(slots.filter_map(|slot| Some((core.slots.waits_until(slot)?, slot))));
-        }
-        let asked = (slow.len() / share).max(4).min(slow.len());
-        if asked > 0 {
-            // The soonest deadline is that of the longest wait.
-            slow.select_nth_unstable(asked - 1);
-            for (_, slot) in &slow[..asked] {
-                core.slots.complete(&mut core.tasks, *slot, SlotState::Shed);
-            }
-        }
-        asked
     }
 }
 

@@ -62,8 +62,8 @@ impl SlotKey {
 pub(crate) struct Slot {
     generation: u32,
     state: SlotState,
-    /// Whether the slot is in the list of parked connections.
-    parked: bool,
+    /// The manner in which the connection is parked, if it is in that list.
+    park: Park,
     pub(crate) bucket: u16,
     /// The waker's data word, or `FOREIGN`.
     waker: u64,
@@ -83,7 +83,7 @@ impl Slot {
     pub(crate) const VACANT: Slot = Slot {
         generation: 0,
         state: SlotState::Free,
-        parked: false,
+        park: Park::No,
         bucket: NO_BUCKET,
         waker: 0,
         sock: NONE,
@@ -99,13 +99,22 @@ impl Slot {
 /// Marks a slot whose waker is not of this loop and is kept in `Slots::foreign`.
 const FOREIGN: u64 = u64::MAX;
 
+/// Whether a connection that waits may be given up when the loop is short of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Park {
+    No,
+    /// It is kept for the next request.
+    Idle,
+    /// It owes something: its first request, or the rest of one.
+    Begun,
+}
+
 /// The ends of an operation's wait besides its socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) sock: u32,
     pub(crate) gate: u32,
-    /// Whether the connection may be given up when the loop is short of them.
-    pub(crate) park: bool,
+    pub(crate) park: Park,
     pub(crate) deadline_ms: u64,
 }
 
@@ -180,8 +189,8 @@ impl Slots {
         if terms.deadline_ms != u64::MAX {
             self.wheel.insert(&mut self.list, index);
         }
-        if terms.park {
-            self.park(index);
+        if terms.park != Park::No {
+            self.park(index, terms.park);
         }
         SlotKey { index, generation }
     }
@@ -341,15 +350,15 @@ impl Slots {
 
     fn unlink(&mut self, index: u32) {
         self.wheel.remove(&mut self.list, index);
-        if self.list[index as usize].parked {
+        if self.list[index as usize].park != Park::No {
             self.unpark(index);
         }
     }
 
-    fn park(&mut self, index: u32) {
+    fn park(&mut self, index: u32, park: Park) {
         let last = self.parked_last;
         let slot = &mut self.list[index as usize];
-        (slot.parked, slot.prev, slot.next) = (true, last, NONE);
+        (slot.park, slot.prev, slot.next) = (park, last, NONE);
         match last {
             NONE => self.parked_first = index,
             last => self.list[last as usize].next = index,
@@ -360,7 +369,7 @@ impl Slots {
 
     fn unpark(&mut self, index: u32) {
         let slot = &mut self.list[index as usize];
-        slot.parked = false;
+        slot.park = Park::No;
         let (prev, next) = (slot.prev, slot.next);
         match prev {
             NONE => self.parked_first = next,
@@ -378,14 +387,25 @@ impl Slots {
         self.parked
     }
 
-    /// Asks for the `count` connections that have been parked longest.
-    pub(crate) fn reclaim(&mut self, tasks: &mut Tasks, count: usize) {
-        for _ in 0..count {
-            match self.parked_first {
-                NONE => return,
-                index => self.complete(tasks, index, SlotState::Reclaim),
-            }
+    /// The parked connections, the longest parked first: slot, socket, and manner.
+    pub(crate) fn all_parked(&self) -> impl Iterator<Item = (SlotKey, u32, Park)> {
+        let mut index = self.parked_first;
+        std::iter::from_fn(move || {
+            let slot = self.list.get(index as usize)?;
+            let key = SlotKey { index, generation: slot.generation };
+            index = slot.next;
+            Some((key, slot.sock, slot.park))
+        })
+    }
+
+    /// Asks for a connection, if it is parked still.
+    pub(crate) fn reclaim(&mut self, tasks: &mut Tasks, key: SlotKey) -> bool {
+        let slot = self.list.get(key.index as usize);
+        let parked = slot.is_some_and(|s| s.generation == key.generation && s.park != Park::No);
+        if parked {
+            self.complete(tasks, key.index, SlotState::Reclaim);
         }
+        parked
     }
 
     /// The deadline of the operation of slot `index`, if it waits.
@@ -393,7 +413,19 @@ impl Slots {
         let slot = self.list.get(index as usize)?;
         let waits =
             matches!(slot.state, SlotState::Waiting | SlotState::Flying | SlotState::Posted);
-        (waits && !slot.parked).then_some(slot.deadline_ms)
+        (waits && slot.park == Park::No).then_some(slot.deadline_ms)
+    }
+
+    /// The socket of an operation that waits, or `NONE`.
+    pub(crate) fn sock_of(&self, key: SlotKey) -> u32 {
+        let slot = self.list.get(key.index as usize).filter(|s| s.generation == key.generation);
+        slot.map_or(NONE, |slot| slot.sock)
+    }
+
+    /// The key of the operation that has the place `index` now.
+    pub(crate) fn key_at(&self, index: u32) -> SlotKey {
+        let generation = self.list.get(index as usize).map_or(0, |slot| slot.generation);
+        SlotKey { index, generation }
     }
 
     /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits at
@@ -434,7 +466,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const PLAIN: Terms = Terms { sock: NONE, gate: 0, park: false, deadline_ms: u64::MAX };
+    const PLAIN: Terms = Terms { sock: NONE, gate: 0, park: Park::No, deadline_ms: u64::MAX };
 
     #[test]
     fn a_waiting_operation_costs_48_bytes() {
@@ -461,18 +493,22 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_parked_go_first() {
+    fn parked_connections_are_listed_and_reclaimed_once() {
         let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
-        let park = Terms { park: true, deadline_ms: 1000, ..PLAIN };
+        let park = Terms { park: Park::Idle, deadline_ms: 1000, ..PLAIN };
         let keys: Vec<SlotKey> = (0..5).map(|_| slots.begin(&tasks, Waker::noop(), park)).collect();
         slots.release(&mut tasks, keys[0]);
         slots.release(&mut tasks, keys[2]);
-        slots.reclaim(&mut tasks, 2);
+        let listed: Vec<SlotKey> = slots.all_parked().map(|(key, ..)| key).collect();
+        assert_eq!(listed, [keys[1], keys[3], keys[4]]);
+        for (n, reclaimed) in [(0, false), (1, true), (1, false), (3, true)] {
+            assert_eq!(slots.reclaim(&mut tasks, keys[n]), reclaimed, "{n}");
+        }
         let states: Vec<SlotState> = keys.iter().map(|&key| slots.state(key)).collect();
         use SlotState::{Free, Reclaim, Waiting};
         assert_eq!(states, [Free, Reclaim, Free, Reclaim, Waiting]);
         assert_eq!(slots.parked(), 1);
-        slots.reclaim(&mut tasks, 9);
+        assert!(slots.reclaim(&mut tasks, keys[4]));
         assert_eq!((slots.state(keys[4]), slots.parked()), (Reclaim, 0));
         assert_eq!(slots.next_ms(), None);
     }

@@ -16,6 +16,7 @@ use crate::runtime::relief::{self, Relief, Tidying};
 use crate::runtime::remote::{self, Mailbox};
 use crate::runtime::slot::Slots;
 use crate::runtime::task::{self, Tasks};
+use crate::runtime::victims::Victims;
 use crate::sock::{SockKey, Socks};
 
 /// Rounds of tasks that wake tasks within one turn: accept, the new connection's first recv, and
@@ -72,6 +73,23 @@ pub struct Stats {
     pub longest_turn_ms: u64,
 }
 
+/// The room in a loop.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Its connections, those to servers included.
+    pub connections: usize,
+    /// Of these, idle ones and those with half a request: they make room for others.
+    pub parked: usize,
+    /// The most connections.
+    pub connections_max: usize,
+    /// About how many descriptors the process has open.
+    pub descriptors: usize,
+    /// The most descriptors.
+    pub descriptors_max: usize,
+    /// An allocation has failed lately.
+    pub lacks_memory: bool,
+}
+
 /// A scarce resource, with its amount.
 #[derive(Clone, Copy)]
 pub(crate) enum Shortage {
@@ -110,6 +128,7 @@ pub(crate) struct Core {
     /// Set while descriptors have run out.
     pub(crate) starved_until_ms: Option<u64>,
     pub(crate) relief: Relief,
+    pub(crate) victims: Victims,
     tidying: Tidying,
     /// The driver has closed a descriptor since accepting was last looked at.
     pub(crate) descriptor_closed: bool,
@@ -159,13 +178,32 @@ impl Core {
         connections + self.others
     }
 
-    /// Asks some of the connections that have been parked longest to go; false when there are none.
+    /// Asks some of the parked connections to go; false when there are none.
     pub(crate) fn reclaim(&mut self) -> bool {
         let parked = self.slots.parked();
         if parked > 0 {
-            self.slots.reclaim(&mut self.tasks, (parked / 8).clamp(1, 32));
+            self.reclaim_parked((parked / 8).clamp(1, 32));
         }
         parked > 0
+    }
+
+    /// Whether so few connections are left that others make room.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let max = self.connections_max;
+        max.saturating_sub(self.socks.connections()) <= max / 16
+    }
+
+    /// The room in the loop.
+    fn room(&self) -> Room {
+        let connections = self.socks.connections();
+        Room {
+            connections,
+            parked: self.slots.parked(),
+            connections_max: self.connections_max,
+            descriptors: connections + self.others,
+            descriptors_max: self.descriptors_max,
+            lacks_memory: self.relief.is_on(),
+        }
     }
 }
 
@@ -176,9 +214,13 @@ impl Inner {
     pub(crate) fn make_room(&mut self, newest: usize) -> Option<Shortage> {
         let core = &mut self.core;
         let (max, descriptors) = (core.connections_max, core.descriptors_max);
-        let shortage = if max.saturating_sub(core.socks.connections()) <= max / 16 {
+        // The connections that were asked to close are still open.
+        let leaving = core.leaving();
+        let connections = core.socks.connections().saturating_sub(leaving);
+        let used = core.descriptors_used(newest).saturating_sub(leaving);
+        let shortage = if max.saturating_sub(connections) <= max / 16 {
             Shortage::Connections(max)
-        } else if core.descriptors_used(newest) > descriptors - descriptors / 16 {
+        } else if used > descriptors - descriptors / 16 {
             Shortage::Descriptors(descriptors)
         } else {
             return None;
@@ -269,6 +311,7 @@ impl Loop {
             accept_disabled: 0,
             starved_until_ms: None,
             relief: Relief::default(),
+            victims: Victims::default(),
             tidying: Tidying::default(),
             descriptor_closed: false,
             listen_failures: Vec::new(),
@@ -485,6 +528,11 @@ pub fn connections_in_use() -> usize {
 /// Sends that were left to the driver of this thread's loop, and are not over.
 pub fn posted() -> usize {
     try_with(|inner| inner.core.flights.posted()).unwrap_or(0)
+}
+
+/// The room in this thread's loop.
+pub fn room() -> Room {
+    try_with(|inner| inner.core.room()).unwrap_or_default()
 }
 
 /// The limit of its connections.

@@ -77,6 +77,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         && let Some(write) = l.conf::<ApiConf>().0
     {
         engine::status::show();
+        p.answers_always = true;
         p.content_handler = Some(Box::new(Api { prefix: l.info.name.clone(), write }));
     }
     Ok(())
@@ -114,6 +115,12 @@ fn fields(args: &[u8]) -> Fields {
     let mut values = args.split(|b| *b == b'&').filter_map(|arg| arg.strip_prefix(b"fields="));
     let names = values.next()?.split(|b| *b == b',').filter(|name| !name.is_empty());
     Some(names.map(<[u8]>::to_vec).collect())
+}
+
+/// The number behind a name in the arguments, like `since=`.
+fn number(args: &[u8], name: &[u8]) -> Option<u64> {
+    let mut values = args.split(|b| *b == b'&').filter_map(|arg| arg.strip_prefix(name));
+    base::ascii::parse_u64(values.next()?)
 }
 
 impl Api {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use ::upstream::Group;
 use ::upstream::api::{EngineKind, Refusal};
 use ::upstream::peer::Peer;
+use common_modules::ssl::Known;
 use engine::metrics::Kind;
 use http::cache::Cache;
 use http::request::Request;
@@ -41,6 +42,10 @@ pub(super) enum Resource {
     Status,
     /// The histograms of zones of a kind.
     Times(Kind),
+    /// The requests of the flight recorder.
+    SlowRequests,
+    /// The certificates of servers, or one of them.
+    Certificates(Option<Known>),
 }
 
 /// The versions whose paths are known.
@@ -83,8 +88,15 @@ const SECTIONS_OF_HTTP: &[&str] = &[
 ];
 // Clients that find no zone_sync here do not report it; its path is answered all the same.
 const STREAM: &[&str] = &["server_zones", "limit_conns", "upstreams", "keyvals"];
-const WEIR: &[&str] =
-    &["status", "server_zones", "location_zones", "upstreams", "stream_server_zones"];
+const WEIR: &[&str] = &[
+    "status",
+    "server_zones",
+    "location_zones",
+    "upstreams",
+    "stream_server_zones",
+    "slow_requests",
+    "certificates",
+];
 
 fn not_found() -> Refusal {
     Refusal::new(404, "PathNotFound", "path not found")
@@ -143,6 +155,16 @@ pub(super) fn find(r: &Request, prefix: &[u8]) -> Result<Resource, Refusal> {
         [b"weir", b"location_zones"] => Resource::Times(Kind::Location),
         [b"weir", b"upstreams"] => Resource::Times(Kind::HttpPeer),
         [b"weir", b"stream_server_zones"] => Resource::Times(Kind::StreamServer),
+        [b"weir", b"slow_requests"] => Resource::SlowRequests,
+        [b"weir", b"certificates"] => Resource::Certificates(None),
+        // Names of files and orders have slashes.
+        [b"weir", b"certificates", ..] => {
+            let of =
+                |known: &Known| rest.ends_with(format!("/certificates/{}", known.name).as_bytes());
+            let found = http::ssl::certificates(&r.main).into_iter().find(of);
+            let none = || Refusal::new(404, "CertificateNotFound", "certificate not found");
+            Resource::Certificates(Some(found.ok_or_else(none)?))
+        }
         _ => return Err(not_found()),
     })
 }
@@ -201,7 +223,7 @@ fn zone(r: &Request, kind: Kind, rest: &[&[u8]]) -> Result<Resource, Refusal> {
 
 fn upstream(r: &Request, kind: EngineKind, rest: &[&[u8]]) -> Result<Resource, Refusal> {
     let [name, rest @ ..] = rest else { return Ok(Resource::Upstreams(kind)) };
-    let group = super::upstreams::groups(r, kind).into_iter().find(|group| group.name == name);
+    let group = super::upstreams::groups(r, kind).into_iter().find(|group| group.shown() == *name);
     let none = || Refusal::new(404, "UpstreamNotFound", "upstream not found");
     let group = group.ok_or_else(none)?;
     Ok(match rest {

@@ -71,6 +71,9 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Servers(kind, group) => upstreams::servers(group, kind),
         Resource::Server(kind, _, peer) => object(fields, move |o| settings(o, &peer, kind)),
         Resource::Status => text(main.status()),
+        Resource::SlowRequests => slow_requests(r, fields),
+        Resource::Certificates(None) => certificates(r, fields),
+        Resource::Certificates(Some(known)) => object(fields, move |o| known.write(o)),
         Resource::Times(Kind::HttpPeer) => times_of_upstreams(r, fields),
         Resource::Times(kind) => {
             let names = names(&main.metrics, kind);
@@ -80,6 +83,12 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
             })
         }
     }
+}
+
+fn certificates(r: &Request, fields: Fields) -> Writer {
+    let all = http::ssl::certificates(&r.main);
+    let names = all.iter().map(|known| known.name.clone().into_bytes()).collect();
+    collection(fields, names, move |o, i| all[i].write(o))
 }
 
 /// Zones have units of their own, which are shown as shares of the zone's pages.
@@ -127,11 +136,38 @@ fn zones(metrics: Rc<Metrics>, kind: Kind, name: Option<Vec<u8>>, fields: Fields
     }
 }
 
+/// The requests of the flight recorder, the latest first. `?since=N` leaves out those with smaller
+/// numbers, `?last=N` all but so many.
+fn slow_requests(r: &Request, fields: Fields) -> Writer {
+    let main = r.main.clone();
+    let kept = main.stats.flight.numbers();
+    let since = super::number(&r.args, b"since=").unwrap_or(0);
+    let last = super::number(&r.args, b"last=").unwrap_or(u64::MAX);
+    let first = kept.start.max(since).max(kept.end.saturating_sub(last));
+    let fields = fields.filter(|fields| !fields.is_empty());
+    let (mut next, mut before) = (kept.end, b'[');
+    Box::new(move |out| {
+        if next <= first {
+            if before == b'[' {
+                out.push(b'[');
+            }
+            out.extend_from_slice(b"]\n");
+            return false;
+        }
+        next -= 1;
+        main.stats.flight.show(next, |record| {
+            out.push(std::mem::replace(&mut before, b','));
+            Object::write_only(out, fields.as_deref(), |o| record.json(o, next));
+        });
+        true
+    })
+}
+
 /// The histograms of servers, by upstream and address, a server at a time.
 fn times_of_upstreams(r: &Request, fields: Fields) -> Writer {
     let groups = upstreams::groups(r, EngineKind::Http);
     if fields.as_ref().is_some_and(|fields| fields.is_empty()) {
-        let names = groups.iter().map(|group| group.name.to_vec()).collect();
+        let names = groups.iter().map(|group| group.shown().to_vec()).collect();
         return collection(fields, names, |_, _| {});
     }
     let (mut at, mut server) = (0, 0);
@@ -147,7 +183,7 @@ fn times_of_upstreams(r: &Request, fields: Fields) -> Writer {
             if at > 0 {
                 out.push(b',');
             }
-            string(out, &group.name);
+            string(out, &group.shown());
             out.extend_from_slice(b":{");
         }
         match group.servers.lists().all().nth(server) {

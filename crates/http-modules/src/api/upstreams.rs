@@ -8,29 +8,29 @@ use base::json::{Object, string};
 
 use super::document::{Fields, Writer};
 
-/// The groups of `upstream` blocks of an engine, in order.
+/// The groups of an engine, in order.
 pub(crate) fn groups(r: &http::request::Request, kind: EngineKind) -> Vec<Rc<Group>> {
-    use ::upstream::directives::NamedGroups;
+    use ::upstream::directives::AllGroups;
     use engine::metrics::Kind;
     let wanted = match kind {
         EngineKind::Http => Kind::HttpPeer,
         EngineKind::Stream => Kind::StreamPeer,
     };
-    let parts = r.main.metrics.parts::<NamedGroups>();
+    let parts = r.main.metrics.parts::<AllGroups>();
     parts.iter().filter(|part| part.kind == wanted).flat_map(|part| part.groups()).collect()
 }
 
 /// Whether there is a `stream` block.
 pub(super) fn has_stream(r: &http::request::Request) -> bool {
-    use ::upstream::directives::NamedGroups;
-    let parts = r.main.metrics.parts::<NamedGroups>();
+    use ::upstream::directives::AllGroups;
+    let parts = r.main.metrics.parts::<AllGroups>();
     parts.iter().any(|part| part.kind == engine::metrics::Kind::StreamPeer)
 }
 
 /// Writes groups: as members of an object, or one alone.
 pub(super) fn write(groups: Vec<Rc<Group>>, kind: EngineKind, fields: Fields, all: bool) -> Writer {
     if all && fields.as_ref().is_some_and(|fields| fields.is_empty()) {
-        let names = groups.iter().map(|g| g.name.to_vec()).collect();
+        let names = groups.iter().map(|g| g.shown().to_vec()).collect();
         return super::document::collection(fields, names, |_, _| {});
     }
     let mut position = Position { group: 0, peer: 0 };
@@ -75,7 +75,7 @@ fn step(
             if at.group > 0 {
                 out.push(b',');
             }
-            string(out, &group.name);
+            string(out, &group.shown());
             out.push(b':');
         }
         out.push(b'{');

@@ -55,6 +55,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         let path = l.info.name.strip_suffix(b"/").unwrap_or(&l.info.name);
         let api = Api::new([path, b"/api"].concat().into(), write);
         let (page, policy) = page(write);
+        p.answers_always = true;
         p.content_handler =
             Some(Box::new(Page { path: Bytes::copy_from_slice(path), page, policy, api }));
     }

@@ -9,8 +9,11 @@ const el = (name, text, cls) => {
   if (cls) e.className = cls;
   return e;
 };
+/* A worker that stands still holds its connections: another connection gets to another worker. */
+const ask = (path, limit) => fetch(here + "/api/9/" + path, { cache: "no-store", signal: AbortSignal.timeout(limit) });
 const get = async (path) => {
-  const answer = await fetch(here + "/api/9/" + path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+  const again = (limit) => () => ask(path, limit);
+  const answer = await ask(path, 3000).catch(again(3000)).catch(again(15000));
   if (!answer.ok) throw new Error(path + ": " + answer.status);
   return answer.json();
 };
@@ -21,25 +24,28 @@ const short = (n) => {
   return (i && n < 10 ? n.toFixed(1) : Math.round(n)) + UNITS[i];
 };
 const share = (n, of) => of ? (100 * n / of).toFixed(n && n / of < 0.1 ? 1 : 0) + " %" : "–";
-const ms = (us) => us === null ? "> 60 s" : us === undefined ? "–" : us < 1000 ? us + " µs" : us < 1e6 ? us / 1000 + " ms" : us / 1e6 + " s";
+const ms = (us) => us === null ? "> 60 s" : us === undefined ? "–" : us < 1000 ? us + " µs" : us < 1e6 ? +(us / 1000).toPrecision(3) + " ms" : +(us / 1e6).toPrecision(3) + " s";
 const clock = (text) => text ? new Date(text).toLocaleTimeString() : "";
+let bounds;
 const quantile = (time, q) => {
   if (!time || !time.count) return undefined;
+  bounds = bounds || Object.keys(time.buckets).filter((b) => b !== "+Inf").sort((a, b) => a - b);
   let left = Math.ceil(time.count * q);
-  for (const [bound, n] of Object.entries(time.buckets).sort((a, b) => (a[0] === "+Inf") - (b[0] === "+Inf") || a[0] - b[0])) {
-    left -= n;
-    if (left <= 0) return bound === "+Inf" ? null : Math.round(bound * 1e6);
+  for (const bound of bounds) {
+    left -= time.buckets[bound];
+    if (left <= 0) return Math.round(bound * 1e6);
   }
   return null;
 };
 
 /* Tables: rows stay, cells change, so that the focus and a selection last. */
 const tables = {};
-const table = (id, columns, rows, filter) => {
+const ROWS = 200;
+const table = (id, columns, rows, { filter, down, by } = {}) => {
   const box = $(id);
   let t = tables[id];
   if (!t) {
-    t = tables[id] = { by: 0, down: false, rows: new Map() };
+    t = tables[id] = { by: by || 0, down: !!down, rows: new Map() };
     t.el = el("table");
     const tr = el("tr");
     columns.forEach((c, i) => {
@@ -56,6 +62,13 @@ const table = (id, columns, rows, filter) => {
     t.heads = [...tr.children];
     t.body = el("tbody");
     t.el.append(head, t.body);
+    /* Layout takes most of the time of an update: a long table shows its first rows. */
+    t.more = el("p");
+    t.all = el("button", "Show all");
+    t.all.type = "button";
+    t.all.addEventListener("click", () => { t.whole = true; t.draw(); });
+    t.count = el("span");
+    t.more.append(t.count, " ", t.all);
     if (filter) $(filter).addEventListener("input", () => t.draw());
   }
   t.draw = () => {
@@ -67,6 +80,10 @@ const table = (id, columns, rows, filter) => {
       const order = x < y ? -1 : x > y ? 1 : a.key < b.key ? -1 : 1;
       return t.down ? -order : order;
     });
+    const cut = !t.whole && shown.length > ROWS;
+    t.count.textContent = cut ? ROWS + " of " + shown.length + " rows are shown." : "";
+    t.more.hidden = !cut;
+    if (cut) shown.length = ROWS;
     t.heads.forEach((th, i) => th.setAttribute("aria-sort", i === t.by ? (t.down ? "descending" : "ascending") : "none"));
     const seen = new Set();
     let after = null;
@@ -74,18 +91,18 @@ const table = (id, columns, rows, filter) => {
       seen.add(r.key);
       let row = t.rows.get(r.key);
       if (!row) {
-        row = { tr: el("tr"), cells: columns.map((c) => el("td", undefined, c.text ? "text" : "")) };
+        row = { tr: el("tr"), cells: columns.map((c) => el("td")), texts: [], classes: [] };
         row.tr.append(...row.cells);
         t.rows.set(r.key, row);
       }
       row.data = r;
       columns.forEach((c, i) => {
         const td = row.cells[i];
-        if (c.fill) { if (!td.firstChild) c.fill(td, () => row.data); if (c.update) c.update(td, r); return; }
+        if (c.fill) { if (!td.firstChild) { td.className = "text"; c.fill(td, () => row.data); } if (c.update) c.update(td, r); return; }
         const text = c.show(r);
-        if (td.textContent !== text) td.textContent = text;
-        const cls = (c.text ? "text " : "") + (c.cls ? c.cls(r) : "");
-        if (td.className !== cls) td.className = cls;
+        if (row.texts[i] !== text) td.textContent = row.texts[i] = text;
+        const cls = ((c.text ? "text " : "") + (c.cls ? c.cls(r) : "")).trim();
+        if (row.classes[i] !== cls) td.className = row.classes[i] = cls;
       });
       const next = after ? after.nextSibling : t.body.firstChild;
       if (next !== row.tr) t.body.insertBefore(row.tr, next);
@@ -97,7 +114,7 @@ const table = (id, columns, rows, filter) => {
     box.replaceChildren(el("p", "None."));
     return;
   }
-  if (t.el.parentNode !== box) box.replaceChildren(t.el);
+  if (t.el.parentNode !== box) box.replaceChildren(t.el, t.more);
   t.draw();
 };
 const column = (name, get, show, cls) => ({ name, sort: get, show: (r) => show ? show(get(r), r) : String(get(r)), cls });
@@ -144,17 +161,28 @@ const change = async (button, peer, what) => {
   } finally { button.disabled = false; }
 };
 
-const peersOf = (upstreams, engine, times) => Object.entries(upstreams).flatMap(([group, u]) => u.peers.map((p) => {
-  const last = before && ((before[engine] || {})[group] || { peers: [] }).peers.find((q) => q.id === p.id);
-  const count = (q) => q ? q.requests ?? q.connections : 0;
-  const time = (((times || {})[group] || {})[p.server] || {}).time;
-  return { ...p, engine, group, key: engine + " " + group + " " + p.server + " " + p.state, done: count(p), fresh: count(p) - count(last), bad: last ? p.fails - last.fails : 0, p50: quantile(time, .5), p99: quantile(time, .99) };
+/* What is known of each server: its counters, its usual time, and for how long nothing has ended. */
+const past = new Map();
+const peersOf = (upstreams, engine, times, seconds) => Object.entries(upstreams).flatMap(([group, u]) => u.peers.map((p) => {
+  const name = engine + " " + group + " " + p.server, time = (((times || {})[group] || {})[p.server] || {}).time;
+  const now = { ended: (p.requests ?? p.connections) - p.active, fails: p.fails, active: p.active, count: time ? time.count : 0, sum: time ? time.sum_us : 0, waits: 0 };
+  const last = past.get(name) || now;
+  const ended = now.ended - last.ended, bad = now.fails - last.fails, n = now.count - last.count, us = n > 0 ? (now.sum - last.sum) / n : 0;
+  if (!ended && last !== now && now.active && last.active) now.waits = last.waits + seconds;
+  let trouble = "";
+  if (now.waits >= .9 && last.usual < 5e5) trouble = "has stopped answering, " + now.active + " wait";
+  else if (bad > 0 && bad >= ended * .01) trouble = "fails " + share(bad, Math.max(bad, ended));
+  else if (us >= 1e6 || us >= 2e5 && us >= 5 * last.usual) trouble = "takes " + (us / 1e6).toFixed(1) + " s";
+  now.usual = trouble || !us ? last.usual : last.usual === undefined ? us : (last.usual * 7 + us) / 8;
+  past.set(name, now);
+  return { ...p, engine, group, trouble, key: name + " " + p.state, done: p.requests ?? p.connections, bad, p50: quantile(time, .5), p99: quantile(time, .99) };
 }));
 
 const drawPeers = (peers) => {
   const columns = [
     words("Upstream", (p) => p.group), words("Server", (p) => p.name === p.server ? p.server : p.name + " (" + p.server + ")"),
-    words("State", (p) => p.state + (p.downstart ? " since " + clock(p.downstart) : ""), (p) => STATE[p.state] || "bad"),
+    { name: "State", text: true, sort: (p) => (p.trouble || !STATE[p.state] ? "0" : "1") + p.state + p.key, cls: (p) => p.trouble && STATE[p.state] ? "warn" : STATE[p.state] || "bad",
+      show: (p) => p.state + (p.downstart ? " since " + clock(p.downstart) : "") + (p.trouble ? ", " + p.trouble : "") },
     column("Under way", (p) => p.active), column("Requests", (p) => p.done, short),
     column("Errors", (p) => p.done ? p.fails / p.done : 0, (v, p) => share(p.fails, p.done), (p) => p.bad ? "bad" : ""),
     column("5xx", (p) => p.responses ? p.responses["5xx"] : 0, short),
@@ -178,7 +206,7 @@ const drawPeers = (peers) => {
       drain.hidden = p.engine !== "http";
     },
   });
-  table("up", columns, peers, "f-up");
+  table("up", columns, peers, { filter: "f-up", by: 2 });
 };
 
 const drawZones = (now, seconds) => {
@@ -195,9 +223,11 @@ const drawZones = (now, seconds) => {
     column("Under way", (z) => z.z.processing ?? 0), column("4xx", (z) => z.r["4xx"], (v, z) => share(v, z.r.total)),
     column("5xx", (z) => z.r["5xx"], (v, z) => share(v, z.r.total), (z) => z.r["5xx"] ? "warn" : ""), column("Discarded", (z) => z.z.discarded, short),
     column("p99", (z) => z.p99 === null ? 1e12 : z.p99 ?? -1, (v, z) => ms(z.p99)), column("Received", (z) => z.z.received, short), column("Sent", (z) => z.z.sent, short), column("Lost", (z) => z.lost, short),
-  ], rows, "f-zones");
+  ], rows, { filter: "f-zones" });
 };
 
+const STILL = 1500;
+const standing = (status) => (status.workers || []).filter((w) => w.silent_ms > STILL).map((w) => "worker " + w.pid + " stands still for " + (w.silent_ms / 1000).toFixed(1) + " s");
 const drawRest = (now) => {
   const cached = Object.entries(now.caches).map(([key, c]) => {
     const n = (...names) => names.reduce((sum, name) => sum + c[name].responses, 0);
@@ -213,8 +243,16 @@ const drawRest = (now) => {
   const full = (z) => z.used / (z.used + z.free || 1);
   table("slabs", [words("Zone", (z) => z.key), column("Full", full, (v) => share(v, 1), (z) => full(z) > .95 ? "bad" : ""), column("Pages used", (z) => z.used), column("free", (z) => z.free)],
     Object.entries(now.slabs).map(([key, z]) => ({ key, ...z.pages })));
-  table("workers", [column("Number", (w) => w.id), column("Process", (w) => w.pid), column("Connections", (w) => w.connections.active + w.connections.idle), column("idle", (w) => w.connections.idle), column("Requests", (w) => w.http.requests.total, short)],
-    now.workers.map((w) => ({ ...w, key: String(w.pid) })));
+  const loops = new Map((now.status.workers || []).map((w) => [w.pid, w]));
+  table("workers", [column("Number", (w) => w.id), column("Process", (w) => w.pid), column("Connections", (w) => w.connections.active + w.connections.idle), column("idle", (w) => w.connections.idle), column("Requests", (w) => w.http.requests.total, short),
+    column("Longest turn", (w) => w.loop.longest_turn_ms || 0, (v) => v + " ms"), words("Loop", (w) => w.loop.silent_ms > STILL ? "stands still" : "turns", (w) => w.loop.silent_ms > STILL ? "bad" : "good")],
+    now.workers.map((w) => ({ ...w, loop: loops.get(w.pid) || {}, key: String(w.pid) })));
+  table("slow", [
+    { name: "Ended", text: true, sort: (r) => r.id, show: (r) => clock(r.time) }, words("Why", (r) => r.failed ? "failed" : "slow", (r) => r.failed ? "bad" : "warn"), column("Status", (r) => r.status), column("Took", (r) => r.times_us.total, ms),
+    words("Request", (r) => r.method + " " + r.host + r.uri, () => "long"), words("Client", (r) => r.client), words("Location", (r) => r.location || r.server, () => "long"),
+    words("Servers", (r) => r.tries.map((t) => t.server + " " + (t.status || "–") + (t.response_ms === undefined ? "" : " " + ms(t.response_ms * 1000))).join(", ") || "–"),
+    words("Cache", (r) => r.cache || "–"), column("Head", (r) => r.times_us.head, ms), column("Access", (r) => r.times_us.access, ms), column("Content", (r) => r.times_us.content, ms), column("Sending", (r) => r.times_us.send, ms),
+  ], now.slow.map((r) => ({ ...r, key: String(r.id) })), { down: true });
   table("certs", [words("Certificate", (c) => c.name), column("Days left", (c) => c.days, (d) => String(d), (c) => c.days < 14 ? "bad" : c.days < 30 ? "warn" : "good")], now.certs);
 };
 
@@ -235,15 +273,13 @@ const judge = (now, peers) => {
     const n = last ? z.responses.total - last.responses.total : 0, bad = last ? z.responses["5xx"] - last.responses["5xx"] : 0;
     if (bad > 0 && n > 0 && bad / n >= .01) say(bad / n > .2 ? 2 : 1, "5xx " + share(bad, n) + " of " + name);
   }
-  for (const p of peers) {
-    const last = before && ((before.own.upstreams || {})[p.group] || {})[p.server], time = ((now.own.upstreams || {})[p.group] || {})[p.server];
-    if (!last || !time) continue;
-    const n = time.time.count - last.time.count, us = time.time.sum_us - last.time.sum_us;
-    if (n > 0 && us / n > 1e6) say(1, p.server + " of " + p.group + " takes " + (us / n / 1e6).toFixed(1) + " s");
-  }
+  for (const p of peers) if (p.trouble) say(1, p.server + " of " + p.group + " " + p.trouble);
   for (const [name, z] of Object.entries(now.slabs)) if (z.pages.free === 0 || z.pages.used / (z.pages.used + z.pages.free) > .95) say(1, "zone " + name + " is full");
   for (const c of now.certs) if (c.days < 14) say(c.days < 2 ? 2 : 1, "certificate " + c.name + (c.days < 0 ? " expired" : " expires in " + c.days + " days"));
   const stall = (now.status.loop || {}).longest_turn_ms || 0, was = before ? (before.status.loop || {}).longest_turn_ms || 0 : stall;
+  const still = standing(now.status);
+  for (const text of still) say(2, text);
+  if (now.took > 1500 && !still.length) say(1, "the server took " + (now.took / 1000).toFixed(1) + " s to answer");
   if (stall > was && stall > 200) say(1, "an event loop stood still for " + stall + " ms");
   const dropped = (now.status.logs || {}).dropped || 0;
   if (before && dropped > before.status.logs.dropped) say(1, "log lines are dropped");
@@ -260,15 +296,15 @@ const tell = (cls, text) => {
   $("now").textContent = text;
 };
 
-const PARTS = { nginx: "nginx", connections: "connections", requests: "http/requests", server_zones: "http/server_zones", location_zones: "http/location_zones", caches: "http/caches", limit_reqs: "http/limit_reqs", limit_conns: "http/limit_conns", http: "http/upstreams", stream: "stream/upstreams", streamZones: "stream/server_zones", streamLimits: "stream/limit_conns", slabs: "slabs", workers: "workers", status: "weir/status" };
+const PARTS = { nginx: "nginx", connections: "connections", requests: "http/requests", server_zones: "http/server_zones", location_zones: "http/location_zones", caches: "http/caches", limit_reqs: "http/limit_reqs", limit_conns: "http/limit_conns", http: "http/upstreams", stream: "stream/upstreams", streamZones: "stream/server_zones", streamLimits: "stream/limit_conns", slabs: "slabs", workers: "workers", slow: "weir/slow_requests?last=50" };
 const OWN = ["server_zones", "location_zones", "upstreams", "stream_server_zones"];
 let good = 0;
 const update = async () => {
-  const now = { at: Date.now(), own: {} };
+  const now = { at: Date.now(), own: {}, ...pulse };
   await Promise.all([...Object.entries(PARTS).map(async ([name, path]) => { now[name] = await get(path); }), ...OWN.map(async (name) => { now.own[name] = await get("weir/" + name); })]);
-  const seconds = before ? (now.at - before.at) / 1000 : 1;
+  const start = performance.now(), seconds = before ? (now.at - before.at) / 1000 : 1;
   now.certs = ((now.status.ssl || {}).certificates || []).map((c) => ({ key: c.file, name: c.file + (c.servers ? " (" + c.servers + ")" : ""), days: c.expired ? -1 : c.days_left }));
-  const peers = [...peersOf(now.http, "http", now.own.upstreams), ...peersOf(now.stream, "stream")];
+  const peers = [...peersOf(now.http, "http", now.own.upstreams, seconds), ...peersOf(now.stream, "stream", {}, seconds)];
   $("about").textContent = now.nginx.build + " at " + location.host + ", configuration " + now.nginx.generation + " loaded " + new Date(now.nginx.load_timestamp).toLocaleString();
   if (before) {
     line("requests per second", rate(now, ["requests", "total"], seconds), "");
@@ -281,15 +317,48 @@ const update = async () => {
   drawZones(now, seconds);
   drawRest(now);
   judge(now, peers);
+  performance.clearMeasures("update");
+  performance.measure("update", { start });
   before = now;
   good = Date.now();
+};
+
+/* Apart from the rest: whether all workers turn, and whether any of them answers. Of several requests, each on a
+   connection of its own, one reaches a worker that does. */
+let pulse = { status: {}, took: 0 };
+const ATTEMPTS = 6;
+const first = (path) => new Promise((done, fail) => {
+  const stop = new AbortController();
+  let begun = 0, left = ATTEMPTS;
+  const more = () => {
+    if (stop.signal.aborted || begun === ATTEMPTS) return;
+    begun++;
+    fetch(here + "/api/9/" + path, { cache: "no-store", signal: stop.signal }).then((answer) => answer.json())
+      .then((value) => { done(value); stop.abort(); }).catch((e) => { if (!--left) fail(e); });
+    setTimeout(more, 250);
+  };
+  setTimeout(() => stop.abort(), 15000);
+  more();
+});
+const beat = async () => {
+  const at = Date.now();
+  const late = setTimeout(() => tell("bad", "Trouble: no answer from the server since " + new Date(at).toLocaleTimeString() + "."), 3000);
+  try {
+    if (!document.hidden || !good) {
+      pulse = { status: await first("weir/status"), took: Date.now() - at };
+      const still = standing(pulse.status);
+      if (still.length) tell("bad", "Trouble: " + still.join("; ") + ".");
+    }
+  } catch { /* The other requests tell. */ }
+  clearTimeout(late);
+  setTimeout(beat, 1000);
 };
 const run = async () => {
   try {
     if (!document.hidden || !good) await update();
   } catch (e) {
-    tell("bad", "Stale: no data " + (good ? "since " + new Date(good).toLocaleTimeString() : "yet") + " (" + e.message + ").");
+    tell("bad", "Stale: no answer from the server " + (good ? "since " + new Date(good).toLocaleTimeString() : "yet") + " (" + e.message + ").");
   }
   setTimeout(run, EVERY);
 };
-run();
+beat().then(run);

@@ -63,6 +63,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         && let Some(names) = l.conf::<Prometheus>().0
     {
         engine::status::show();
+        p.answers_always = true;
         p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, names)));
     }
     Ok(())

@@ -261,7 +261,7 @@ fn group_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
             EngineKind::Stream => vec![zombies],
         }
     };
-    Table::of(all, groups.to_vec(), |_, group| label("upstream", &group.name), read)
+    Table::of(all, groups.to_vec(), |_, group| label("upstream", &group.shown()), read)
 }
 
 /// A line for each server of the groups.
@@ -276,7 +276,7 @@ pub(super) fn of_peers(
     };
     let peers = groups.iter().flat_map(of_group).collect();
     let labels = move |_, (group, peer): &(Rc<Group>, Rc<Peer>)| {
-        format!("{},{}", label(names[0], &group.name), label(names[1], &peer.name))
+        format!("{},{}", label(names[0], &group.shown()), label(names[1], &peer.name))
     };
     Table::of(columns, peers, labels, move |_, (_, peer)| read(peer))
 }
@@ -292,6 +292,7 @@ fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
                 let mut values = peer_values(peer, &reading);
                 let headers = reading.get(word::HEADERS);
                 values.push(reading.average_ms(word::HEADER_US, headers));
+                values.extend(ssl(&reading));
                 values.extend(response_values(&reading));
                 values
             })
@@ -303,6 +304,7 @@ fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {
                 let headers = reading.get(word::HEADERS);
                 values.push(reading.average_ms(word::CONNECT_US, reading.times()));
                 values.push(reading.average_ms(word::HEADER_US, headers));
+                values.extend(ssl(&reading));
                 values
             })
         }
@@ -326,6 +328,9 @@ const HTTP_PEER: &[Plain] = &[
     ("nginxplus_upstream_server_health_checks_unhealthy", Untyped, "Times it was unhealthy."),
     ("nginxplus_upstream_server_response_time", Gauge, "The average time until the end."),
     ("nginxplus_upstream_server_header_time", Gauge, "The average time until the head."),
+    ("nginxplus_upstream_server_ssl_handshakes", Untyped, "Handshakes of TLS."),
+    ("nginxplus_upstream_server_ssl_handshakes_failed", Untyped, "Failed handshakes."),
+    ("nginxplus_upstream_server_ssl_session_reuses", Untyped, "Resumed sessions of TLS."),
 ];
 const STREAM_PEER: &[Plain] = &[
     ("nginxplus_stream_upstream_server_state", Gauge, STATES),
@@ -346,6 +351,9 @@ const STREAM_PEER: &[Plain] = &[
     ("nginxplus_stream_upstream_server_response_time", Gauge, "The average time until the end."),
     ("nginxplus_stream_upstream_server_connect_time", Gauge, "The average time of connecting."),
     ("nginxplus_stream_upstream_server_first_byte_time", Gauge, "The same for the first byte."),
+    ("nginxplus_stream_upstream_server_ssl_handshakes", Untyped, "Handshakes of TLS."),
+    ("nginxplus_stream_upstream_server_ssl_handshakes_failed", Untyped, "Failed handshakes."),
+    ("nginxplus_stream_upstream_server_ssl_session_reuses", Untyped, "Resumed sessions."),
 ];
 
 fn peer_values(peer: &Peer, reading: &Reading) -> Vec<u64> {

@@ -1,11 +1,12 @@
 //! The names of our own: histograms, and what the exporter has no name for.
 
 use ::upstream::api::EngineKind;
+use common_modules::ssl::Known;
 use engine::metrics::{Kind, Reading, word};
 use http::request::Request;
 
 use super::nginx::{of_peers, zones};
-use super::table::{Column, Table, Type, histogram, label, times};
+use super::table::{ABSENT, Column, Table, Type, histogram, label, times};
 use crate::api::upstreams;
 
 fn values(reading: &Reading) -> Vec<u64> {
@@ -51,7 +52,9 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         of_http,
         of_stream,
         process(r),
+        overload(r),
         shared_zones(r),
+        certificates(r),
     ]
 }
 
@@ -86,6 +89,25 @@ fn process(r: &Request) -> Table {
     Table::single(all.into(), read)
 }
 
+fn overload(r: &Request) -> Table {
+    use Type::{Counter, Gauge};
+    let all = [
+        Column::new("weir_overload_step", Gauge, "0: room; 1: closing; 2: shedding; 3: refusing."),
+        Column::new("weir_overload_closes_total", Counter, "Beginnings of the first step."),
+        Column::new("weir_overload_sheds_total", Counter, "Beginnings of the second step."),
+        Column::new("weir_overload_refusals_total", Counter, "Beginnings of the third step."),
+        Column::new("weir_overload_closed_total", Counter, "Connections closed to make room."),
+        Column::new("weir_overload_refused_total", Counter, "Requests and sessions refused."),
+    ];
+    let main = r.main.clone();
+    let read = move || {
+        let report = main.stats.overload();
+        let [closes, sheds, refusals] = report.begun;
+        vec![report.step, closes, sheds, refusals, report.closed, report.refused]
+    };
+    Table::single(all.into(), read)
+}
+
 fn shared_zones(r: &Request) -> Table {
     let all = [
         Column::new("weir_zone_used_units", Type::Gauge, "Units of a shared zone in use."),
@@ -94,4 +116,27 @@ fn shared_zones(r: &Request) -> Table {
     let read = |_, zone: &shm::ZoneReport| vec![zone.fill.used as u64, zone.fill.capacity as u64];
     let zones = r.main.metrics.shared_zones();
     Table::of(all.into(), zones, |_, zone| label("zone", &zone.name), read)
+}
+
+/// The certificates of servers, and their orders.
+fn certificates(r: &Request) -> Table {
+    use Type::Gauge;
+    let all = [
+        Column::new("weir_certificate_expires_seconds", Gauge, "When it ends, since 1970."),
+        Column::new("weir_certificate_renewal_seconds", Gauge, "When it is renewed, since 1970."),
+        Column::new("weir_certificate_issued", Gauge, "Whether an ordered one is there."),
+        Column::new("weir_certificate_failures", Gauge, "Attempts that failed, in a row."),
+    ];
+    let second = |at: Option<i64>| at.and_then(|at| u64::try_from(at).ok()).unwrap_or(ABSENT);
+    let read = move |_, known: &Known| {
+        let order = known.order.as_ref();
+        vec![
+            second(known.until),
+            second(order.and_then(|order| order.renewal)),
+            order.map_or(ABSENT, |order| order.is_issued.into()),
+            order.map_or(ABSENT, |order| order.failures),
+        ]
+    };
+    let label = |_, known: &Known| label("certificate", known.name.as_bytes());
+    Table::of(all.into(), http::ssl::certificates(&r.main), label, read)
 }

@@ -146,10 +146,15 @@ const STEP: usize = 16;
 /// Writes tables.
 pub(super) fn write(tables: Vec<Table>) -> Writer {
     let tables: Vec<Table> = tables.into_iter().filter(|t| t.lines > 0).collect();
+    let mut frames: Vec<Frame> = Vec::new();
     let (mut at, mut read): (At, Vec<(String, Vec<u64>)>) = Default::default();
     Box::new(move |out| {
         let Some(table) = tables.get(at.table) else { return false };
         if read.len() < table.lines {
+            if read.is_empty() {
+                let labelled = !(table.label)(0).is_empty();
+                frames = table.columns.iter().map(|column| Frame::new(column, labelled)).collect();
+            }
             let until = table.lines.min(read.len() + STEP);
             read.extend((read.len()..until).map(|i| ((table.label)(i), (table.read)(i))));
             return true;
@@ -165,9 +170,9 @@ pub(super) fn write(tables: Vec<Table>) -> Writer {
         }
         for _ in 0..STEP {
             let Some((labels, numbers)) = read.get(at.line) else { break };
-            for i in at.column..end {
-                let n = numbers.get(i).copied().unwrap_or(ABSENT);
-                sample(out, &table.columns[i], labels, n);
+            let numbers = numbers.iter().zip(&frames).take(end).skip(at.column);
+            for (n, frame) in numbers.filter(|(n, _)| **n != ABSENT) {
+                frame.sample(out, labels, *n);
             }
             at.line += 1;
         }
@@ -182,24 +187,42 @@ pub(super) fn write(tables: Vec<Table>) -> Writer {
     })
 }
 
-fn sample(out: &mut Vec<u8>, column: &Column, labels: &str, n: u64) {
-    if n == ABSENT {
-        return;
+/// The text of a column's samples around the labels of a line: made once, for thousands of lines.
+struct Frame {
+    before: String,
+    behind: String,
+    is_time: bool,
+}
+
+impl Frame {
+    /// `labelled`: the lines have labels of their own.
+    fn new(column: &Column, labelled: bool) -> Frame {
+        let Column { family, suffix, labels, is_time, .. } = column;
+        let (before, behind) = match (labelled, labels.is_empty()) {
+            (false, true) => (format!("{family}{suffix}"), " ".to_owned()),
+            (true, true) => (format!("{family}{suffix}{{"), "} ".to_owned()),
+            (false, false) => (format!("{family}{suffix}{{"), format!("{labels}}} ")),
+            (true, false) => (format!("{family}{suffix}{{"), format!(",{labels}}} ")),
+        };
+        Frame { before, behind, is_time: *is_time }
     }
-    out.extend_from_slice(column.family.as_bytes());
-    out.extend_from_slice(column.suffix.as_bytes());
-    let comma = if labels.is_empty() || column.labels.is_empty() { "" } else { "," };
-    if !labels.is_empty() || !column.labels.is_empty() {
-        for part in ["{", labels, comma, &column.labels, "}"] {
-            out.extend_from_slice(part.as_bytes());
+
+    fn sample(&self, out: &mut Vec<u8>, labels: &str, n: u64) {
+        out.extend_from_slice(self.before.as_bytes());
+        out.extend_from_slice(labels.as_bytes());
+        out.extend_from_slice(self.behind.as_bytes());
+        if self.is_time {
+            write_u64(out, n / 1_000_000);
+            out.push(b'.');
+            // Six digits, with the zeros in front.
+            let from = out.len();
+            write_u64(out, 1_000_000 + n % 1_000_000);
+            out.remove(from);
+        } else {
+            write_u64(out, n);
         }
+        out.push(b'\n');
     }
-    out.push(b' ');
-    match column.is_time {
-        true => out.extend_from_slice(format!("{}.{:06}", n / 1_000_000, n % 1_000_000).as_bytes()),
-        false => write_u64(out, n),
-    }
-    out.push(b'\n');
 }
 
 #[cfg(test)]

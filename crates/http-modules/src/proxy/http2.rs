@@ -4,9 +4,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use event::Deadline;
 use http::request::Request;
 use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
+use proto::grpc;
 use proto::h1::{FieldId, ResponseHead};
 
 use super::pass::Vars;
@@ -24,6 +26,8 @@ pub(crate) struct Http2 {
     /// Bytes of the body that are to come, where that is known.
     left: Option<u64>,
     trailers: Vec<(Bytes, Bytes)>,
+    /// See [`Protocol::until`].
+    until: Deadline,
 }
 
 impl Http2 {
@@ -35,7 +39,12 @@ impl Http2 {
     /// An exchange with the server of `vars`. `scheme` is for logs.
     pub fn new(scheme: &'static str, head: Rc<Head>, uri: Rc<Uri>, vars: Rc<Vars>) -> Http2 {
         let (is_head, left, trailers) = (false, None, Vec::new());
-        Http2 { scheme, head, uri, vars, is_head, left, trailers }
+        Http2 { scheme, head, uri, vars, is_head, left, trailers, until: Deadline::NEVER }
+    }
+
+    /// The same for a call of gRPC that has time until then.
+    pub fn until(self, until: Deadline) -> Http2 {
+        Http2 { until, ..self }
     }
 }
 
@@ -101,6 +110,16 @@ impl Protocol for Http2 {
 
     fn ends_with_connection(&self) -> bool {
         false
+    }
+
+    fn until(&self) -> Deadline {
+        self.until
+    }
+
+    fn run_out(&mut self) -> bool {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        self.trailers = grpc::LATE.map(|(name, value)| (bytes(name), bytes(value))).into();
+        true
     }
 
     fn end_stream(&mut self, trailers: Vec<(Bytes, Bytes)>) -> Result<(), Fault> {

@@ -10,12 +10,12 @@ use base::log::Level;
 pub(crate) use subrequest::run as run_subrequest;
 
 use crate::channel::{self, Answer, SendFailed};
-use crate::metering;
 use crate::output::Body;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Filtered};
 use crate::target;
+use crate::{flight, metering};
 use engine::beat::{self, Doing};
 use engine::stats::Field;
 
@@ -72,6 +72,12 @@ fn count(r: &mut Request) {
     if r.start_ms == 0 {
         r.start_now();
     }
+    r.times.head_us = r.elapsed_us();
+    let live_debug = &r.main.stats.live_debug;
+    if live_debug.is_used() {
+        let c = r.c();
+        c.debug.set(r.main.debug_connection(&c.peer));
+    }
 }
 
 /// Gives a request that is refused before it has a path one that error pages can start from.
@@ -84,6 +90,7 @@ fn without_uri(r: &mut Request) {
 
 /// Sends the response and logs.
 async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
+    r.times.ready_us = r.elapsed_us();
     if outcome == Outcome::Respond && !is_body_settled(r) && !drop_body(r) {
         outcome = rarely(phases::refuse(r, 400)).await;
     }
@@ -173,6 +180,9 @@ async fn post_action(r: &mut Request) {
 /// Runs the log phase of the location that the request ended in.
 pub(crate) async fn log_phase(r: &mut Request) {
     r.flags.unlogged = false;
+    if !r.is_subrequest() {
+        flight::end(r);
+    }
     if r.counted.is_some() {
         metering::end(r);
     }

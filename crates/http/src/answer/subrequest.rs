@@ -6,12 +6,12 @@ use event::TaskId;
 
 use super::log_phase;
 use crate::channel::SendFailed;
-use crate::metering;
 use crate::output::Broken;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Filtered};
 use crate::subrequest::Pipe;
+use crate::{flight, metering};
 
 /// Tells the parent that this is the end, whatever way it comes.
 struct End(Rc<Pipe>);
@@ -30,6 +30,7 @@ pub(crate) fn run(mut r: Box<Request>, pipe: Rc<Pipe>, is_clone: bool) -> TaskId
         let done = answer(&mut r, is_clone).await;
         end.0.status.set(r.status());
         metering::exchanges(&r);
+        flight::end(&r);
         if r.loc.core.log_subrequest {
             r.flags.complete = done.is_ok();
             log_phase(&mut r).await;
@@ -47,6 +48,7 @@ async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
         true => phases::run_content(r).await,
         false => phases::run_inside(r).await,
     };
+    r.times.ready_us = r.elapsed_us();
     if outcome == Outcome::Respond && r.out.body.is_empty() {
         r.stands_in();
     }

@@ -2,16 +2,21 @@
 //! subrequests share it, whatever the protocol.
 
 use std::cell::{Cell, OnceCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log};
 use common_modules::passing::Passed;
 use common_modules::ssl::Established;
+use engine::overload;
 use event::Sock;
 use net::Transport;
 use os::SockAddr;
 
 use crate::server::{Address, HttpMain, Server};
+
+/// The time that a connection has for its first request where there is no room for it.
+const SURPLUS_MS: u64 = 1_000;
 
 /// A client's connection.
 pub struct Conn {
@@ -27,7 +32,8 @@ pub struct Conn {
     pub requests: Cell<u64>,
     /// The time of its acceptance, on the monotonic clock.
     pub start_ms: u64,
-    pub(crate) debug: bool,
+    /// Every line about it is logged.
+    pub(crate) debug: Cell<bool>,
     /// Whether TCP_NODELAY is on; inherited from the listening socket.
     nodelay: Cell<bool>,
     /// The bytes that the socket holds unsent are limited.
@@ -37,6 +43,8 @@ pub struct Conn {
     pub(crate) tls: OnceCell<Box<Secured>>,
     /// It ends with a reset.
     pub(crate) reset_at_end: Cell<bool>,
+    /// There was no room for it when it was accepted: see [`engine::overload`].
+    pub(crate) is_surplus: bool,
 }
 
 /// TLS with the client.
@@ -62,7 +70,8 @@ impl Conn {
         });
         let awaits_tls = address.ssl && traced.is_none();
         let sock = if awaits_tls { Transport::awaiting_tls(sock) } else { sock.into() };
-        let c = Conn::of(main, address, sock, peer, main.stats.next_connection());
+        let mut c = Conn::of(main, address, sock, peer, main.stats.next_connection());
+        c.is_surplus = overload::is_surplus();
         if let Some(a) = known {
             let _ = c.local.set(Some(a));
         }
@@ -95,7 +104,7 @@ impl Conn {
         number: u64,
     ) -> Conn {
         Conn {
-            debug: main.debug_connection(&peer),
+            debug: Cell::new(main.debug_connection(&peer)),
             sock,
             number,
             peer,
@@ -108,6 +117,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
+            is_surplus: false,
         }
     }
 
@@ -120,6 +130,27 @@ impl Conn {
     /// Whether the first bytes say which protocol it is: later ones do not, and TLS has told.
     pub(crate) fn may_be_http2(&self) -> bool {
         !self.listen.ssl && self.requests.get() == 0 && self.listen.default.http2.enabled
+    }
+
+    /// Whether the worker wants the connection back after a response.
+    #[inline]
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.is_surplus || overload::ends(self.start_ms)
+    }
+
+    /// The time for a head, milliseconds: short where there is no room, as an answer that refuses
+    /// is all that comes of it.
+    pub(crate) fn head_timeout(&self) -> u64 {
+        let ms = self.server().core.client_header_timeout;
+        if self.is_surplus { ms.min(SURPLUS_MS) } else { ms }
+    }
+
+    /// The client's address, behind a balancer the one that it tells. None for unix sockets.
+    pub(crate) fn client_ip(&self) -> Option<IpAddr> {
+        match self.proxy_header() {
+            Some(header) => header.source.ip,
+            None => self.peer.ip_addr(),
+        }
     }
 
     /// The local address; the kernel is asked once.
@@ -163,7 +194,7 @@ impl Conn {
     }
 
     pub(crate) fn log_enabled(&self, log: &Log, level: Level) -> bool {
-        self.debug || log.enabled(level)
+        self.debug.get() || log.enabled(level)
     }
 
     /// Writes a line about the connection, to the log of its server.
@@ -183,7 +214,7 @@ impl Conn {
         m: std::fmt::Arguments<'_>,
         about: &dyn Context,
     ) {
-        if self.debug {
+        if self.debug.get() {
             log.debugging().write_about(level, Some(self.number), m, about);
         } else {
             log.write_about(level, Some(self.number), m, about);

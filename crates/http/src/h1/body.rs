@@ -16,9 +16,9 @@ use proto::h1::Head;
 
 use super::{Stream, output, stream};
 use crate::channel::Expected;
-use crate::min_rate;
 use crate::module::Verdict;
 use crate::request::Request;
+use engine::min_rate;
 
 /// The reason why bytes cannot go on being a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -265,8 +265,10 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
         }
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
             stream(r).timed_out = true;
-            let m = min_rate::reason(r.body_credit.is_why(min, timeout));
-            r.log(Level::Info, format_args!("{m} while reading client request body"));
+            let too_slow = r.body_credit.is_why(min, timeout);
+            if let Some(m) = min_rate::reason(too_slow, c.client_ip()) {
+                r.log(Level::Info, format_args!("{m} while reading client request body"));
+            }
             Err(broke_off(r, 408))
         }
         Err(e) => {

@@ -57,7 +57,7 @@ pub(crate) async fn run<A: Answer>(
     main: &Rc<HttpMain>,
     mut first: Page,
 ) -> Option<Page> {
-    let mut timeout_ms = c.server().core.client_header_timeout;
+    let mut timeout_ms = c.head_timeout();
     loop {
         if first.is_empty() && !parked(c, main, timeout_ms).await {
             return None;
@@ -98,7 +98,12 @@ async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
 }
 
 async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<bool> {
-    match c.sock.readable_or(gate, Deadline::in_ms(timeout_ms)).await? {
+    let until = Deadline::in_ms(timeout_ms);
+    let woken = match kept {
+        true => c.sock.readable_or(gate, until).await?,
+        false => c.sock.owed_or(gate, until).await?,
+    };
+    match woken {
         Wake::Ready => Ok(true),
         Wake::Reclaim => Ok(false),
         Wake::Gate => {
@@ -172,7 +177,7 @@ fn begin(c: &Conn, r: &mut Request, first: Page) -> Option<After> {
 
 /// Whether the first bytes of a connection are those of HTTP/2, as soon as that is known.
 async fn other_protocol(c: &Conn, r: &mut Request) -> Option<After> {
-    let until = Deadline::in_ms(c.server().core.client_header_timeout);
+    let until = Deadline::in_ms(c.head_timeout());
     loop {
         let input = &mut stream(r).input;
         match proto::h2::frame::is_preface(input) {

@@ -11,8 +11,8 @@ use super::stream;
 use crate::channel::conn::Conn;
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{self, SendFailed, in_memory};
-use crate::min_rate;
 use crate::request::Request;
+use engine::min_rate;
 
 /// Output of pipelined responses is gathered up to this size before it is sent.
 const GATHER_MAX: u64 = 64 << 10;
@@ -305,10 +305,11 @@ fn failed(r: &mut Request, e: &io::Error) {
         stream(r).timed_out = true;
         let core = &r.loc.core;
         let too_slow = r.send_credit.is_why(core.send_min_rate, core.send_timeout);
-        let m = min_rate::reason(too_slow);
-        r.log(Level::Info, format_args!("{m} while sending response to client"));
+        if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
+            r.log(Level::Info, format_args!("{m} while sending response to client"));
+        }
     } else if e.kind() == io::ErrorKind::OutOfMemory {
-        let m = "memory is short: closing a connection with a client that reads slowly";
+        let m = "closing a connection with a client that reads slowly to make room";
         r.log(Level::Info, format_args!("{m}"));
     } else {
         r.log(

@@ -24,7 +24,7 @@ pub(super) async fn receive<A: Answer>(
     taken: usize,
     deadline: &mut Option<Deadline>,
 ) -> bool {
-    let ms = c.server().core.client_header_timeout;
+    let ms = c.head_timeout();
     let until = *deadline.get_or_insert_with(|| Deadline::in_ms(ms));
     let e = match receive_rest(c, r, until).await {
         Ok(n) if n > 0 => return true,
@@ -65,7 +65,7 @@ pub(super) async fn receive<A: Answer>(
 async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
     // There may be thousands of them.
     stream(r).input.narrow();
-    match c.sock.readable_or(&r.main.life.gate, until).await? {
+    match c.sock.owed_or(&r.main.life.gate, until).await? {
         Wake::Ready => {}
         Wake::Gate => c.sock.readable(until).await?,
         Wake::Reclaim => {

@@ -58,7 +58,7 @@ pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut 
 
 /// Answers one request, its head parsed. `None`: the next may follow.
 async fn one<A: Answer>(c: &Conn, r: &mut Request) -> Option<After> {
-    let keepalive = r.head.wants_keep_alive() && !r.main.life.is_leaving();
+    let keepalive = r.head.wants_keep_alive() && !r.main.life.is_leaving() && !c.is_unwanted();
     let lingering = r.head.has_body();
     let body = body::Incoming::new(&r.head);
     let s = stream(r);

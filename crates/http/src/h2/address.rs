@@ -7,10 +7,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::Level;
+use engine::told;
+use os::sockaddr::block_of;
 use proto::h2::frame::ErrorCode;
 use proto::h2::read::Fault;
 use proto::h2::waste::{AddressWaste, Waste};
@@ -29,9 +31,6 @@ const LUMP: u32 = 256;
 /// does not pay for a neighbour behind the same address.
 const RESETS_SPARED: u32 = 25;
 
-/// The time between two lines of the log about an address, in milliseconds.
-const TELL_MS: u64 = 60_000;
-
 /// Accounts above which those that nothing needs are looked for.
 const ACCOUNTS_MIN: usize = 64;
 
@@ -39,8 +38,6 @@ const ACCOUNTS_MIN: usize = 64;
 pub(super) struct Address {
     waste: RefCell<AddressWaste>,
     held: Cell<usize>,
-    /// The time of the last line of the log.
-    told_ms: Cell<Option<u64>>,
 }
 
 #[derive(Default)]
@@ -54,22 +51,6 @@ thread_local! {
     static ACCOUNTS: RefCell<Accounts> = RefCell::default();
 }
 
-/// The part of an address that names a client.
-fn block_of(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-        ip => ip,
-    }
-}
-
-/// The client's address, behind a balancer the one that it tells. None for unix sockets.
-fn ip_of(c: &Conn) -> Option<IpAddr> {
-    match c.proxy_header() {
-        Some(header) => header.source.ip,
-        None => c.peer.ip_addr(),
-    }
-}
-
 impl Accounts {
     fn of(&mut self, block: IpAddr, now_ms: u64) -> Rc<Address> {
         if let Some(address) = self.all.get(&block) {
@@ -81,11 +62,8 @@ impl Accounts {
             });
             self.full = ACCOUNTS_MIN.max(self.all.len() * 2);
         }
-        let address = Rc::new(Address {
-            waste: RefCell::new(AddressWaste::new(now_ms)),
-            held: Cell::new(0),
-            told_ms: Cell::new(None),
-        });
+        let address =
+            Rc::new(Address { waste: RefCell::new(AddressWaste::new(now_ms)), held: Cell::new(0) });
         self.all.insert(block, address.clone());
         address
     }
@@ -94,7 +72,7 @@ impl Accounts {
 impl Address {
     /// The account of a connection's client.
     pub fn of(c: &Conn) -> Option<Rc<Address>> {
-        let block = block_of(ip_of(c)?);
+        let block = block_of(c.client_ip()?);
         let now_ms = base::time::now_ms();
         Some(ACCOUNTS.with(|accounts| accounts.borrow_mut().of(block, now_ms)))
     }
@@ -106,10 +84,8 @@ impl Address {
 
     /// Writes a line about the address, unless there was one lately.
     #[cold]
-    pub fn tell(&self, c: &Conn, what: &str) {
-        let now_ms = base::time::now_ms();
-        if self.told_ms.get().is_none_or(|told| now_ms.saturating_sub(told) >= TELL_MS) {
-            self.told_ms.set(Some(now_ms));
+    pub fn tell(&self, c: &Conn, what: &'static str) {
+        if told::is_due(c.client_ip(), what) {
             c.log(Level::Warn, format_args!("{what} by connections of one address"));
         }
     }
@@ -126,7 +102,7 @@ pub(super) struct Account {
 
 impl Account {
     pub fn new(c: Rc<Conn>, max_streams: u32, address: Option<Rc<Address>>) -> Account {
-        Account { c, own: Waste::new(max_streams), address, frames: 0 }
+        Account { c, own: Waste::new(max_streams, base::time::now_ms()), address, frames: 0 }
     }
 
     /// A stream was opened.
@@ -218,15 +194,6 @@ impl Drop for State {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_block_of_ipv6_is_an_address() {
-        let block = |ip: &str| block_of(ip.parse().unwrap());
-        assert_eq!(block("2001:db8:1:2:3:4:5:6"), block("2001:db8:1:2::"));
-        assert_ne!(block("2001:db8:1:2::"), block("2001:db8:1:3::"));
-        assert_eq!(block("::ffff:192.0.2.1"), block("192.0.2.1"));
-        assert_ne!(block("192.0.2.1"), block("192.0.2.2"));
-    }
 
     #[test]
     fn accounts_go_when_nothing_needs_them() {

@@ -9,10 +9,10 @@ use mem::Page;
 use super::mux::Gone;
 use super::{head, stream};
 use crate::channel::Expected;
-use crate::min_rate;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
+use engine::min_rate;
 
 /// The window that a body has at least while it is read, bytes.
 const WINDOW: u32 = 64 << 10;
@@ -29,8 +29,10 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     let taken = match event::race(piece, event::sleep(limit_ms)).await {
         Either::First(taken) => taken,
         Either::Second(()) => {
-            let m = min_rate::reason(r.body_credit.is_why(min, timeout));
-            r.log(Level::Info, format_args!("{m} while reading client request body"));
+            let too_slow = r.body_credit.is_why(min, timeout);
+            if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
+                r.log(Level::Info, format_args!("{m} while reading client request body"));
+            }
             stream(r).timed_out = true;
             return Err(broke_off(r, 408));
         }

@@ -428,6 +428,7 @@ fn is_worn(c: &Conn) -> bool {
     let core = &c.server().root.core;
     let requests = c.requests.get();
     requests >= core.keepalive_requests
+        || c.is_unwanted() && requests > 0
         || core.keepalive_timeout == 0 && requests > 0
         || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
 }

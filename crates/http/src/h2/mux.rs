@@ -97,7 +97,7 @@ pub(super) struct Entry {
     /// Bytes of the response that wait for their turn or a window.
     pub queue: Chain,
     pub queued: u64,
-    /// How files in the queue are read.
+    /// The reader of files in the queue.
     pub reading: ReadSettings,
     /// The file in front of the queue is not in memory: the request fetches a piece of it.
     pub unread: bool,

@@ -16,8 +16,8 @@ use super::{HeadState, stream};
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{SendFailed, in_pieces, read_settings};
 use crate::http2_conf::chunk;
-use crate::min_rate;
 use crate::request::Request;
+use engine::min_rate;
 
 /// Bytes of a body that are gathered before the connection gets them.
 const GATHER_MAX: u64 = 16 << 10;
@@ -279,8 +279,9 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
             Either::Second(()) => {
                 let too_slow = r.send_credit.limit(min, timeout) == 0;
                 if too_slow || now_ms >= last_ms + timeout {
-                    let m = min_rate::reason(too_slow);
-                    r.log(Level::Info, format_args!("{m} while sending response to client"));
+                    if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
+                        r.log(Level::Info, format_args!("{m} while sending response to client"));
+                    }
                     stream(r).timed_out = true;
                     return Err(SendFailed);
                 }
@@ -289,7 +290,7 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
     }
 }
 
-/// How far a response has come.
+/// The progress of a response.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     /// Bytes of it that wait.

@@ -25,14 +25,14 @@ use proto::h1::{FieldId, Head, Method, Version};
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
-use crate::counted::Counted;
+use crate::counted::{Counted, PhaseTimes};
 use crate::exchanges::Exchanges;
 use crate::location::Location;
-use crate::min_rate::Credit;
 use crate::output::{BodyFilter, Response};
 use crate::server::{HttpMain, Server};
 use crate::subrequest::{Family, Queue};
 use body::ReqBody;
+use engine::min_rate::Credit;
 
 /// The number of times that a request may change its URI inside the server: more are a circle.
 pub const MAX_URI_CHANGES: u8 = 10;
@@ -126,6 +126,8 @@ pub struct Request {
     pub start_ms: u64,
     /// The same on the monotonic clock, microseconds.
     pub(crate) start_mono_us: u64,
+    /// Its times so far.
+    pub(crate) times: PhaseTimes,
     /// Counted as under way in its server's zone.
     pub(crate) counted: Option<Counted>,
     /// Bytes of this response handed to the kernel or its chain, head included.
@@ -197,6 +199,7 @@ impl Request {
                 send_credit: Credit::default(),
                 start_ms: 0,
                 start_mono_us: 0,
+                times: PhaseTimes::default(),
                 counted: None,
                 bytes_sent: 0,
                 header_bytes: 0,
@@ -242,6 +245,7 @@ impl Request {
         self.ctx.clear();
         self.real_peer = None;
         self.limit_rate = None;
+        self.times = PhaseTimes::default();
         self.counted = None;
         (self.body_credit, self.send_credit) = (Credit::default(), Credit::default());
         self.bytes_sent = 0;
@@ -426,7 +430,7 @@ impl Request {
     #[inline]
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         let (c, log) = (self.c(), self.error_log());
-        if c.debug {
+        if c.debug.get() {
             log.debugging().write_debug(debug::HTTP, Some(c.number), message);
         } else if log.debug_enabled(debug::HTTP) {
             log.write_debug(debug::HTTP, Some(c.number), message);

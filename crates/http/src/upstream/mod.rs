@@ -33,6 +33,7 @@ use std::borrow::Cow;
 
 use base::log::Level;
 use bytes::Bytes;
+use event::Deadline;
 use mem::{Buf, Chain};
 use proto::h1::{FieldId, ResponseHead};
 
@@ -151,6 +152,17 @@ pub trait Protocol {
     /// [`Protocol::request`] writes a list of fields ([`proto::h2::fields`]), with a body of its
     /// own as a piece behind it; there is no [`Protocol::head`], and bodies have no framing.
     fn is_stream(&self) -> bool {
+        false
+    }
+
+    /// The moment at which the exchange's own time is over, whatever it waits for.
+    fn until(&self) -> Deadline {
+        Deadline::NEVER
+    }
+
+    /// That time is over before the body is. False: the body is cut short; else it ends here, with
+    /// [`Protocol::trailers`] that tell the client.
+    fn run_out(&mut self) -> bool {
         false
     }
 

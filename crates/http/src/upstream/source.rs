@@ -32,7 +32,6 @@ pub(crate) enum Fail {
     Stream(StreamEnd),
     TimedOut,
     Premature,
-    File(FileError),
 }
 
 /// Pause of reading ahead while memory is short, milliseconds.
@@ -85,6 +84,12 @@ pub(crate) struct Source {
     spill: Option<SpillFile>,
     /// Bytes on their way to the file; they come before those in `sink`.
     writing: Option<Writing>,
+    /// The same bytes, for when they cannot be written.
+    unwritten: Vec<Bytes>,
+    /// The file cannot be written: from then on the server is read at the client's pace.
+    fileless: bool,
+    /// The reason, which was not logged yet.
+    file_error: Option<FileError>,
     /// The pool that writes; without one the worker does.
     pool: Option<Pool>,
     /// A file was made, and not logged yet.
@@ -123,6 +128,9 @@ impl Source {
             failed: first.failed,
             spill: None,
             writing: None,
+            unwritten: Vec::new(),
+            fileless: false,
+            file_error: None,
             // A pool that a variable names and that is not there was logged.
             pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
             made_file: false,
@@ -250,8 +258,13 @@ impl Source {
                 return Ok(Some(self.sink.out.take()));
             }
             if let Some(fail) = self.failed.take() {
+                let ends = matches!(fail, Fail::Stream(StreamEnd::Late)) && self.protocol.run_out();
                 self.fail(r, fail);
-                return Err(Broken);
+                if !ends {
+                    return Err(Broken);
+                }
+                self.ended = true;
+                return Ok(None);
             }
             if self.ended {
                 self.finish(r);
@@ -337,7 +350,7 @@ impl Source {
     fn spill(&mut self) -> bool {
         let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
         let most = self.conf.max_temp_file;
-        if in_file + self.sink.out.len() > most || self.failed.is_some() {
+        if in_file + self.sink.out.len() > most || self.fileless || self.failed.is_some() {
             return false;
         }
         self.write_file();
@@ -351,6 +364,7 @@ impl Source {
         while let Some(buf) = self.sink.out.pop_front() {
             pieces.extend(buf.into_bytes());
         }
+        self.unwritten.clone_from(&pieces);
         let folder = &self.conf.temp_path;
         self.writing = Some(spill::write(self.spill.as_ref(), folder, pieces, self.pool.clone()));
     }
@@ -360,6 +374,7 @@ impl Source {
         let Some(writing) = &mut self.writing else { return };
         let done = writing.as_mut().await;
         self.writing = None;
+        let unwritten = std::mem::take(&mut self.unwritten);
         match done {
             Ok(Written { made, len, .. }) => {
                 if let Some(made) = made {
@@ -371,9 +386,12 @@ impl Source {
                 }
             }
             Err(e) => {
-                // Later bytes must not take the place of the lost ones.
-                self.sink.out.clear();
-                self.failed = Some(Fail::File(e));
+                // Nothing was received meanwhile. What the file has got of them is behind its end.
+                let mut later = self.sink.out.take();
+                unwritten.into_iter().for_each(|piece| self.sink.out.push_bytes(piece));
+                self.sink.out.append(&mut later);
+                self.fileless = true;
+                self.file_error = Some(e);
             }
         }
     }
@@ -385,6 +403,9 @@ impl Source {
         a.response_length += self.fresh;
         self.fresh = 0;
         log_complaints(r, self.protocol.as_mut(), &mut self.sink);
+        if let Some(e) = self.file_error.take() {
+            r.log(Level::Crit, format_args!("{e} while reading upstream"));
+        }
         if let Some(s) = &self.spill {
             if std::mem::take(&mut self.made_file) {
                 let m = "an upstream response is buffered to a temporary file";
@@ -523,7 +544,6 @@ impl Fail {
             }
             Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
             Fail::Stream(end) => log_stream(r, &end, "reading upstream"),
-            Fail::File(e) => r.log(Level::Crit, format_args!("{e} while reading upstream")),
             Fail::TimedOut => drop(timed_out(r, "reading upstream")),
             Fail::Premature => {
                 let m = "upstream prematurely closed connection while reading upstream";

@@ -1,4 +1,4 @@
-//! What every transport promises: see the table of [`super`]. One test for all kinds.
+//! The promises of every transport: see the table of [`super`]. One test for all kinds.
 
 use ::tls::certified::Certified;
 use ::tls::{ClientConfig, ClientOptions, ServerConfig, ServerOptions, Session};

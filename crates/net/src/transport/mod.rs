@@ -23,6 +23,7 @@ mod tls_tests;
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -248,6 +249,17 @@ impl Transport {
     ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
         let at_hand = self.is_at_hand().then_some(Wake::Ready);
         Unless { at_hand, wait: self.carrier().readable_or(gate, deadline) }
+    }
+
+    /// The same for a connection whose peer owes its first request, or the rest of one.
+    #[inline]
+    pub fn owed_or(
+        &self,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
+        let at_hand = self.is_at_hand().then_some(Wake::Ready);
+        Unless { at_hand, wait: self.carrier().owed_or(gate, deadline) }
     }
 
     /// Waits until there may be something to read, or until the peer of `other` is known to send no
@@ -511,6 +523,11 @@ impl Transport {
     /// The system's; a socket that is not TCP's has none.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         os::socket::set_nodelay(self.carrier().fd(), on)
+    }
+
+    /// Names the client whose connection this is: see [`Sock::set_client`].
+    pub fn set_client(&self, ip: IpAddr) {
+        self.carrier().set_client(ip);
     }
 }
 

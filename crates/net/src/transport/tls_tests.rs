@@ -1,4 +1,4 @@
-//! What a transport promises, of TLS: see the table of [`super`].
+//! The promises of a transport, for TLS: see the table of [`super`].
 
 use event::testing::each_driver;
 use event::{Deadline, Either};

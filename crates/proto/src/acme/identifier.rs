@@ -50,6 +50,10 @@ impl Identifier {
         }
         let name = checked(text)?;
         Ok(match name.strip_prefix('.') {
+            // An address has no `www.`, and is no name: authorities would refuse the order.
+            Some(host) if host.parse::<IpAddr>().is_ok() => {
+                return Err(BadIdentifier::Unexpected('.', 0));
+            }
             Some(host) => {
                 vec![Identifier::Dns(format!("www.{host}")), Identifier::Dns(host.to_owned())]
             }
@@ -157,6 +161,7 @@ mod tests {
             ("a*.test", BadIdentifier::Unexpected('*', 1)),
             ("a.*", BadIdentifier::Unexpected('*', 2)),
             ("a b", BadIdentifier::Invalid(b' ', 1)),
+            (".192.0.2.1", BadIdentifier::Unexpected('.', 0)),
             ("\u{e4}", BadIdentifier::Invalid(0xc3, 0)),
         ] {
             assert_eq!(Identifier::parse(text.as_bytes()), Err(why), "{text}");

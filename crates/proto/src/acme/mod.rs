@@ -26,7 +26,7 @@ pub use call::{Answer, Ask, Call, Failure, Method, Nonces, Reply};
 pub use identifier::{BadIdentifier, Identifier};
 pub use jws::{Signer, external_account, key_authorization, thumbprint};
 pub use links::resolve;
-pub use payload::{finalize, key_change, new_account, new_order};
+pub use payload::{finalize, find_account, key_change, new_account, new_order};
 pub use problem::Problem;
 pub use renewal::{RenewalInfo, certificate_id, moment, window_of};
 pub use resources::{

@@ -42,6 +42,11 @@ pub fn new_account(contacts: &[String], agreed: bool, binding: Option<&str>) -> 
     object(&members)
 }
 
+/// Asks for the account of a key, which is not made (section 7.3.1).
+pub fn find_account() -> String {
+    object(&[("onlyReturnExisting", "true".to_owned())])
+}
+
 /// Asks for an order (section 7.4), in the place of the certificate with the identifier `replaces`
 /// (RFC 9773 section 5).
 pub fn new_order(

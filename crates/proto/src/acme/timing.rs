@@ -69,10 +69,15 @@ pub struct Backoff {
     pub failures: u32,
     /// The next attempt is due at this second since 1970.
     pub next: i64,
+    /// The last one failed at this second since 1970.
+    pub since: i64,
 }
 
-/// The longest pause, seconds.
+/// The longest pause, seconds, unless the server asks for a longer one.
 const PAUSE_MAX: i64 = 86_400;
+
+/// The longest pause of all, seconds.
+const LEFT_MAX: u64 = RETRY_AFTER_MAX + RETRY_AFTER_MAX / 10;
 
 impl Backoff {
     /// An attempt failed at `now`: the next one waits 1, 10, 100 minutes, then a day; up to a tenth
@@ -91,14 +96,26 @@ impl Backoff {
         let pause = pause.max(asked);
         let spread = i64::try_from(random % (pause.unsigned_abs() / 10 + 1)).unwrap_or(0);
         self.next = now.saturating_add(pause + spread);
+        self.since = now;
     }
 
-    /// Seconds until the next attempt. A clock that was set back does not make the pause longer
-    /// than it can be.
+    /// Seconds until the next attempt. They are at most the longest pause there is.
     pub fn left(&self, now: i64) -> u64 {
         let left = self.next.saturating_sub(now);
-        let max = RETRY_AFTER_MAX + RETRY_AFTER_MAX / 10;
-        u64::try_from(left).unwrap_or(0).min(max)
+        u64::try_from(left).unwrap_or(0).min(LEFT_MAX)
+    }
+
+    /// Begins the pause anew where the clock was set back behind the failure: the time between is
+    /// lost, and without this the pause would last until the clock is there again, which may be
+    /// years. True if anything changed.
+    pub fn follow_clock(&mut self, now: i64) -> bool {
+        if self.failures == 0 || self.since <= now {
+            return false;
+        }
+        let pause = self.next.saturating_sub(self.since);
+        let pause = pause.clamp(0, i64::try_from(LEFT_MAX).unwrap_or(i64::MAX));
+        (self.since, self.next) = (now, now.saturating_add(pause));
+        true
     }
 }
 
@@ -167,5 +184,21 @@ mod tests {
         assert_eq!(backoff.left(1000), 86_400);
         assert_eq!(backoff.left(i64::MAX), 0);
         assert!(backoff.left(i64::MIN) <= RETRY_AFTER_MAX * 11 / 10);
+    }
+    #[test]
+    fn a_clock_that_is_set_back_begins_the_pause_anew() {
+        const YEAR: i64 = 365 * 86_400;
+        let mut backoff = Backoff::default();
+        assert!(!backoff.follow_clock(i64::MIN));
+        for (failed_at, now, left) in [(YEAR, 10, 60), (YEAR, YEAR - 1, 60), (i64::MAX, 0, 0)] {
+            let mut backoff = Backoff::default();
+            backoff.failed(failed_at, 0, None, false);
+            assert!(backoff.follow_clock(now) && !backoff.follow_clock(now));
+            assert_eq!((backoff.left(now), backoff.failures), (left, 1));
+        }
+        // Set forward, the pause is over.
+        backoff.failed(10, 0, None, false);
+        assert!(!backoff.follow_clock(YEAR));
+        assert_eq!(backoff.left(YEAR), 0);
     }
 }

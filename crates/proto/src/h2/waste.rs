@@ -38,9 +38,9 @@ pub struct Waste {
 impl Waste {
     /// The account of a connection that may have `streams` open at once: it may cancel all of them
     /// twice.
-    pub fn new(streams: u32) -> Waste {
+    pub fn new(streams: u32, now_ms: u64) -> Waste {
         let resets_max = streams.max(100).saturating_mul(2);
-        Waste { frames: FRAMES, resets: resets_max, resets_max, at_ms: 0 }
+        Waste { frames: FRAMES, resets: resets_max, resets_max, at_ms: now_ms }
     }
 
     /// A stream was opened.
@@ -51,10 +51,6 @@ impl Waste {
 
     fn credit(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.at_ms).min(60_000);
-        if self.at_ms == 0 {
-            self.at_ms = now_ms;
-            return;
-        }
         let (frames, resets) = (passed * FRAMES_A_SECOND / 1000, passed * RESETS_A_SECOND / 1000);
         if resets > 0 {
             self.frames = (self.frames + frames as u32).min(FRAMES);
@@ -183,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_wasted_is_paid_for_with_time() {
-        let mut waste = Waste::new(128);
+        let mut waste = Waste::new(128, 1000);
         for _ in 0..FRAMES {
             waste.frame(1000).unwrap();
         }
@@ -197,8 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn a_long_life_of_few_frames_costs_nothing() {
+        // A stream of gRPC with two messages a second, each acknowledged by a small frame.
+        let mut waste = Waste::new(128, 1000);
+        for n in 0..3 * u64::from(FRAMES) {
+            waste.frame(1000 + n * 500).unwrap();
+        }
+    }
+
+    #[test]
     fn resets_have_a_budget_of_their_own() {
-        let mut waste = Waste::new(10);
+        let mut waste = Waste::new(10, 1000);
         for _ in 0..200 {
             waste.stream();
             waste.reset(1000).unwrap();

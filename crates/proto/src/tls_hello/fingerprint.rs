@@ -42,7 +42,7 @@ pub fn ja3(hello: &ClientHello<'_>) -> String {
     hex(&Md5::digest(ja3_text(hello)))
 }
 
-/// How the hello came, the first letter of JA4.
+/// The transport of the hello, the first letter of JA4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     /// TLS over TCP.

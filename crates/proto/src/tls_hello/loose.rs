@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::records;
 
-/// What such a hello says.
+/// The contents of such a hello.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LooseHello {
     /// The highest version that it offers.

@@ -44,12 +44,15 @@ impl Story {
         self.steps.iter().filter(|noted| !noted.inside).map(|noted| &noted.step)
     }
 
-    /// The location or block whose settings hold in the end.
+    /// The location or block whose settings hold in the end; none if the server's own level
+    /// answers. A new URI leaves the location, and a search follows.
     fn place(&self) -> Option<&Place> {
-        self.own().rev().find_map(|step| match step {
-            Step::Entered(place) => Some(place),
+        let last = self.own().rev().find_map(|step| match step {
+            Step::Entered(place) => Some(Some(place)),
+            Step::Uri(_) => Some(None),
             _ => None,
-        })
+        });
+        last.flatten()
     }
 
     /// The request to a server.

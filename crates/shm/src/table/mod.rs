@@ -154,7 +154,7 @@ impl<R: Record> Table<R> {
         locked
     }
 
-    /// How full it is, in cells; read without the lock.
+    /// The cells in use and in all; read without the lock.
     pub fn fill(&self) -> Fill {
         let head = self.head();
         let free =

@@ -1,12 +1,11 @@
 //! Counting sessions in the zones of servers, and connections in those of servers of upstreams.
 //! Where no location of HTTP shows the counters, each function ends with its first test.
 
-use engine::metrics::status_zone::ZoneName;
+use engine::metrics::facts::{Ended, Exchanged};
 use engine::metrics::word;
 
 use crate::counted::Counted;
 use crate::phases::status;
-use crate::server::{Server, StreamMain};
 use crate::session::StreamSession;
 
 /// A session begins.
@@ -32,40 +31,26 @@ pub(crate) fn end(s: &mut StreamSession) {
     let us = base::time::now_ms().saturating_sub(s.start_ms) * 1000;
     let metrics = &s.main.metrics;
     if let Some(counters) = row.and_then(|row| metrics.counters(row)) {
-        counters.add(word::DONE, 1);
-        counters.add(word::RECEIVED, s.received.get());
-        counters.add(word::SENT, s.sent.get());
-        counters.add(word::TIME_US, us);
-        counters.add(word::of_time(us), 1);
-        match word::of_code(s.status) {
-            Some(code) if s.is_served || s.status != status::OK => counters.add(code, 1),
-            _ => counters.add(word::DISCARDED, 1),
-        }
+        let code = word::of_code(s.status).filter(|_| s.is_served || s.status != status::OK);
+        let ended = Ended {
+            time_us: us,
+            received: s.received.get(),
+            sent: s.sent.get(),
+            code,
+            discarded: code.is_none(),
+        };
+        ended.count(&counters);
     }
     for attempt in s.exchanges.iter().flat_map(|x| x.attempts()) {
         let Some(counters) = attempt.row.and_then(|row| metrics.counters(row)) else { continue };
-        counters.add(word::RECEIVED, attempt.received);
-        counters.add(word::SENT, attempt.sent);
-        if let Some(ms) = attempt.connect_ms {
-            counters.add(word::CONNECT_US, ms * 1000);
-        }
-        if let Some(ms) = attempt.first_byte_ms {
-            counters.add(word::HEADER_US, ms * 1000);
-            counters.add(word::HEADERS, 1);
-        }
-        if let Some(ms) = attempt.session_ms {
-            counters.add(word::TIME_US, ms * 1000);
-            counters.add(word::of_time(ms * 1000), 1);
-        }
+        let exchanged = Exchanged {
+            received: attempt.received,
+            sent: attempt.sent,
+            connect_ms: attempt.connect_ms,
+            first_ms: attempt.first_byte_ms,
+            end_ms: attempt.session_ms,
+            code: None,
+        };
+        exchanged.count(&counters);
     }
-}
-
-/// A handshake with a client of a server is over.
-pub(crate) fn handshake(main: &StreamMain, server: &Server, outcome: Result<bool, ()>) {
-    let ZoneName::Fixed(zone) = &server.zone else { return };
-    let row = main.metrics.row_of(*zone);
-    let Some(counters) = row.and_then(|row| main.metrics.counters(row)) else { return };
-    counters.add(word::HANDSHAKES, outcome.is_ok().into());
-    counters.add(word::SESSION_REUSES, (outcome == Ok(true)).into());
-    counters.add(word::HANDSHAKES_FAILED, outcome.is_err().into());
 }

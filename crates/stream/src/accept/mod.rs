@@ -11,7 +11,7 @@ use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
 use engine::life::Work;
 use engine::stats::{Field, Stats};
-use engine::{Client, Session};
+use engine::{Client, Session, overload};
 use event::Sock;
 use net::Transport;
 use net::proxy_header::{self, NoHeader};
@@ -34,8 +34,12 @@ pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: Soc
         true => Transport::awaiting_tls(sock),
         false => sock.into(),
     };
-    let s = StreamSession::new(main, address, peer, local, Some(sock));
     main.stats.add(Field::Accepted, 1);
+    if overload::is_surplus() {
+        overload::refused();
+        return;
+    }
+    let s = StreamSession::new(main, address, peer, local, Some(sock));
     main.stats.add(Field::Handled, 1);
     spawn(s);
 }

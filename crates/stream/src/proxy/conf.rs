@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node, Word};
+use engine::min_rate::MinRate;
 use engine::settings::{Conf, ConfSet};
 use upstream::GroupRef;
 use upstream::socket::{Bind, SocketConf};
@@ -42,6 +43,8 @@ engine::settings! {
         pub connect_timeout: Option<u64>,
         /// `proxy_timeout`, milliseconds.
         pub timeout: Option<u64>,
+        /// `proxy_min_rate`
+        pub min_rate: Option<MinRate>,
         /// `proxy_upload_rate`; none for a rate that is always 0.
         pub upload_rate: Option<Option<Template>>,
         /// `proxy_download_rate`
@@ -98,6 +101,8 @@ pub struct ProxyConf {
     pub connect_timeout: u64,
     /// `proxy_timeout`, milliseconds.
     pub timeout: u64,
+    /// `proxy_min_rate`
+    pub min_rate: MinRate,
     /// `proxy_upload_rate`
     pub upload_rate: Option<Template>,
     /// `proxy_download_rate`
@@ -205,6 +210,7 @@ impl ProxyConf {
             buffer_size: d.buffer_size.unwrap_or(16 << 10),
             connect_timeout: d.connect_timeout.unwrap_or(60_000),
             timeout: d.timeout.unwrap_or(600_000),
+            min_rate: d.min_rate.unwrap_or(MinRate::OFF),
             upload_rate: d.upload_rate.clone().flatten(),
             download_rate: d.download_rate.clone().flatten(),
             half_close: d.half_close.unwrap_or(false),

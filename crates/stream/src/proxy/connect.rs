@@ -95,7 +95,8 @@ impl Proxy {
         }
         let name = tls.name.as_ref().map_or_else(|| host.clone(), |name| name.eval(s));
         let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
-        let shake = Shake { peer: &peer.name, name: &name, certificate, deadline };
+        let (address, counted) = (&peer.name, Some(peer));
+        let shake = Shake { peer: address, name: &name, certificate, deadline, counted };
         match tls.connect(sock, shake).await {
             Ok(transport) => Ok(transport),
             Err(NoSession::TimedOut) => Err(timed_out(s)),

@@ -10,6 +10,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 
+use base::future::rarely;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
@@ -41,11 +42,11 @@ pub(super) struct Exchange {
     kept: Vec<Bytes>,
     questions: u64,
     answers: u64,
-    upload: Option<Rate>,
-    download: Option<Rate>,
+    upload: Option<Box<Rate>>,
+    download: Option<Box<Rate>>,
 }
 
-/// How a relay with one server ended.
+/// The end of a relay with one server.
 pub(super) enum Ended {
     /// With a status, and the server's part in it.
     Session(u16, ServerOutcome),
@@ -60,8 +61,8 @@ impl Exchange {
     pub fn new(s: &mut StreamSession, conf: &ProxyConf) -> Option<Exchange> {
         let client = s.datagrams.clone()?;
         let first = std::mem::take(&mut s.preread).freeze();
-        let (upload, download) =
-            (relay::rate(s, &conf.upload_rate), relay::rate(s, &conf.download_rate));
+        let upload = relay::rate(s, &conf.upload_rate).map(Box::new);
+        let download = relay::rate(s, &conf.download_rate).map(Box::new);
         if conf.requests > 0 {
             client.limit(conf.requests - 1);
         }
@@ -79,7 +80,8 @@ impl Exchange {
         let gate = s.main.life.gate.clone();
         let header = conf.protocol.map(|headers| header::of(s, headers.version));
         let mut header = header.unwrap_or_default();
-        for question in self.kept.clone() {
+        for at in 0..self.kept.len() {
+            let question = self.kept[at].clone();
             if let Err(e) = self.ask(s, server, &header, &question).await {
                 return self.failed(e);
             }
@@ -114,6 +116,7 @@ impl Exchange {
             if now_ms() >= until {
                 return self.late(s, conf);
             }
+            self.client.rest();
             let deadline = Deadline::at(until);
             let arrived = self.client.arrived.notified_by(deadline);
             let readable = server.readable(Deadline::NEVER);
@@ -169,11 +172,23 @@ impl Exchange {
         header: &[u8],
         question: &Bytes,
     ) -> io::Result<()> {
+        if let Some(rate) = &mut self.upload {
+            rarely(pause(rate, (header.len() + question.len()) as u64)).await;
+        }
+        self.send(s, server, header, question)
+    }
+
+    fn send(
+        &self,
+        s: &mut StreamSession,
+        server: &Fd,
+        header: &[u8],
+        question: &Bytes,
+    ) -> io::Result<()> {
         let bytes = match header.is_empty() {
             true => question.clone(),
             false => [header, question].concat().into(),
         };
-        pause(&mut self.upload, bytes.len() as u64).await;
         let one = Datagrams::single(bytes);
         match udp::send(server.fd(), &one, None, None) {
             Ok(()) => {}
@@ -200,7 +215,9 @@ impl Exchange {
         if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
             a.received += len;
         }
-        pause(&mut self.download, len).await;
+        if let Some(rate) = &mut self.download {
+            rarely(pause(rate, len)).await;
+        }
         match self.client.send(answer) {
             Ok(()) => s.sent.set(s.sent.get() + len),
             Err(e) => {
@@ -258,8 +275,7 @@ fn may_pass(s: &mut StreamSession) -> bool {
 }
 
 /// Waits for a rate, and counts `n` bytes.
-async fn pause(rate: &mut Option<Rate>, n: u64) {
-    let Some(rate) = rate else { return };
+async fn pause(rate: &mut Rate, n: u64) {
     while let Some(at) = rate.wait_until() {
         event::sleep_until(Deadline::at(at)).await;
     }

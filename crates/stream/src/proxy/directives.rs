@@ -5,6 +5,7 @@ use ::conf::template::Template;
 use ::conf::value::{self, set_flag, set_msec, set_num, set_once, set_size};
 use ::conf::{ConfError, Node};
 use bytes::Bytes;
+use engine::min_rate::MinRate;
 use engine::settings::{ConfType, Scope};
 use upstream::socket::Bind;
 use upstream::ssl::SslDraft;
@@ -110,6 +111,14 @@ const OWN: &[Directive<Cx>] = &[
         "10m",
         "The time without any byte in either direction after which a session ends.",
         |cx, n| set_msec(&mut draft(cx).timeout, n),
+    ),
+    directive(
+        "proxy_min_rate",
+        SS,
+        Args::T12,
+        "off",
+        "The bytes a second that a session must move, and for how long it may rest. Weir's own.",
+        |cx, n| set_once(&mut draft(cx).min_rate, n, MinRate::parse),
     ),
     directive(
         "proxy_buffer_size",

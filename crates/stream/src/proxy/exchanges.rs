@@ -1,4 +1,4 @@
-//! What a session's tries to reach a server came to: for `$upstream_…` and log lines.
+//! The results of a session's tries to reach a server: for `$upstream_…` and log lines.
 
 use base::ascii::{write_millis, write_u64};
 use base::time::now_ms;
@@ -36,6 +36,8 @@ impl Exchanges {
     /// Another server is tried.
     pub fn begin(&mut self, peer: Bytes, row: Option<RowId>) {
         self.is_connected = false;
+        // One attempt is all that most sessions have.
+        self.attempts.reserve_exact(1);
         self.attempts.push(Attempt { peer, start_ms: now_ms(), row, ..Attempt::default() });
     }
 

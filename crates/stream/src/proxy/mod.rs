@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use ::conf::ConfError;
 use ::conf::template::Template;
-use base::future::boxed;
+use base::future::{boxed, rarely};
 use base::log::{Level, lossy};
 use base::time::now_ms;
 use bytes::Bytes;
@@ -70,7 +70,10 @@ pub(crate) fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError
 
 impl Content for Proxy {
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a> {
-        boxed(|| self.run(s))
+        match s.is_udp() {
+            false => boxed(|| self.run(s)),
+            true => boxed(|| async move { self.run_udp(s).await.unwrap_or_else(|status| status) }),
+        }
     }
 }
 
@@ -85,6 +88,12 @@ struct Choice {
     start_ms: u64,
 }
 
+/// A session that has its server.
+struct Connected {
+    server: relay::Server,
+    lease: Lease,
+}
+
 /// The reason why an attempt failed.
 enum Stop {
     /// Another server may be tried.
@@ -95,27 +104,24 @@ enum Stop {
 
 impl Proxy {
     async fn run(&self, s: &mut StreamSession) -> u16 {
-        if s.is_udp() {
-            return boxed(|| self.run_udp(s)).await.unwrap_or_else(|status| status);
-        }
-        match boxed(|| self.connected(s)).await {
-            Ok((server, mut lease)) => {
-                let end = relay::run(s, &self.conf, server).await;
-                if let Some(x) = &mut s.exchanges {
-                    x.over();
-                    if let Some(ms) = x.first_byte_ms() {
-                        lease.first_byte(ms);
-                    }
-                }
-                lease.done(end);
-                status::OK
+        let mut connected = match boxed(|| self.connected(s)).await {
+            Ok(connected) => connected,
+            Err(status) => return status,
+        };
+        let end = relay::run(s, &self.conf, &mut connected.server).await;
+        if let Some(x) = &mut s.exchanges {
+            x.over();
+            if let Some(ms) = x.first_byte_ms() {
+                connected.lease.first_byte(ms);
             }
-            Err(status) => status,
         }
+        connected.lease.done(end);
+        status::OK
     }
 
-    /// A connection to a server.
-    async fn connected(&self, s: &mut StreamSession) -> Result<(relay::Server, Lease), u16> {
+    /// A connection to a server. It comes in a box: an argument or a result that lives on in a
+    /// future is in it twice, and an idle session keeps its futures.
+    async fn connected(&self, s: &mut StreamSession) -> Result<Box<Connected>, u16> {
         s.exchanges = Some(Box::default());
         let mut choice = self.choose(s).await?;
         loop {
@@ -124,19 +130,12 @@ impl Proxy {
                 Some(peer) => match self.connect(s, &peer, &choice.host).await {
                     Ok(server) => {
                         choice.lease.connected();
-                        return Ok((server, choice.lease));
+                        return Ok(Box::new(Connected { server, lease: choice.lease }));
                     }
                     Err(stop) => stop,
                 },
             };
-            if let Some(x) = &mut s.exchanges {
-                x.over();
-            }
-            match stop {
-                Stop::Status(status) => return Err(status),
-                Stop::Next if choice.may_go_on(s, &self.conf) => {}
-                Stop::Next => return Err(status::BAD_GATEWAY),
-            }
+            self.go_on(s, &mut choice, stop)?;
         }
     }
 
@@ -170,35 +169,52 @@ impl Proxy {
                     Ended::Silent => Stop::Next,
                 },
             };
-            if let Some(x) = &mut s.exchanges {
-                x.over();
-            }
-            match stop {
-                Stop::Status(status) => return Err(status),
-                Stop::Next if choice.may_go_on(s, &self.conf) => {}
-                Stop::Next => return Err(status::BAD_GATEWAY),
-            }
+            self.go_on(s, &mut choice, stop)?;
+        }
+    }
+
+    /// An attempt is over: goes on to the next server, or ends the session with a status.
+    fn go_on(&self, s: &mut StreamSession, choice: &mut Choice, stop: Stop) -> Result<(), u16> {
+        if let Some(x) = &mut s.exchanges {
+            x.over();
+        }
+        match stop {
+            Stop::Status(status) => Err(status),
+            Stop::Next if choice.may_go_on(s, &self.conf) => Ok(()),
+            Stop::Next => Err(status::BAD_GATEWAY),
         }
     }
 
     /// Begins choosing servers.
     async fn choose(&self, s: &mut StreamSession) -> Result<Choice, u16> {
-        let (target, server_name) = match &self.to {
-            Destination::Group(group, host) => (Target::Group(group.clone()), host.clone()),
-            Destination::Template(template, all) => {
-                let text = template.eval(s);
-                let url = url::parse(&text, 0, false).map_err(|e| {
-                    s.log(Level::Error, format_args!("{e} in upstream \"{}\"", lossy(&text)));
-                    status::INTERNAL
-                })?;
-                (all.target(s, &url).map_err(|NoPort| status::INTERNAL)?, url.host)
-            }
-        };
+        match &self.to {
+            Destination::Group(group, host) => Ok(self.choice(s, group, host.clone())),
+            Destination::Template(template, all) => rarely(self.choose_by(s, template, all)).await,
+        }
+    }
+
+    /// The choice among the servers of a group.
+    fn choice(&self, s: &mut StreamSession, group: &Group, server_name: Bytes) -> Choice {
+        let picker = AnyPicker::begin(group.balancer.as_ref(), s);
+        Choice::new(picker, (group.name.clone(), server_name), &self.conf)
+    }
+
+    /// The same where the destination has variables.
+    async fn choose_by(
+        &self,
+        s: &mut StreamSession,
+        template: &Template,
+        all: &Upstreams,
+    ) -> Result<Choice, u16> {
+        let text = template.eval(s);
+        let url = url::parse(&text, 0, false).map_err(|e| {
+            s.log(Level::Error, format_args!("{e} in upstream \"{}\"", lossy(&text)));
+            status::INTERNAL
+        })?;
+        let target = all.target(s, &url).map_err(|NoPort| status::INTERNAL)?;
+        let server_name = url.host;
         let (name, specs) = match target {
-            Target::Group(group) => {
-                let picker = AnyPicker::begin(group.balancer.as_ref(), s);
-                return Ok(Choice::new(picker, (group.name.clone(), server_name), &self.conf));
-            }
+            Target::Group(group) => return Ok(self.choice(s, &group, server_name)),
             Target::Addr(addr) => (Bytes::from(addr.to_string()), vec![ServerSpec::new(addr)]),
             Target::Name(host, port) => {
                 let lookup = s.server.confs.get::<Resolving>().cloned().unwrap_or_default();

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use base::future::{boxed, keep};
@@ -16,6 +16,7 @@ use base::log::Level;
 use base::time::now_ms;
 use conf::template::Template;
 use engine::Client;
+use engine::min_rate::{self, Credit, MinRate};
 use event::{Deadline, sleep, sleep_until};
 use mem::Chain;
 use net::Transport;
@@ -38,11 +39,13 @@ enum End {
     Server,
     /// Nothing moved for too long.
     Late,
+    /// Less moved than the minimum rate.
+    Slow,
     /// A side takes no more.
     Broken(io::Error),
 }
 
-/// What the relay has moved.
+/// The bytes that the relay has moved.
 #[derive(Default)]
 struct Counts {
     from_client: Cell<u64>,
@@ -60,10 +63,14 @@ fn add(cell: &Cell<u64>, n: u64) {
 }
 
 /// Relays until the end; gives the server's part in it.
-pub(super) async fn run(s: &mut StreamSession, conf: &ProxyConf, server: Server) -> ServerOutcome {
+pub(super) async fn run(
+    s: &mut StreamSession,
+    conf: &ProxyConf,
+    server: &mut Server,
+) -> ServerOutcome {
     let Some(client) = s.sock.take() else { return ServerOutcome::Ok };
     let mut up = Chain::new();
-    up.push_bytes(server.first.into());
+    up.push_bytes(std::mem::take(&mut server.first).into());
     if !s.preread.is_empty() {
         up.push(std::mem::take(&mut s.preread).into());
     }
@@ -75,8 +82,8 @@ pub(super) async fn run(s: &mut StreamSession, conf: &ProxyConf, server: Server)
         let mut down = Flow::new(&server.sock, &client, Chain::new());
         (up.rate, down.rate) = (upload, download);
         (up.read_max, down.read_max) = (conf.buffer_size, conf.buffer_size);
-        let terms = Terms { timeout: conf.timeout, half_close: conf.half_close };
-        boxed(|| both(up, down, terms, &reporting.counts)).await
+        let mut pace = (conf.min_rate.rate > 0).then(|| Box::new(Pace::new(conf)));
+        both(&mut up, &mut down, conf, pace.as_deref_mut(), &reporting.counts).await
     };
     reporting.report();
     let is_broken = reporting.counts.is_broken.get();
@@ -131,6 +138,12 @@ fn say(s: &StreamSession, end: &End) {
             s.log(Level::Info, format_args!("{m} while proxying connection"));
             return;
         }
+        End::Slow => {
+            if let Some(m) = min_rate::reason(true, s.client_ip()) {
+                s.log(Level::Info, format_args!("{m} while proxying connection"));
+            }
+            return;
+        }
         End::Broken(e) => {
             let e = base::log::os_error(e);
             s.log(Level::Info, format_args!("send() failed {e} while proxying connection"));
@@ -151,11 +164,34 @@ fn say(s: &StreamSession, end: &End) {
     }
 }
 
-/// The terms of a relay.
-struct Terms {
-    /// Milliseconds without any event.
+/// `proxy_min_rate`: the bytes that a session moves, in both directions together.
+struct Pace {
+    min: MinRate,
     timeout: u64,
-    half_close: bool,
+    credit: Credit,
+    /// The time up to which it is counted, and the bytes.
+    since_ms: u64,
+    bytes: u64,
+}
+
+impl Pace {
+    fn new(conf: &ProxyConf) -> Pace {
+        let (min, timeout) = (conf.min_rate, conf.timeout);
+        Pace { min, timeout, credit: Credit::default(), since_ms: now_ms(), bytes: 0 }
+    }
+
+    /// Counts what has moved up to now. `is_held`: a rate of the server's own took the time.
+    fn count(&mut self, counts: &Counts, is_held: bool) {
+        let (now, bytes) = (now_ms(), counts.to_client.get() + counts.to_server.get());
+        let waited = if is_held { 0 } else { now.saturating_sub(self.since_ms) };
+        self.credit.moved(self.min, waited, bytes - self.bytes);
+        (self.since_ms, self.bytes) = (now, bytes);
+    }
+
+    /// The milliseconds that are left without any byte.
+    fn left(&self) -> u64 {
+        self.credit.limit(self.min, self.timeout)
+    }
 }
 
 /// The event that ended a wait.
@@ -172,54 +208,59 @@ enum Event {
 }
 
 /// Moves bytes both ways. A wait stays in place while others end, so that a message costs one wait
-/// and not four, and no timer is set anew with each.
+/// and not four, and no timer is set anew with each. Waits that an idle session does not have are
+/// in boxes.
 async fn both(
-    mut up: Flow<'_, Transport, Transport>,
-    mut down: Flow<'_, Transport, Transport>,
-    terms: Terms,
+    up: &mut Flow<'_, Transport, Transport>,
+    down: &mut Flow<'_, Transport, Transport>,
+    conf: &ProxyConf,
+    mut pace: Option<&mut Pace>,
     counts: &Counts,
 ) -> End {
     let (client, server) = (up.from, up.to);
     let start_ms = now_ms();
     let mut from_client = pin!(None);
     let mut from_server = pin!(None);
-    let mut to_client = pin!(None);
-    let mut to_server = pin!(None);
-    let mut resume = pin!(None);
-    let mut look = pin!(sleep(terms.timeout));
-    let (mut closed_client, mut closed_server) = (false, false);
-    let mut last = None;
+    let (mut to_client, mut to_server) = (None, None);
+    let first = pace.as_ref().map_or(u64::MAX, |pace| pace.left());
+    let mut look = pin!(sleep(conf.timeout.min(first)));
+    let (mut is_held, mut closed, mut last) = (false, [false; 2], None);
     loop {
-        if let Err(end) = go(&mut up, &mut down, last, counts, start_ms) {
+        if let Err(end) = go(up, down, last, counts, start_ms) {
             return end;
         }
         let moved_ms = now_ms();
-        if let Some(end) = ended(&up, &down, terms.half_close) {
+        if let Some(pace) = &mut pace {
+            pace.count(counts, is_held);
+        }
+        if let Some(end) = ended(up, down, conf.half_close) {
             return end;
         }
-        if terms.half_close {
-            close(&up, &mut closed_server);
-            close(&down, &mut closed_client);
+        if conf.half_close {
+            close(up, &mut closed[0]);
+            close(down, &mut closed[1]);
         }
         if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
             event::task::yield_now().await;
             last = None;
             continue;
         }
-        keep(from_client.as_mut(), up.wants_read(), || client.readable(Deadline::NEVER));
-        keep(from_server.as_mut(), down.wants_read(), || server.readable(Deadline::NEVER));
-        keep(to_client.as_mut(), down.has_unsent(), || client.writable(Deadline::NEVER));
-        keep(to_server.as_mut(), up.has_unsent(), || server.writable(Deadline::NEVER));
+        let never = Deadline::NEVER;
+        keep(from_client.as_mut(), up.wants_read(), || client.readable(never));
+        keep(from_server.as_mut(), down.wants_read(), || server.readable(never));
+        keep(Pin::new(&mut to_client), down.has_unsent(), || boxed(|| client.writable(never)));
+        keep(Pin::new(&mut to_server), up.has_unsent(), || boxed(|| server.writable(never)));
         let at = [up.resumes_at(), down.resumes_at()].into_iter().flatten().min();
-        resume.set(at.map(|at| sleep_until(Deadline::at(at))));
+        is_held = at.is_some();
+        let mut resume = at.map(|at| boxed(|| sleep_until(Deadline::at(at))));
         last = loop {
             let now = std::future::poll_fn(|cx| {
                 let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
                     .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
-                    .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Down))
-                    .or_else(|| poll_side(to_server.as_mut(), cx, Event::Up, Event::Up))
+                    .or_else(|| poll_side(Pin::new(&mut to_client), cx, Event::Down, Event::Down))
+                    .or_else(|| poll_side(Pin::new(&mut to_server), cx, Event::Up, Event::Up))
                     .or_else(|| {
-                        let resumed = resume.as_mut().as_pin_mut()?.poll(cx).is_ready();
+                        let resumed = resume.as_mut()?.as_mut().poll(cx).is_ready();
                         resumed.then_some(Event::Resume)
                     })
                     .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
@@ -231,15 +272,34 @@ async fn both(
                 Event::Resume => break None,
                 Event::Look => {}
             }
-            // A rate that holds a direction up is no idleness.
-            let passed = now_ms().saturating_sub(moved_ms);
-            let left = match terms.timeout.saturating_sub(passed) {
-                0 if at.is_none() => return End::Late,
-                0 => terms.timeout,
-                left => left,
-            };
-            look.set(sleep(left));
+            match rest(conf.timeout, pace.as_deref_mut(), counts, (moved_ms, is_held)) {
+                Ok(ms) => look.set(sleep(ms)),
+                Err(end) => return end,
+            }
         };
+    }
+}
+
+/// The time until the next look, where the session may rest on.
+fn rest(
+    timeout: u64,
+    pace: Option<&mut Pace>,
+    counts: &Counts,
+    (moved_ms, is_held): (u64, bool),
+) -> Result<u64, End> {
+    let pace = pace.map_or(u64::MAX, |pace| {
+        pace.count(counts, is_held);
+        pace.left()
+    });
+    let passed = now_ms().saturating_sub(moved_ms);
+    if pace == 0 && (is_held || passed < timeout) {
+        return Err(End::Slow);
+    }
+    // A rate that holds a direction up is no idleness.
+    match timeout.saturating_sub(passed) {
+        0 if !is_held => Err(End::Late),
+        0 => Ok(timeout.min(pace)),
+        left => Ok(left.min(pace)),
     }
 }
 

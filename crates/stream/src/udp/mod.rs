@@ -86,10 +86,10 @@ pub struct Client {
     last_ms: Cell<u64>,
     progress: Cell<Progress>,
     /// The client's datagrams come by this one, once its worker leaves the endpoint's.
-    own: RefCell<Option<OwnSocket>>,
+    own: RefCell<Option<Box<OwnSocket>>>,
 }
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
     /// The client was answered nothing.
@@ -139,7 +139,7 @@ impl Client {
         self.last_ms.set(ms);
     }
 
-    /// Whose session it is.
+    /// The owner of the session.
     fn key(&self) -> &Key {
         &self.key
     }
@@ -215,6 +215,14 @@ impl Client {
         self.inbox.borrow_mut().pop_front()
     }
 
+    /// Gives back the memory of an inbox that is empty: the session waits.
+    pub fn rest(&self) {
+        let mut inbox = self.inbox.borrow_mut();
+        if inbox.is_empty() {
+            *inbox = VecDeque::new();
+        }
+    }
+
     /// Has the client's next datagram begin another session.
     pub fn close(&self) {
         if !self.open.replace(false) {
@@ -223,7 +231,7 @@ impl Client {
         let own = self.own.take();
         let Some(endpoint) = self.endpoint.upgrade() else { return };
         endpoint.forget(&self.key);
-        for (key, datagram) in own.into_iter().flat_map(OwnSocket::close) {
+        for (key, datagram) in own.into_iter().flat_map(|own| own.close()) {
             endpoint.deliver(&key, datagram);
         }
     }
@@ -233,7 +241,7 @@ impl Client {
     /// # Errors
     /// The system's: the session goes on without the client's further datagrams.
     fn keep(self: &Rc<Self>, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
-        *self.own.borrow_mut() = Some(OwnSocket::start(endpoint, &self.key, local)?);
+        *self.own.borrow_mut() = Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?));
         Ok(())
     }
 

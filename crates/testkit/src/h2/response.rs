@@ -1,4 +1,4 @@
-//! What came back on a stream, and the last word on a connection.
+//! The response of a stream, and the last word on a connection.
 
 use super::Fields;
 

@@ -8,7 +8,7 @@ use super::{
     Client, Ended, Frame, Options, PREFACE, block, code, flag, indexed, kind, literal, setting,
 };
 use crate::certificates::{Draft, Key, KeyKind, der};
-use crate::{Peer, Port, Scripted, read_until};
+use crate::{Peer, Port, Scripted, read_until, wait_for};
 
 /// The next frame of a client's; none once it has closed.
 fn next(stream: &mut TcpStream, pending: &mut Vec<u8>) -> Option<Frame> {
@@ -274,6 +274,8 @@ fn nginx_is_understood() {
     ];
     let arguments = ["-p", "%DIR%", "-c", "%DIR%/conf", "-e", "%DIR%/error.log"];
     let peer = Peer::start("nginx", "nginx-light", &files, &arguments);
+    // Its second socket is opened behind the first.
+    wait_for("the other port", || TcpStream::connect(("127.0.0.1", tls.number())).ok());
     for (mut client, scheme) in
         [(Client::tcp(peer.port()), "http"), (Client::tls(tls.number()), "https")]
     {

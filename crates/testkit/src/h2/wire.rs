@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use crate::client::ReadWrite;
 use crate::{AnyCertificate, PATIENCE};
 
-/// How a connection's stream ended.
+/// The end of a connection's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// By FIN, behind `close_notify` over TLS.

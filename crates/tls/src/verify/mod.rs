@@ -46,7 +46,7 @@ pub enum Purpose {
     Server,
 }
 
-/// How a chain is checked.
+/// The terms of a chain's check.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The role of the peer.

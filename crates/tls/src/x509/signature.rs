@@ -13,7 +13,7 @@ pub(crate) struct Algorithm {
     scheme: Scheme,
 }
 
-/// How something is signed.
+/// A scheme of signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     RsaPkcs1(Hash),

@@ -8,7 +8,7 @@ use base::json::Object;
 use base::time::format_utc_ms;
 use bytes::Bytes;
 use conf::value::{parse_msec, parse_sec};
-use engine::metrics::json::responses;
+use engine::metrics::json::{responses, ssl};
 use engine::metrics::word;
 use os::SockAddr;
 
@@ -136,6 +136,7 @@ pub fn peer(o: &mut Object<'_>, p: &Peer, kind: EngineKind) {
     o.number("received", reading.get(word::RECEIVED));
     o.number("fails", reading.get(word::FAILS));
     o.number("unavail", reading.get(word::UNAVAILABLE));
+    o.object("ssl", |o| ssl(o, &reading));
     health(o, p);
     let since = p.get(peer::word::OUT_SINCE);
     let now = base::time::unix_ms();
@@ -170,10 +171,10 @@ pub fn group(o: &mut Object<'_>, group: &Group, kind: EngineKind) {
     o.number("zombies", group.servers.zombies());
     if let Some(queue) = &group.queue {
         o.object("queue", |o| {
-            o.number("size", queue.waiting() as u64);
+            let meter = group.servers.group_meter();
+            o.number("size", meter.map_or(0, |meter| meter.queued()));
             o.number("max_size", queue.max() as u64);
-            let overflows = group.servers.group_meter().map_or(0, |meter| meter.overflows());
-            o.number("overflows", overflows);
+            o.number("overflows", meter.map_or(0, |meter| meter.overflows()));
         });
     }
     o.text("zone", group.zone.as_deref().unwrap_or(b""));

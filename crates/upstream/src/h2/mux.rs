@@ -68,6 +68,8 @@ pub enum StreamEnd {
     Fault(String),
     /// The connection broke: the error number.
     Broken(i32),
+    /// The time of the exchange is over: see [`Stream::end_at`].
+    Late,
 }
 
 /// A connection that exchanges share.

@@ -5,10 +5,11 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::Deadline;
+use event::{Deadline, Notify};
 use mem::{Buf, Chain};
 use net::Transport;
 use proto::h1::ResponseHead;
+use proto::h2::frame::ErrorCode;
 
 use super::mux::{Mux, Signals, StreamEnd};
 
@@ -22,6 +23,8 @@ pub struct Stream {
     id: Cell<u32>,
     /// The connection had other streams before.
     cached: bool,
+    /// The moment at which the exchange's time is over.
+    until: Cell<Deadline>,
 }
 
 impl std::fmt::Debug for Signals {
@@ -43,7 +46,40 @@ pub enum Taken {
 
 impl Stream {
     pub(super) fn new(mux: Rc<Mux>, cached: bool) -> Stream {
-        Stream { mux, signals: Rc::default(), id: Cell::new(0), cached }
+        let until = Cell::new(Deadline::NEVER);
+        Stream { mux, signals: Rc::default(), id: Cell::new(0), cached, until }
+    }
+
+    /// Ends the exchange at that moment, whatever it waits for: the server is told to cancel it,
+    /// and the stream's end is [`StreamEnd::Late`].
+    pub fn end_at(&self, until: Deadline) {
+        self.until.set(until);
+    }
+
+    /// Ends the exchange if its time is over.
+    fn look_at_time(&self) {
+        if !self.until.get().has_passed() {
+            return;
+        }
+        self.of(|state, at| {
+            let entry = &state.streams[at];
+            if !entry.remote_ended && entry.end.is_none() {
+                state.refuse(at, ErrorCode::CANCEL, StreamEnd::Late);
+            }
+        });
+        self.mux.stirred.notify_one();
+    }
+
+    /// Waits for a signal; false if `deadline` comes first. The end of the exchange's time is a
+    /// signal.
+    async fn signalled(&self, signal: &Notify, deadline: Deadline) -> bool {
+        let until = self.until.get();
+        let is_first = until.at_ms() <= deadline.at_ms();
+        let notified = signal.notified_by(if is_first { until } else { deadline }).await;
+        if !notified {
+            self.look_at_time();
+        }
+        notified || is_first
     }
 
     /// Whether the connection was used before: an error on it may just be its end.
@@ -132,6 +168,7 @@ impl Stream {
     /// # Errors
     /// The stream ended before the body did.
     pub fn take(&self) -> Result<Taken, StreamEnd> {
+        self.look_at_time();
         let taken = self.of(|state, at| {
             let before = state.out_len;
             if let Some(piece) = state.take_data(at) {
@@ -162,10 +199,11 @@ impl Stream {
     /// `TimedOut`.
     pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
         loop {
+            self.look_at_time();
             if self.of(|state, at| state.streams[at].is_readable()).unwrap_or(true) {
                 return Ok(());
             }
-            if !self.signals.readable.notified_by(deadline).await {
+            if !self.signalled(&self.signals.readable, deadline).await {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
@@ -181,7 +219,7 @@ impl Stream {
             if is_ready.unwrap_or(true) {
                 return Ok(());
             }
-            if !self.signals.writable.notified_by(deadline).await {
+            if !self.signalled(&self.signals.writable, deadline).await {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }

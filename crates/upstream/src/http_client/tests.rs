@@ -345,3 +345,14 @@ fn nobody_listens() {
         assert!(message.starts_with("connect() failed (111: "), "{message}");
     });
 }
+
+/// A request under TLS does not wait for the acknowledgement of the handshake's end.
+#[test]
+fn small_writes_are_sent_at_once() {
+    each_driver(|| async {
+        let (_listener, addr) = listen().unwrap();
+        let sock = CLIENT.connect_sock(&addr).await.unwrap();
+        let fd = sock.fd().try_clone_to_owned().unwrap();
+        assert!(std::net::TcpStream::from(fd).nodelay().unwrap());
+    });
+}

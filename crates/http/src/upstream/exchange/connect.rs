@@ -91,7 +91,7 @@ impl Exchange {
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
         let watch = self.client(r);
-        let deadline = Deadline::in_ms(self.conf.connect_timeout);
+        let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));
         let connecting = sock.connect(&peer.spec.addr, deadline);
         let gone = watch.as_ref().map(client_end);
         let done = match race_if(connecting, gone).await {
@@ -153,8 +153,14 @@ impl Exchange {
             peer: &peer.name,
             name: &terms.name,
             certificate: terms.certificate.clone(),
-            deadline: Deadline::in_ms(self.conf.connect_timeout),
+            deadline: self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout)),
+            counted: Some(peer),
         };
+        if r.loc.core.tcp_nodelay && !peer.spec.addr.is_unix() {
+            // The end of the handshake and the request are two writes: the second one would wait
+            // for the acknowledgement of the first, which servers delay by 40 ms.
+            let _ = os::socket::set_nodelay(sock.fd(), true);
+        }
         let watch = self.client(r);
         let done =
             race_if(Box::pin(tls.connect(sock, shake)), watch.as_ref().map(client_end)).await;

@@ -45,6 +45,7 @@ pub(in crate::upstream) fn log_stream(r: &Request, end: &StreamEnd, doing: &str)
         }
         StreamEnd::Malformed(m) | StreamEnd::Fault(m) => m.clone(),
         StreamEnd::Closed => "upstream prematurely closed connection".to_owned(),
+        StreamEnd::Late => "the time that the client gave to the call is over".to_owned(),
         StreamEnd::Broken(errno) => {
             return log_io(r, "recv()", &io::Error::from_raw_os_error(*errno), doing);
         }
@@ -62,6 +63,7 @@ pub(super) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
             Stop::Next(next::INVALID_HEADER)
         }
         StreamEnd::Closed | StreamEnd::Broken(_) => Stop::Next(next::ERROR),
+        StreamEnd::Late => Stop::Next(next::TIMEOUT),
     }
 }
 

@@ -286,6 +286,7 @@ impl Exchange {
             match wire.stream() {
                 None => self.converse(r, &wire, &mut out).await?,
                 Some(stream) => {
+                    stream.end_at(self.protocol.until());
                     let end = out.is_empty() && self.body.is_sent();
                     self.begin_stream(r, stream, list.as_ref(), end)?;
                     self.converse_by_stream(r, &wire, &mut out).await?

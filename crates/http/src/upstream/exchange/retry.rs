@@ -45,9 +45,24 @@ impl Exchange {
                 r.upstream_mut().asking = false;
                 Some(Verdict::Status(s))
             }
+            Stop::Next(_) | Stop::Refused if self.protocol.until().has_passed() => {
+                Some(self.late(r))
+            }
             Stop::Next(bit) => self.next(r, bit),
             Stop::Refused => self.again(r),
         }
+    }
+
+    /// The exchange's own time is over, which is not the server's failure.
+    #[cold]
+    fn late(&mut self, r: &mut Request) -> Verdict {
+        if let Some(lease) = &mut self.lease {
+            lease.done(ServerOutcome::Next);
+        }
+        let u = r.upstream_mut();
+        u.now().status = 504;
+        u.asking = false;
+        Verdict::Status(504)
     }
 
     /// The server has not processed the request: asks it, or another one, again.

@@ -2,18 +2,20 @@
 //! again.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, Log};
 use base::time::unix_secs;
 use event::{Gate, race};
-use proto::acme::{RenewalInfo, certificate_id, moment, window_of};
+use proto::acme::{Backoff, RenewalInfo, certificate_id, moment, window_of};
 use tls::issue::random;
 
 use crate::board::Board;
 use crate::challenges::{Stage, answers};
 use crate::folder::{Folder, Pair};
+use crate::helper::side_by_side;
 use crate::issuer::{Issuer, Order};
 use crate::ordering::{Ordering, certificates};
 use crate::progress::Progress;
@@ -33,18 +35,32 @@ const ARI_MIN_S: u64 = 60;
 const ARI_MAX_S: u64 = 86_400;
 const ARI_FAILED_S: u64 = 3600;
 
-/// Where the progress of the account is kept.
-const ACCOUNT: &str = "account";
+/// Certificates that are ordered at the same time: one that takes its time holds up no others.
+const ORDERS: usize = 4;
+
+/// The time before its end from which a certificate is warned of, seconds: it should have been
+/// renewed long before. A sixth of its life, where that is less.
+const WARN_S: i64 = 14 * 86_400;
 
 /// One issuer in the acme process.
 pub(crate) struct Keeper {
     issuer: Rc<Issuer>,
+    /// The name of the account's progress: other issuers of the folder may not reach their server.
+    account: String,
     folder: Rc<Folder>,
     board: Rc<Board>,
     log: Log,
     session: RefCell<Option<Rc<Session>>>,
+    /// The first and the last second of each certificate, and how near its end was at the last
+    /// look; by the order.
+    terms: RefCell<HashMap<String, Term>>,
+    /// Why the account has no other key yet.
+    no_rollover: RefCell<String>,
     /// The answers of other hosts that are shown.
     followed: RefCell<Followed>,
+    /// The answers to challenges that a process before has begun, until their orders are over: the
+    /// authority may still be on its way.
+    inherited: RefCell<HashMap<String, Vec<Answer>>>,
 }
 
 #[derive(Default)]
@@ -52,6 +68,38 @@ struct Followed {
     /// The files of challenges, with their names.
     files: Vec<(String, Vec<u8>)>,
     answers: Vec<Answer>,
+}
+
+/// The life of a certificate.
+#[derive(Clone, Copy)]
+struct Term {
+    from: i64,
+    until: i64,
+    standing: Standing,
+}
+
+/// The nearness of a certificate's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Good,
+    EndsSoon,
+    Over,
+}
+
+impl Term {
+    /// Whether less than a third of its life has gone by.
+    fn is_young(&self) -> bool {
+        now().saturating_sub(self.from) < self.until.saturating_sub(self.from).max(0) / 3
+    }
+
+    fn standing_at(&self, now: i64) -> Standing {
+        let life = self.until.saturating_sub(self.from).max(0);
+        match self.until.saturating_sub(now) {
+            left if left < 0 => Standing::Over,
+            left if left < WARN_S.min(life / 6) => Standing::EndsSoon,
+            _ => Standing::Good,
+        }
+    }
 }
 
 fn now() -> i64 {
@@ -62,12 +110,16 @@ impl Keeper {
     pub fn new(issuer: &Rc<Issuer>, board: &Rc<Board>, log: &Log) -> Keeper {
         let folder = Rc::new(Folder::new(issuer.folder.as_deref(), &issuer.name, log));
         Keeper {
+            account: format!("{}.account", issuer.name),
             issuer: issuer.clone(),
             folder,
             board: board.clone(),
             log: log.clone(),
             session: RefCell::default(),
+            terms: RefCell::default(),
+            no_rollover: RefCell::default(),
             followed: RefCell::default(),
+            inherited: RefCell::default(),
         }
     }
 
@@ -145,13 +197,17 @@ impl Keeper {
         let followed = self.followed.take();
         self.board.remove_answers(&followed.answers);
         for order in &self.issuer.orders {
+            let begun = self.folder.read(&format!("{}.challenges", order.id)).unwrap_or_default();
+            let begun = answers(&String::from_utf8_lossy(&begun)).unwrap_or_default();
+            self.board.add_answers(begun.clone());
+            self.inherited.borrow_mut().insert(order.id.clone(), begun);
             let settled = Progress { settings: self.settings(), ..Progress::default() };
-            self.folder.finish_install(&order.id, || self.save(&order.id, &settled));
-            // The validator may still come for a challenge that was under way.
+            self.folder.finish_install(&order.id, &settled.to_text());
             match self.folder.pair(&order.id) {
                 Some(pair) => {
                     self.show(order, &pair);
                     self.ask_soon(order);
+                    self.tell_own(order, &self.settings());
                 }
                 None => {
                     let state = "it is not ordered yet";
@@ -171,7 +227,12 @@ impl Keeper {
     }
 
     fn show(&self, order: &Order, pair: &Pair) {
-        let until = times(pair).map_or(0, |(_, until)| until);
+        let (from, until) = times(pair).unwrap_or_default();
+        let mut terms = self.terms.borrow_mut();
+        if terms.get(&order.id).is_none_or(|term| (term.from, term.until) != (from, until)) {
+            terms.insert(order.id.clone(), Term { from, until, standing: Standing::Good });
+        }
+        drop(terms);
         self.board.change(&order.key, |shown| {
             shown.chain.clone_from(&pair.chain);
             shown.private.clone_from(&pair.private);
@@ -181,8 +242,16 @@ impl Keeper {
 
     fn progress(&self, name: &str, settings: &str) -> Progress {
         let text = self.folder.read(&format!("{name}.state")).unwrap_or_default();
-        let progress = Progress::parse(&text);
+        let mut progress = Progress::parse(&text);
         if progress.settings == settings {
+            let was_set_back = progress.backoff.follow_clock(now());
+            if progress.early.follow_clock(now()) || was_set_back {
+                self.save(name, &progress);
+            }
+            // Later than it can be: the clock was ahead.
+            if progress.check > now() + ARI_MAX_S.cast_signed() {
+                progress.check = 0;
+            }
             return progress;
         }
         // Whatever was wrong may be right now; an order under way is of no use.
@@ -205,38 +274,88 @@ impl Keeper {
 
     /// Looks after what is due. Gives the seconds until the next look.
     async fn turn(&self) -> u64 {
+        self.folder.flush();
         let settings = self.settings();
-        let mut account = self.progress(ACCOUNT, &settings);
+        let mut account = self.progress(&self.account, &settings);
+        self.warn_of_ends(&account, &settings);
         let left = account.backoff.left(now());
         if left > 0 {
             self.tell_waiting(&account);
             return left.min(LOOK_S);
         }
+        let mut due = Vec::new();
         let mut wait = LOOK_S;
         for order in &self.issuer.orders {
-            let mut progress = self.progress(&order.id, &settings);
-            let due = self.due(order, &mut progress);
-            if due > 0 {
-                wait = wait.min(due);
+            match self.due(order, &mut self.progress(&order.id, &settings)) {
+                0 => due.push(order),
+                secs => wait = wait.min(secs),
+            }
+        }
+        if due.is_empty() {
+            return wait;
+        }
+        if let Err(trouble) = self.session().await {
+            self.failed(&self.account, None, &mut account, trouble);
+            return account.backoff.left(now()).clamp(1, LOOK_S);
+        }
+        if account.backoff.failures > 0 {
+            account = Progress { settings: settings.clone(), ..Progress::default() };
+            self.save(&self.account, &account);
+            let m = format_args!("acme: the server of \"{}\" answers again", self.issuer.name);
+            log!(self.log, Level::Notice, None, "{m}");
+            self.issuer.orders.iter().for_each(|order| self.tell_own(order, &settings));
+        }
+        let attending = due.iter().map(|order| self.attend_due(order, &settings));
+        side_by_side(attending, ORDERS).await;
+        let of = |order: &&Rc<Order>| self.due(order, &mut self.progress(&order.id, &settings));
+        due.iter().map(of).fold(wait, u64::min).max(1)
+    }
+
+    /// Looks after an order that is due, unless the server has gone away meanwhile.
+    async fn attend_due(&self, order: &Order, settings: &str) {
+        let is_away = || self.progress(&self.account, settings).backoff.left(now()) > 0;
+        if is_away() {
+            return;
+        }
+        match self.session().await {
+            Ok(session) => {
+                let mut progress = self.progress(&order.id, settings);
+                self.attend(&session, order, &mut progress).await;
+            }
+            // Others may have met the same failure at the same time.
+            Err(trouble) if !is_away() => {
+                let mut account = self.progress(&self.account, settings);
+                self.failed(&self.account, None, &mut account, trouble);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Logs certificates that come near their ends, and those that reach them, once each: they are
+    /// served on.
+    fn warn_of_ends(&self, account: &Progress, settings: &str) {
+        for order in &self.issuer.orders {
+            let mut terms = self.terms.borrow_mut();
+            let Some(term) = terms.get_mut(&order.id) else { continue };
+            let standing = term.standing_at(now());
+            if std::mem::replace(&mut term.standing, standing) == standing {
                 continue;
             }
-            let session = match self.session().await {
-                Ok(session) => session,
-                Err(trouble) => {
-                    self.failed(ACCOUNT, None, &mut account, trouble);
-                    return account.backoff.left(now()).clamp(1, LOOK_S);
-                }
+            let until = term.until;
+            drop(terms);
+            let (level, what) = match standing {
+                Standing::Good => continue,
+                Standing::EndsSoon => (Level::Warn, "ends soon"),
+                Standing::Over => (Level::Error, "has expired, and is served on"),
             };
-            if account.backoff.failures > 0 {
-                account = Progress { settings: settings.clone(), ..Progress::default() };
-                self.save(ACCOUNT, &account);
-                let m = format_args!("acme: the server of \"{}\" answers again", self.issuer.name);
-                log!(self.log, Level::Notice, None, "{m}");
-            }
-            self.attend(&session, order, &mut progress).await;
-            wait = wait.min(self.due(order, &mut progress).max(1));
+            let own = self.progress(&order.id, settings);
+            let why = if account.error.is_empty() { &own.error } else { &account.error };
+            let why = if why.is_empty() { "its renewal has not been tried" } else { why };
+            let date = base::time::format_http_date(until);
+            let date = String::from_utf8_lossy(&date);
+            let m = format_args!("acme: certificate \"{}\" {what} ({date})", order.key);
+            log!(self.log, level, None, "{m}: {why}");
         }
-        wait
     }
 
     /// Seconds until an order needs attention.
@@ -251,18 +370,37 @@ impl Keeper {
         let renewal = progress.renew;
         self.board.change(&order.key, |shown| shown.renewal = renewal);
         let next = if progress.order.is_some() { 0 } else { renewal.min(progress.check) };
-        u64::try_from(next.saturating_sub(now())).unwrap_or(0).max(backoff)
+        let pause = backoff.max(progress.early.left(now()));
+        u64::try_from(next.saturating_sub(now())).unwrap_or(0).max(pause)
     }
 
+    /// A conversation with the server, which has the account.
     async fn session(&self) -> Result<Rc<Session>, Trouble> {
         let known = self.session.borrow().clone().filter(|session| session.is_fresh());
         if let Some(session) = known {
             return Ok(session);
         }
-        let session = Session::open(&self.issuer, &self.folder, &self.log).await;
-        let session = Rc::new(session.map_err(|trouble| trouble.during("reading the directory"))?);
+        let mut session = self.open().await?;
+        match session.roll_over().await {
+            Ok(false) => self.no_rollover.borrow_mut().clear(),
+            Ok(true) => session = self.open().await?,
+            // The account's old key is good.
+            Err(trouble) => {
+                if self.no_rollover.replace(trouble.message.clone()) != trouble.message {
+                    let m = format_args!("acme: the account keeps its key: {}", trouble.message);
+                    log!(self.log, Level::Warn, None, "{m}, issuer: \"{}\"", self.issuer.name);
+                }
+            }
+        }
+        session.account().await?;
+        let session = Rc::new(session);
         *self.session.borrow_mut() = Some(session.clone());
         Ok(session)
+    }
+
+    async fn open(&self) -> Result<Session, Trouble> {
+        let session = Session::open(&self.issuer, &self.folder, &self.log).await;
+        session.map_err(|trouble| trouble.during("reading the directory"))
     }
 
     /// Asks for renewal information if it is time, and orders if that is due.
@@ -288,12 +426,27 @@ impl Keeper {
             log: &self.log,
         };
         let ordering = Ordering { stage, session, order, replaces, save: &save };
-        match ordering.run(progress).await {
+        let done = ordering.run(progress).await;
+        if let Some(begun) = self.inherited.borrow_mut().remove(&order.id) {
+            self.board.remove_answers(&begun);
+            self.folder.remove(&format!("{}.challenges", order.id));
+        }
+        match done {
             Ok(pair) => {
-                let settings = progress.settings.clone();
-                *progress = Progress { settings, ..Progress::default() };
-                self.folder.install(&order.id, &pair.chain, || self.save(&order.id, progress));
-                self.board.change(&order.key, |shown| shown.state.clear());
+                let (settings, mut early) = (progress.settings.clone(), Backoff::default());
+                if let Some(before) = self.terms.borrow().get(&order.id).filter(|t| t.is_young()) {
+                    early = progress.early;
+                    early.failed(now(), random(), None, false);
+                    let days = (before.until - now()) / 86_400;
+                    let m = format_args!("acme: certificate \"{}\" was renewed", order.key);
+                    log!(self.log, Level::Notice, None, "{m} {days} days before its end");
+                }
+                *progress = Progress { settings, early, ..Progress::default() };
+                self.folder.install(&order.id, &pair.chain, &progress.to_text());
+                self.board.change(&order.key, |shown| {
+                    shown.state.clear();
+                    shown.failures = 0;
+                });
                 self.show(order, &pair);
             }
             Err(trouble) => self.failed(&order.id, Some(order), progress, trouble),
@@ -375,7 +528,20 @@ impl Keeper {
     fn tell_state(&self, order: &Order, progress: &Progress) {
         let secs = progress.backoff.left(now());
         let state = format!("{}; next attempt in {secs} s", progress.error);
-        self.board.change(&order.key, |shown| shown.state = state);
+        let failures = progress.backoff.failures.into();
+        self.board.change(&order.key, |shown| (shown.state, shown.failures) = (state, failures));
+    }
+
+    /// Shows what is wrong with an order itself, or that nothing is.
+    fn tell_own(&self, order: &Order, settings: &str) {
+        let own = self.progress(&order.id, settings);
+        if own.backoff.failures > 0 {
+            return self.tell_state(order, &own);
+        }
+        self.board.change(&order.key, |shown| {
+            shown.state.clear();
+            shown.failures = 0;
+        });
     }
 
     fn tell_waiting(&self, progress: &Progress) {
@@ -396,3 +562,6 @@ fn identifier(pair: &Pair) -> Option<String> {
     let own = chain.first()?;
     Some(certificate_id(own.authority_key_id()?, own.serial()))
 }
+
+#[cfg(test)]
+mod tests;

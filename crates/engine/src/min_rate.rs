@@ -1,9 +1,18 @@
-//! `client_body_min_rate` and `send_min_rate`: clients that let bytes drip are not waited for.
+//! Minimum rates (`client_body_min_rate` and `send_min_rate` of HTTP, `proxy_min_rate` of
+//! `stream`): clients that let bytes drip are not waited for.
 //!
-//! A request has a credit of time for each direction. It begins with the grace, waiting for the
-//! client uses it up, and bytes that move restore it, up to the grace: `rate` of them restore a
-//! second. So a pause is never longer than the grace, and a client that is faster than the rate
-//! never notices. Time that the server itself takes (a disk, an upstream, `limit_rate`) costs none.
+//! A request has a credit of time for each direction, a session one for both. It begins with the
+//! grace, waiting for the client uses it up, and bytes that move restore it, up to the grace:
+//! `rate` of them restore a second. So a pause is never longer than the grace, and a client that is
+//! faster than the rate never notices. Time that the server itself takes (a disk, an upstream,
+//! `limit_rate`) costs none.
+
+use std::net::IpAddr;
+
+use conf::value;
+use conf::{ConfError, Node};
+
+use crate::told;
 
 /// A rate that a client must keep up while it is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,22 +24,45 @@ pub struct MinRate {
 }
 
 impl MinRate {
-    /// Far below what a slow telephone reaches.
-    pub(crate) const DEFAULT: MinRate = MinRate { rate: 240, grace_ms: 60_000 };
+    /// The default of HTTP: far below what a slow telephone reaches.
+    pub const DEFAULT: MinRate = MinRate { rate: 240, grace_ms: 60_000 };
     /// None.
-    pub(crate) const OFF: MinRate = MinRate { rate: 0, grace_ms: 0 };
+    pub const OFF: MinRate = MinRate { rate: 0, grace_ms: 0 };
+
+    /// `RATE [GRACE]`, or `off`.
+    ///
+    /// # Errors
+    /// The arguments are none of these.
+    pub fn parse(n: &Node) -> Result<MinRate, ConfError> {
+        if n.arg(0)?.bytes() == b"off" {
+            return match n.args.get(1) {
+                None => Ok(MinRate::OFF),
+                Some(w) => Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+            };
+        }
+        let rate = value::size(n, 0)? as u64;
+        let grace_ms = match n.args.get(1) {
+            Some(_) => value::msec(n, 1)?,
+            None => MinRate::DEFAULT.grace_ms,
+        };
+        if rate > 0 && grace_ms == 0 {
+            let m = "the time that a client may rest must not be 0";
+            return Err(ConfError::at(n.arg(1)?, m));
+        }
+        Ok(MinRate { rate, grace_ms })
+    }
 }
 
 /// The time for which a client may still be waited for.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Credit {
+pub struct Credit {
     /// Of the grace that much is used up, milliseconds.
     used_ms: u64,
 }
 
 impl Credit {
     /// The limit of the next wait, milliseconds.
-    pub(crate) fn limit(&self, min: MinRate, timeout_ms: u64) -> u64 {
+    pub fn limit(&self, min: MinRate, timeout_ms: u64) -> u64 {
         match min.rate {
             0 => timeout_ms,
             _ => timeout_ms.min(min.grace_ms.saturating_sub(self.used_ms)),
@@ -39,7 +71,7 @@ impl Credit {
 
     /// So long was waited, and so many bytes came or went.
     #[inline]
-    pub(crate) fn moved(&mut self, min: MinRate, waited_ms: u64, bytes: u64) {
+    pub fn moved(&mut self, min: MinRate, waited_ms: u64, bytes: u64) {
         if waited_ms == 0 && self.used_ms == 0 || min.rate == 0 {
             return;
         }
@@ -48,18 +80,22 @@ impl Credit {
     }
 
     /// Whether a wait that ended without a byte was shorter than the timeout would have been.
-    pub(crate) fn is_why(&self, min: MinRate, timeout_ms: u64) -> bool {
+    pub fn is_why(&self, min: MinRate, timeout_ms: u64) -> bool {
         self.limit(min, timeout_ms) < timeout_ms
     }
 }
 
-/// The words of the log for a wait that has ended: the client was silent, or too slow.
-pub(crate) fn reason(too_slow: bool) -> &'static str {
+/// The words of the log for a wait that has ended: the client was silent, or too slow. None for a
+/// client that was told to be too slow lately.
+pub fn reason(too_slow: bool, client: Option<IpAddr>) -> Option<&'static str> {
     match too_slow {
-        true => "client is slower than the minimum rate",
-        false => "client timed out (110: Connection timed out)",
+        true => told::is_due(client, "min_rate").then_some(TOO_SLOW),
+        false => Some("client timed out (110: Connection timed out)"),
     }
 }
+
+/// The words of the log for a client that is too slow.
+pub const TOO_SLOW: &str = "client is slower than the minimum rate";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,214 @@
+//! The account of an issuer: its key, its address, and the change to another key.
+//!
+//! ```text
+//!  no address ──register──▶ address ──▶ requests
+//!                              │
+//!       another key is wanted: next key made ─▶ server told ─▶ next key in the old one's place
+//!                                                  ▲
+//!                   killed here: the server is asked which key the account has
+//! ```
+
+use base::log;
+use base::log::Level;
+use proto::acme::{
+    Account, Call, Malformed, external_account, find_account, key_change, new_account, thumbprint,
+};
+use tls::issue::{Key, KeyKind, hmac_sha256};
+
+use crate::folder::Folder;
+use crate::issuer::{AccountKey, ExternalKey, Issuer};
+use crate::session::{Session, Trouble};
+
+const KEY_FILE: &str = "account.key";
+const URL_FILE: &str = "account.url";
+
+/// The fingerprint of the key that the address belongs to.
+const PRINT_FILE: &str = "account.print";
+
+/// The key that is to take the place of the account's.
+const NEXT_KEY_FILE: &str = "account.next.key";
+
+/// Made by the operator: the account is to have another key.
+const ROLLOVER_FILE: &str = "account.rollover";
+
+impl Session {
+    /// The address of the account, which is made where there is none.
+    pub async fn account(&self) -> Result<String, Trouble> {
+        if let Some(account) = &*self.account.borrow() {
+            return Ok(account.clone());
+        }
+        let print = self.folder.read(PRINT_FILE);
+        // That of another key (`account_key` names another file) is of no use.
+        let is_own = print.is_none_or(|print| *print == *thumbprint(&*self.key).as_bytes());
+        let known = self.folder.read(URL_FILE).filter(|_| is_own);
+        let known = known.and_then(|text| String::from_utf8(text.trim_ascii().to_vec()).ok());
+        // That of another server is none here.
+        let known = known.filter(|url| origin(url) == origin(&self.directory.new_account));
+        let account = match known {
+            Some(known) => known,
+            None => self.register().await.map_err(|trouble| trouble.during("making an account"))?,
+        };
+        *self.account.borrow_mut() = Some(account.clone());
+        Ok(account)
+    }
+
+    async fn register(&self) -> Result<String, Trouble> {
+        let (issuer, directory) = (&self.issuer, &self.directory);
+        if let Some(terms) = directory.terms_of_service.as_ref().filter(|_| !issuer.agrees) {
+            let m = format_args!("acme: the terms of service are at {terms}");
+            log!(self.log, Level::Notice, None, "{m}, issuer: \"{}\"", issuer.name);
+        }
+        if directory.needs_external_account && issuer.external.is_none() {
+            let m = "the server wants an \"external_account_key\"";
+            return Err(Trouble::permanent(m));
+        }
+        let binding = match &issuer.external {
+            None => None,
+            Some((kid, key)) => {
+                let key = match key {
+                    ExternalKey::Data(key) => key.clone(),
+                    ExternalKey::File(_) => match issuer.secrets.external_key.get() {
+                        Some(Ok(key)) => key.clone(),
+                        Some(Err(e)) => return Err(Trouble::permanent(e.clone())),
+                        None => return Err(Trouble::new("the external account's key is not read")),
+                    },
+                };
+                let mac = |message: &[u8]| Ok(hmac_sha256(&key, message));
+                Some(external_account(kid, mac, &*self.key, &directory.new_account)?)
+            }
+        };
+        let payload = new_account(&issuer.contacts, issuer.agrees, binding.as_deref());
+        let url = directory.new_account.clone();
+        let reply = self.run(Call::of_key(&*self.key, &url, &payload)).await?;
+        if !Account::parse(&reply.body)?.is_valid {
+            return Err(Trouble::permanent("the account is not valid"));
+        }
+        let account = reply.location.ok_or(Malformed("no address of the account"))?;
+        // First: an address without a fingerprint is taken for the key's.
+        self.folder.write(PRINT_FILE, thumbprint(&*self.key).as_bytes());
+        self.folder.write(URL_FILE, account.as_bytes());
+        let what = if reply.status == 201 { "created" } else { "found" };
+        let name = &self.issuer.name;
+        let m = format_args!("acme: account {account} {what}, issuer: \"{name}\"");
+        log!(self.log, Level::Notice, None, "{m}");
+        Ok(account)
+    }
+
+    /// Gives the account another key, if the settings or the operator ask for that (RFC 8555
+    /// section 7.3.5). True if it has one now: this session's is of no use any more.
+    pub async fn roll_over(&self) -> Result<bool, Trouble> {
+        let AccountKey::Generate(kind) = &self.issuer.account_key else { return Ok(false) };
+        let (kind, folder) = (*kind, &self.folder);
+        let begun = folder.read(NEXT_KEY_FILE);
+        let is_asked = folder.read(ROLLOVER_FILE).is_some();
+        if begun.is_none() && !is_asked && self.key.kind() == kind {
+            return Ok(false);
+        }
+        let begun = begun.and_then(|text| Key::from_pem(&text).ok());
+        let begun = begun.filter(|next| next.kind() == kind);
+        let next = match begun {
+            Some(next) => {
+                // A process before may have been killed behind the server's answer.
+                if self.has_account(&next).await? {
+                    self.put_key(&next);
+                    return Ok(true);
+                }
+                next
+            }
+            None => {
+                let next = make_key(kind).await?;
+                folder.write(NEXT_KEY_FILE, &next.to_pem());
+                next
+            }
+        };
+        let account = self.account().await?;
+        let Some(url) = &self.directory.key_change else {
+            return Err(Trouble::permanent("the server has no function for it"));
+        };
+        let payload = key_change(&account, &*self.key, &next, url)?;
+        self.run(Call::of_account(&*self.key, &account, url, Some(&payload))).await?;
+        self.put_key(&next);
+        Ok(true)
+    }
+
+    /// Whether a key is that of the account already.
+    async fn has_account(&self, key: &Key) -> Result<bool, Trouble> {
+        let (url, payload) = (self.directory.new_account.clone(), find_account());
+        match self.run(Call::of_key(key, &url, &payload)).await {
+            Ok(_) => Ok(true),
+            Err(trouble) if trouble.problem.is_some() => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Puts a key into the place of the account's.
+    fn put_key(&self, next: &Key) {
+        self.folder.write(PRINT_FILE, thumbprint(next).as_bytes());
+        self.folder.rename(NEXT_KEY_FILE, KEY_FILE);
+        self.folder.remove(ROLLOVER_FILE);
+        let name = &self.issuer.name;
+        log!(
+            self.log,
+            Level::Notice,
+            None,
+            "acme: the account has another key, issuer: \"{name}\""
+        );
+    }
+
+    /// The account is none of the server's.
+    pub(crate) fn forget_account(&self) {
+        self.folder.remove(URL_FILE);
+        *self.account.borrow_mut() = None;
+    }
+}
+
+/// Scheme and authority of a URL.
+fn origin(url: &str) -> &str {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+    &url[..end]
+}
+
+/// The account's key: from its file, from the folder, or made now.
+pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<Key, Trouble> {
+    let kind = match &issuer.account_key {
+        AccountKey::File(path) => {
+            let text = match issuer.secrets.account_key.get() {
+                Some(Ok(text)) => text,
+                Some(Err(e)) => return Err(Trouble::permanent(e.clone())),
+                None => return Err(Trouble::new("the account's key is not read")),
+            };
+            return Key::from_pem(text).map_err(|e| {
+                let path = path.display();
+                Trouble::permanent(format!("cannot load account key \"{path}\": {e}"))
+            });
+        }
+        AccountKey::Generate(kind) => *kind,
+    };
+    if let Some(text) = folder.read(KEY_FILE) {
+        // Another one would be another account.
+        return Key::from_pem(&text)
+            .map_err(|e| Trouble::permanent(format!("cannot load \"{KEY_FILE}\": {e}")));
+    }
+    let key = make_key(kind).await?;
+    folder.write(KEY_FILE, &key.to_pem());
+    Ok(key)
+}
+
+/// Makes a key, in a thread: one of RSA takes seconds.
+pub(crate) async fn make_key(kind: KeyKind) -> Result<Key, Trouble> {
+    let made = event::pool::run_blocking(move || Key::generate(kind)).await;
+    Ok(made.map_err(|e| Trouble::new(e.to_string()))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins() {
+        assert_eq!(origin("https://a.test:1/x/y"), "https://a.test:1");
+        assert_eq!(origin("https://a.test"), "https://a.test");
+        assert_eq!(origin(""), "");
+    }
+}

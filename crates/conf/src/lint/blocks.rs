@@ -1,0 +1,159 @@
+//! Statements that `-t` refuses, found in parts of configurations as well, and forms of old.
+
+use super::cx::{Cx, named};
+use super::{Entry, Found, Severity, entry};
+use crate::{Node, foreign, known};
+
+pub(super) const ENTRIES: &[Entry] = &[
+    entry(
+        "misplaced-block",
+        Severity::Error,
+        "a block stands within one that cannot hold it",
+        misplaced,
+    ),
+    entry(
+        "duplicate-directive",
+        Severity::Error,
+        "a directive that can be set once is set again",
+        duplicate,
+    ),
+    entry(
+        "missing-semicolon",
+        Severity::Warning,
+        "a line that looks like a directive is an argument of the line before",
+        missing_semicolon,
+    ),
+    entry(
+        "listen-http2",
+        Severity::Note,
+        "HTTP/2 is switched on by listen, and not by http2",
+        listen_http2,
+    ),
+    entry(
+        "removed-directive",
+        Severity::Error,
+        "a directive that nginx does not have any more",
+        removed,
+    ),
+];
+
+fn misplaced(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let Some(around) = cx.block().filter(|_| n.block.is_some()) else { return };
+    let around = around.name.bytes();
+    let wrong = match n.name.bytes() {
+        b"http" | b"events" | b"stream" | b"mail" => true,
+        b"server" => matches!(around, b"server" | b"location" | b"if" | b"events"),
+        b"location" => matches!(around, b"http" | b"upstream" | b"if" | b"events" | b"stream"),
+        b"upstream" => matches!(around, b"server" | b"location" | b"if" | b"events" | b"upstream"),
+        _ => false,
+    };
+    if wrong {
+        let (name, around) = (n.name.lossy(), String::from_utf8_lossy(around));
+        found.add(&n.name, format_args!("\"{name}\" cannot stand in \"{around}\""));
+    }
+}
+
+/// Directives of one value, as people repeat them.
+const ONCE: &[&str] = &[
+    "alias",
+    "autoindex",
+    "client_body_timeout",
+    "client_header_timeout",
+    "client_max_body_size",
+    "daemon",
+    "default_type",
+    "expires",
+    "fastcgi_pass",
+    "fastcgi_read_timeout",
+    "grpc_pass",
+    "gzip",
+    "gzip_comp_level",
+    "http2",
+    "internal",
+    "keepalive",
+    "keepalive_timeout",
+    "master_process",
+    "pid",
+    "proxy_buffering",
+    "proxy_cache",
+    "proxy_connect_timeout",
+    "proxy_http_version",
+    "proxy_pass",
+    "proxy_read_timeout",
+    "proxy_send_timeout",
+    "resolver",
+    "root",
+    "sendfile",
+    "server_tokens",
+    "ssl_ciphers",
+    "ssl_prefer_server_ciphers",
+    "ssl_session_timeout",
+    "tcp_nodelay",
+    "tcp_nopush",
+    "try_files",
+    "user",
+    "uwsgi_pass",
+    "worker_connections",
+    "worker_processes",
+    "worker_rlimit_nofile",
+];
+
+fn duplicate(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let Some(name) = ONCE.iter().find(|name| n.name == ***name) else { return };
+    let siblings = cx.block().map_or(cx.top(), Node::children);
+    let first = named(siblings, name).next();
+    if let Some(first) = first.filter(|first| !std::ptr::eq(*first, n)) {
+        let place = &first.name.pos;
+        found.add(&n.name, format_args!("\"{name}\" is set at {place} already: keep one of them"));
+    }
+}
+
+/// Directives whose arguments are words of the author's.
+const FREE: &[&str] = &["index", "server_name", "valid_referers", "log_format", "env"];
+
+fn missing_semicolon(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let name = n.name.bytes();
+    let is_free = FREE.iter().any(|free| n.name == **free);
+    if is_free || name.windows(4).any(|part| part == b"_lua" || part == b"lua_") {
+        return;
+    }
+    let mut line = n.name.pos.line;
+    for (at, word) in n.args.iter().enumerate() {
+        let begins = word.pos.line > line && !word.quoted;
+        line = word.pos.line;
+        let has_argument = n.args.get(at + 1).is_some_and(|next| next.pos.line == line);
+        let is_directive = || {
+            let mut modules = known::find(word.bytes()).iter();
+            modules.any(|known| !known.module.starts_with("ngx_mail"))
+        };
+        if begins && has_argument && is_directive() {
+            let (before, name) = (n.name.lossy(), word.lossy());
+            found.add(
+                word,
+                format_args!(
+                    "\"{name}\" is an argument of \"{before}\", which has no \";\" before it"
+                ),
+            );
+            return;
+        }
+    }
+}
+
+fn listen_http2(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let http2 = n.args.iter().skip(1).find(|word| **word == *"http2");
+    if let Some(word) = http2.filter(|_| n.name == *"listen") {
+        found.add(word, "this form is deprecated: write \"http2 on\" in the server");
+    }
+}
+
+fn removed(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if !known::find(n.name.bytes()).is_empty() {
+        return;
+    }
+    let removed = foreign::of_directive(&n.name.lossy())
+        .filter(|module| module.name.starts_with("nginx before "));
+    if let Some(module) = removed {
+        let (name, help) = (n.name.lossy(), module.advice);
+        found.add(&n.name, format_args!("\"{name}\" is of {}: {help}", module.name));
+    }
+}

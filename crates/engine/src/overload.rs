@@ -1,0 +1,469 @@
+//! Overload: a worker that runs short of something gives up what is worth least, before it fails.
+//!
+//! ```text
+//!  share of the resource in use
+//!  ───────────── T-10 % ──────────────── T-5 % ────────────── T ──────────▶
+//!     normal      │  no connection is kept │  slow clients go │ new connections
+//!                 │  longer than a second  │  first           │ are refused (503)
+//! ```
+//!
+//! Four resources are looked at: memory of the control group, descriptors, connections, and the
+//! lateness of the loop. Connections that make room by themselves (idle, or with half a request)
+//! count as free. A step ends when the share is [`SLACK`] below its beginning.
+//!
+//! Connections and descriptors are looked at with each accepted connection, since a burst takes
+//! them within a turn; all of them at intervals while there is something to look at: an idle worker
+//! sleeps.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use base::log::Level;
+use event::{Notify, Room};
+use os::memory_group::{self, Group};
+
+use crate::stats::{OfOverload, Stats};
+
+/// The lengths to which a worker goes for room.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Step {
+    /// There is room.
+    #[default]
+    None,
+    /// Connections are kept for [`KEPT_MS`] at most.
+    Close,
+    /// Slow clients are closed.
+    Shed,
+    /// Requests of new connections are refused.
+    Refuse,
+}
+
+/// `worker_overload`: the shares, in percent, from which on new connections are refused. 0 is off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Of the memory of the control group.
+    pub memory: u8,
+    /// Of the descriptors.
+    pub descriptors: u8,
+    /// Of `worker_connections`.
+    pub connections: u8,
+    /// The lateness of the loop, milliseconds; 0 is off.
+    pub latency_ms: u64,
+    /// The seconds after which a client that was refused may try again.
+    pub retry_s: u64,
+}
+
+impl Limits {
+    /// Without `worker_overload`. The loop's lateness is left out: a slow disk or a busy machine
+    /// may be usual somewhere.
+    pub const DEFAULT: Limits =
+        Limits { memory: 95, descriptors: 95, connections: 95, latency_ms: 0, retry_s: 2 };
+    /// Nothing is looked at.
+    pub const OFF: Limits =
+        Limits { memory: 0, descriptors: 0, connections: 0, latency_ms: 0, retry_s: 2 };
+}
+
+/// The time for which a connection is kept in [`Step::Close`], milliseconds: each client gets a
+/// turn, and a connection still has many requests.
+const KEPT_MS: u64 = 1_000;
+
+/// A client that has taken nothing for so long, milliseconds, is slow. Telephones pause for five
+/// seconds.
+const UNMOVED_MS: u64 = 10_000;
+
+/// Percent by which the share has to fall until a step ends.
+const SLACK: u64 = 3;
+
+/// Intervals of looks, milliseconds: in need, or while memory is half full; and at memory
+/// otherwise.
+const NEED_MS: u64 = 100;
+const MEMORY_MS: u64 = 250;
+
+/// Looks between two sheddings: what was asked to close has closed by then.
+const LOOKS: u64 = 3;
+
+/// The most that a round of shedding grows.
+const ROUNDS: u32 = 2;
+
+/// Looks of which the least lateness counts: a single long turn is none.
+const LATE_LOOKS: usize = 4;
+
+/// So long without need ends the episode, of which the log tells.
+const CALM_MS: u64 = 2_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resource {
+    Memory,
+    Descriptors,
+    Connections,
+    Latency,
+}
+
+const RESOURCES: usize = 4;
+
+/// A resource and how much of it is in use.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    resource: Resource,
+    used: u64,
+    of: u64,
+    /// The share in percent from which on connections are refused.
+    limit: u64,
+}
+
+impl Look {
+    /// The step that the share asks for, where `now` is the one that holds.
+    fn step(&self, now: Step) -> Step {
+        if self.limit == 0 || self.of == 0 {
+            return Step::None;
+        }
+        let reaches = |step: Step, below: u64| {
+            let slack = if now >= step { SLACK } else { 0 };
+            self.used * 100 >= self.of * self.limit.saturating_sub(below + slack)
+        };
+        // Closing connections makes a loop no faster: it has nothing but the last step.
+        let gradual = self.resource != Resource::Latency;
+        match () {
+            () if reaches(Step::Refuse, 0) => Step::Refuse,
+            () if gradual && reaches(Step::Shed, 5) => Step::Shed,
+            () if gradual && reaches(Step::Close, 10) => Step::Close,
+            () => Step::None,
+        }
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Look { used, of, .. } = self;
+        match self.resource {
+            Resource::Memory => {
+                write!(f, "{} of {} MB of the control group's memory", used >> 20, of >> 20)
+            }
+            Resource::Descriptors => write!(f, "{used} of {of} descriptors"),
+            Resource::Connections => write!(f, "{used} of {of} worker_connections"),
+            Resource::Latency => write!(f, "{used} ms of lateness of the event loop"),
+        }
+    }
+}
+
+/// A time of need, as the log tells it.
+#[derive(Default)]
+struct Episode {
+    since_ms: u64,
+    /// The last look that found need.
+    last_ms: u64,
+    logged: Step,
+    closed: u64,
+    refused: u64,
+}
+
+/// A worker's watch over its resources.
+struct Watch {
+    limits: Limits,
+    stats: Rc<Stats>,
+    group: Option<Group>,
+    /// Processes that serve as this one does.
+    workers: u64,
+    steps: Cell<[Step; RESOURCES]>,
+    episode: RefCell<Option<Episode>>,
+    /// The last latenesses of the loop.
+    late: Cell<[u64; LATE_LOOKS]>,
+    looks: Cell<u64>,
+    rounds: Cell<u32>,
+    /// Half of the memory or more was in use at the last look.
+    half_full: Cell<bool>,
+    raised: Notify,
+}
+
+thread_local! {
+    static STEP: Cell<Step> = const { Cell::new(Step::None) };
+    static OWN: RefCell<Option<Rc<Watch>>> = const { RefCell::new(None) };
+}
+
+/// In a worker, with its loop: watches from now on.
+pub fn begin(limits: Limits, stats: Rc<Stats>, workers: usize) {
+    let group = (limits.memory > 0).then(Group::find).flatten();
+    let watch = Rc::new(Watch {
+        limits,
+        stats,
+        group,
+        workers: workers as u64,
+        steps: Cell::default(),
+        episode: RefCell::default(),
+        late: Cell::default(),
+        looks: Cell::new(0),
+        rounds: Cell::new(0),
+        half_full: Cell::new(false),
+        raised: Notify::new(),
+    });
+    STEP.set(Step::None);
+    OWN.set(Some(watch.clone()));
+    if limits != Limits::OFF {
+        event::spawn(run(watch));
+    }
+}
+
+/// Looks at intervals, until another watch begins.
+async fn run(watch: Rc<Watch>) {
+    loop {
+        let began = os::clock::monotonic_usec();
+        let ms = watch.interval_ms();
+        match ms {
+            None => watch.raised.notified().await,
+            Some(ms) => event::sleep(ms).await,
+        }
+        if !OWN.with_borrow(|own| own.as_ref().is_some_and(|own| Rc::ptr_eq(own, &watch))) {
+            return;
+        }
+        let took = (os::clock::monotonic_usec() - began) / 1000;
+        watch.look(ms.map(|ms| took.saturating_sub(ms)));
+    }
+}
+
+/// The present step of this worker.
+#[inline]
+pub fn step() -> Step {
+    STEP.get()
+}
+
+/// Whether a connection of that age, on the clock of [`base::time::now_ms`], is not kept.
+#[inline]
+pub fn ends(start_ms: u64) -> bool {
+    step() >= Step::Close && base::time::now_ms().saturating_sub(start_ms) >= KEPT_MS
+}
+
+/// A connection was accepted: whether it has no room.
+pub fn is_surplus() -> bool {
+    let watch = OWN.with_borrow(Clone::clone);
+    let Some(watch) = watch else { return false };
+    watch.look_at_room();
+    step() >= Step::Refuse
+}
+
+/// A request, or a session, was refused for want of room: the seconds after which the client may
+/// try again.
+#[cold]
+pub fn refused() -> u64 {
+    OWN.with_borrow(|own| {
+        let Some(watch) = own else { return Limits::DEFAULT.retry_s };
+        watch.stats.count_overload(OfOverload::Refused, 1);
+        if let Some(episode) = &mut *watch.episode.borrow_mut() {
+            episode.refused += 1;
+        }
+        watch.limits.retry_s
+    })
+}
+
+impl Watch {
+    /// The time until the next look; `None`: when something is raised.
+    fn interval_ms(&self) -> Option<u64> {
+        let hurries = self.half_full.get() || self.limits.latency_ms > 0;
+        if hurries || self.episode.borrow().is_some() {
+            return Some(NEED_MS);
+        }
+        self.group.as_ref().map(|_| MEMORY_MS)
+    }
+
+    /// Connections and descriptors now.
+    fn of_room(&self, room: Room) -> [Look; 2] {
+        let look = |resource, used: usize, of: usize, limit: u8| Look {
+            resource,
+            used: used.saturating_sub(room.parked) as u64,
+            of: of as u64,
+            limit: limit.into(),
+        };
+        let Limits { connections, descriptors, .. } = self.limits;
+        [
+            look(Resource::Connections, room.connections, room.connections_max, connections),
+            look(Resource::Descriptors, room.descriptors, room.descriptors_max, descriptors),
+        ]
+    }
+
+    /// A connection was accepted: a step may begin, none ends.
+    fn look_at_room(&self) {
+        for look in self.of_room(event::room()) {
+            let now = self.steps.get()[look.resource as usize];
+            let wanted = look.step(now);
+            if wanted > now {
+                self.enter(&look, wanted);
+            }
+        }
+    }
+
+    /// Looks at everything; `late_ms` is by how much this comes too late.
+    fn look(&self, late_ms: Option<u64>) {
+        self.looks.set(self.looks.get() + 1);
+        let room = event::room();
+        let [connections, descriptors] = self.of_room(room);
+        let all = [Some(connections), Some(descriptors), self.of_memory(), self.of_loop(late_ms)];
+        for look in all.into_iter().flatten() {
+            let now = self.steps.get()[look.resource as usize];
+            self.enter(&look, look.step(now));
+        }
+        let step = |resource: Resource| self.steps.get()[resource as usize];
+        let shed = Step::Shed;
+        match step(Resource::Memory) >= shed {
+            true => self.shed_memory(),
+            false => self.rounds.set(0),
+        }
+        match step(Resource::Connections).max(step(Resource::Descriptors)) >= shed {
+            true => self.closed(event::shed_unmoved(UNMOVED_MS)),
+            false => event::forget_unmoved(),
+        }
+        self.end_episode();
+    }
+
+    /// The memory of the control group, where most of it is this server's: closing connections
+    /// gives nothing back of what other programs hold.
+    fn of_memory(&self) -> Option<Look> {
+        let group = self.group.as_ref()?;
+        let used = group.used()?;
+        self.half_full.set(used * 2 >= group.limit());
+        let own = memory_group::own().saturating_mul(self.workers);
+        let used = if own * 2 >= used { used } else { 0 };
+        let limit = self.limits.memory.into();
+        Some(Look { resource: Resource::Memory, used, of: group.limit(), limit })
+    }
+
+    /// The lateness of the loop: the least of the last looks.
+    fn of_loop(&self, late_ms: Option<u64>) -> Option<Look> {
+        let of = self.limits.latency_ms;
+        let late_ms = late_ms.filter(|_| of > 0)?;
+        let mut late = self.late.get();
+        late.rotate_right(1);
+        late[0] = late_ms;
+        self.late.set(late);
+        let used = late.into_iter().min()?;
+        Some(Look { resource: Resource::Latency, used, of, limit: 100 })
+    }
+
+    /// The resource asks for a step.
+    fn enter(&self, look: &Look, wanted: Step) {
+        let mut steps = self.steps.get();
+        let before = std::mem::replace(&mut steps[look.resource as usize], wanted);
+        if wanted == Step::None && before == Step::None {
+            return;
+        }
+        self.steps.set(steps);
+        let step = steps.into_iter().max().unwrap_or_default();
+        STEP.set(step);
+        self.stats.set_overload(step as u64);
+        if wanted > Step::None {
+            self.note(look, wanted, wanted > before);
+        }
+    }
+
+    /// Need: logs each step once an episode, and counts it each time.
+    #[cold]
+    fn note(&self, look: &Look, wanted: Step, is_new: bool) {
+        let now_ms = base::time::now_ms();
+        let logged = {
+            let mut episode = self.episode.borrow_mut();
+            if episode.is_none() {
+                self.raised.notify_one();
+            }
+            let episode =
+                episode.get_or_insert_with(|| Episode { since_ms: now_ms, ..Episode::default() });
+            episode.last_ms = now_ms;
+            let logged = wanted.max(episode.logged);
+            std::mem::replace(&mut episode.logged, logged)
+        };
+        if !is_new {
+            return;
+        }
+        let (level, count, action) = match wanted {
+            Step::None => return,
+            Step::Close => {
+                (Level::Warn, OfOverload::Closes, "keeping connections for a second at most")
+            }
+            Step::Shed => (Level::Warn, OfOverload::Sheds, "closing slow clients"),
+            Step::Refuse => (Level::Error, OfOverload::Refusals, "refusing new connections"),
+        };
+        self.stats.count_overload(count, 1);
+        if wanted > logged {
+            base::log!(base::log::default(), level, None, "{look} are in use: {action}");
+        }
+    }
+
+    /// Gives memory back, and has more connections close each time.
+    #[cold]
+    fn shed_memory(&self) {
+        let round = self.rounds.get();
+        if round > 0 && !self.looks.get().is_multiple_of(LOOKS) {
+            return;
+        }
+        self.rounds.set((round + 1).min(ROUNDS));
+        let asked = event::shed(round);
+        self.closed(asked.parked + asked.slow);
+    }
+
+    fn closed(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.stats.count_overload(OfOverload::Closed, count as u64);
+        if let Some(episode) = &mut *self.episode.borrow_mut() {
+            episode.closed += count as u64;
+        }
+    }
+
+    /// Logs the end of an episode when that is certain.
+    fn end_episode(&self) {
+        let now_ms = base::time::now_ms();
+        let ended = self.episode.borrow_mut().take_if(|e| now_ms >= e.last_ms + CALM_MS);
+        let Some(Episode { since_ms, last_ms, closed, refused, .. }) = ended else { return };
+        let ms = last_ms - since_ms;
+        base::log!(
+            base::log::default(),
+            Level::Warn,
+            None,
+            "overload is over after {ms} ms: {closed} connections were closed, {refused} refused"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(resource: Resource, used: u64) -> Look {
+        Look { resource, used, of: 200, limit: 95 }
+    }
+
+    #[test]
+    fn steps_begin_and_end_by_the_share() {
+        let step = |used, now| look(Resource::Memory, used).step(now);
+        for (used, begins) in [
+            (169, Step::None),
+            (170, Step::Close),
+            (179, Step::Close),
+            (180, Step::Shed),
+            (190, Step::Refuse),
+            (500, Step::Refuse),
+        ] {
+            assert_eq!(step(used, Step::None), begins, "{used}");
+        }
+        // Each ends three percent below.
+        assert_eq!(step(184, Step::Refuse), Step::Refuse);
+        assert_eq!(step(183, Step::Refuse), Step::Shed);
+        assert_eq!(step(164, Step::Refuse), Step::Close);
+        assert_eq!(step(163, Step::Refuse), Step::None);
+    }
+
+    #[test]
+    fn a_late_loop_has_the_last_step_alone() {
+        let of = |used| Look { limit: 100, ..look(Resource::Latency, used) };
+        assert_eq!(of(199).step(Step::None), Step::None);
+        assert_eq!(of(200).step(Step::None), Step::Refuse);
+    }
+
+    #[test]
+    fn a_small_or_absent_resource() {
+        // All but the last of ten would be less than 95 percent.
+        let few = |used| Look { of: 10, ..look(Resource::Connections, used) };
+        assert_eq!((few(9).step(Step::None), few(10).step(Step::None)), (Step::Shed, Step::Refuse));
+        assert_eq!(Look { limit: 0, ..few(10) }.step(Step::None), Step::None);
+        assert_eq!(Look { of: 0, ..few(10) }.step(Step::None), Step::None);
+    }
+}

@@ -1,0 +1,240 @@
+//! The choice of the connections that make room for others.
+//!
+//! Among the clients (addresses, blocks of 64 bits of IPv6) the one with the most connections loses
+//! first, down to as many as the next one has; among equals the connection that waits longest does.
+//! So a client that opens thousands makes room for those with a few, while without pressure nothing
+//! limits how many come from one address: a balancer, or a network behind one.
+//!
+//! Where more than half of the parked connections owe their first request or the rest of one, only
+//! these are chosen from: heads that do not come are then what takes the room, and connections
+//! kept for the next request stay.
+
+use crate::runtime::slot::{NONE, Park, SlotKey, SlotState};
+use crate::runtime::turn::{Core, try_with};
+use crate::sock::{SockKey, SockKind, bits};
+
+/// One connection of so many is asked to close in the first round.
+const SHARE: usize = 32;
+
+/// One of so many parked connections is chosen at once: those behind come with the next choice.
+const PART: usize = 8;
+
+/// Turns in which a connection that was asked to close has closed. One that is not has got its
+/// bytes at the same moment.
+const LEAVING_TURNS: u64 = 16;
+
+/// A choice that is older does not tell who has the most now.
+const STALE_MS: u64 = 100;
+
+/// A connection that may make room.
+struct Candidate {
+    client: u32,
+    /// Its place among all, the longest wait first; then its number among those of its client, of
+    /// which the last comes first.
+    since: u64,
+    number: u32,
+    key: SlotKey,
+}
+
+/// The parked connections that are next to make room, and the clients that take nothing.
+#[derive(Default)]
+pub(crate) struct Victims {
+    /// The next one last.
+    parked: Vec<SlotKey>,
+    chosen_ms: u64,
+    /// The sockets of those that were asked, with the turn.
+    leaving: Vec<(SockKey, u64)>,
+    /// Waits to send, with the time at which each was seen first.
+    unmoved: Vec<(SlotKey, u64)>,
+}
+
+/// Connections that were asked to close.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// Idle ones, and those with half a request.
+    pub parked: usize,
+    /// Connections with a slow client.
+    pub slow: usize,
+}
+
+/// Puts the fairest `count` candidates first, in their order.
+fn choose(all: &mut Vec<Candidate>, count: usize) {
+    // The youngest of a client has the number 0.
+    all.sort_unstable_by_key(|c| (c.client, std::cmp::Reverse(c.since)));
+    let mut before = None;
+    let mut number = 0;
+    for candidate in all.iter_mut() {
+        number = if before == Some(candidate.client) { number + 1 } else { 0 };
+        before = Some(candidate.client);
+        candidate.number = number;
+    }
+    all.sort_unstable_by_key(|c| (std::cmp::Reverse(c.number), c.since));
+    all.truncate(count);
+}
+
+impl Core {
+    /// Asks `count` parked connections to close, or as many as there are; returns their number.
+    pub(crate) fn reclaim_parked(&mut self, count: usize) -> usize {
+        let mut asked = 0;
+        let mut anew = base::time::now_ms().saturating_sub(self.victims.chosen_ms) > STALE_MS;
+        while asked < count && self.slots.parked() > 0 {
+            if std::mem::take(&mut anew) {
+                self.choose_parked();
+            }
+            match self.victims.parked.pop() {
+                Some(key) => {
+                    let sock = self.slots.sock_of(key);
+                    if self.slots.reclaim(&mut self.tasks, key) {
+                        asked += 1;
+                        self.victims.leaving.push((self.socks.key_at(sock), self.stats.turns));
+                    }
+                }
+                None => anew = true,
+            }
+        }
+        asked
+    }
+
+    /// Connections that were asked to close, and have not.
+    pub(crate) fn leaving(&mut self) -> usize {
+        let turns = self.stats.turns;
+        let socks = &mut self.socks;
+        self.victims
+            .leaving
+            .retain(|(key, asked)| *asked + LEAVING_TURNS > turns && socks.get(*key).is_some());
+        self.victims.leaving.len()
+    }
+
+    /// Chooses the next parked connections.
+    fn choose_parked(&mut self) {
+        let all = || self.slots.all_parked().enumerate();
+        let begun = all().filter(|(_, (.., park))| *park == Park::Begun).count();
+        let only_begun = begun * 2 > self.slots.parked();
+        let candidates = all().filter(|(_, (.., park))| !only_begun || *park == Park::Begun);
+        let mut candidates: Vec<Candidate> = candidates
+            .map(|(place, (key, sock, _))| {
+                let client = self.socks.client_at(sock);
+                Candidate { client, since: place as u64, number: 0, key }
+            })
+            .collect();
+        // No more: connections that come meanwhile may be the ones to go.
+        let count = candidates.len().div_ceil(PART);
+        choose(&mut candidates, count);
+        self.victims.parked.clear();
+        self.victims.parked.extend(candidates.iter().rev().map(|candidate| candidate.key));
+        self.victims.chosen_ms = base::time::now_ms();
+    }
+
+    /// Asks connections to close, more of them each round: parked ones, and those of slow clients.
+    pub(crate) fn shed_round(&mut self, round: u32) -> Asked {
+        let share = SHARE >> round.min(SHARE.ilog2() - 1);
+        let parked = (self.slots.parked() / share).max(32);
+        Asked { parked: self.reclaim_parked(parked), slow: self.shed_slow(share) }
+    }
+
+    /// Ends waits for clients without progress; returns their number.
+    fn shed_slow(&mut self, share: usize) -> usize {
+        let mut slow: Vec<Candidate> = Vec::new();
+        for (index, entry) in self.socks.all().iter().enumerate() {
+            if entry.kind != SockKind::Connection || entry.bits & bits::ACCEPTED == 0 {
+                continue;
+            }
+            let reader = if entry.bits & bits::READER_FOR_CLOSE == 0 { entry.reader } else { NONE };
+            for slot in [entry.writer, reader].into_iter().filter(|&slot| slot != NONE) {
+                // The soonest deadline is that of the longest wait.
+                let Some(since) = self.slots.waits_until(slot) else { continue };
+                let client = self.socks.client_at(index as u32);
+                slow.push(Candidate { client, since, number: 0, key: self.slots.key_at(slot) });
+            }
+        }
+        let count = (slow.len() / share).max(4);
+        self.shed(slow, count)
+    }
+
+    /// Ends `count` of these waits.
+    fn shed(&mut self, mut slow: Vec<Candidate>, count: usize) -> usize {
+        choose(&mut slow, count);
+        for candidate in &slow {
+            self.slots.complete(&mut self.tasks, candidate.key.index, SlotState::Shed);
+        }
+        slow.len()
+    }
+
+    /// Ends waits of clients that have taken nothing for `ms`, one of [`PART`] of them; returns
+    /// their number. Waits are known from the call on that has seen them.
+    fn shed_unmoved(&mut self, ms: u64) -> usize {
+        let now_ms = base::time::now_ms();
+        let mut before = std::mem::take(&mut self.victims.unmoved);
+        before.sort_unstable_by_key(|(key, _)| key.index);
+        let mut slow = Vec::new();
+        for (index, entry) in self.socks.all().iter().enumerate() {
+            let is_client = entry.kind == SockKind::Connection && entry.bits & bits::ACCEPTED != 0;
+            if !is_client || self.slots.waits_until(entry.writer).is_none() {
+                continue;
+            }
+            let key = self.slots.key_at(entry.writer);
+            let known = before.binary_search_by_key(&key.index, |(key, _)| key.index);
+            let known = known.ok().map(|at| before[at]).filter(|(before, _)| *before == key);
+            let since = known.map_or(now_ms, |(_, since)| since);
+            self.victims.unmoved.push((key, since));
+            if now_ms - since >= ms {
+                let client = self.socks.client_at(index as u32);
+                slow.push(Candidate { client, since, number: 0, key });
+            }
+        }
+        let count = slow.len().div_ceil(PART);
+        self.shed(slow, count)
+    }
+}
+
+/// Asks connections of this thread's loop to close: parked ones, and those of slow clients. Each
+/// round asks more of them than the one before; the first is 0. Returns what memory the last one
+/// has freed to the system.
+pub fn shed(round: u32) -> Asked {
+    mem::trim_pages();
+    os::memory::give_back();
+    try_with(|inner| inner.core.shed_round(round)).unwrap_or_default()
+}
+
+/// Asks an eighth of the clients to go that have taken nothing of their responses for `ms`, as far
+/// as calls in between have seen them; returns their number.
+pub fn shed_unmoved(ms: u64) -> usize {
+    try_with(|inner| inner.core.shed_unmoved(ms)).unwrap_or_default()
+}
+
+/// Nothing is to be shed: forgets who was waited for.
+pub fn forget_unmoved() {
+    let _ = try_with(|inner| inner.core.victims.unmoved = Vec::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of those chosen out of connections of these clients, the longest wait first.
+    fn chosen(clients: &[u32], count: usize) -> Vec<u64> {
+        let of = |(since, &client): (usize, &u32)| Candidate {
+            client,
+            since: since as u64,
+            number: 0,
+            key: SlotKey::NONE,
+        };
+        let mut all: Vec<Candidate> = clients.iter().enumerate().map(of).collect();
+        choose(&mut all, count);
+        all.iter().map(|candidate| candidate.since).collect()
+    }
+
+    #[test]
+    fn the_client_with_the_most_loses_first() {
+        assert_eq!(chosen(&[1, 7, 2, 7, 7, 3], 2), [1, 3]);
+        // Down to what the next one has; from there on both lose.
+        assert_eq!(chosen(&[8, 7, 8, 7, 7, 7, 7], 5), [1, 3, 4, 0, 5]);
+    }
+
+    #[test]
+    fn among_equals_the_longest_wait_loses() {
+        assert_eq!(chosen(&[5, 4, 3, 2, 1], 3), [0, 1, 2]);
+        assert_eq!(chosen(&[9; 6], 3), [0, 1, 2]);
+        assert_eq!(chosen(&[9, 8], 9), [0, 1]);
+    }
+}

@@ -1,0 +1,326 @@
+//! The rates between two samples, and what is wrong with them.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use engine::metrics::word::BOUNDS_US;
+
+use super::sample::{BUCKETS, Sample, Server, Worker};
+
+/// The samples that quantiles are made of.
+const WINDOW: usize = 10;
+
+/// A server is slow whose exchanges take so long on average, microseconds.
+const SLOW_US: u64 = 1_000_000;
+
+/// A server is slower than it was if its exchanges take longer than this, and so many times as long
+/// as before.
+const SLOWER_US: u64 = 200_000;
+const SLOWER_TIMES: u64 = 5;
+
+/// A server that was faster than this, and ends no exchange for a second, has stopped.
+const STOPPED_US: u64 = 500_000;
+const STOPPED_AFTER: Duration = Duration::from_millis(900);
+
+/// A worker that is silent for so long stands still, milliseconds.
+const STILL_MS: u64 = 1_500;
+
+/// The state of the watched server at a moment.
+#[derive(Debug)]
+pub struct View {
+    /// The counters.
+    pub sample: Sample,
+    /// Requests a second.
+    pub rate: f64,
+    /// Slow and failed requests since the sample before.
+    pub slow: u64,
+    /// The servers of upstreams, the worst first.
+    pub servers: Vec<Judged>,
+    /// The workers with their requests a second.
+    pub workers: Vec<(Worker, f64)>,
+    /// The faults found, the worst first.
+    pub troubles: Vec<String>,
+}
+
+/// A server of an upstream.
+#[derive(Debug)]
+pub struct Judged {
+    /// Its counters.
+    pub server: Server,
+    /// Exchanges a second.
+    pub rate: f64,
+    /// The share of those that failed.
+    pub errors: f64,
+    /// Half of the latest times are not above this, microseconds; `None` without any, or beyond
+    /// the last bound.
+    pub p50_us: Option<u64>,
+    /// The same for 99 of 100.
+    pub p99_us: Option<u64>,
+    /// It has times at all.
+    pub is_timed: bool,
+    /// Its fault, in words.
+    pub trouble: Option<Trouble>,
+}
+
+/// A server's fault. The later ones are worse.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub enum Trouble {
+    /// Its exchanges take that long, microseconds.
+    Slow(u64),
+    /// This share of them fails.
+    Fails(f64),
+    /// It answers nothing of so much.
+    Stopped(u64),
+    /// It is asked no more.
+    Out,
+}
+
+/// The past of a server, as far as it was seen.
+#[derive(Default)]
+struct Past {
+    /// The usual time of an exchange, microseconds.
+    usual_us: Option<u64>,
+    /// Since when it ends nothing though something is under way.
+    waits: Duration,
+}
+
+/// The samples so far.
+pub struct Watch {
+    window: VecDeque<Sample>,
+    past: HashMap<(String, String, String), Past>,
+}
+
+impl Watch {
+    /// A watch that begins with this sample.
+    pub fn new(first: Sample) -> Watch {
+        Watch { window: VecDeque::from([first]), past: HashMap::new() }
+    }
+
+    /// The state at the next sample.
+    pub fn next(&mut self, now: Sample) -> View {
+        let before = self.window.back().cloned().unwrap_or_else(|| now.clone());
+        let first = self.window.front().cloned().unwrap_or_else(|| now.clone());
+        let elapsed = now.at.saturating_duration_since(before.at);
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let mut servers: Vec<Judged> = now
+            .servers
+            .iter()
+            .map(|server| {
+                let (last, oldest) = (of(&before, server), of(&first, server));
+                self.judge(server, &last, &oldest, elapsed)
+            })
+            .collect();
+        servers.sort_by(|a, b| {
+            let rank = |judged: &Judged| (judged.trouble, judged.rate);
+            rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let workers = workers(&now, &before, seconds);
+        let troubles = troubles(&now, &before, &servers);
+        let rate = now.requests().saturating_sub(before.requests()) as f64 / seconds;
+        let slow = now.slow.saturating_sub(before.slow);
+        self.window.push_back(now.clone());
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        View { sample: now, rate, slow, servers, workers, troubles }
+    }
+
+    fn judge(&mut self, now: &Server, last: &Server, oldest: &Server, elapsed: Duration) -> Judged {
+        let (engine, group, address) = now.key();
+        let key = (engine.to_owned(), group.to_owned(), address.to_owned());
+        let past = self.past.entry(key).or_default();
+        let done = now.done.saturating_sub(last.done);
+        let fails = now.fails.saturating_sub(last.fails);
+        let lately = between(&now.times, &last.times);
+        let timed: u64 = lately.iter().sum();
+        let mean_us = now.time_us.saturating_sub(last.time_us).checked_div(timed);
+        let waits = done == 0 && now.active > 0 && last.active > 0;
+        past.waits = if waits { past.waits + elapsed } else { Duration::ZERO };
+        let errors = fails as f64 / done.max(1) as f64;
+        let trouble = if !matches!(&*now.state, "up" | "draining" | "checking" | "-") {
+            Some(Trouble::Out)
+        } else if past.waits >= STOPPED_AFTER && past.usual_us.is_some_and(|us| us < STOPPED_US) {
+            Some(Trouble::Stopped(now.active))
+        } else if errors >= 0.01 {
+            Some(Trouble::Fails(errors))
+        } else {
+            mean_us.filter(|us| is_slow(*us, past.usual_us)).map(Trouble::Slow)
+        };
+        // The usual time follows slowly, and not at all while something is wrong.
+        if let (Some(us), None) = (mean_us, trouble) {
+            past.usual_us = Some(past.usual_us.map_or(us, |usual| (usual * 7 + us) / 8));
+        }
+        let times = between(&now.times, &oldest.times);
+        Judged {
+            server: now.clone(),
+            rate: done as f64 / elapsed.as_secs_f64().max(0.001),
+            errors,
+            p50_us: quantile(&times, 0.5),
+            p99_us: quantile(&times, 0.99),
+            is_timed: times.iter().any(|n| *n > 0),
+            trouble,
+        }
+    }
+}
+
+fn is_slow(us: u64, usual_us: Option<u64>) -> bool {
+    let slower = |usual: u64| us >= SLOWER_US && us >= usual.saturating_mul(SLOWER_TIMES);
+    us >= SLOW_US || usual_us.is_some_and(slower)
+}
+
+/// The same server in an earlier sample; as it is now where it is new, so that nothing has changed.
+fn of(sample: &Sample, server: &Server) -> Server {
+    let known = sample.servers.iter().find(|known| known.key() == server.key());
+    known.unwrap_or(server).clone()
+}
+
+/// Times that were added. Counters that began anew have all of theirs.
+fn between(now: &[u64; BUCKETS], before: &[u64; BUCKETS]) -> [u64; BUCKETS] {
+    let anew = now.iter().zip(before).any(|(now, before)| now < before);
+    std::array::from_fn(|i| if anew { now[i] } else { now[i] - before[i] })
+}
+
+/// The upper bound of the bucket of a quantile.
+fn quantile(times: &[u64; BUCKETS], share: f64) -> Option<u64> {
+    let mut left = (times.iter().sum::<u64>() as f64 * share).ceil() as u64;
+    if left == 0 {
+        return None;
+    }
+    for (n, bound) in times.iter().zip(BOUNDS_US) {
+        left = left.saturating_sub(*n);
+        if left == 0 {
+            return Some(bound);
+        }
+    }
+    None
+}
+
+fn workers(now: &Sample, before: &Sample, seconds: f64) -> Vec<(Worker, f64)> {
+    let rate = |worker: &Worker| {
+        let last = before.workers.iter().find(|last| last.pid == worker.pid);
+        let requests = last.map_or(worker.requests, |last| last.requests);
+        worker.requests.saturating_sub(requests) as f64 / seconds
+    };
+    now.workers.iter().map(|worker| (worker.clone(), rate(worker))).collect()
+}
+
+fn troubles(now: &Sample, before: &Sample, servers: &[Judged]) -> Vec<String> {
+    let mut all = Vec::new();
+    for worker in now.workers.iter().filter(|worker| worker.silent_ms > STILL_MS) {
+        let seconds = worker.silent_ms as f64 / 1000.0;
+        all.push(format!("worker {} stands still for {seconds:.1} s", worker.pid));
+    }
+    for Judged { server, trouble, .. } in servers {
+        let Some(trouble) = trouble else { continue };
+        let name = format!("{} of {}", server.address, server.group);
+        all.push(match trouble {
+            Trouble::Slow(us) => format!("{name} takes {}", super::show::time(*us)),
+            Trouble::Fails(share) => format!("{name} fails {:.0} %", share * 100.0),
+            Trouble::Stopped(n) => format!("{name} has stopped answering, {n} wait"),
+            Trouble::Out => format!("{name} is {}", server.state),
+        });
+    }
+    if now.dropped > before.dropped {
+        all.push(format!("{} log lines were dropped", now.dropped - before.dropped));
+    }
+    if now.respawned > before.respawned {
+        all.push(format!("{} processes had to be replaced", now.respawned - before.respawned));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn server(done: u64, each_us: u64) -> Server {
+        let mut times = [0; BUCKETS];
+        let bucket = BOUNDS_US.iter().position(|bound| each_us <= *bound).unwrap_or(BUCKETS - 1);
+        times[bucket] = done;
+        Server {
+            engine: "http".to_owned(),
+            group: "app".to_owned(),
+            address: "10.0.0.1:80".to_owned(),
+            state: "up".to_owned(),
+            done,
+            time_us: done * each_us,
+            times,
+            ..Server::default()
+        }
+    }
+
+    fn sample(at: Instant, second: u64, server: Server) -> Sample {
+        Sample {
+            at: at + Duration::from_secs(second),
+            version: String::new(),
+            generation: 0,
+            is_counted: true,
+            dropped: 0,
+            respawned: 0,
+            slow: 0,
+            workers: Vec::new(),
+            servers: vec![server],
+        }
+    }
+
+    /// The sentence after each of some seconds with these counters.
+    fn watched(servers: Vec<Server>) -> Vec<String> {
+        let start = Instant::now();
+        let mut all = servers.into_iter().zip(0..).map(|(s, second)| sample(start, second, s));
+        let mut watch = Watch::new(all.next().unwrap());
+        all.map(|sample| watch.next(sample).troubles.join("; ")).collect()
+    }
+
+    #[test]
+    fn a_server_that_was_made_slow_is_named() {
+        let fast = server(1000, 2_000);
+        let mut slow = server(1000, 2_000);
+        (slow.done, slow.time_us) = (1002, slow.time_us + 600_000);
+        slow.times[12] += 2;
+        let said = watched(vec![server(0, 2_000), fast, slow.clone(), slow]);
+        assert_eq!(said, ["", "10.0.0.1:80 of app takes 300 ms", ""]);
+        // A server that was never faster is no news below a second.
+        assert_eq!(watched(vec![server(0, 300_000), server(9, 300_000)]), [""]);
+        let said = watched(vec![server(0, 2_000_000), server(9, 2_000_000)]);
+        assert_eq!(said, ["10.0.0.1:80 of app takes 2.0 s"]);
+    }
+
+    #[test]
+    fn a_server_that_stops_is_named_before_its_exchanges_end() {
+        let waiting = |n| Server { active: n, ..server(100, 2_000) };
+        let said = watched(vec![server(0, 2_000), waiting(1), waiting(3), waiting(5)]);
+        assert_eq!(
+            said[1..],
+            [
+                "10.0.0.1:80 of app has stopped answering, 3 wait".to_owned(),
+                "10.0.0.1:80 of app has stopped answering, 5 wait".to_owned()
+            ]
+        );
+        // Long exchanges may be what it is for.
+        let quiet = Server { active: 1, ..server(0, 2_000) };
+        assert_eq!(watched(vec![quiet.clone(), quiet.clone(), quiet]), ["", ""]);
+    }
+
+    #[test]
+    fn failures_and_states() {
+        let failing = Server { fails: 5, ..server(10, 2_000) };
+        let down = Server { state: "unhealthy".to_owned(), ..failing.clone() };
+        let said = watched(vec![server(0, 2_000), failing, down]);
+        assert_eq!(said, ["10.0.0.1:80 of app fails 50 %", "10.0.0.1:80 of app is unhealthy"]);
+    }
+
+    #[test]
+    fn quantiles_are_of_the_window() {
+        let start = Instant::now();
+        let mut watch = Watch::new(sample(start, 0, server(100, 60_000_001)));
+        let view = watch.next(sample(start, 2, {
+            let mut later = server(100, 60_000_001);
+            (later.done, later.times[0], later.times[6]) = (200, 98, 2);
+            later
+        }));
+        let judged = &view.servers[0];
+        assert_eq!((judged.p50_us, judged.p99_us), (Some(100), Some(10_000)));
+        assert!((judged.rate - 50.0).abs() < 0.1);
+    }
+}

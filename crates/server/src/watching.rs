@@ -1,0 +1,63 @@
+//! The common parts of commands that watch a running server.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use base::log::Level;
+
+use crate::target::{Arguments, Target, arguments};
+
+/// The exit status when the running server could not be asked.
+pub const NOT_ASKED: u8 = 2;
+
+/// Sorts the arguments of a command, which takes no words. `own` are its options.
+pub fn options(args: &[OsString], own: &[(&str, bool)]) -> Result<Arguments, String> {
+    let args = arguments(args, own, "cpg")?;
+    match args.words.first() {
+        None => Ok(args),
+        Some(word) => Err(format!("unexpected argument {}", word.to_string_lossy())),
+    }
+}
+
+/// The control socket of the server that the arguments mean.
+pub fn socket(args: &Arguments) -> Result<PathBuf, String> {
+    Target::new(&args.typed, Level::Emerg)?.socket(args.value("--pid"))
+}
+
+/// A time on the command line: `60s`, `2m`, `500ms`; a number alone is seconds. Milliseconds.
+pub fn time(text: &str) -> Result<u64, String> {
+    let ms = match text.bytes().all(|b| b.is_ascii_digit()) {
+        true => text.parse().ok().and_then(|secs: u64| secs.checked_mul(1000)),
+        false => conf::value::parse_msec(text.as_bytes()),
+    };
+    ms.ok_or_else(|| format!("invalid time \"{text}\""))
+}
+
+/// The exit status of a command that failed, which tells why.
+pub fn failed(command: &str, message: &str) -> ExitCode {
+    eprintln!("weir {command}: {message}");
+    ExitCode::from(NOT_ASKED)
+}
+
+/// Writes to standard output at once. False: the reader has closed its end.
+pub fn print(text: &[u8]) -> bool {
+    let mut out = io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(time("60"), Ok(60_000));
+        assert_eq!(time("500ms"), Ok(500));
+        assert_eq!(time("2m"), Ok(120_000));
+        for bad in ["", "x", "1.5", "-1", "99999999999999999999"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

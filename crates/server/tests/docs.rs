@@ -1,0 +1,50 @@
+//! The examples of the documentation load.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The examples of a page: the text between "```nginx" and "```".
+fn examples(page: &str) -> Vec<&str> {
+    let parts = page.split("```nginx\n").skip(1);
+    parts.filter_map(|part| part.split("```").next()).collect()
+}
+
+/// An example as a whole configuration: most are parts of `http`.
+fn whole(example: &str) -> String {
+    match example.starts_with("stream {") {
+        true => format!("events {{}}\n{example}"),
+        false => format!("events {{}}\nhttp {{\n{example}\n}}\n"),
+    }
+}
+
+#[test]
+fn examples_load() {
+    let folder = std::env::temp_dir().join(format!("weir-docs-{}", std::process::id()));
+    fs::create_dir_all(folder.join("logs")).expect("make a folder");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut count = 0;
+    for entry in fs::read_dir(docs).expect("read the folder").flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let page = fs::read_to_string(&path).expect("read a page");
+        for example in examples(&page) {
+            let file = folder.join("weir.conf");
+            fs::write(&file, whole(example)).expect("write");
+            let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args(["-t", "-q", "-e", "stderr", "-g", "pid weir.pid;", "-c"])
+                .arg(&file)
+                .arg("-p")
+                .arg(&folder)
+                .output()
+                .expect("run weir");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: {told}\n{example}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "{count} examples");
+    let _ = fs::remove_dir_all(folder);
+}

@@ -1,0 +1,156 @@
+//! The common part of the targets of whole connections: a server under the simulated driver, on a
+//! network that is as bad as the input says, with an account of memory.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use base::log::{Level, Log, Sink};
+use bytes::Bytes;
+use engine::{Engine, Seat};
+use event::sim::{self, Faults, Plan};
+use event::testing::listen;
+use os::SockAddr;
+use weir_http::engine::HttpEngine;
+
+/// Memory that a connection and its requests may take: over HTTP/2 768 KB of heads, 192 KB of
+/// output, the requests to upstreams, and the bytes that are under way.
+const MEMORY_MAX: usize = 6 << 20;
+
+/// Memory that may be left behind all runs: pages for the next one.
+const LEFT_MAX: usize = 4 << 20;
+
+/// Runs after which everything that stays in the process is there.
+const WARM: u32 = 200;
+
+thread_local! {
+    static RUNS: Cell<u32> = const { Cell::new(0) };
+    static USUAL: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The small file.
+pub const SMALL: &[u8] = b"a small file\n";
+
+/// The one that is larger than a window.
+pub fn large() -> Vec<u8> {
+    b"0123456789abcdef".repeat(6_000)
+}
+
+/// Memory that a connection takes.
+pub struct Memory {
+    before: usize,
+    live: fn() -> usize,
+}
+
+impl Memory {
+    /// Panics where it is too much.
+    pub fn check(&self) {
+        let more = (self.live)().saturating_sub(self.before);
+        assert!(more < MEMORY_MAX, "{more} bytes for a connection");
+    }
+}
+
+/// The network by two bytes of the input; whether it has no faults.
+pub fn plan(mode: u8, seed: u8) -> (Plan, bool) {
+    let faults = [Faults::NONE, Faults::ROUGH, Faults::HOSTILE, Faults::NONE];
+    let of = usize::from(mode >> 1 & 3);
+    let plan = Plan::new(seed.into(), faults[of]);
+    (if mode & 8 == 0 { plan } else { plan.completing() }, matches!(of, 0 | 3))
+}
+
+/// Serves the client `play`, to the end of all connections. `live` tells the memory that is
+/// allocated.
+pub fn run<F: Future<Output = ()> + 'static>(
+    plan: Plan,
+    live: fn() -> usize,
+    play: impl FnOnce(SockAddr, Memory) -> F + 'static,
+) {
+    let ran = sim::run(plan, serve(live, play));
+    ran.unwrap_or_else(|e| panic!("{plan:?}: {e}"));
+    let runs = RUNS.get() + 1;
+    RUNS.set(runs);
+    if runs == WARM {
+        USUAL.set(live());
+    }
+    if runs > WARM {
+        let left = live().saturating_sub(USUAL.get());
+        assert!(left < LEFT_MAX, "{left} bytes are left of {} runs", runs - WARM);
+    }
+}
+
+/// The folder that is served: of this process, with a small file and one larger than a window.
+fn site() -> &'static Path {
+    static SITE: OnceLock<PathBuf> = OnceLock::new();
+    SITE.get_or_init(|| {
+        let dir = std::env::temp_dir().join(format!("weir-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::write(dir.join("s"), SMALL).expect("a file");
+        std::fs::write(dir.join("l"), large()).expect("a file");
+        dir
+    })
+}
+
+/// Takes all lines of the log, which are formatted, and drops them.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn write_line(&self, _: Level, _: &[u8]) {}
+
+    fn level(&self) -> Level {
+        Level::Info
+    }
+}
+
+fn start() -> (HttpEngine, SockAddr) {
+    let dir = site();
+    let (listener, addr) = listen().expect("a listener");
+    let (root, port) = (dir.display(), addr.port());
+    let text = format!(
+        "http {{ server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
+           http2_max_concurrent_streams 20;
+           location /u/ {{ proxy_pass http://127.0.0.1:{port}/; }}
+           location /t/ {{
+               proxy_pass http://127.0.0.1:{port}/;
+               proxy_http_version 1.1;
+               proxy_request_buffering off;
+               proxy_buffering off;
+           }}
+           location /w/ {{
+               proxy_pass http://127.0.0.1:{port}/;
+               proxy_http_version 1.1;
+               proxy_set_header Upgrade $http_upgrade;
+               proxy_set_header Connection upgrade;
+           }}
+           location /r {{ limit_rate 1k; alias {root}/l; }}
+         }} }}"
+    );
+    let options = conf::parse::Options::default();
+    let tree = conf::parse::parse_bytes(Path::new("t"), Bytes::from(text), &options);
+    let log = Log::new(vec![Rc::new(Nowhere)]);
+    let mut env = weir_http::LoadEnv::alone(dir, log.clone()).expect("an environment");
+    env.connections = 64;
+    let tree = tree.expect("a configuration");
+    let main = weir_http::build::build(&tree.nodes[0], env, http_modules::MODULES);
+    let engine = HttpEngine::new(main.expect("a configuration"));
+    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
+    engine.start(&seat, vec![listener]).expect("an engine");
+    (engine, addr)
+}
+
+async fn serve<F: Future<Output = ()>>(
+    live: fn() -> usize,
+    play: impl FnOnce(SockAddr, Memory) -> F,
+) {
+    let (engine, addr) = start();
+    play(addr, Memory { before: live(), live }).await;
+    engine.quit();
+    let (mut waited, mut pause) = (0, 1);
+    while !engine.idle() || event::connections_in_use() > 0 {
+        assert!(waited < 2_000_000, "a connection is left");
+        event::sleep(pause).await;
+        waited += pause;
+        pause = (pause * 2).min(10_000);
+    }
+}
