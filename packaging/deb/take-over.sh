@@ -10,6 +10,17 @@ take_over() {
         echo "the running server goes on as it is: its configuration is refused (nginx -t)" >&2
         return 0
     fi
+    # A server starts the new program by the word that it was started with itself.
+    title=$(tr '\0' ' ' <"/proc/$old/cmdline" 2>/dev/null || :)
+    word=${title#*master process }
+    case ${word%% *} in
+    /*) ;;
+    *)
+        echo "the running server goes on as it is: it was started as \"${word%% *}\", without a path;" >&2
+        echo "stop it (kill -QUIT $old) and start it by its unit, or as /usr/sbin/nginx" >&2
+        return 0
+        ;;
+    esac
     kill -USR2 "$old"
     waited=0
     while [ "$waited" -lt 100 ]; do

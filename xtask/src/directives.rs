@@ -3,7 +3,6 @@
 //! The binary prints its tables (`weir dump-directives`); `crates/conf/src/known.tsv` holds
 //! nginx's. A directive with fewer contexts or argument counts than nginx's is a finding: such a
 //! file would not load here.
-//! a file would not load here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -37,6 +36,7 @@ const CONTEXTS: &[&str] = &[
     "if-in-location",
     "limit_except",
     "upstream",
+    "acme_issuer",
     "stream",
     "stream-server",
     "stream-upstream",

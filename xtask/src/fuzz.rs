@@ -9,12 +9,13 @@ use crate::workspace::Workspace;
 /// Seconds for a target by default.
 const SECONDS_DEFAULT: &str = "60";
 
-/// `fuzz TARGET [SECONDS]`; `all` runs each target for that long.
+/// `fuzz TARGET [[--seconds] SECONDS]`; `all` runs each target for that long.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let targets = targets(ws).map_err(|e| vec![e])?;
     let (chosen, seconds) = match args {
         [target] => (target, SECONDS_DEFAULT),
         [target, seconds] => (target, seconds.as_str()),
+        [target, option, seconds] if option == "--seconds" => (target, seconds.as_str()),
         _ => return Err(vec![format!("targets: all, {}", targets.join(", "))]),
     };
     if seconds.parse::<u32>().is_err() {

@@ -14,6 +14,7 @@ mod package;
 mod run;
 mod rust_source;
 mod sbom;
+mod site;
 mod tidy;
 mod tiers;
 mod workspace;
@@ -60,7 +61,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "fuzz",
-        arguments: "TARGET|all [SECONDS]",
+        arguments: "TARGET|all [[--seconds] SECONDS]",
         help: "coverage-guided fuzzing; without a target lists them",
         run: fuzz::run,
     },
@@ -71,9 +72,16 @@ const VERBS: &[Verb] = &[
         run: sbom::run,
     },
     Verb {
+        name: "site",
+        arguments: "[FOLDER]",
+        help: "the documentation as HTML, with a page for each directive, in target/site",
+        run: site::run,
+    },
+    Verb {
         name: "package",
-        arguments: "[deb|rpm|image]... [--program FILE] [--out FOLDER] [-- CARGO ARGUMENTS]",
-        help: "what people install: Debian packages, an RPM, an image, checksums",
+        arguments: "[check] [deb|rpm|image|static]... [--program FILE] [--out FOLDER] \
+                    [-- CARGO ARGUMENTS]",
+        help: "what people install; check tries the packages in a minimal Debian, as root",
         run: package::run,
     },
     Verb {

@@ -47,6 +47,9 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
         Entry::file("etc/passwd", USERS),
         Entry::file("etc/group", GROUPS),
         Entry::file("usr/share/weir/html/index.html", page),
+        Entry::folder("etc/weir/templates"),
+        // Where sites and templates for the image of nginx are mounted.
+        Entry::link("etc/nginx", "weir"),
         Entry::folder("run/weir"),
         Entry::folder("var/lib/weir"),
         Entry::folder("var/log/weir"),
@@ -71,7 +74,7 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
     let config = format!(
         "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{{\
          \"ExposedPorts\":{{\"80/tcp\":{{}}}},\"Env\":[\"PATH=/usr/bin\"],\
-         \"Entrypoint\":[\"/usr/bin/weir\"],\"Cmd\":[\"-g\",\"daemon off;\"],\
+         \"Entrypoint\":[\"/usr/bin/weir\",\"container\"],\"Cmd\":[\"-g\",\"daemon off;\"],\
          \"StopSignal\":\"SIGQUIT\"}},\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[\"{}\"]}},\
          \"history\":[{{\"created_by\":\"cargo xtask image\"}}]}}",
         layer.digest

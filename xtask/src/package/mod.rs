@@ -1,5 +1,6 @@
 //! `cargo xtask package` and `cargo xtask image`: what people install.
 
+mod alone;
 mod deb;
 mod files;
 mod image;
@@ -34,11 +35,24 @@ struct Asked {
     cargo: Vec<String>,
 }
 
-const KINDS: &[&str] = &["deb", "rpm", "image"];
+const KINDS: &[&str] = &["deb", "rpm", "image", "static"];
+/// Of one build; the static program is another one, and is asked for.
+const USUAL: &[&str] = &["deb", "rpm", "image"];
 
-/// Makes packages of all kinds, or of those named.
+/// Makes packages of all kinds, or of those named; or checks them.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
-    made(ws, args, KINDS).map_err(|e| vec![e])
+    let done = match args.split_first() {
+        Some((word, rest)) if word == "check" => check(ws, rest),
+        _ => made(ws, args, USUAL),
+    };
+    done.map_err(|e| vec![e])
+}
+
+/// Makes the packages for Debian and the image, and tries them in a minimal root.
+fn check(ws: &Workspace, args: &[String]) -> Result<(), String> {
+    made(ws, args, &["deb", "image"])?;
+    let out = asked(ws, args)?.out;
+    run::run(ws, "packaging/check", &[&out.to_string_lossy()])
 }
 
 /// Makes the image alone.
@@ -75,32 +89,54 @@ fn made(ws: &Workspace, args: &[String], kinds: &[&str]) -> Result<(), String> {
         true => kinds.contains(&kind),
         false => asked.kinds.iter().any(|k| k == kind),
     };
-    let built = match &asked.program {
-        Some(program) => program.clone(),
-        None => build(ws, &asked.cargo)?,
-    };
     let (out, work) = (&asked.out, asked.out.join("work"));
     fs::create_dir_all(&work).map_err(|e| format!("cannot make {}: {e}", work.display()))?;
-    let (program, debug) = apart(ws, &built, &work)?;
-    let version = version(ws)?;
     let mut results = Vec::new();
-    if wants("deb") {
-        results.extend(debs(ws, &version, (&program, &debug), &work, out)?);
+    if wants("static") {
+        let built = match &asked.program {
+            Some(program) => program.clone(),
+            None => alone::build(ws, &asked.cargo)?,
+        };
+        results.push(alone::write(ws, &version(ws)?, &built, &work, out)?);
     }
-    if wants("rpm") {
-        let mut entries = server(ws, &program)?;
-        // An account of Debian's; elsewhere workers are nobody.
-        entries.iter_mut().for_each(|entry| entry.without("user www-data;\n"));
-        results.push(rpm::write(ws, &version, &entries, &work, out)?);
-    }
-    if wants("image") {
-        let page = text(ws, "packaging/index.html")?;
-        results.push(image::write(ws, &program, &page, out)?);
+    if USUAL.iter().any(|kind| wants(kind)) {
+        results.extend(usual(ws, &asked, &wants, &work)?);
     }
     let _ = fs::remove_dir_all(&work);
     sums(out)?;
     results.iter().for_each(|path| println!("{}", path.display()));
     Ok(())
+}
+
+/// Makes the packages of the program that is linked as usual.
+fn usual(
+    ws: &Workspace,
+    asked: &Asked,
+    wants: &dyn Fn(&str) -> bool,
+    work: &Path,
+) -> Result<Vec<PathBuf>, String> {
+    let built = match &asked.program {
+        Some(program) => program.clone(),
+        None => build(ws, &asked.cargo)?,
+    };
+    let (program, debug) = apart(ws, &built, work)?;
+    let out = &asked.out;
+    let version = version(ws)?;
+    let mut results = Vec::new();
+    if wants("deb") {
+        results.extend(debs(ws, &version, (&program, &debug), work, out)?);
+    }
+    if wants("rpm") {
+        let mut entries = server(ws, &program)?;
+        // An account of Debian's; elsewhere workers are nobody.
+        entries.iter_mut().for_each(|entry| entry.without("user www-data;\n"));
+        results.push(rpm::write(ws, &version, &entries, work, out)?);
+    }
+    if wants("image") {
+        let page = text(ws, "packaging/index.html")?;
+        results.push(image::write(ws, &program, &page, out)?);
+    }
+    Ok(results)
 }
 
 /// Builds the server for release.
