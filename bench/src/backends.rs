@@ -209,11 +209,11 @@ pub fn tag(n: u64) -> Vec<u8> {
 
 /// The results of requests.
 #[derive(Default)]
-struct Counts {
-    ok: AtomicU64,
-    get_lost: AtomicU64,
-    post_lost: AtomicU64,
-    mixed: AtomicU64,
+pub struct Counts {
+    pub ok: AtomicU64,
+    pub get_lost: AtomicU64,
+    pub post_lost: AtomicU64,
+    pub mixed: AtomicU64,
 }
 
 /// Adds one.
@@ -257,7 +257,7 @@ fn ask(port: u16, client: u64, until: Instant, posts: bool, counts: &Counts) -> 
 }
 
 /// Runs the clients, and `beside` them until they have ended.
-fn drive(
+pub fn drive(
     port: u16,
     seconds: u32,
     posts: bool,
@@ -283,20 +283,52 @@ fn drive(
 
 /// Three servers behind, with connections kept.
 pub fn setup(backends: &[Backend], workers: usize, keepalive: &str) -> Setup {
-    let servers: String = backends
+    let ports: Vec<u16> = backends.iter().map(|b| b.port).collect();
+    setup_with(&ports, &Terms { workers, keepalive, ..Terms::default() })
+}
+
+/// The terms of a server between clients and backends.
+pub struct Terms<'a> {
+    pub workers: usize,
+    pub keepalive: &'a str,
+    /// `proxy_http_version`.
+    pub version: &'a str,
+    /// Its clients may speak HTTP/2.
+    pub http2: bool,
+    /// Requests of a client's connection.
+    pub requests: u64,
+}
+
+impl Default for Terms<'_> {
+    fn default() -> Self {
+        Terms { workers: 2, keepalive: "16", version: "1.1", http2: false, requests: 1_000_000_000 }
+    }
+}
+
+/// The same with servers behind at these ports.
+pub fn setup_with(ports: &[u16], terms: &Terms<'_>) -> Setup {
+    let servers: String = ports
         .iter()
-        .map(|b| format!("server 127.0.0.1:{} max_fails=0;\n        ", b.port))
+        .map(|port| format!("server 127.0.0.1:{port} max_fails=0;\n        "))
         .collect();
     let fill = vec![
         ("%SERVERS%", servers),
-        ("%WORKERS%", workers.to_string()),
-        ("%KEEPALIVE%", keepalive.to_string()),
+        ("%WORKERS%", terms.workers.to_string()),
+        ("%KEEPALIVE%", terms.keepalive.to_string()),
+        ("%VERSION%", terms.version.to_string()),
+        ("%HTTP2_ON%", if terms.http2 { "http2 on;" } else { "" }.to_string()),
+        ("%REQUESTS%", terms.requests.to_string()),
     ];
     Setup { template: CONFIG, connections: 4096, fill, cpus: "0-1", ..Setup::default() }
 }
 
-fn kinds(options: &Options) -> impl Iterator<Item = Kind> + '_ {
+pub fn kinds(options: &Options) -> impl Iterator<Item = Kind> + '_ {
     options.servers.iter().copied().filter(|k| k.is_real())
+}
+
+/// The requests that the backends saw twice though they may not be repeated.
+pub fn twice(seen: &Seen) -> u64 {
+    locked(&seen.posts).values().filter(|n| **n > 1).count() as u64
 }
 
 /// Kills and restarts all but one of the backends at random; the one that is spared changes.
@@ -336,7 +368,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
             let (server, _) = Server::start(options, kind, &setup(&backends, 2, keepalive))?;
             let counts = Counts::default();
             drive(server.port, options.seconds, true, &counts, |over| trouble(&backends, over))?;
-            let twice = locked(&seen.posts).values().filter(|n| **n > 1).count();
+            let twice = twice(&seen);
             let of = |c: &AtomicU64| c.load(Ordering::Relaxed);
             println!(
                 "{:<7} {keepalive:<12} {:>10} {:>9} {:>10} {twice:>11} {:>9}",
@@ -349,7 +381,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
             if kind == Kind::Nginx {
                 of_nginx = of(&counts.get_lost);
             } else {
-                wrong += twice as u64 + of(&counts.mixed);
+                wrong += twice + of(&counts.mixed);
                 lost = lost.max(of(&counts.get_lost));
             }
         }

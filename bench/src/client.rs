@@ -74,6 +74,13 @@ impl Site {
         write(&path).map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// A large file.
+    pub fn large(&self, n: usize) -> (&'static str, &[u8]) {
+        let large: Vec<_> = self.files.iter().filter(|file| file.1.len() > 1 << 20).collect();
+        let (name, body) = large[n % large.len()];
+        (name, body)
+    }
+
     /// Where uploads go.
     pub fn uploads(&self) -> PathBuf {
         self.folder.join("put")

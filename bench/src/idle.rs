@@ -1,20 +1,28 @@
 //! The user memory of an idle keep-alive connection in a worker.
 
 use std::io::{Read, Result, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server, Setup};
 use crate::tls::idle::Idle;
-use crate::{Outcome, h2, proc};
+use crate::{Outcome, h2, proc, stream};
 
-/// Connections in the clear, over TLS, or of HTTP/2.
+/// Connections in the clear, over TLS, or of HTTP/2; sessions of `stream`.
 enum Means {
     Plain,
     Tls(Idle),
     H2(h2::idle::Idle),
+    Stream(stream::idle::Idle),
+}
+
+/// The client's end of a connection or session, which lasts as long as it is held.
+#[expect(dead_code, reason = "nothing is done with them but to hold them")]
+pub enum Held {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
 }
 
 impl Means {
@@ -24,16 +32,18 @@ impl Means {
             Means::Plain => (Setup::default(), None),
             Means::Tls(idle) => idle.setup().map(|(setup, port)| (setup, Some(port)))?,
             Means::H2(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
+            Means::Stream(idle) => return idle.setup(connections),
         };
         Ok((Setup { connections, ..setup }, port))
     }
 
     /// A connection with answered requests behind it.
-    fn one(&self, port: u16) -> Result<TcpStream> {
+    fn one(&self, port: u16) -> Result<Held> {
         match self {
-            Means::Plain => plain(port),
-            Means::Tls(idle) => idle.one(port),
-            Means::H2(idle) => idle.one(port),
+            Means::Plain => plain(port).map(Held::Tcp),
+            Means::Tls(idle) => idle.one(port).map(Held::Tcp),
+            Means::H2(idle) => idle.one(port).map(Held::Tcp),
+            Means::Stream(idle) => idle.one(port),
         }
     }
 }
@@ -45,6 +55,8 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         "tls-idle" => Means::Tls(Idle::new()?),
         "h2-idle" => Means::H2(h2::idle::Idle::new(false)?),
         "h2-tls-idle" => Means::H2(h2::idle::Idle::new(true)?),
+        "stream-idle" => Means::Stream(stream::idle::Idle::new(options, false)?),
+        "stream-udp-idle" => Means::Stream(stream::idle::Idle::new(options, true)?),
         _ => Means::Plain,
     };
     let room = proc::descriptor_limit().saturating_sub(100) as usize;
@@ -101,7 +113,7 @@ fn settled(server: &Server) -> proc::Memory {
 }
 
 /// Opens connections, each with answered requests behind it.
-fn hold(means: &Means, port: u16, count: usize) -> Outcome<Vec<TcpStream>> {
+fn hold(means: &Means, port: u16, count: usize) -> Outcome<Vec<Held>> {
     let mut held = Vec::with_capacity(count);
     for n in 0..count {
         held.push(means.one(port).map_err(|e| format!("connection {n}: {e}"))?);

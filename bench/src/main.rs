@@ -15,10 +15,12 @@ mod certificates;
 mod cgroup;
 mod client;
 mod cold;
+mod counts;
 mod deploy;
 mod differential;
 mod disk;
 mod drivers;
+mod everything;
 mod h2;
 mod helper;
 mod idle;
@@ -35,12 +37,16 @@ mod report;
 mod server;
 mod soak;
 mod storm;
+mod strain;
+mod stream;
 mod subject;
 mod syscalls;
 mod tagged;
 mod throughput;
+mod tiers;
 mod tls;
 mod tunnels;
+mod upstream_h2;
 mod wrk;
 
 use std::process::ExitCode;
@@ -78,6 +84,8 @@ const LOADS: &[Load] = &[
     load("blocks", "start and reload with 1, 1,000 and 10,000 servers", true, blocks::run),
     load("syscalls", "system calls a request, 1 KB file", true, syscalls::run),
     load("proxy", "1 KB passed on over kept connections, 64 connections", true, proxied::run),
+    load("proxy-h2", "1 KB passed on over HTTP/1 and HTTP/2", false, |o, _| upstream_h2::proxy(o)),
+    load("grpc", "calls of 100 bytes, HTTP/2 on both sides", false, |o, _| upstream_h2::grpc(o)),
     load("proxy-1m", "1 MB passed on, buffered", false, proxied::run),
     load("proxy-1m-unbuffered", "the same without buffering", false, proxied::run),
     load("cache", "1 KB that a cache keeps, 64 connections", true, proxied::run),
@@ -118,6 +126,18 @@ const LOADS: &[Load] = &[
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("stream-1k", "stream: 1 KB answers over 64 sessions", false, proxied::run),
     load("stream-close", "stream: a session each", false, proxied::run),
+    load("stream-tls", "stream: TLS ended, 1 KB answers over 64 sessions", false, stream::run),
+    load("stream-bulk", "stream: as many bytes as iperf3 sends", false, stream::run),
+    load("stream-dns", "stream: datagrams of dnsperf, a session each", false, stream::run),
+    load("stream-dns-kept", "stream: the same, over ten sessions", false, stream::run),
+    load("stream-idle", "stream: memory of an idle session", false, idle::run),
+    load("stream-udp-idle", "stream: the same over UDP", false, idle::run),
+    load(
+        "stream-storm",
+        "stream: reload every 200 ms under TCP and UDP",
+        false,
+        stream::storm::run,
+    ),
     load("stream-echo", "stream: 64 bytes echoed over 1,000 sessions", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),
@@ -129,6 +149,7 @@ const LOADS: &[Load] = &[
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
     load("cold-disk", "a hot file while 200 clients read from a slow disk", false, cold::run),
     load("backends", "backends killed and restarted at random: what is lost", false, backends::run),
+    load("backends-h2", "servers over HTTP/2 killed and reloaded: lost", false, tiers::run),
     load("tagged", "100,000 requests, many given up: none mixed", false, tagged::run),
     load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
@@ -154,9 +175,12 @@ const LOADS: &[Load] = &[
     load("differential-config", "bad values to both: the same words", false, messages::run),
     load("h2spec", "h2spec's cases, in the clear and over TLS: what fails", false, h2::spec::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
+    load("soak", "the same over stream, TLS and HTTP/2 as well", false, everything::run),
+    load("strain", "clients that drip, 1,200 half heads: who is served", false, strain::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
+    load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),
     load("memory-short", "4,000 slow clients in 60 to 134 MB: who is served", false, memory::short),
     load("slow-readers", "80 slow readers of 50 MB passed on: memory", false, memory::readers),
@@ -175,7 +199,7 @@ const fn load(
 }
 
 /// Words for several loads.
-const GROUPS: &[(&str, &[&str])] = &[("h2", h2::LOADS)];
+const GROUPS: &[(&str, &[&str])] = &[("h2", h2::LOADS), ("stream", stream::LOADS)];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {

@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::client::{Client, Seen, Site};
+use crate::everything::Others;
 use crate::options::Options;
 use crate::server::{Server, Setup};
 use crate::{Outcome, proc, report};
 
-const CONFIG: &str = include_str!("../configs/mixed.conf");
+/// The configuration; `%MORE%` and `%STREAM%` are further servers.
+pub const CONFIG: &str = include_str!("../configs/mixed.conf");
 const FORGET_EVERY: Duration = Duration::from_millis(500);
 const ROTATE_EVERY: Duration = Duration::from_secs(20);
 const KILL_EVERY: Duration = Duration::from_secs(7);
@@ -86,12 +88,16 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
                 ("%MODE%", "threads".to_string()),
                 ("%AUTO%", if is_nginx { "" } else { "aio auto;" }.to_string()),
                 ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
+                ("%MORE%", String::new()),
+                ("%STREAM%", String::new()),
             ],
             cpus: "0,1",
             ..Setup::default()
         };
         let (mut server, _) = Server::start(options, kind, &setup)?;
-        if let Err(message) = soak(options, &mut server) {
+        let plan =
+            Plan { ports: vec![server.port], tell_every: None, others: |_, _, _, _| Vec::new() };
+        if let Err(message) = soak(options, &mut server, &plan) {
             println!("{message}");
             failed = format!("{}: {message}", kind.name());
         }
@@ -99,14 +105,26 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(failed) }
 }
 
-fn soak(options: &Options, server: &mut Server) -> Outcome {
+/// The part of a load that is its own.
+pub struct Plan {
+    /// Where clients ask, each at one of them.
+    pub ports: Vec<u16>,
+    /// The interval of lines about memory and descriptors.
+    pub tell_every: Option<Duration>,
+    /// Starts other clients: where the site is, until when they go on, whether workers are killed.
+    pub others: fn(u16, &Arc<Site>, &Arc<AtomicBool>, bool) -> Others,
+}
+
+/// Warms the server up, loads it, and compares its state after it with that before.
+pub fn soak(options: &Options, server: &mut Server, plan: &Plan) -> Outcome {
     let site = Arc::new(Site::new(server.root())?);
     // Memory that is taken once is no growth.
-    load(options, server, &site, Duration::from_secs(5))?;
+    load(options, server, &site, plan, Duration::from_secs(5))?;
     settle(server, options)?;
     let before = State::of(server);
     let began = Instant::now();
-    let (seen, done) = load(options, server, &site, Duration::from_secs(options.mixed_seconds()))?;
+    let length = Duration::from_secs(options.mixed_seconds());
+    let (seen, done) = load(options, server, &site, plan, length)?;
     let secs = began.elapsed().as_secs_f64();
     std::thread::sleep(Duration::from_secs(2));
     let idle = State::of(server);
@@ -173,35 +191,48 @@ fn load(
     options: &Options,
     server: &Server,
     site: &Arc<Site>,
+    plan: &Plan,
     length: Duration,
 ) -> Outcome<(Seen, Done)> {
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<JoinHandle<Seen>> = (0..options.clients)
         .map(|n| {
-            let client = Client::new(n, server.port, Arc::clone(site), Arc::clone(&stop));
+            let port = plan.ports[n % plan.ports.len()];
+            let client = Client::new(n, port, Arc::clone(site), Arc::clone(&stop));
             std::thread::spawn(move || client.run())
         })
         .collect();
-    let done = disturb(options, server, site, length);
+    let others = (plan.others)(server.port, site, &stop, options.kill_workers);
+    let done = disturb(options, server, site, plan, length);
     stop.store(true, Ordering::Relaxed);
     let mut seen = Seen::default();
     for client in clients {
         seen.add(client.join().map_err(|_| "a client panicked".to_string())?);
     }
+    for other in others {
+        for what in other.join().map_err(|_| "a client panicked".to_string())? {
+            *seen.failures.entry(what).or_default() += 1;
+        }
+    }
     Ok((seen, done))
 }
 
 /// Disturbs the server for `length`.
-fn disturb(options: &Options, server: &Server, site: &Site, length: Duration) -> Done {
+fn disturb(options: &Options, server: &Server, site: &Site, plan: &Plan, length: Duration) -> Done {
     let began = Instant::now();
     let reload_every = Duration::from_secs(options.reload_every);
     let mut done = Done::default();
     let mut last = (began, began, began);
     let mut turn = 0_usize;
+    let mut told = began;
     while began.elapsed() < length {
         std::thread::sleep(FORGET_EVERY.min(length));
         turn += 1;
         site.forget(turn);
+        if plan.tell_every.is_some_and(|every| told.elapsed() >= every) {
+            told = Instant::now();
+            State::of(server).print(&format!("{:.0} s", began.elapsed().as_secs_f64()));
+        }
         if !reload_every.is_zero() && last.0.elapsed() >= reload_every {
             last.0 = Instant::now();
             server.signal(Signal::HUP);

@@ -9,7 +9,7 @@ pub const USAGE: &str = "\
 usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
-  --seconds S       length of a round (4), of mixed (60), of tunnels-reload (20)
+  --seconds S       length of a round (4), of mixed and soak (60), of tunnels-reload (20)
   --cache-files N   of the loads that begin with a full cache (1000000)
   --kills N         of the load with kills of a cache (200)
   --storm-seconds S length of a storm (60)

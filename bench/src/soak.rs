@@ -37,7 +37,7 @@ const STALL: Duration = Duration::from_secs(60);
 struct Key {
     passed: AtomicU64,
     refused: AtomicU64,
-    /// Those of a killed worker: they may have been counted or not.
+    /// Requests of a killed worker: they may have been counted or not.
     lost: AtomicU64,
 }
 
@@ -145,7 +145,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-fn connect(port: u16) -> Outcome<TcpStream> {
+/// Connects, as soon as that is possible.
+pub fn connect(port: u16) -> Outcome<TcpStream> {
     let began = Instant::now();
     loop {
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -197,7 +198,7 @@ fn batch(
 }
 
 /// Status and length of the answer at the front, if all of it is there.
-fn answer(bytes: &[u8]) -> Option<(&[u8], usize)> {
+pub fn answer(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let head = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let name = b"Content-Length: ";
     let at = bytes[..head].windows(name.len()).position(|w| w == name)? + name.len();

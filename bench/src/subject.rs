@@ -42,6 +42,12 @@ impl Subject {
         Self::new(server.kind.name(), port, Running::Server(server))
     }
 
+    /// The same under another name, where a server stands there twice.
+    pub fn called(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Another program.
     pub fn helper(name: &'static str, helper: Helper) -> Self {
         let port = helper.port;

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backends::{self, Answer, Backend, Seen, locked, long_tag, message, one, tag};
+use crate::backends::{self, Answer, Backend, Seen, long_tag, message, one, tag};
 use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server};
+use crate::tiers::Tiers;
 use crate::{Outcome, client};
 
 const CLIENTS: u64 = 32;
@@ -58,8 +59,12 @@ fn give_up(mut stream: TcpStream, request: &[u8], rng: &mut Rng) {
 
 /// Whether head and body are those of the answer to that number.
 fn is_of(n: u64, head: &str, body: &[u8]) -> bool {
-    let number = head.lines().find_map(|l| l.strip_prefix("X-Number: "));
-    number == Some(n.to_string().as_str()) && body == long_tag(n)
+    // HTTP/2 has names in lower case.
+    let of = |line: &str| -> Option<String> {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("x-number").then(|| value.to_owned())
+    };
+    head.lines().find_map(of) == Some(n.to_string()) && body == long_tag(n)
 }
 
 fn ask(port: u16, client: u64, requests: u64, seed: u64, counts: &Counts) -> Outcome {
@@ -102,15 +107,23 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     println!("server  keepalive      answered  given up  lost  POST twice  mixed up  connections");
     let mut wrong = 0;
     for kind in options.servers.iter().copied().filter(|k| k.is_real()) {
-        for keepalive in ["16", "16 shared"] {
+        for keepalive in ["16", "16 shared", "HTTP/2"] {
             if kind == Kind::Nginx && keepalive != "16" {
                 continue;
             }
             let seen = Arc::new(Seen { answer: Answer::LongTag, ..Seen::default() });
             let behind: Vec<Backend> =
                 (0..3).map(|_| Backend::new(&seen)).collect::<Outcome<_>>()?;
-            let setup = backends::setup(&behind, 2, keepalive);
-            let (server, _) = Server::start(options, kind, &setup)?;
+            let (server, _between) = match keepalive {
+                "HTTP/2" => {
+                    let Tiers { outer, inner } = Tiers::start(options, kind, &behind, 1_000_000)?;
+                    (outer, inner)
+                }
+                keepalive => {
+                    let setup = backends::setup(&behind, 2, keepalive);
+                    (Server::start(options, kind, &setup)?.0, Vec::new())
+                }
+            };
             let counts = Counts::default();
             let each = options.tagged_requests.div_ceil(CLIENTS);
             std::thread::scope(|scope| {
@@ -122,7 +135,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
                 joined.into_iter().try_for_each(|done| done?)
             })?;
             let of = |c: &AtomicU64| c.load(Ordering::Relaxed);
-            let twice = locked(&seen.posts).values().filter(|n| **n > 1).count() as u64;
+            let twice = backends::twice(&seen);
             println!(
                 "{:<7} {keepalive:<12} {:>10} {:>9} {:>5} {twice:>11} {:>9} {:>12}",
                 kind.name(),

@@ -2,10 +2,11 @@
 //! edge-triggered epoll, a fixed response of 1 KB for each request head. It reads no HTTP beyond
 //! the empty line; it is no server, but the yardstick for servers.
 //!
-//! `floor PORT [close|echo|hold|sink]`: with `close`, each connection is closed after its first
+//! `floor PORT [close|echo|hold|sink|udp]`: with `close`, each connection is closed after its first
 //! answer; with `echo`, the first request upgrades a connection, and later bytes are sent back;
 //! with `hold`, requests wait for one with the path `/go`, and then all of them are answered at
-//! once; with `sink`, requests have bodies, and a short answer behind the last byte.
+//! once; with `sink`, requests have bodies, and a short answer behind the last byte. With `udp`
+//! each datagram comes back with the bit that makes a question of DNS an answer.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +26,7 @@ const LISTENER: u64 = u64::MAX;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(port) = args.next().and_then(|p| p.parse().ok()) else {
-        eprintln!("usage: floor PORT [close|echo|hold|sink]");
+        eprintln!("usage: floor PORT [close|echo|hold|sink|udp]");
         return ExitCode::from(2);
     };
     let mode = match args.next().as_deref() {
@@ -33,9 +34,14 @@ fn main() -> ExitCode {
         Some("echo") => Mode::Echo,
         Some("hold") => Mode::Hold,
         Some("sink") => Mode::Sink,
+        Some("udp") => Mode::Udp,
         _ => Mode::Keep,
     };
-    match serve(port, mode) {
+    let served = match mode {
+        Mode::Udp => echo_datagrams(port),
+        _ => serve(port, mode),
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("floor: {e}");
@@ -52,6 +58,7 @@ enum Mode {
     Echo,
     Hold,
     Sink,
+    Udp,
 }
 
 /// A connection with its unsent bytes.
@@ -98,6 +105,25 @@ fn serve(port: u16, mode: Mode) -> rustix::io::Result<()> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Sends datagrams back. The listening socket only tells that this is up.
+fn echo_datagrams(port: u16) -> rustix::io::Result<()> {
+    let _listener = listen(port)?;
+    let socket =
+        net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    let mut buffer = [0; 2048];
+    loop {
+        let (len, _, from) = net::recvfrom(&socket, &mut buffer[..], RecvFlags::empty())?;
+        if len > 2 {
+            buffer[2] |= 0x80;
+        }
+        if let Some(from) = from {
+            // A client that is gone needs no answer.
+            let _ = net::sendto(&socket, &buffer[..len], SendFlags::NOSIGNAL, &from);
         }
     }
 }

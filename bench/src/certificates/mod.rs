@@ -108,7 +108,7 @@ fn verify(case: &Case) -> Answer {
     answer
 }
 
-/// How often things happened.
+/// Counts of outcomes.
 #[derive(Default)]
 struct Seen {
     both_accept: usize,

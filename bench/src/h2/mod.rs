@@ -4,7 +4,7 @@ mod attacks;
 pub mod bomb;
 mod client;
 pub mod floods;
-mod h2load;
+pub mod h2load;
 pub mod idle;
 pub mod reload;
 pub mod spec;
@@ -173,7 +173,7 @@ pub fn run(options: &Options, name: &str) -> Outcome {
 }
 
 /// A folder that goes with its value.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {

@@ -1,0 +1,208 @@
+//! `strain`: clients that want to hold the server up, and slow ones that do not.
+//!
+//! First clients that let bytes drip, with telephones beside them: when is each ended? Then 1,200
+//! heads that stay half sent, from one address and from many, with 512 connections of the worker:
+//! how many of the requests of others are answered meanwhile, and how fast?
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+use crate::Outcome;
+use crate::options::Options;
+use crate::server::{Kind, Server, Setup};
+
+const CONFIG: &str = include_str!("../configs/strain.conf");
+
+/// Weir's limits: 240 B/s of a body, 4 kB/s of a response, with pauses of 10 s.
+const RATES: &str = "client_body_min_rate 240 10s; send_min_rate 4k 10s;";
+
+/// So long is looked at a client that drips: longer than the limits and what the kernel holds.
+const LOOK: Duration = Duration::from_secs(60);
+const HALF_HEADS: usize = 1_200;
+/// The limit of an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const WITNESSED: Duration = Duration::from_secs(5);
+const LONG: u64 = 8 << 20;
+
+/// The manner in which a client drips.
+#[derive(Clone, Copy)]
+enum Drip {
+    /// Sends a body: the head's field, the bytes of a second.
+    Body(&'static str, &'static [u8]),
+    /// Reads so many bytes after each pause.
+    Read(usize, Duration),
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Each with whether it is to be ended.
+const DRIPS: &[(&str, Drip, bool)] = &[
+    ("body of 1 B/s", Drip::Body("Content-Length: 100000", b"x"), true),
+    ("chunk extension", Drip::Body("Transfer-Encoding: chunked", b";a=b"), true),
+    ("reader of 1,500 B/s", Drip::Read(1_500, SECOND), true),
+    ("the same in bursts of 4 s", Drip::Read(6_000, Duration::from_secs(4)), true),
+    ("telephone: 30 kB/s, pauses of 5 s", Drip::Read(150_000, Duration::from_secs(5)), false),
+];
+
+/// Runs it against every real server.
+pub fn run(options: &Options, _name: &str) -> Outcome {
+    let mut failed = Vec::new();
+    for &kind in options.servers.iter().filter(|kind| kind.is_real()) {
+        println!("\n### {}", kind.name());
+        let is_weir = kind != Kind::Nginx;
+        let rates = if is_weir { RATES } else { "" };
+        let fill = vec![("%RATES%", rates.to_string())];
+        let setup = Setup { template: CONFIG, connections: 512, fill, ..Setup::default() };
+        let (server, _) = Server::start(options, kind, &setup)?;
+        std::fs::File::create(server.root().join("long.bin"))
+            .and_then(|file| file.set_len(LONG))
+            .map_err(|e| e.to_string())?;
+        let wrong = drips(server.port) | half_heads(server.port)?;
+        if wrong && is_weir {
+            failed.push(kind.name());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("{} did not stand", failed.join(", "))) }
+}
+
+/// All of them at once; whether one did not end as it should.
+fn drips(port: u16) -> bool {
+    let ends: Vec<Option<Duration>> = std::thread::scope(|scope| {
+        let all: Vec<_> =
+            DRIPS.iter().map(|(_, drip, _)| scope.spawn(|| drip_on(port, *drip))).collect();
+        all.into_iter().map(|thread| thread.join().unwrap_or(None)).collect()
+    });
+    let mut wrong = false;
+    for ((name, _, due), end) in DRIPS.iter().zip(&ends) {
+        let told = end.map_or("goes on".to_string(), |t| format!("ended {:.1} s", t.as_secs_f64()));
+        println!("{name:<36}{told}");
+        wrong |= end.is_some() != *due;
+    }
+    wrong
+}
+
+/// The time after which the server has ended it; none where it has not, or has answered whole.
+fn drip_on(port: u16, drip: Drip) -> Option<Duration> {
+    let mut stream = from(Ipv4Addr::LOCALHOST, port).ok()?;
+    let began = Instant::now();
+    match drip {
+        Drip::Body(field, bytes) => {
+            let head = format!("POST /body HTTP/1.1\r\nHost: localhost\r\n{field}\r\n\r\n1");
+            stream.write_all(head.as_bytes()).ok()?;
+            stream.set_read_timeout(Some(SECOND)).ok()?;
+            while began.elapsed() < LOOK {
+                let sent = stream.write_all(bytes);
+                let silent =
+                    stream.read(&mut [0; 64]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+                if sent.is_err() || !silent {
+                    return Some(began.elapsed());
+                }
+            }
+            None
+        }
+        Drip::Read(len, pause) => {
+            stream.write_all(b"GET /long.bin HTTP/1.0\r\n\r\n").ok()?;
+            let mut page = vec![0; len];
+            while began.elapsed() < LOOK {
+                if broken(&stream) {
+                    return Some(began.elapsed());
+                }
+                let mut left = len;
+                while left > 0 {
+                    match stream.read(&mut page[..left]) {
+                        Ok(0) => return None,
+                        Ok(n) => left -= n,
+                        Err(_) => return Some(began.elapsed()),
+                    }
+                }
+                std::thread::sleep(pause);
+            }
+            None
+        }
+    }
+}
+
+/// Whether the server has given the connection up, though bytes of it are still to be read.
+fn broken(stream: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&zero)).is_ok_and(|n| n > 0)
+}
+
+/// From one address and from many; whether too few of the others were served.
+fn half_heads(port: u16) -> Outcome<bool> {
+    let many: Vec<Ipv4Addr> = (0..HALF_HEADS as u32)
+        .map(|n| Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + n))
+        .collect();
+    let mut wrong = false;
+    for (name, addresses) in [("one address", &many[..1]), ("many addresses", &many[..])] {
+        let stop = AtomicBool::new(false);
+        let (answered, asked, slowest) = std::thread::scope(|scope| {
+            scope.spawn(|| attack(port, addresses, &stop));
+            std::thread::sleep(SECOND);
+            let seen = witness(port);
+            stop.store(true, Ordering::Relaxed);
+            seen
+        });
+        let share = answered * 100 / asked.max(1);
+        println!(
+            "{:<36}{share} % of {asked} answered, the slowest after {} ms",
+            format!("1,200 half heads, {name}"),
+            slowest.as_millis()
+        );
+        wrong |= share < 90;
+    }
+    Ok(wrong)
+}
+
+/// Keeps so many half heads, and begins another one for each that was closed.
+fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool) {
+    let mut held: Vec<Option<TcpStream>> = (0..HALF_HEADS).map(|_| None).collect();
+    while !stop.load(Ordering::Relaxed) {
+        for (n, place) in held.iter_mut().enumerate() {
+            if place.as_ref().is_none_or(broken) {
+                *place = from(addresses[n % addresses.len()], port).ok();
+                if let Some(stream) = place {
+                    let _ = stream.write_all(b"GET /return HTTP/1.1\r\nHo");
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A request on a connection of its own, again and again: answered, asked, the slowest.
+fn witness(port: u16) -> (u64, u64, Duration) {
+    let (mut answered, mut asked, mut slowest) = (0, 0, Duration::ZERO);
+    let began = Instant::now();
+    while began.elapsed() < WITNESSED {
+        let one = Instant::now();
+        asked += 1;
+        let mut text = String::new();
+        let answer = from(Ipv4Addr::LOCALHOST, port).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(b"GET /return HTTP/1.0\r\n\r\n")?;
+            stream.read_to_string(&mut text)
+        });
+        answered += u64::from(answer.is_ok() && text.starts_with("HTTP/1.1 200 "));
+        slowest = slowest.max(one.elapsed());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (answered, asked, slowest)
+}
+
+/// A connection from that address.
+fn from(address: Ipv4Addr, port: u16) -> std::io::Result<TcpStream> {
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&fd, &SocketAddrV4::new(address, 0))?;
+    connect(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    let stream = TcpStream::from(fd);
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
