@@ -14,18 +14,30 @@ use std::time::Duration;
 use common::{SERVER, config};
 use testkit::{Driver, Site, Weir, each_driver, wait_for};
 
-/// Address space of each process of the server, in KB. It starts with some 35 MB of it.
-const LIMIT_KB: u32 = 64_000;
+/// Address space of each process of the server beyond what it has at its start, KB. The start's
+/// part is mostly the program, whose size depends on how it was built.
+const ROOM_KB: u64 = 28_000;
+
+/// Address space of a worker with nothing to do, KB.
+fn size_at_start() -> u64 {
+    let weir =
+        Site::new(env!("CARGO_BIN_EXE_weir"), Driver::usual()).config(&config(1, "", SERVER));
+    let weir = weir.start();
+    let text = fs::read_to_string(format!("/proc/{}/status", weir.workers()[0])).unwrap();
+    let line = text.lines().find(|line| line.starts_with("VmPeak:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
 
 /// A program that runs the server with little address space; in a folder that is removed with it.
 struct Limited(PathBuf);
 
 impl Limited {
     fn new(name: &str) -> Limited {
+        let limit = size_at_start() + ROOM_KB;
         let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (path, binary) = (folder.join("limited"), env!("CARGO_BIN_EXE_weir"));
-        let text = format!("#!/bin/sh\nulimit -v {LIMIT_KB}\nexec {binary} \"$@\"\n");
+        let text = format!("#!/bin/sh\nulimit -v {limit}\nexec {binary} \"$@\"\n");
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         Limited(folder)
