@@ -10,6 +10,8 @@ use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::grpc;
 use proto::h1::{FieldId, ResponseHead};
+use proto::h2::websocket;
+use sha1::{Digest, Sha1};
 
 use super::pass::Vars;
 use super::protocol;
@@ -28,6 +30,8 @@ pub(crate) struct Http2 {
     trailers: Vec<(Bytes, Bytes)>,
     /// See [`Protocol::until`].
     until: Deadline,
+    /// The request asks for WebSocket.
+    asks_for_websocket: bool,
 }
 
 impl Http2 {
@@ -39,7 +43,8 @@ impl Http2 {
     /// An exchange with the server of `vars`. `scheme` is for logs.
     pub fn new(scheme: &'static str, head: Rc<Head>, uri: Rc<Uri>, vars: Rc<Vars>) -> Http2 {
         let (is_head, left, trailers) = (false, None, Vec::new());
-        Http2 { scheme, head, uri, vars, is_head, left, trailers, until: Deadline::NEVER }
+        let (until, asks_for_websocket) = (Deadline::NEVER, false);
+        Http2 { scheme, head, uri, vars, is_head, left, trailers, until, asks_for_websocket }
     }
 
     /// The same for a call of gRPC that has time until then.
@@ -66,6 +71,7 @@ impl Protocol for Http2 {
         let list = out.writer_for(1024);
         let (is_head, body) = self.head.write_list(r, &self.uri, &place, list)?;
         self.is_head = is_head;
+        self.asks_for_websocket = body.is_none() && self.head.asks_for_websocket(r);
         if let Some(body) = body {
             out.push_bytes(body);
         }
@@ -112,6 +118,22 @@ impl Protocol for Http2 {
         false
     }
 
+    fn connect(&mut self, list: &[u8]) -> Option<Vec<u8>> {
+        self.asks_for_websocket.then(|| websocket::as_connect(list))
+    }
+
+    fn connected(&mut self, r: &Request, head: &mut ResponseHead, text: Bytes) -> Bytes {
+        let bytes = r.head_bytes();
+        let key =
+            r.head.fields.iter().find(|f| {
+                f.name.of(bytes).eq_ignore_ascii_case(b"sec-websocket-key") && !f.dropped
+            });
+        let accept = accept(key.map_or(b"", |f| f.value.of(bytes)));
+        let mut text = Vec::from(text);
+        websocket::as_upgraded(head, &mut text, &accept);
+        Bytes::from(text)
+    }
+
     fn until(&self) -> Deadline {
         self.until
     }
@@ -146,5 +168,24 @@ impl Protocol for Http2 {
 
     fn rewrite(&self, r: &mut Request, id: FieldId, value: &Bytes) -> Option<Bytes> {
         protocol::rewrite(&self.head, r, id, value)
+    }
+}
+
+/// The answer to the key of a client that opens WebSocket (RFC 6455 section 4.2.2).
+fn accept(key: &[u8]) -> Vec<u8> {
+    const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    let digest = Sha1::new().chain_update(key).chain_update(SUFFIX).finalize();
+    let mut text = Vec::new();
+    base::base64::encode(&digest, &mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_the_rfc() {
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

@@ -198,7 +198,8 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1.1",
-        "The version of HTTP spoken to the server.",
+        "The version of HTTP spoken to the server. WebSocket goes over version 2 where the server \
+         offers it (RFC 8441).",
         |cx, n| set_enum(&mut cx.loc::<ProxyConf>().version, n, Version::WORDS),
     ),
     directive(

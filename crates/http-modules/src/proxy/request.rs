@@ -12,7 +12,7 @@ use http::request::Request;
 use http::upstream::conf::Conf as UpConf;
 use http::upstream::exchanges::Exchanges;
 use proto::h1::{self, FieldId, FieldSet};
-use proto::h2::fields as list;
+use proto::h2::{fields as list, websocket};
 use proto::uri::{Escape, escape};
 
 use super::ProxyConf;
@@ -148,6 +148,8 @@ pub(crate) struct Head {
     /// A response may have no head.
     pub http09: bool,
     method: Option<Template>,
+    /// `proxy_set_header Upgrade`, which HTTP/2 has no field for.
+    upgrade: Option<Template>,
     body: Option<Template>,
     pub redirects: Vec<Rewrite>,
     pub cookie_domains: Option<Rc<Vec<Rewrite>>>,
@@ -249,12 +251,13 @@ impl Head {
         Head {
             own: Own::new(set, version, false),
             kept: conf.cache.is_some().then(|| Own::new(set, version, true)),
-            host: host(set),
+            host: value(set, b"host"),
             host_is_field: false,
             pass_fields: conf.pass_request_headers,
             version,
             http09: proxy.http09.unwrap_or(false),
             method: proxy.method.clone(),
+            upgrade: value(set, b"upgrade"),
             body: proxy.body.clone(),
             redirects,
             cookie_domains: proxy.cookie_domains.clone(),
@@ -272,12 +275,13 @@ impl Head {
         Head {
             own,
             kept: None,
-            host: host(set),
+            host: value(set, b"host"),
             host_is_field: true,
             pass_fields: true,
             version: Version::Http2,
             http09: false,
             method: None,
+            upgrade: None,
             body: None,
             redirects: Vec::new(),
             cookie_domains: None,
@@ -289,6 +293,12 @@ impl Head {
     /// Whether the client's body is replaced.
     pub fn has_body(&self) -> bool {
         self.body.is_some()
+    }
+
+    /// Whether the request is one for WebSocket, as HTTP/1 has it.
+    pub fn asks_for_websocket(&self, r: &mut Request) -> bool {
+        let Some(upgrade) = &self.upgrade else { return false };
+        r.method_name() == b"GET" && upgrade.eval(r).eq_ignore_ascii_case(websocket::NAME)
     }
 
     /// Appends the head, and a body of our own. Gives whether the method is HEAD.
@@ -466,10 +476,10 @@ impl Head {
     }
 }
 
-/// The value of `proxy_set_header Host`.
-fn host(set: &[(Bytes, Template)]) -> Option<Template> {
-    let host = set.iter().rev().find(|(name, _)| eq_ignore_case(name, b"host"));
-    host.map(|(_, value)| value.clone())
+/// The value that `proxy_set_header` gives a field.
+fn value(set: &[(Bytes, Template)], name: &[u8]) -> Option<Template> {
+    let field = set.iter().rev().find(|(other, _)| eq_ignore_case(other, name));
+    field.map(|(_, value)| value.clone())
 }
 
 /// Adds a field that requests to servers get: `proxy_set_header` and its like.

@@ -155,6 +155,19 @@ pub trait Protocol {
         false
     }
 
+    /// Of a stream: the fields with which the client's connection becomes another protocol's, where
+    /// the request asks for that. `list` is what [`Protocol::request`] wrote; it is sent instead
+    /// where the server does not take requests of that kind (RFC 8441).
+    fn connect(&mut self, _list: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The server agreed to those fields: makes its answer the one to an upgrade of HTTP/1. Gives
+    /// the text of the fields.
+    fn connected(&mut self, _: &Request, _head: &mut ResponseHead, text: Bytes) -> Bytes {
+        text
+    }
+
     /// The moment at which the exchange's own time is over, whatever it waits for.
     fn until(&self) -> Deadline {
         Deadline::NEVER

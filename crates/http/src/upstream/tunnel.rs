@@ -8,7 +8,6 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use ::upstream::pool::UpConn;
 use ::upstream::wire::Wire;
 use base::future::keep;
 use base::log::Level;
@@ -46,11 +45,10 @@ impl output::Tunnel for Tunnel {
 
 impl Tunnel {
     async fn carry(mut self: Box<Self>, r: &mut Request) {
-        // Streams are not upgraded (RFC 9113 section 8.6).
-        let Some(Wire::Conn(upstream)) = self.link.wire.take() else { return };
+        let Some(upstream) = self.link.wire.take() else { return };
         let Some((client, up)) = crate::channel::upgrade(r) else { return };
         if !self.link.addr.is_unix() {
-            let _ = upstream.sock.set_nodelay(true);
+            let _ = upstream.transport().set_nodelay(true);
         }
         let mut down = Chain::new();
         if !self.rest.is_empty() {
@@ -171,7 +169,7 @@ enum Event {
 /// connection's task with all that a request consists of. Thousands of tunnels do not fit the
 /// processor's caches otherwise.
 struct Carrier {
-    upstream: UpConn,
+    upstream: Wire,
     up: Chain,
     down: Chain,
     times: Times,
@@ -182,12 +180,33 @@ impl Carrier {
     async fn run(self, client: &impl End) {
         let Carrier { upstream, up, down, times, report } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
-        let upstream = &upstream.sock;
-        let mut up = Flow::new(client, upstream, up);
-        let mut down = Flow::new(upstream, client, down);
-        let end = both(&mut up, &mut down, &times, &mut reporting.moved).await;
+        let moved = &mut reporting.moved;
+        let end = match &upstream {
+            Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &times, moved).await,
+            Wire::Stream(stream) => {
+                let end = carry(client, stream, (up, down), &times, moved).await;
+                // What is whole ends like a stream, not like a request that was given up.
+                if matches!(end, TunnelEnd::Closed) {
+                    let _ = stream.try_send(&mut Chain::new(), true);
+                }
+                end
+            }
+        };
         reporting.report.end.set(Some(end));
     }
+}
+
+/// Carries between two ends; `first` is what goes to the upstream, and to the client, at once.
+async fn carry<C: End, U: End>(
+    client: &C,
+    upstream: &U,
+    first: (Chain, Chain),
+    times: &Times,
+    moved: &mut Moved,
+) -> TunnelEnd {
+    let mut up = Flow::new(client, upstream, first.0);
+    let mut down = Flow::new(upstream, client, first.1);
+    both(&mut up, &mut down, times, moved).await
 }
 
 /// Moves bytes both ways until one direction ends. A wait stays in place while others end, so that

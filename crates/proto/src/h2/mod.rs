@@ -11,6 +11,7 @@
 //! | [`settings`] | the parameters of a connection |
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
 //! | [`waste`] | the account of frames that bring nothing |
+//! | [`websocket`] | requests for WebSocket as HTTP/1 has them, for servers of HTTP/2 |
 //! | [`window`] | flow control |
 
 pub mod fields;
@@ -22,6 +23,7 @@ pub mod response;
 pub mod settings;
 pub mod tree;
 pub mod waste;
+pub mod websocket;
 pub mod window;
 
 #[cfg(test)]

@@ -82,6 +82,8 @@ pub struct Mux {
     state: RefCell<State>,
     /// There is something to send, or the last stream is gone.
     pub(super) stirred: Notify,
+    /// The server's parameters came, or the connection has ended.
+    pub(super) greeted: Notify,
 }
 
 impl std::fmt::Debug for Mux {
@@ -102,7 +104,8 @@ pub(super) struct State {
     due: u32,
     pub(super) out: Chain,
     pub(super) out_len: usize,
-    pub(super) streams: Vec<Entry>,
+    /// By their numbers, which grow. Most end in that order, too.
+    pub(super) streams: VecDeque<Entry>,
     next_id: u32,
     /// Exchanges that have a handle, with a stream or about to have one.
     users: u32,
@@ -176,7 +179,7 @@ impl Mux {
             due: 0,
             out,
             out_len,
-            streams: Vec::new(),
+            streams: VecDeque::new(),
             next_id: 1,
             users: 0,
             taken: 0,
@@ -192,6 +195,7 @@ impl Mux {
             pool,
             state: RefCell::new(state),
             stirred: Notify::new(),
+            greeted: Notify::new(),
         })
     }
 
@@ -277,6 +281,7 @@ impl Mux {
                 entry.signals.writable.notify_one();
             }
         });
+        self.greeted.notify_all();
         if let Some(pool) = self.pool.upgrade() {
             pool.forget(self);
         }
@@ -288,9 +293,16 @@ impl State {
         self.is_leaving || self.end.is_some() || self.next_id > MAX
     }
 
+    /// Whether the server takes requests for another protocol by CONNECT (RFC 8441); `None` before
+    /// it said so.
+    pub(super) fn takes_connect(&self) -> Option<bool> {
+        let is_known = self.is_greeted || self.end.is_some();
+        is_known.then_some(self.peer.connect_protocol)
+    }
+
     /// The place of a stream that is not over.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
-        self.streams.iter().position(|entry| entry.id == id)
+        self.streams.binary_search_by_key(&id, |entry| entry.id).ok()
     }
 
     /// Whether a stream of that number was never begun.
@@ -331,7 +343,7 @@ impl State {
         }
         frame::frame_block(w, at, id, if end { flag::END_STREAM } else { 0 }, max);
         self.out_len += w.len() - at;
-        self.streams.push(Entry {
+        self.streams.push_back(Entry {
             id,
             signals,
             head_max,
@@ -464,8 +476,7 @@ impl State {
 
     /// Ends an exchange's part in a stream, at whatever point.
     pub(super) fn close(&mut self, id: u32) {
-        let Some(at) = self.find(id) else { return };
-        let entry = self.streams.remove(at);
+        let Some(entry) = self.find(id).and_then(|at| self.streams.remove(at)) else { return };
         let is_open = !entry.remote_ended || !entry.local_ended;
         if is_open && entry.end.is_none() && self.end.is_none() {
             self.control(|w| frame::write_reset(w, id, ErrorCode::CANCEL));

@@ -71,6 +71,7 @@ impl Receiver {
         let shared =
             (self.page.len() >= SHARED_MIN).then(|| std::mem::take(&mut self.page).freeze());
         let mut used = 0;
+        let was_greeted = mux.with(|state| state.is_greeted);
         let done = mux.with(|state| {
             loop {
                 let buf = shared.as_deref().unwrap_or(self.page.filled());
@@ -84,6 +85,9 @@ impl Receiver {
                 }
             }
         });
+        if !was_greeted && mux.with(|state| state.is_greeted) {
+            mux.greeted.notify_all();
+        }
         match &shared {
             Some(shared) => {
                 let rest = shared.get(used..).unwrap_or_default();

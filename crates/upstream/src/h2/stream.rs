@@ -1,13 +1,15 @@
 //! The exchange's handle of its stream.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use event::{Deadline, Notify};
-use mem::{Buf, Chain};
+use mem::{Buf, Chain, Page};
 use net::Transport;
+use net::relay::End;
 use proto::h1::ResponseHead;
 use proto::h2::frame::ErrorCode;
 
@@ -90,6 +92,22 @@ impl Stream {
     /// The connection that carries it.
     pub fn carrier(&self) -> &Transport {
         &self.mux.sock
+    }
+
+    /// Whether the server takes requests for another protocol by CONNECT (RFC 8441). Waits for its
+    /// parameters where they did not come yet.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub async fn takes_connect(&self, deadline: Deadline) -> io::Result<bool> {
+        loop {
+            if let Some(takes) = self.mux.with(|state| state.takes_connect()) {
+                return Ok(takes);
+            }
+            if !self.mux.greeted.notified_by(deadline).await {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
     }
 
     /// Begins the stream with a request's fields ([`proto::h2::fields`]); `end`: it has no body. A
@@ -223,6 +241,38 @@ impl Stream {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
+    }
+}
+
+/// A stream that carries another protocol.
+impl End for Stream {
+    fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
+        match self.take() {
+            Ok(Taken::Nothing) => Ok(None),
+            Ok(Taken::Piece(piece)) => {
+                let bytes = piece.memory().unwrap_or_default();
+                page.extend_from_slice(bytes);
+                Ok(Some(bytes.len()))
+            }
+            Ok(Taken::End) => Ok(Some(0)),
+            Err(_) => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    fn try_send(&self, chain: &mut Chain) -> io::Result<usize> {
+        Stream::try_send(self, chain, false)
+    }
+
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
+    fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Stream::readable(self, deadline)
+    }
+
+    fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
+        Stream::writable(self, deadline)
     }
 }
 

@@ -128,10 +128,9 @@ impl Exchange {
         &mut self,
         r: &mut Request,
         stream: &Stream,
-        list: Option<&Buf>,
+        list: &[u8],
         end: bool,
     ) -> Result<(), Stop> {
-        let list = list.and_then(Buf::memory).unwrap_or_default();
         match stream.begin(list, end, self.conf.buffer_size) {
             Ok(()) => {
                 self.sent = true;
@@ -153,7 +152,7 @@ impl Exchange {
         let watch = self.client(r);
         let mut takes = true;
         loop {
-            let last = self.body.is_sent();
+            let last = self.has_ended();
             if !out.is_empty() || wire.has_unsent(last) {
                 match send(r, wire, out, last).await {
                     Ok(n) => r.upstream_mut().now().sent += n as u64,
@@ -178,6 +177,7 @@ impl Exchange {
                     let a = u.now();
                     a.status = status;
                     a.received += text.len() as u64;
+                    let text = if self.connects { self.answered_connect(r, text) } else { text };
                     return Ok(Answered { text, rest: Bytes::new(), takes });
                 }
                 Err(end) => return Err(stream_failed(r, &end)),
@@ -203,6 +203,11 @@ impl Exchange {
         Ok(())
     }
 
+    /// Whether nothing of the request follows what was taken from the body.
+    fn has_ended(&self) -> bool {
+        self.body.is_sent() && !self.connects
+    }
+
     /// Waits until something can be read, written, or the client is gone.
     async fn wait(
         &mut self,
@@ -211,7 +216,7 @@ impl Exchange {
         out: &mut Chain,
         watch: Option<&crate::channel::ClientEnd>,
     ) -> Result<(), Stop> {
-        let sent = out.is_empty() && !wire.has_unsent(self.body.is_sent());
+        let sent = out.is_empty() && !wire.has_unsent(self.has_ended());
         if sent && !self.body.is_sent() {
             return rarely(self.body.more(r, wire, self.protocol.as_mut(), out)).await;
         }

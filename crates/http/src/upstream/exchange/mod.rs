@@ -5,6 +5,7 @@ mod converse;
 mod failure;
 mod response;
 mod retry;
+mod tunnel;
 
 use event::{Either, race_if};
 use std::rc::Rc;
@@ -21,7 +22,7 @@ use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::task::foreseen;
-use mem::Chain;
+use mem::{Buf, Chain};
 use os::SockAddr;
 
 use super::Protocol;
@@ -107,6 +108,8 @@ struct Exchange {
     interim: usize,
     /// Early hints wait for being sent to the client.
     hints: bool,
+    /// The attempt's stream is to carry another protocol: the client's side of it has no end yet.
+    connects: bool,
     body: RequestBody,
     /// The name in the address, where the connection has TLS.
     tls: Option<Box<Bytes>>,
@@ -214,6 +217,7 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
         refusals: 0,
         interim: 0,
         hints: false,
+        connects: false,
         body,
         tls: tls.map(Box::new),
         terms: None,
@@ -287,8 +291,17 @@ impl Exchange {
                 None => self.converse(r, &wire, &mut out).await?,
                 Some(stream) => {
                     stream.end_at(self.protocol.until());
-                    let end = out.is_empty() && self.body.is_sent();
-                    self.begin_stream(r, stream, list.as_ref(), end)?;
+                    let list = list.as_ref().and_then(Buf::memory).unwrap_or_default();
+                    self.connects = false;
+                    match self.protocol.connect(list) {
+                        None => {
+                            let end = out.is_empty() && self.body.is_sent();
+                            self.begin_stream(r, stream, list, end)?;
+                        }
+                        Some(connect) => {
+                            rarely(self.begin_connect(r, stream, list, &connect)).await?;
+                        }
+                    }
                     self.converse_by_stream(r, &wire, &mut out).await?
                 }
             }
