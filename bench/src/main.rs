@@ -27,6 +27,7 @@ mod idle;
 mod leaks;
 mod memory;
 mod messages;
+mod metered;
 mod mixed;
 mod modules_off;
 mod mysql;
@@ -180,6 +181,7 @@ const LOADS: &[Load] = &[
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
+    load("metered", "what counting costs: files, a backend, a cache", false, metered::run),
     load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),
     load("memory-short", "4,000 slow clients in 60 to 134 MB: who is served", false, memory::short),

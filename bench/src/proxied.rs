@@ -126,6 +126,11 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
     Helper::start(1, &program, &arguments, port, prefix)
 }
 
+/// The bare responder, on CPU 1.
+pub fn floor(options: &Options) -> Outcome<Helper> {
+    backend(options, Behind::Floor)
+}
+
 /// nginx with files, on CPU 1.
 pub fn files(options: &Options) -> Outcome<Helper> {
     backend(options, Behind::Nginx)

@@ -59,6 +59,14 @@ impl Subject {
         Self::new(name, port, Running::Helper(helper))
     }
 
+    /// Drops the figures of the rounds so far.
+    pub fn forget(&mut self) {
+        for figures in [&mut self.rate, &mut self.cpu_us, &mut self.p50, &mut self.p99] {
+            figures.clear();
+        }
+        self.errors = 0;
+    }
+
     fn pids(&self) -> Vec<u32> {
         match &self.running {
             Running::Server(server) => server.pids(),
