@@ -9,9 +9,8 @@ use bytes::Bytes;
 use event::testing::connect;
 use event::{Deadline, Sock};
 use mem::Chain;
-use os::SockAddr;
 
-use crate::simulated::{self, Memory, SMALL};
+use crate::simulated::{self, SMALL, World};
 
 /// The first bytes choose the world, the others are operations of the client: see [`Script`].
 /// `live` tells the memory that is allocated.
@@ -21,7 +20,7 @@ pub fn run(data: &[u8], live: fn() -> usize) {
     let judged = mode & 1 == 0;
     let rest_ms = if judged { 40_000 } else { u64::MAX };
     let script = Script { rest: operations.to_vec(), judged, rest_ms };
-    simulated::run(plan, live, move |addr, memory| play(addr, script, is_calm, memory));
+    simulated::run(plan, live, move |world| play(world, script, is_calm));
 }
 
 /// The due answer to a request.
@@ -127,7 +126,8 @@ struct Client {
     is_last: bool,
 }
 
-async fn play(addr: SockAddr, mut script: Script, is_calm: bool, memory: Memory) {
+async fn play(world: World, mut script: Script, is_calm: bool) {
+    let World { addr, memory, .. } = world;
     let Ok(sock) = connect(&addr).await else { return };
     let (judged, due, got) = (script.judged, VecDeque::new(), Vec::new());
     let mut client = Client { sock, due, got, judged, is_calm, is_last: false };

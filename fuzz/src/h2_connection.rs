@@ -6,10 +6,9 @@
 use event::testing::connect;
 use event::{Deadline, Sock};
 use mem::Chain;
-use os::SockAddr;
 use testkit::h2::{Client, Ended, Frame, Options, PREFACE, Wire, block, flag, kind, setting};
 
-use crate::simulated::{self, Memory};
+use crate::simulated::{self, World};
 
 /// The first bytes choose the world, the others are operations of the client: see [`Script`].
 /// `live` tells the memory that is allocated.
@@ -18,7 +17,7 @@ pub fn run(data: &[u8], live: fn() -> usize) {
     let (plan, _) = simulated::plan(*mode, *seed);
     let script = Script { rest: operations.to_vec(), judged: mode & 1 == 0, next: 1 };
     let how = (mode & 16 != 0, mode & 32 != 0);
-    simulated::run(plan, live, move |addr, memory| play(addr, script, how, memory));
+    simulated::run(plan, live, move |world| play(world, script, how));
 }
 
 /// The client's operations, four bytes and a payload each.
@@ -133,12 +132,8 @@ fn repeated(payload: &[u8], b: u8) -> Vec<u8> {
     payload.repeat(if b & 0x80 == 0 { 1 } else { 60 })
 }
 
-async fn play(
-    addr: SockAddr,
-    mut script: Script,
-    (small_windows, stays): (bool, bool),
-    memory: Memory,
-) {
+async fn play(world: World, mut script: Script, (small_windows, stays): (bool, bool)) {
+    let World { addr, memory, .. } = world;
     let Ok(sock) = connect(&addr).await else { return };
     let window = if small_windows { 100 } else { 65_535 };
     let options = Options::default().set(setting::INITIAL_WINDOW_SIZE, window);

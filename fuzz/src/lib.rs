@@ -24,6 +24,7 @@ pub mod h1_response;
 pub mod h2_connection;
 pub mod h2_frames;
 pub mod h2_tree;
+pub mod h2_upstream;
 pub mod hpack_decode;
 pub mod hpack_encode;
 pub mod hpack_h2;

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use base::log::{Level, Log, Sink};
 use bytes::Bytes;
 use engine::{Engine, Seat};
+use event::Listener;
 use event::sim::{self, Faults, Plan};
 use event::testing::listen;
 use os::SockAddr;
@@ -35,6 +36,16 @@ pub const SMALL: &[u8] = b"a small file\n";
 /// The one that is larger than a window.
 pub fn large() -> Vec<u8> {
     b"0123456789abcdef".repeat(6_000)
+}
+
+/// The server, and what stands around it.
+pub struct World {
+    /// Its address.
+    pub addr: SockAddr,
+    /// Where it expects a server that speaks HTTP/2: it passes `/2/` on to that, and `/2w/` as
+    /// WebSocket.
+    pub origin: Listener,
+    pub memory: Memory,
 }
 
 /// Memory that a connection takes.
@@ -64,7 +75,7 @@ pub fn plan(mode: u8, seed: u8) -> (Plan, bool) {
 pub fn run<F: Future<Output = ()> + 'static>(
     plan: Plan,
     live: fn() -> usize,
-    play: impl FnOnce(SockAddr, Memory) -> F + 'static,
+    play: impl FnOnce(World) -> F + 'static,
 ) {
     let ran = sim::run(plan, serve(live, play));
     ran.unwrap_or_else(|e| panic!("{plan:?}: {e}"));
@@ -102,12 +113,14 @@ impl Sink for Nowhere {
     }
 }
 
-fn start() -> (HttpEngine, SockAddr) {
+fn start() -> (HttpEngine, SockAddr, Listener) {
     let dir = site();
     let (listener, addr) = listen().expect("a listener");
-    let (root, port) = (dir.display(), addr.port());
+    let (origin, origin_addr) = listen().expect("a listener");
+    let (root, port, behind) = (dir.display(), addr.port(), origin_addr.port());
     let text = format!(
-        "http {{ server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
+        "http {{ upstream behind {{ server 127.0.0.1:{behind} max_fails=0; }}
+         server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
            http2_max_concurrent_streams 20;
            location /u/ {{ proxy_pass http://127.0.0.1:{port}/; }}
            location /t/ {{
@@ -121,6 +134,12 @@ fn start() -> (HttpEngine, SockAddr) {
                proxy_http_version 1.1;
                proxy_set_header Upgrade $http_upgrade;
                proxy_set_header Connection upgrade;
+           }}
+           location /2/ {{ proxy_pass http://behind; proxy_http_version 2; }}
+           location /2w/ {{
+               proxy_pass http://behind;
+               proxy_http_version 2;
+               proxy_set_header Upgrade $http_upgrade;
            }}
            location /r {{ limit_rate 1k; alias {root}/l; }}
          }} }}"
@@ -136,15 +155,12 @@ fn start() -> (HttpEngine, SockAddr) {
     let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
     let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).expect("an engine");
-    (engine, addr)
+    (engine, addr, origin)
 }
 
-async fn serve<F: Future<Output = ()>>(
-    live: fn() -> usize,
-    play: impl FnOnce(SockAddr, Memory) -> F,
-) {
-    let (engine, addr) = start();
-    play(addr, Memory { before: live(), live }).await;
+async fn serve<F: Future<Output = ()>>(live: fn() -> usize, play: impl FnOnce(World) -> F) {
+    let (engine, addr, origin) = start();
+    play(World { addr, origin, memory: Memory { before: live(), live } }).await;
     engine.quit();
     let (mut waited, mut pause) = (0, 1);
     while !engine.idle() || event::connections_in_use() > 0 {
