@@ -35,7 +35,7 @@ const MULTI_MAX: u32 = 512;
 /// Accepting stops for this long at most when descriptors or memory have run out. It resumes as
 /// soon as a descriptor is closed through the loop; others may be closed without the loop's
 /// knowledge.
-pub(crate) const STARVED_MS: u64 = 50;
+pub(crate) const STARVED_MS: u64 = 10;
 
 /// Decides which of several workers accepts.
 pub trait AcceptLock {
