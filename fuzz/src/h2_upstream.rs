@@ -29,6 +29,9 @@ const CLIENT_MS: u64 = 1_000_000;
 /// Bytes of a client's body: more than the first window of a stream.
 const BODY: usize = 90_000;
 
+/// Bytes of a response's body in one operation: more than a stream's window.
+const BODY_MAX: usize = 300_000;
+
 /// Streams that the server knows at once.
 const STREAMS_MAX: usize = 64;
 
@@ -79,7 +82,7 @@ impl Script {
             n => known[usize::from(a) % n],
         };
         let end = b & 1 != 0;
-        let body = vec![letter; usize::from(len) << (b >> 4)];
+        let body = vec![letter; (usize::from(len) << (b >> 4)).min(BODY_MAX)];
         let parts = || body.chunks(FRAME_MAX).map(|part| Frame::data(stream, part, false));
         let frame = match what % 16 {
             0 => Frame::headers(stream, head(b), end),
