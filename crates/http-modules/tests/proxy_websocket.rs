@@ -147,6 +147,8 @@ fn a_server_may_refuse() {
             let mut peer = Peer::accept(stream, OFFER);
             loop {
                 match peer.came() {
+                    // The end of a request with a body follows.
+                    Came::Head(request) if request.field(":protocol").is_none() => {}
                     Came::Head(request) => {
                         let mut reply = Reply::of("not here");
                         reply.fields[0].1 = "403".to_owned();
@@ -164,6 +166,12 @@ fn a_server_may_refuse() {
         assert_eq!((response.status, response.text()), (403, "not here".to_owned()));
         // The client's connection goes on, and so does the server's.
         conn.send("GET /plain HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(conn.response().text(), "plain");
+        // What has a body is no opening handshake.
+        conn.send(
+            "GET /body HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
+             Content-Length: 3\r\n\r\nabc",
+        );
         assert_eq!(conn.response().text(), "plain");
         assert_eq!(origin.connections(), 1);
     });

@@ -295,10 +295,14 @@ impl Head {
         self.body.is_some()
     }
 
-    /// Whether the request is one for WebSocket, as HTTP/1 has it.
+    /// Whether the request is one for WebSocket, as HTTP/1 has it: a GET without a body.
     pub fn asks_for_websocket(&self, r: &mut Request) -> bool {
         let Some(upgrade) = &self.upgrade else { return false };
-        r.method_name() == b"GET" && upgrade.eval(r).eq_ignore_ascii_case(websocket::NAME)
+        if r.method_name() != b"GET" || !upgrade.eval(r).eq_ignore_ascii_case(websocket::NAME) {
+            return false;
+        }
+        let u = r.upstream_mut();
+        u.body_length.unwrap_or(0) == 0 && !u.body_chunked
     }
 
     /// Appends the head, and a body of our own. Gives whether the method is HEAD.
