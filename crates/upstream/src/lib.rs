@@ -19,6 +19,7 @@ pub mod api;
 pub mod balance;
 pub mod block;
 pub mod directives;
+pub mod failure;
 pub mod group;
 pub mod h2;
 mod handover;

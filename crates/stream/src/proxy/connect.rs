@@ -1,7 +1,5 @@
 //! Connections to servers.
 
-use std::io;
-
 use base::future::rarely;
 use base::log::Level;
 use bytes::Bytes;
@@ -9,9 +7,10 @@ use engine::Client;
 use event::{Deadline, Sock};
 use mem::Chain;
 use net::Transport;
+use upstream::failure::{self, NotReached, SHAKING};
 use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
-use upstream::ssl::{NoSession, Shake, UpstreamTls};
+use upstream::ssl::{Shake, UpstreamTls};
 
 use super::{Proxy, Stop, header, relay};
 use crate::phases::status;
@@ -29,17 +28,8 @@ impl Proxy {
         let sock = socket::open(s, &self.conf.socket, addr)
             .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
-        match sock.connect(addr, deadline).await {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
-                let m = "upstream timed out (110: Connection timed out)";
-                s.log(Level::Error, format_args!("{m} while connecting to upstream"));
-                return Err(Stop::Next);
-            }
-            Err(e) => {
-                connect_failed(s, peer, &e);
-                return Err(Stop::Next);
-            }
+        if let Err(e) = sock.connect(addr, deadline).await {
+            return Err(not_reached(failure::not_connected(s, peer, &e)));
         }
         if s.server.core.tcp_nodelay && !addr.is_unix() {
             // What the socket refuses is not needed for passing bytes.
@@ -74,19 +64,13 @@ impl Proxy {
         sock: Sock,
         (tls, host, first): (&UpstreamTls, &Bytes, Vec<u8>),
     ) -> Result<Transport, Stop> {
-        const DOING: &str = "SSL handshaking to upstream";
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
-        let timed_out = |s: &StreamSession| {
-            let m = "upstream timed out (110: Connection timed out)";
-            s.log(Level::Error, format_args!("{m} while {DOING}"));
-            Stop::Next
-        };
         if !first.is_empty() {
             let (mut chain, len) = (Chain::new(), first.len() as u64);
             chain.push_bytes(first.into());
             if let Err(e) = sock.send(&mut chain, deadline).await {
                 let e = base::log::os_error(&e);
-                s.log(Level::Error, format_args!("send() failed {e} while {DOING}"));
+                s.log(Level::Error, format_args!("send() failed {e} while {SHAKING}"));
                 return Err(Stop::Next);
             }
             if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
@@ -97,34 +81,14 @@ impl Proxy {
         let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
         let (address, counted) = (&peer.name, Some(peer));
         let shake = Shake { peer: address, name: &name, certificate, deadline, counted };
-        match tls.connect(sock, shake).await {
-            Ok(transport) => Ok(transport),
-            Err(NoSession::TimedOut) => Err(timed_out(s)),
-            Err(NoSession::Failed(level, m)) => {
-                s.log(level, format_args!("{m} while {DOING}"));
-                Err(Stop::Next)
-            }
-            Err(NoSession::NoCertificate(m)) => {
-                s.log(Level::Error, format_args!("{m} while {DOING}"));
-                Err(Stop::Status(status::INTERNAL))
-            }
-        }
+        let done = tls.connect(sock, shake).await;
+        done.map_err(|fault| not_reached(failure::no_session(s, &fault)))
     }
 }
 
-#[cold]
-fn connect_failed(s: &StreamSession, peer: &Peer, e: &io::Error) {
-    // A refusal at once is logged with the address, as nginx does.
-    let later =
-        !peer.spec.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
-    let to = match later {
-        true => String::new(),
-        false => format!("to {} ", base::log::lossy(&peer.name)),
-    };
-    let by_network =
-        matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113));
-    let busy = e.kind() == io::ErrorKind::WouldBlock;
-    let level = if busy || by_network { Level::Error } else { Level::Crit };
-    let os = base::log::os_error(e);
-    s.log(level, format_args!("connect() {to}failed {os} while connecting to upstream"));
+fn not_reached(reached: NotReached) -> Stop {
+    match reached {
+        NotReached::Late | NotReached::Failed => Stop::Next,
+        NotReached::Ours => Stop::Status(status::INTERNAL),
+    }
 }

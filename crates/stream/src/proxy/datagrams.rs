@@ -20,6 +20,7 @@ use net::Kind;
 use net::relay::Rate;
 use os::datagram;
 use upstream::balance::ServerOutcome;
+use upstream::failure;
 use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
 
@@ -240,8 +241,7 @@ impl Exchange {
             self.say(s, "udp timed out");
             return Ended::Session(status::OK, ServerOutcome::Ok);
         }
-        let m = "upstream timed out (110: Connection timed out) while proxying connection";
-        s.log(Level::Error, format_args!("{m}"));
+        failure::timed_out(s, "proxying connection");
         match self.answers {
             0 => Ended::Silent,
             _ => Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed),

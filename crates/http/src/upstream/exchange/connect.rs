@@ -1,24 +1,23 @@
 //! Connections of an exchange: to addresses that a resolver gives, kept or new.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::io;
 use std::rc::Weak;
 
+use ::upstream::failure;
 use ::upstream::h2::{self, MuxConf};
 use ::upstream::peer::{Peer, ServerSpec};
 use ::upstream::pool::UpConn;
 use ::upstream::resolver::Resolving;
 use ::upstream::socket::{self, NotOpened};
-use ::upstream::ssl::{NoSession, Shake};
+use ::upstream::ssl::Shake;
 use ::upstream::wire::Wire;
 use base::future::rarely;
-use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Either, Sock, race_if};
 use net::Transport;
 
-use super::failure::{by_network, client_gone, timed_out};
+use super::failure::{client_gone, not_reached};
 use super::{Answered, Exchange, Stop};
 use crate::channel::client_end;
 use crate::module::Verdict;
@@ -106,13 +105,7 @@ impl Exchange {
                 };
                 self.wire(r, peer, sock)
             }
-            Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
-                Err(timed_out(r, "connecting to upstream"))
-            }
-            Err(e) => {
-                connect_failed(r, peer, &e);
-                Err(Stop::Next(next::ERROR))
-            }
+            Err(e) => Err(not_reached(failure::not_connected(r, peer, &e))),
         }
     }
 }
@@ -147,7 +140,6 @@ impl Exchange {
         sock: Sock,
         terms: &Terms,
     ) -> Result<Transport, Stop> {
-        const DOING: &str = "SSL handshaking to upstream";
         let Some(tls) = &self.conf.tls else { return Err(Stop::Status(500)) };
         let shake = Shake {
             peer: &peer.name,
@@ -166,31 +158,8 @@ impl Exchange {
             race_if(Box::pin(tls.connect(sock, shake)), watch.as_ref().map(client_end)).await;
         match done {
             Either::First(Ok(transport)) => Ok(transport),
-            Either::First(Err(NoSession::TimedOut)) => Err(timed_out(r, DOING)),
-            Either::First(Err(NoSession::Failed(level, m))) => {
-                r.log(level, format_args!("{m} while {DOING}"));
-                Err(Stop::Next(next::ERROR))
-            }
-            Either::First(Err(NoSession::NoCertificate(m))) => {
-                r.log(Level::Error, format_args!("{m} while {DOING}"));
-                Err(Stop::Status(500))
-            }
-            Either::Second(_) => Err(client_gone(r, DOING)),
+            Either::First(Err(fault)) => Err(not_reached(failure::no_session(r, &fault))),
+            Either::Second(_) => Err(client_gone(r, failure::SHAKING)),
         }
     }
-}
-
-#[cold]
-fn connect_failed(r: &Request, peer: &Peer, e: &io::Error) {
-    // A refusal at once is logged with the address, as nginx does.
-    let later =
-        !peer.spec.addr.is_unix() && matches!(e.raw_os_error(), Some(104 | 110 | 111 | 113));
-    let to = match later {
-        true => String::new(),
-        false => format!("to {} ", base::log::lossy(&peer.name)),
-    };
-    let busy = e.kind() == io::ErrorKind::WouldBlock;
-    let level = if busy || by_network(e) { Level::Error } else { Level::Crit };
-    let os = base::log::os_error(e);
-    r.log(level, format_args!("connect() {to}failed {os} while connecting to upstream"));
 }

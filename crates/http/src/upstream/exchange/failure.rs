@@ -2,6 +2,7 @@
 
 use std::io;
 
+use ::upstream::failure::{self, NotReached};
 use ::upstream::h2::StreamEnd;
 use base::log::Level;
 
@@ -9,23 +10,25 @@ use super::Stop;
 use crate::request::Request;
 use crate::upstream::conf::next;
 
-/// Whether an error of a socket is the network's doing: EPIPE, ECONNRESET, ETIMEDOUT and their
-/// like.
-pub(super) fn by_network(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
+/// No connection to a server, or no session over it: see [`failure`].
+pub(super) fn not_reached(reached: NotReached) -> Stop {
+    match reached {
+        NotReached::Late => Stop::Next(next::TIMEOUT),
+        NotReached::Failed => Stop::Next(next::ERROR),
+        NotReached::Ours => Stop::Status(500),
+    }
 }
 
 #[cold]
 pub(in crate::upstream) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
     let os = base::log::os_error(e);
-    let level = if by_network(e) { Level::Error } else { Level::Alert };
+    let level = if failure::by_network(e) { Level::Error } else { Level::Alert };
     r.log(level, format_args!("{call} failed {os} while {doing}"));
 }
 
 #[cold]
 pub(in crate::upstream) fn timed_out(r: &Request, doing: &str) -> Stop {
-    let m = "upstream timed out (110: Connection timed out) while";
-    r.log(Level::Error, format_args!("{m} {doing}"));
+    failure::timed_out(r, doing);
     Stop::Next(next::TIMEOUT)
 }
 
