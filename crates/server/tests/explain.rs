@@ -4,10 +4,10 @@
 
 mod common;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{BINARY, site};
-use testkit::Weir;
+use testkit::{Weir, wait_for};
 
 const HTTP: &str = r#"
     add_header X-A http;
@@ -233,4 +233,25 @@ fn nothing_is_touched() {
     assert_eq!((weir.files_below("html"), weir.files_below("cache")), before);
     assert_eq!(weir.log("access.log"), access);
     assert!(weir.prefix().join("html/a.txt").exists());
+}
+
+#[test]
+fn the_end_of_a_large_answer_is_not_waited_for() {
+    let http = "server { listen 127.0.0.1:%PORT0%; root html; location /slow/ { limit_rate 1k; } }";
+    let large = vec![b'x'; 4 << 20];
+    let weir = site(1, "error_log logs/error.log;", http)
+        .file("html/large", &large)
+        .file("html/slow/large", &large)
+        .start();
+    for uri in ["/large", "/slow/large"] {
+        let mut command = Command::new(BINARY);
+        command.args(["explain", &url(&weir, "a", uri)]).arg("-p").arg(weir.prefix());
+        command.args(["-c", "conf/weir.conf"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        wait_for("the explanation's end", || child.try_wait().unwrap());
+        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        for part in ["HTTP/1.1 200 OK\n", "Content-Length: 4194304\n", "in effect\n"] {
+            assert!(text.contains(part), "{uri}: {part:?} is not in\n{text}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod effect;
 mod question;
 mod show;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -27,6 +28,10 @@ use question::{Chosen, Question};
 
 /// The exit status when there is no answer.
 const NO_ANSWER: u8 = 2;
+
+/// The time for the rest of an answer whose head is there: subrequests for parts of a page come
+/// behind the head, and so do the bytes of a large file with a `limit_rate`.
+const BODY_MS: u64 = 1000;
 
 /// The explanation of a request.
 struct Story {
@@ -113,21 +118,60 @@ fn ask(
     chosen: &Chosen,
 ) -> io::Result<(Vec<Noted>, Option<String>)> {
     let mut event_loop = event::Loop::new(event::Options::default())?;
-    let (mut client, server) = UnixStream::pair()?;
+    let (mut socket, server) = UnixStream::pair()?;
     server.set_nonblocking(true)?;
-    client.set_nonblocking(true)?;
-    client.write_all(question.text(chosen).as_bytes())?;
+    socket.set_nonblocking(true)?;
+    socket.write_all(question.text(chosen).as_bytes())?;
+    let mut client = Client { socket, head: Vec::new(), is_whole: false, late: Rc::default() };
     let engine = HttpEngine::new(main.clone());
     let ends = (server.into(), chosen.local.clone(), question.from.clone());
     let trace = http::explain::begin(main, chosen.listen, ends)
         .ok_or_else(|| io::Error::other("it is explained already"))?;
-    event_loop.run_until(|| trace.has_begun() && engine.idle())?;
-    let mut answer = Vec::new();
-    match client.read_to_end(&mut answer) {
-        Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-        _ => {}
-    }
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-    let head = end.map(|end| String::from_utf8_lossy(&answer[..end]).into_owned());
+    let mut taken = Ok(());
+    event_loop.run_until(|| {
+        taken = client.take();
+        taken.is_err() || client.late.get() || trace.has_begun() && engine.idle()
+    })?;
+    taken.and_then(|()| client.take())?;
+    let head = client.is_whole.then(|| String::from_utf8_lossy(&client.head).into_owned());
     Ok((trace.steps(), head))
+}
+
+/// The client's end of the connection.
+struct Client {
+    socket: UnixStream,
+    /// The head of the answer as far as it came, without the empty line.
+    head: Vec<u8>,
+    is_whole: bool,
+    /// The time for the body is over.
+    late: Rc<Cell<bool>>,
+}
+
+impl Client {
+    /// Takes what has come, and keeps the head. The engine waits for as long as the socket is full.
+    fn take(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 16384];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) if self.is_whole => {}
+                Ok(n) => self.keep(&buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.head.extend_from_slice(bytes);
+        let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+        self.head.truncate(end);
+        self.is_whole = true;
+        let late = self.late.clone();
+        event::spawn(async move {
+            event::sleep(BODY_MS).await;
+            late.set(true);
+        });
+    }
 }
