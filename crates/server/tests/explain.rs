@@ -255,3 +255,25 @@ fn the_end_of_a_large_answer_is_not_waited_for() {
         }
     }
 }
+
+#[test]
+fn unix_sockets_are_named_by_to() {
+    let http = "server { listen 127.0.0.1:%PORT0%; location / { return 204; } }
+        server { listen unix:%PREFIX%/plain; location /a { return 200 $server_addr; } }
+        server { listen unix:%PREFIX%/told proxy_protocol; real_ip_header proxy_protocol;
+            set_real_ip_from unix:; location /b { return 200 $remote_addr; } }";
+    let weir = site(1, "error_log logs/error.log;", http).start();
+    let socket = |name: &str| format!("unix:{}/{name}", weir.prefix().display());
+    for (uri, name, from) in [("/a", "plain", "127.0.0.1"), ("/b", "told", "192.0.2.7")] {
+        let to = socket(name);
+        let url = format!("http://x{uri}");
+        let (code, text) = explain(&weir, &[&url, "--to", &to, "--from", from]);
+        assert_eq!(code, Some(0), "{text}");
+        for part in [format!("listen     {to}\n"), format!("enters     location {uri} at ")] {
+            assert!(text.contains(&part), "{part:?} is not in\n{text}");
+        }
+    }
+    let (code, text) = explain(&weir, &["http://x/", "--to", "unix:/none"]);
+    let none = "nothing listens for http at unix:/none; there is: 127.0.0.1:";
+    assert!(code == Some(2) && text.contains(none), "{text}");
+}

@@ -80,7 +80,8 @@ impl Question {
             Some(text) => {
                 let found = SockAddr::parse(text.as_bytes());
                 let bare = || Some(SockAddr::ip(text.parse().ok()?, port));
-                let found = found.filter(|addr| addr.port() != 0).or_else(bare);
+                let is_socket = |addr: &SockAddr| addr.is_unix() && name == "--to";
+                let found = found.filter(|addr| addr.port() != 0 || is_socket(addr)).or_else(bare);
                 found.map(Some).ok_or_else(|| format!("{name} \"{text}\" is no address"))
             }
             None => Ok(None),
@@ -124,8 +125,11 @@ impl Question {
             for address in &l.addresses {
                 let tls = if address.ssl { " ssl" } else { "" };
                 all.push(format!("{}{tls}", address.addr));
-                let is_port = !address.addr.is_unix() && address.addr.port() == port;
-                if is_port && address.ssl == self.tls {
+                let fits = match &wanted {
+                    Some(wanted) if wanted.is_unix() => address.addr == *wanted,
+                    _ => !address.addr.is_unix() && address.addr.port() == port,
+                };
+                if fits && address.ssl == self.tls {
                     fitting.push((listen, address.clone()));
                 }
             }
@@ -141,8 +145,12 @@ impl Question {
         let best = fitting.iter().filter_map(|(n, a)| Some((rank(&a.addr)?, n, a)));
         let Some((_, &listen, address)) = best.min_by_key(|(rank, ..)| *rank) else {
             let kind = if self.tls { "https" } else { "http" };
+            let place = match wanted.filter(SockAddr::is_unix) {
+                Some(path) => format!("at {path}"),
+                None => format!("on port {port}"),
+            };
             let all = all.join(", ");
-            return Err(format!("nothing listens for {kind} on port {port}; there is: {all}"));
+            return Err(format!("nothing listens for {kind} {place}; there is: {all}"));
         };
         let local = match (&wanted, address.addr.is_wildcard()) {
             (Some(wanted), _) => wanted.clone(),
@@ -164,7 +172,10 @@ impl Question {
     pub fn text(&self, chosen: &Chosen) -> String {
         let mut out = String::new();
         if chosen.proxy_protocol {
-            let (from, to) = (&self.from, &chosen.local);
+            // A proxy in front of a unix socket tells of its own.
+            let own = SockAddr::ip(IpAddr::from([127, 0, 0, 1]), self.port);
+            let to = if chosen.local.is_unix() { &own } else { &chosen.local };
+            let from = &self.from;
             let family = if from.host().to_string().contains(':') { "TCP6" } else { "TCP4" };
             let (client, server) = (from.host().to_string(), to.host().to_string());
             let (client, server) =
@@ -231,6 +242,8 @@ mod tests {
         let q = q.unwrap();
         assert_eq!(q.headers, [("A".to_owned(), "b:c".to_owned())]);
         assert_eq!(q.to.as_ref().map(ToString::to_string), Some("192.0.2.1:81".to_owned()));
+        let q = question(&["http://a", "--to", "unix:/run/a.sock"]).unwrap();
+        assert_eq!(q.to.as_ref().map(ToString::to_string), Some("unix:/run/a.sock".to_owned()));
         for wrong in [
             &["a.example"][..],
             &["http:///x"],
@@ -241,6 +254,8 @@ mod tests {
             &["http://a/", "-H", "x"],
             &["http://a/", "-X", "G T"],
             &["http://a/", "--from", "nobody"],
+            &["http://a/", "--from", "unix:/run/a.sock"],
+            &["http://a/", "--to", "nobody"],
         ] {
             assert!(question(wrong).is_err(), "{wrong:?}");
         }
