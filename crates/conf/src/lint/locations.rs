@@ -76,13 +76,20 @@ pub(super) fn prefix(location: &Node) -> Option<&Word> {
     }
 }
 
+/// Whether every request of the location goes to a server that is not told of files: no path is
+/// made of its alias. FastCGI and its kin hand over names of files.
+fn passes_on(location: &Node) -> bool {
+    let has = |name| has(location.children(), name);
+    (has("proxy_pass") || has("grpc_pass")) && !has("try_files")
+}
+
 fn alias(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if n.name != *"alias" {
         return;
     }
     let Some(location) = cx.outward().find(|block| block.name == *"location") else { return };
     let (Some(name), Some(path)) = (prefix(location), n.args.first()) else { return };
-    if name.bytes().ends_with(b"/") {
+    if name.bytes().ends_with(b"/") || passes_on(location) {
         return;
     }
     let (name, path_text) = (name.lossy(), path.lossy());
@@ -102,7 +109,10 @@ fn alias_slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let Some(location) = cx.block().filter(|_| n.name == *"alias") else { return };
     let (Some(name), Some(path)) = (prefix(location), n.args.first()) else { return };
     let (text, path_text) = (name.bytes(), path.bytes());
-    if text.ends_with(b"/") && !path_text.ends_with(b"/") && !path_text.contains(&b'$') {
+    if passes_on(location) || path_text.contains(&b'$') {
+        return;
+    }
+    if text.ends_with(b"/") && !path_text.ends_with(b"/") {
         let (name, path_text) = (name.lossy(), path.lossy());
         found.add(
             path,

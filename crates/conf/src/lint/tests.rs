@@ -181,12 +181,15 @@ fn locations() {
             "location ^~ /files { alias /srv/files/; }",
             "location /files { alias /srv/files; }",
             "location / { location /files { alias /srv/files/; } }",
+            "location /files { alias /srv/files/; try_files $uri =404; proxy_pass http://b; }",
+            "location /files { alias /srv/files/; fastcgi_pass b; }",
         ],
     );
     silent(&[
         "location /files/ { alias /srv/files/; }",
         "location = /files { alias /srv/files/index.html; }",
         "location ~ ^/files(.*)$ { alias /srv/files/$1; }",
+        "location /files { alias /srv/files/; proxy_pass http://b; }",
         "location @files { root /srv/files; }",
     ]);
     finds("alias-slash", &["location /files/ { alias /srv/files; }"]);
@@ -194,6 +197,7 @@ fn locations() {
         "location /files/ { alias /srv/$host; }",
         "location ~ /files/ { alias /srv/files; }",
         "location = /files/ { alias /srv/index.html; }",
+        "location /files/ { alias /srv/files; grpc_pass b; }",
     ]);
     finds(
         "try-files-and-pass",
