@@ -16,6 +16,7 @@ use crate::vars::{self, Registry};
 pub struct Regex {
     pattern: Rc<Pattern>,
     names: Vec<(usize, VarId)>,
+    caseless: bool,
 }
 
 /// The match was given up, which is logged already; an HTTP request fails with status 500.
@@ -60,7 +61,12 @@ impl Regex {
         for (group, name) in pattern.names() {
             names.push((group, vars.named_capture(name, word)?));
         }
-        Ok(Regex { pattern, names })
+        Ok(Regex { pattern, names, caseless })
+    }
+
+    /// Whether letters match in both cases.
+    pub fn is_caseless(&self) -> bool {
+        self.caseless
     }
 
     /// The pattern as it was written.

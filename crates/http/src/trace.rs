@@ -24,6 +24,8 @@ pub enum Dry {
 pub struct Place {
     /// Its kind.
     pub kind: LocKind,
+    /// Its expression is one without case (`~*`).
+    pub caseless: bool,
     /// Its name, without the modifier.
     pub name: String,
     /// The place of its block.

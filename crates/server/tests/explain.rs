@@ -208,6 +208,8 @@ fn the_way_of_a_request_is_told() {
     assert!(told("/closed", &["--from", "127.0.0.2"]).contains("access forbidden by rule"));
     assert!(told("/closed", &["--from", "127.0.0.3"]).contains("status     404"));
     assert!(told("/auth", &[]).contains("| location = /check at "));
+    let image = told("/a.gif", &[]);
+    assert!(image.contains("enters     location ~* \\.(gif|JPG)$ at "), "{image}");
     let passed = told("/x.php", &[]);
     assert!(passed.contains("upstream   fastcgi://127.0.0.1:3\n"), "{passed}");
     let other = explain(&weir, &[&url(&weir, "zzz", "/")]).1;

@@ -11,7 +11,9 @@ use crate::trace::{Place, Step, Tried};
 
 fn place(location: &Location) -> Place {
     let info = &location.info;
-    Place { kind: info.kind, name: lossy(&info.name).into_owned(), at: info.at.clone() }
+    let caseless = location.regex.as_ref().is_some_and(|regex| regex.is_caseless());
+    let name = lossy(&info.name).into_owned();
+    Place { kind: info.kind, caseless, name, at: info.at.clone() }
 }
 
 impl Request {

@@ -18,6 +18,7 @@ fn name(place: &Place) -> String {
         LocKind::Exact => format!("location = {name}"),
         LocKind::Prefix | LocKind::Named => format!("location {name}"),
         LocKind::PrefixNoRegex => format!("location ^~ {name}"),
+        LocKind::Regex if place.caseless => format!("location ~* {name}"),
         LocKind::Regex => format!("location ~ {name}"),
         LocKind::If => format!("an \"if\" block of location {name}"),
         LocKind::LimitExcept => format!("\"limit_except\" of location {name}"),
@@ -158,6 +159,9 @@ fn place_object(o: &mut Object<'_>, place: &Place) {
     o.text("kind", kind(place).as_bytes());
     o.text("name", place.name.as_bytes());
     position(o, &place.at);
+    if place.kind == LocKind::Regex {
+        o.flag("caseless", place.caseless);
+    }
 }
 
 /// The explanation for programs.
