@@ -125,7 +125,7 @@ fn settle(asked: Asked, environ: &Environ) -> Result<(Content, Door), String> {
         let https = Https::new(asked.domains, asked.listen, environ)?;
         return Ok((content, Door::Secured(https)));
     }
-    let address = asked.listen.map_or_else(free_address, |text| check_address(&text))?;
+    let address = asked.listen.map_or_else(free_address, |text| bindable(check_address(&text)?))?;
     Ok((content, Door::Plain(address)))
 }
 
@@ -188,6 +188,15 @@ fn check_address(text: &str) -> Result<String, String> {
     match full.to_socket_addrs().map(|mut all| all.next()) {
         Ok(Some(addr)) => Ok(addr.to_string()),
         _ => Err(format!("\"{text}\" is not an address to listen on")),
+    }
+}
+
+/// An address that the server will get, as far as can be told before: its announcement is the
+/// first that people read.
+fn bindable(address: String) -> Result<String, String> {
+    match TcpListener::bind(&address) {
+        Ok(_) => Ok(address),
+        Err(e) => Err(format!("{address}: {e}")),
     }
 }
 

@@ -66,6 +66,19 @@ impl Drop for Served {
 }
 
 #[test]
+fn a_taken_address_is_told_at_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("take a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_weir")).args(["serve", "--listen", &address]).output();
+    let run = run.expect("run weir");
+    let (said, error) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let want = format!("weir serve: {address}: Address already in use (os error 98)\n");
+    assert_eq!((run.status.code(), &*said, &*error), (Some(1), "", want.as_str()));
+}
+
+#[test]
 fn without_a_folder_there_is_a_welcome_page() {
     let served = Served::start(&[]);
     let page = served.get("/");
