@@ -167,7 +167,12 @@ impl Reader<'_> {
 
     /// A word as it is written, without its quotes.
     fn raw(&self, word: &Word) -> String {
-        String::from_utf8_lossy(&raw(self.text.from(&word.pos), word.quoted)).into_owned()
+        let text = self.text.from(&word.pos);
+        // A program in braces.
+        if word.quoted && text.starts_with(b"{") {
+            return word.lossy().into_owned();
+        }
+        String::from_utf8_lossy(&raw(text, word.quoted)).into_owned()
     }
 }
 

@@ -103,6 +103,38 @@ impl Lexer {
         }
     }
 
+    /// Reads the Lua program of a block, whose `{` has just been read, up to its `}`: one word,
+    /// as crossplane has it. Braces in strings and comments of Lua are not counted.
+    ///
+    /// # Errors
+    ///
+    /// The text ends within the program.
+    pub fn lua(&mut self, name: &Word) -> Result<Word, ConfError> {
+        let (start, pos) = (self.at, self.pos(self.at - 1));
+        let mut depth = 0_usize;
+        while let Some(&byte) = self.text.get(self.at) {
+            match byte {
+                b'}' if depth == 0 => {
+                    let text = self.text.slice(start..self.at);
+                    self.at += 1;
+                    return Ok(Word { text, pos, quoted: true });
+                }
+                b'}' => depth -= 1,
+                b'{' => depth += 1,
+                _ => {}
+            }
+            let len = lua_token(&self.text[self.at..]);
+            for at in self.at..self.at + len {
+                if self.text[at] == b'\n' {
+                    self.line_feed(at);
+                }
+            }
+            self.at += len;
+        }
+        let help = format!("the block \"{}\" in line {} is not closed", short(name), name.pos.line);
+        Err(self.error_at_end("unexpected end of file, expecting \"}\"").with_help(help))
+    }
+
     /// Where the next byte is, from the beginning of the text.
     pub(crate) fn at(&self) -> usize {
         self.at
@@ -336,4 +368,32 @@ fn unescape(raw: &[u8]) -> Bytes {
     }
     text.extend_from_slice(rest);
     text.into()
+}
+/// The length of the string or comment of Lua that the text begins with; 1 if it is neither.
+fn lua_token(text: &[u8]) -> usize {
+    let long = |from: usize| {
+        let signs = text[from..].strip_prefix(b"[")?.iter().take_while(|&&b| b == b'=').count();
+        (text.get(from + 1 + signs) == Some(&b'[')).then_some(())?;
+        let end = [&b"]"[..], &b"=".repeat(signs), b"]"].concat();
+        let rest = &text[from..];
+        let at = memchr::memmem::find(rest, &end).map_or(rest.len(), |at| at + end.len());
+        Some(from + at)
+    };
+    match text {
+        [b'-', b'-', ..] => {
+            let line = || memchr::memchr(b'\n', text).unwrap_or(text.len());
+            long(2).unwrap_or_else(line)
+        }
+        [b'[', ..] => long(0).unwrap_or(1),
+        [quote @ (b'"' | b'\''), rest @ ..] => {
+            let mut escaped = false;
+            let end = rest.iter().position(|byte| {
+                let is_end = byte == quote && !escaped;
+                escaped = *byte == b'\\' && !escaped;
+                is_end
+            });
+            end.map_or(text.len(), |end| end + 2)
+        }
+        _ => 1,
+    }
 }

@@ -16,6 +16,10 @@ use crate::glob;
 use crate::lexer::{End, Lexer};
 use crate::{ConfError, Node, SourceFile, Tree, Word};
 
+/// The end of the names of lua-nginx-module's directives that hold a program in braces. What reads
+/// files for another purpose than to run them (`weir migrate`, `weir lint`) gets past it.
+const LUA: &[u8] = b"_by_lua_block";
+
 /// The limits and the behaviour of a parse.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -149,7 +153,7 @@ impl<'a> Parser<'a> {
 
     fn directive(
         &mut self,
-        lexer: &Lexer,
+        lexer: &mut Lexer,
         end: End,
         words: &mut Vec<Word>,
     ) -> Result<(), ConfError> {
@@ -157,13 +161,18 @@ impl<'a> Parser<'a> {
         let Some(name) = words.next() else {
             return Ok(());
         };
-        let node = Node { name, args: words.collect(), block: None, broken: None };
+        let mut node = Node { name, args: words.collect(), block: None, broken: None };
         if end == End::Open && lexer.is_params() {
             let message = "block directives are not supported in -g option";
             return Err(ConfError::at(&node.name, message));
         }
         if node.name == *"include" && !(self.options.keep_includes && end == End::Semicolon) {
             return self.include(&node, end);
+        }
+        if end == End::Open && node.name.bytes().ends_with(LUA) {
+            node.args.push(lexer.lua(&node.name)?);
+            self.push(node);
+            return Ok(());
         }
         if end == End::Semicolon {
             self.push(node);

@@ -40,9 +40,9 @@ impl fmt::Debug for Pos {
 pub struct Word {
     /// The text without its quotes, escapes resolved; a slice of the file where there were none.
     pub text: Bytes,
-    /// Its start: the quote, if it has one.
+    /// Its start: the quote, if it has one, or the brace of a program in Lua.
     pub pos: Pos,
-    /// It stood in quotes.
+    /// It stood in quotes, or in the braces of a program.
     pub quoted: bool,
 }
 

@@ -99,6 +99,32 @@ fn braces_of_variables_belong_to_the_word() {
 }
 
 #[test]
+fn programs_in_lua_are_one_word() {
+    reads(
+        "a_by_lua_block { x = {1} } set_by_lua_block $r{return 1}b;",
+        "a_by_lua_block < x = {1} >; set_by_lua_block [$r] <return 1>; b;",
+    );
+    for program in [
+        "s = '}' .. \"\\\"}\"",
+        "x = 1 -- a } here, and it's no string\n",
+        "--[==[ } ]] } ]==] y()",
+        "s = [[ } ' ]] t[a[1]] = [=[}]=]",
+        "\n a - b; #t\n",
+    ] {
+        let text = format!("l {{ c_by_lua_block {{{program}}} b; }}");
+        reads(&text, &format!("l {{ c_by_lua_block <{program}>; b; }}"));
+    }
+    let tree = parse("a_by_lua_block {\n\n'\n' }\nb;").expect("it reads");
+    assert_eq!(tree.nodes[1].name.pos.line, 5);
+    reads("upstream a_by_lua_block { b; }", "upstream [a_by_lua_block] { b; }");
+    let message = "unexpected end of file, expecting \"}\"";
+    for text in ["a_by_lua_block { {}", "a_by_lua_block { '}", "a_by_lua_block { [[}"] {
+        let help = fails(text, message).help;
+        assert_eq!(help.as_deref(), Some("the block \"a_by_lua_block\" in line 1 is not closed"));
+    }
+}
+
+#[test]
 fn misplaced_signs() {
     fails(";", "unexpected \";\"");
     fails("a;;", "unexpected \";\"");

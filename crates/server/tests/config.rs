@@ -70,6 +70,17 @@ fn files_are_told_apart_and_words_kept() {
 }
 
 #[test]
+fn a_program_in_lua_is_an_argument() {
+    let text = "set_by_lua_block $a {\n  return \"}\"\n}\ngzip on;";
+    let (code, out) = json(&folder("lua", &[("main.conf", text)]));
+    let want = concat!(
+        r#""parsed":[{"directive":"set_by_lua_block","line":1,"args":["$a","\n  return \"}\"\n"]},"#,
+        r#"{"directive":"gzip","line":4,"args":["on"]}]"#
+    );
+    assert!(code == Some(0) && out.contains(want), "{out}");
+}
+
+#[test]
 fn faults_are_of_their_file() {
     let folder = folder(
         "bad",
@@ -108,7 +119,7 @@ fn it_says_how_it_is_used() {
 fn a_configuration_of_nginx_is_judged() {
     let text = "load_module modules/ngx_http_image_filter_module.so;\nevents {}\nhttp {\n  \
                 map $a $b { lua_x 1; }\n  server { ssl_protocols TLSv1 TLSv1.2;\n  \
-                content_by_lua_block { x; }\n  nonsense 1; }\n}\n";
+                content_by_lua_block { ngx.say(\"}\") }\n  nonsense 1; }\n}\n";
     let folder = folder("migrate", &[("main.conf", text), ("good.conf", "events {}\nhttp {}\n")]);
     let migrate = |file: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
