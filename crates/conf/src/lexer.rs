@@ -124,12 +124,14 @@ impl Lexer {
                 _ => {}
             }
             let len = lua_token(&self.text[self.at..]);
-            for at in self.at..self.at + len {
-                if self.text[at] == b'\n' {
-                    self.line_feed(at);
+            for _ in 0..len {
+                match self.text[self.at] {
+                    b'\n' => self.line_feed(self.at),
+                    0 => return Err(self.error_here(1, "unexpected NUL byte")),
+                    _ => {}
                 }
+                self.at += 1;
             }
-            self.at += len;
         }
         let help = format!("the block \"{}\" in line {} is not closed", short(name), name.pos.line);
         Err(self.error_at_end("unexpected end of file, expecting \"}\"").with_help(help))
@@ -369,6 +371,7 @@ fn unescape(raw: &[u8]) -> Bytes {
     text.extend_from_slice(rest);
     text.into()
 }
+
 /// The length of the string or comment of Lua that the text begins with; 1 if it is neither.
 fn lua_token(text: &[u8]) -> usize {
     let long = |from: usize| {

@@ -118,6 +118,7 @@ fn programs_in_lua_are_one_word() {
     assert_eq!(tree.nodes[1].name.pos.line, 5);
     reads("upstream a_by_lua_block { b; }", "upstream [a_by_lua_block] { b; }");
     let message = "unexpected end of file, expecting \"}\"";
+    fails("a_by_lua_block { '\0' }", "unexpected NUL byte");
     for text in ["a_by_lua_block { {}", "a_by_lua_block { '}", "a_by_lua_block { [[}"] {
         let help = fails(text, message).help;
         assert_eq!(help.as_deref(), Some("the block \"a_by_lua_block\" in line 1 is not closed"));
