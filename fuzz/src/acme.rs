@@ -62,7 +62,7 @@ pub fn run(data: &[u8]) {
             }
             Some(Err(failure)) => return one_line(&failure.problem),
             Some(Ok(reply)) => {
-                for url in reply.location.iter().chain(&reply.alternates) {
+                for url in reply.location.iter().chain(&reply.alternates).chain(&reply.next) {
                     assert!(url.starts_with("http") && url.bytes().all(|b| b.is_ascii_graphic()));
                 }
                 return;

@@ -168,11 +168,17 @@ impl Ordering<'_> {
         let account = self.session.account().await?;
         let reply = self.session.call(&account, None).await?;
         let Some(list) = Account::parse(&reply.body)?.orders else { return Ok(None) };
-        let Ok(reply) = self.session.call(&list, None).await else { return Ok(None) };
+        let (mut next, mut listed) = (Some(list), Vec::new());
+        for _ in 0..PAGES_MAX {
+            let Some(page) = next.take() else { break };
+            let Ok(reply) = self.session.call(&page, None).await else { break };
+            listed.extend(Account::parse_orders(&reply.body)?);
+            next = reply.next;
+        }
         let mut wanted: Vec<_> = self.order.names.iter().map(|name| name.value()).collect();
         wanted.sort();
         // The newest stand last.
-        for url in Account::parse_orders(&reply.body)?.iter().rev().take(SEARCHED_MAX) {
+        for url in listed.iter().rev().take(SEARCHED_MAX) {
             let Ok(reply) = self.session.call(url, None).await else { continue };
             let Ok(mut found) = Resource::parse(&reply.body) else { continue };
             found.names.sort();
@@ -266,7 +272,8 @@ impl Ordering<'_> {
     }
 }
 
-/// The orders of an account that are looked at.
+/// The parts of an account's list of orders that are read, and the orders that are looked at.
+const PAGES_MAX: usize = 100;
 const SEARCHED_MAX: usize = 50;
 
 fn is_open(status: OrderStatus) -> bool {

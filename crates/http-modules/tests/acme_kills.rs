@@ -150,6 +150,35 @@ fn the_search_for_an_order_is_killed() {
     }
 }
 
+/// An account has more orders than the authority lists at once: three, by default.
+#[test]
+fn an_order_among_many_is_found() {
+    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
+    let pebble = Arc::new(pebble);
+    let gateway = Gateway::start(&pebble);
+    let folder = Shared::new("many");
+    let first = site_text(&pebble, &gateway, &folder);
+    let more: String = ["b.test", "c.test", "d.test"].map(|name| server(name, "one")).concat();
+    let all = |last: &str| first.replacen(HTTP, &format!("{HTTP}{more}{last}"), 1);
+    let mut weir = site.config(&all("")).start();
+    gateway.open();
+    for name in ["a.test", "b.test", "c.test", "d.test"] {
+        certificate(&weir, name);
+    }
+    is_settled(&folder);
+    weir.crash();
+    gateway.close("/order-plz", 1);
+    weir.set_config(&all(&server("e.test", "one")));
+    weir.start_again();
+    gateway.open();
+    gateway.wait();
+    weir.crash();
+    gateway.go_on();
+    weir.start_again();
+    certificate(&weir, "e.test");
+    assert_eq!(pebble.orders(), 5);
+}
+
 #[test]
 fn workers_are_killed() {
     killed("workers", |weir, gateway| {

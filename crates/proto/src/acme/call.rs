@@ -94,6 +94,8 @@ pub struct Reply {
     pub retry_after: Option<u64>,
     /// The addresses of other chains of a certificate.
     pub alternates: Vec<String>,
+    /// The address of the next part of a list.
+    pub next: Option<String>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -184,12 +186,16 @@ pub(super) fn judge(url: &str, answer: Answer, now: i64) -> Result<Reply, Failur
         return Err(Failure { problem, retry_after });
     }
     let absolute = |reference: &str| links::resolve(url, reference);
-    let alternates = links::targets(&answer.links, "alternate").into_iter().filter_map(absolute);
+    let related = |relation| {
+        let all = links::targets(&answer.links, relation).into_iter();
+        all.filter_map(absolute).collect::<Vec<_>>()
+    };
     Ok(Reply {
         status: answer.status,
         location: answer.location.as_deref().and_then(absolute),
         retry_after,
-        alternates: alternates.collect(),
+        alternates: related("alternate"),
+        next: related("next").pop(),
         body: answer.body,
     })
 }

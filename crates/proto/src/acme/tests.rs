@@ -105,10 +105,11 @@ fn a_call_gets_a_nonce_and_repeats_when_it_is_refused() {
     assert!(decoded(&ask.body.unwrap()).0.contains("\"n2\""));
     let mut good = answer(201, "n3", "{}");
     good.location = Some("/order/1".to_owned());
-    good.links = vec!["<alt>;rel=\"alternate\"".to_owned()];
+    good.links = vec!["<alt>;rel=\"alternate\"".to_owned(), "</p/2>;rel=\"next\"".to_owned()];
     good.retry_after = Some(b"3".to_vec());
     let reply = call.take(Method::Post, good, &mut nonces, 0).unwrap().unwrap();
     assert_eq!(reply.location.as_deref(), Some("https://a.test/order/1"));
+    assert_eq!(reply.next.as_deref(), Some("https://a.test/p/2"));
     assert_eq!((reply.alternates, reply.retry_after), (vec!["https://a.test/alt".into()], Some(3)));
 }
 
