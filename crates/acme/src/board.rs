@@ -5,13 +5,19 @@ use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, Log};
+use proto::acme::Identifier;
 
 use crate::zone::{Answer, Shared, Shown, View};
+
+/// The pause between two looks at names that another order proves, milliseconds.
+const CLAIM_MS: u64 = 100;
 
 /// The one writer of the zone.
 pub(crate) struct Board {
     shared: Rc<Shared>,
     view: RefCell<View>,
+    /// The names that orders prove by certificates.
+    claimed: RefCell<Vec<Identifier>>,
     log: Log,
     /// The last view did not fit.
     is_full: Cell<bool>,
@@ -28,6 +34,7 @@ impl Board {
         let board = Board {
             shared: shared.clone(),
             view: RefCell::new(view),
+            claimed: RefCell::default(),
             log: log.clone(),
             is_full: Cell::new(false),
         };
@@ -57,10 +64,27 @@ impl Board {
         }
     }
 
-    /// Shows the answers to challenges.
+    /// Shows the answers to challenges, each in the place of one of the same name: a certificate is
+    /// asked for by name alone, and one from before is for a challenge that is over.
     pub fn add_answers(&self, answers: Vec<Answer>) {
-        self.view.borrow_mut().answers.extend(answers);
+        let mut view = self.view.borrow_mut();
+        let is_same = |a: &Answer, b: &Answer| {
+            a.name == b.name && a.private.is_empty() == b.private.is_empty()
+        };
+        view.answers.retain(|old| !answers.iter().any(|new| is_same(old, new)));
+        view.answers.extend(answers);
+        drop(view);
         self.show();
+    }
+
+    /// Waits until no other order proves one of these names by a certificate, and keeps others
+    /// waiting as long as the value lives.
+    pub async fn claim(&self, names: &[Identifier]) -> Claim<'_> {
+        while names.iter().any(|name| self.claimed.borrow().contains(name)) {
+            event::sleep(CLAIM_MS).await;
+        }
+        self.claimed.borrow_mut().extend_from_slice(names);
+        Claim { board: self, names: names.to_vec() }
     }
 
     /// Shows these answers no longer.
@@ -85,5 +109,43 @@ impl Board {
             };
             log!(self.log, level, None, "acme: the shared zone {m}");
         }
+    }
+}
+
+/// Names that one order proves.
+pub(crate) struct Claim<'a> {
+    board: &'a Board,
+    names: Vec<Identifier>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.board.claimed.borrow_mut().retain(|name| !self.names.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::log::capture;
+    use tls::pem::Secret;
+
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_certificate_of_a_challenge() {
+        let (log, _lines) = capture(Level::Notice);
+        let board = Board::new(&Rc::new(Shared::of_tests()), &[], &log);
+        let answer = |text: &str, private: &[u8]| Answer {
+            name: "a.test".to_owned(),
+            text: text.as_bytes().to_vec(),
+            private: Secret::new(private.to_vec()),
+        };
+        let [old, new, http] = [answer("1", b"key"), answer("2", b"key"), answer("3", b"")];
+        board.add_answers(vec![old.clone(), http.clone()]);
+        board.add_answers(vec![new.clone()]);
+        assert_eq!(board.shared.view().answers, [http.clone(), new.clone()]);
+        // The end of the one before does not touch it.
+        board.remove_answers(&[old]);
+        assert_eq!(board.shared.view().answers, [http, new]);
     }
 }

@@ -61,6 +61,11 @@ pub(crate) async fn answer(
     order: &Order,
     urls: &[String],
 ) -> Result<(), Trouble> {
+    // A validator that asks for a certificate does not say for which challenge.
+    let _claim = match stage.issuer.proof {
+        Proof::Alpn => Some(stage.board.claim(&order.names).await),
+        Proof::Http | Proof::Dns(_) => None,
+    };
     let mut begun = Vec::new();
     for url in urls {
         let reply = session.call(url, None).await?;

@@ -41,6 +41,24 @@ fn a_hundred_names_over_twenty_certificates() {
     });
 }
 
+/// Orders of one name by ALPN wait for each other: validators ask for a certificate by name alone.
+#[test]
+fn several_certificates_of_one_name_by_alpn() {
+    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
+    let folder = Shared::new("one-name");
+    let alpn = |name: &str| issuer(&pebble, name, &folder.0, "challenge tls-alpn-01;");
+    let servers: String = [("a", "one"), ("b", "one"), ("c", "two")]
+        .map(|(host, issuer)| server(&format!("{host}.n.test n.test"), issuer))
+        .concat();
+    let http = alpn("one") + &alpn("two") + HTTP + &servers;
+    let weir = site.config(&config(pebble.dns_port(), &http)).start();
+    for host in ["a.n.test", "b.n.test", "c.n.test"] {
+        certificate(&weir, host);
+    }
+    assert_eq!(pebble.orders(), 3);
+    assert!(!weir.error_log().contains("next attempt in"));
+}
+
 /// The key of the account, and its address.
 fn account(folder: &Shared) -> (String, String) {
     (folder.state("account.key"), folder.state("account.url"))
