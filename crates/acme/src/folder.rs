@@ -210,6 +210,17 @@ impl Folder {
         }
     }
 
+    /// Removes what writers left behind that were killed before they gave a file its name: some of
+    /// it is keys.
+    pub fn sweep(&self) {
+        let Some(path) = &self.path else { return };
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        for name in names.filter(|name| is_unfinished(name)) {
+            let _ = std::fs::remove_file(path.join(name));
+        }
+    }
+
     /// The names of files that begin so and end with `end`.
     pub fn list(&self, end: &str) -> Vec<String> {
         let Some(path) = &self.path else { return Vec::new() };
@@ -295,6 +306,17 @@ fn write_whole(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     done.and_then(|()| sync_folder(folder))
 }
 
+/// The ends of files' names here.
+const ENDS: [&str; 6] = [".crt", ".key", ".state", ".challenges", ".url", ".print"];
+
+/// Whether a name is `write_whole`'s for a file that has not got its own yet.
+fn is_unfinished(name: &str) -> bool {
+    let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
+    parts.is_some_and(|(name, pid)| {
+        pid.bytes().all(|b| b.is_ascii_digit()) && ENDS.iter().any(|end| name.ends_with(end))
+    })
+}
+
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -350,6 +372,20 @@ mod tests {
         folder.remove("a.key");
         folder.remove("a.key");
         assert!(folder.read("a.key").is_none() && folder.is_kept());
+    }
+
+    #[test]
+    fn what_was_left_unfinished_is_removed() {
+        let scratch = Scratch::new("sweep");
+        let folder = scratch.folder();
+        let left = [".a.test-1f.state.123", ".a.next.key.7", ".account.url.1", ".a.challenges.9"];
+        let others = [".one.lock", "a.crt", ".a.key.x", ".other.1", "a.state.1"];
+        for name in left.iter().chain(&others) {
+            std::fs::write(scratch.0.join(name), "x").unwrap();
+        }
+        folder.sweep();
+        assert!(left.iter().all(|name| !scratch.0.join(name).exists()));
+        assert!(others.iter().all(|name| scratch.0.join(name).exists()));
     }
 
     #[test]

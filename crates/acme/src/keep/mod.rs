@@ -193,6 +193,7 @@ impl Keeper {
 
     /// This host leads now: ends what a process before broke off.
     fn lead(&self) {
+        self.folder.sweep();
         self.board.set_follows(false);
         let followed = self.followed.take();
         self.board.remove_answers(&followed.answers);

@@ -169,6 +169,17 @@ fn a_directory_that_is_away_for_thirty_days() {
 }
 
 #[test]
+fn who_leads_removes_what_was_left_unfinished() {
+    let scratch = Scratch::new("left");
+    let (keeper, _, _) = keeper(&scratch.0, 1);
+    let pair = put_certificate(&keeper);
+    let left = scratch.0.join(".account.key.123");
+    std::fs::write(&left, &*pair.private).unwrap();
+    keeper.lead();
+    assert!(!left.exists());
+}
+
+#[test]
 fn clocks_that_jump() {
     const YEAR: i64 = 365 * DAY;
     let scratch = Scratch::new("jumps");
