@@ -25,21 +25,19 @@ pub(crate) struct Board {
 
 impl Board {
     /// Begins with what the process before has shown: certificates whose issuers have no folder go
-    /// on.
+    /// on. Workers see that until the answers of orders under way have been read.
     pub fn new(shared: &Rc<Shared>, keys: &[&str], log: &Log) -> Board {
         let mut view = View::clone(&shared.view());
         view.certificates.retain(|shown| keys.contains(&shown.key.as_str()));
         view.answers.clear();
         view.follows = false;
-        let board = Board {
+        Board {
             shared: shared.clone(),
             view: RefCell::new(view),
             claimed: RefCell::default(),
             log: log.clone(),
             is_full: Cell::new(false),
-        };
-        board.show();
-        board
+        }
     }
 
     /// The part of a certificate that is shown.
@@ -67,6 +65,9 @@ impl Board {
     /// Shows the answers to challenges, each in the place of one of the same name: a certificate is
     /// asked for by name alone, and one from before is for a challenge that is over.
     pub fn add_answers(&self, answers: Vec<Answer>) {
+        if answers.is_empty() {
+            return;
+        }
         let mut view = self.view.borrow_mut();
         let is_same = |a: &Answer, b: &Answer| {
             a.name == b.name && a.private.is_empty() == b.private.is_empty()
@@ -89,6 +90,9 @@ impl Board {
 
     /// Shows these answers no longer.
     pub fn remove_answers(&self, answers: &[Answer]) {
+        if answers.is_empty() {
+            return;
+        }
         self.view.borrow_mut().answers.retain(|answer| !answers.contains(answer));
         self.show();
     }
@@ -100,7 +104,8 @@ impl Board {
         }
     }
 
-    fn show(&self) {
+    /// Shows workers all of it.
+    pub fn show(&self) {
         let fits = self.shared.show(&self.view.borrow());
         if self.is_full.replace(!fits) == fits {
             let (level, m) = match fits {
@@ -130,6 +135,21 @@ mod tests {
     use tls::pem::Secret;
 
     use super::*;
+
+    #[test]
+    fn answers_stay_until_those_of_orders_under_way_are_known() {
+        let (log, _lines) = capture(Level::Notice);
+        let shared = Rc::new(Shared::of_tests());
+        let answer =
+            Answer { name: "token".to_owned(), text: b"text".to_vec(), private: Secret::default() };
+        Board::new(&shared, &[], &log).add_answers(vec![answer.clone()]);
+        let successor = Board::new(&shared, &[], &log);
+        assert_eq!(shared.view().answers, [answer]);
+        successor.remove_answers(&[]);
+        assert_eq!(shared.view().answers.len(), 1);
+        successor.show();
+        assert!(shared.view().answers.is_empty());
+    }
 
     #[test]
     fn a_name_has_one_certificate_of_a_challenge() {

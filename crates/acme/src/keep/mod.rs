@@ -195,13 +195,19 @@ impl Keeper {
     fn lead(&self) {
         self.folder.sweep();
         self.board.set_follows(false);
-        let followed = self.followed.take();
-        self.board.remove_answers(&followed.answers);
         for order in &self.issuer.orders {
             let begun = self.folder.read(&format!("{}.challenges", order.id)).unwrap_or_default();
             let begun = answers(&String::from_utf8_lossy(&begun)).unwrap_or_default();
-            self.board.add_answers(begun.clone());
             self.inherited.borrow_mut().insert(order.id.clone(), begun);
+        }
+        // First: a validator that is on its way finds no view without them.
+        let begun: Vec<_> = self.inherited.borrow().values().flatten().cloned().collect();
+        self.board.add_answers(begun.clone());
+        let mut followed = self.followed.take().answers;
+        followed.retain(|answer| !begun.contains(answer));
+        self.board.remove_answers(&followed);
+        self.board.show();
+        for order in &self.issuer.orders {
             let settled = Progress { settings: self.settings(), ..Progress::default() };
             self.folder.finish_install(&order.id, &settled.to_text());
             match self.folder.pair(&order.id) {
