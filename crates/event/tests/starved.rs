@@ -34,7 +34,8 @@ fn accepting_goes_on_when_a_descriptor_is_closed() {
             let turns = event::stats().turns;
             let starved = event::timeout(100, listener.accept()).await;
             assert!(starved.is_err());
-            assert!(event::stats().turns - turns < 20, "the listener is left alone meanwhile");
+            let turned = event::stats().turns - turns;
+            assert!(turned < 100, "{turned} turns: the listener is not left alone");
             // The delay of the resumption is tested on the simulated clock: starved_sim.rs.
             event::spawn(async move {
                 event::sleep(20).await;

@@ -69,7 +69,7 @@ async fn pauses(close_after: Option<u64>) {
         last = base::time::now_ms();
     }
     // Faults in a row are as many pauses.
-    let pause = close_after.map_or(55, |ms| 2 * ms);
+    let pause = close_after.map_or(15, |ms| 2 * ms);
     assert!(longest > 0 && longest <= 5 * pause, "{longest} ms");
     let turns = event::stats().turns - turns;
     // A close wakes the loop as well.

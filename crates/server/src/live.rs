@@ -85,9 +85,11 @@ fn server(out: &mut Vec<u8>, engine: &str, group: &str, peer: &Peer, shared: boo
             &String::from_utf8_lossy(&peer.name),
             &state,
             &peer.active(&reading),
+            &reading.get(word::ANSWERING),
             &reading.get(word::DONE),
             &reading.get(word::FAILS),
-            &reading.get(word::TIME_US),
+            &reading.get(word::HEADERS),
+            &reading.get(word::HEADER_US),
             &buckets.join(","),
         ],
     );

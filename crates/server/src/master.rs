@@ -161,9 +161,10 @@ impl Master {
         }
     }
 
-    /// The number of the running configuration: 0 at the start, one more with each reload.
+    /// The number of the running configuration, as the API and Prometheus have it: 1 at the start,
+    /// one more with each reload.
     pub fn generation(&self) -> u64 {
-        self.state.generation
+        self.state.generation + 1
     }
 
     /// The number of workers of the running configuration.
@@ -497,7 +498,7 @@ impl Master {
         let reasons = self.loader.reasons.clone();
         reasons.begin();
         let verdict = self.reconfigure()?;
-        let answer = verdict.answer(self.state.generation, &reasons.end());
+        let answer = verdict.answer(self.generation(), &reasons.end());
         ControlFlow::Continue(answer)
     }
 

@@ -185,7 +185,7 @@ fn without_an_error_log_there_is_a_verdict() {
     assert!(told.contains("chdir(\"/no/folder\") failed (2: No such file"), "{told}");
     weir.set_config(&config(1, &lost, SERVER));
     let output = command(&weir, &["reload"]);
-    let want = "the new configuration serves: 1 of 1 workers, generation 1\n";
+    let want = "the new configuration serves: 1 of 1 workers, generation 2\n";
     assert_eq!((code(&output), text(&output).as_str()), (Some(0), want));
 }
 

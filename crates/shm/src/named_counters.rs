@@ -266,8 +266,14 @@ impl NamedCounters {
 
     /// In the master: the process of that slot, `pid`, is dead. Adds the work that it had under way
     /// to the counter of lost work. That of processes which share a slot cannot be told apart, and
-    /// stays.
-    pub fn died(&self, pid: u32, slot: usize, under_way: usize, lost: usize) {
+    /// stays. `part` is the word that has a part of the work under way, by a row's name.
+    pub fn died(
+        &self,
+        pid: u32,
+        slot: usize,
+        (under_way, lost): (usize, usize),
+        part: impl Fn(&[u8]) -> Option<usize>,
+    ) {
         mutex::free_of(&self.names.view::<AtomicU32>()[0], pid);
         if slot >= self.slots - 1 {
             return;
@@ -278,6 +284,9 @@ impl NamedCounters {
             if left > 0 {
                 counters.set(under_way, 0);
                 counters.add(lost, left);
+                if let Some(part) = part(&self.name(row)) {
+                    counters.set(part, 0);
+                }
             }
         }
     }
@@ -344,9 +353,11 @@ mod tests {
         counters.reset(row, &[0]);
         assert_eq!((counters.sum(row, 0), counters.sum(row, 9)), (2, 0));
         counters.of(1, row).add(9, 3);
-        counters.died(0, 0, 0, 1);
+        counters.of(0, row).add(4, 1);
+        counters.died(0, 0, (0, 1), |_| Some(4));
+        assert_eq!(counters.sum(row, 4), 0);
         assert_eq!([0, 1, 9].map(|word| counters.sum(row, word)), [0, 2, 3]);
-        counters.died(0, 0, 0, 1);
+        counters.died(0, 0, (0, 1), |_| None);
         assert_eq!(counters.sum(row, 1), 2);
         counters.of(1, row).set(3, 7);
         assert_eq!(counters.greatest(row, 3), 7);

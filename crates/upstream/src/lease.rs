@@ -37,12 +37,14 @@ pub struct Lease {
     peer: Option<Rc<Peer>>,
     start_ms: u64,
     header_ms: Option<u64>,
+    is_answering: bool,
 }
 
 impl Lease {
     /// A lease of no server yet.
     pub fn new(picker: AnyPicker, binding: Option<Box<dyn Binding>>) -> Lease {
-        Lease { picker, binding, peer: None, start_ms: 0, header_ms: None }
+        let (start_ms, header_ms, is_answering) = (0, None, false);
+        Lease { picker, binding, peer: None, start_ms, header_ms, is_answering }
     }
 
     /// Chooses anew, as if nothing had been tried.
@@ -71,8 +73,20 @@ impl Lease {
         self.peer.clone()
     }
 
+    /// The answer has begun, or nothing in particular is waited for: what lasts from here on is not
+    /// the server's delay.
+    pub fn answering(&mut self) {
+        if let Some(counters) = self.peer.as_ref().and_then(|peer| peer.counters())
+            && !self.is_answering
+        {
+            self.is_answering = true;
+            counters.add(word::ANSWERING, 1);
+        }
+    }
+
     /// The connection stands, and that is all that a server can be judged by: it is live again.
     pub fn connected(&mut self) {
+        self.answering();
         let Some(peer) = &self.peer else { return };
         peer.set_back();
         if self.picker.counts_connecting() {
@@ -93,6 +107,7 @@ impl Lease {
 
     /// The response is to be passed on: see [`Binding::answered`].
     pub fn answered(&mut self, client: &mut dyn Client) -> Option<Bytes> {
+        self.answering();
         let peer = self.peer.as_ref()?;
         let ms = now_ms().saturating_sub(self.start_ms);
         self.header_ms = Some(ms);
@@ -111,6 +126,9 @@ impl Lease {
         let is_out = self.picker.done(&peer, outcome, times);
         if let Some(counters) = peer.counters() {
             counters.sub(word::PROCESSING, 1);
+            if std::mem::take(&mut self.is_answering) {
+                counters.sub(word::ANSWERING, 1);
+            }
             counters.add(word::DONE, 1);
             counters.add(word::FAILS, (outcome == ServerOutcome::Failed).into());
             counters.add(word::UNAVAILABLE, is_out.into());

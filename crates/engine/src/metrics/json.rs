@@ -78,6 +78,16 @@ pub fn limit_conn(o: &mut Object<'_>, reading: &Reading) {
     o.number("rejected_dry_run", reading.get(word::REJECTED_DRY_RUN));
 }
 
+/// The same of a server of an upstream.
+pub fn own_of_peer(o: &mut Object<'_>, reading: &Reading) {
+    own(o, reading);
+    o.number("answering", reading.get(word::ANSWERING));
+    o.object("header", |o| {
+        o.number("count", reading.get(word::HEADERS));
+        o.number("sum_us", reading.get(word::HEADER_US));
+    });
+}
+
 /// Weir's own: what version 9 has no name for.
 pub fn own(o: &mut Object<'_>, reading: &Reading) {
     o.number("lost", reading.get(word::LOST));

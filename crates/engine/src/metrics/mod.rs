@@ -59,6 +59,11 @@ pub enum Kind {
 /// The number of kinds.
 const KINDS: usize = 10;
 
+/// Whether a row is a server's of an upstream.
+fn is_peer(name: &[u8]) -> bool {
+    [Kind::HttpPeer, Kind::StreamPeer].iter().any(|kind| name.first() == Some(&(*kind as u8)))
+}
+
 /// The name of the row of a server of an upstream.
 pub fn peer_name(upstream: &[u8], address: &[u8]) -> Vec<u8> {
     [upstream, b"\0", address].concat()
@@ -93,7 +98,8 @@ impl Memory {
 impl ZoneState for Memory {
     fn died(&self, pid: u32, slot: usize) {
         for counters in self.chain() {
-            counters.died(pid, slot, word::PROCESSING, word::LOST);
+            let words = (word::PROCESSING, word::LOST);
+            counters.died(pid, slot, words, |name| is_peer(name).then_some(word::ANSWERING));
         }
     }
 }
@@ -350,8 +356,10 @@ impl Zone<'_> {
 
     /// Begins to count from 0 again, but for work under way.
     pub fn reset(&self) {
+        let under_way = [word::PROCESSING, word::SELECTED_MS, word::ANSWERING];
+        let words = if is_peer(&self.name) { &under_way[..] } else { &under_way[..2] };
         for (counters, row) in self.rows() {
-            counters.reset(row, &[word::PROCESSING, word::SELECTED_MS]);
+            counters.reset(row, words);
         }
     }
 }

@@ -14,6 +14,8 @@ pub const SENT: usize = 3;
 pub const TIME_US: usize = 4;
 /// Requests that ended without a response, sessions that had no content.
 pub const DISCARDED: usize = 5;
+/// Of a server of an upstream: exchanges under way whose answer has begun.
+pub const ANSWERING: usize = 5;
 /// Work that a worker had under way when it died.
 pub const LOST: usize = 6;
 /// Of a server of an upstream: the time of its last choice, milliseconds since 1970.

@@ -90,7 +90,9 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, Stop> {
     }
     r.read_body().await.map_err(Stop::End)?;
     let mut body = Vec::new();
-    if !r.write_body(&mut body) || body.len() as u64 > BODY_MAX {
+    // Without a body there is nothing to write.
+    let has_body = r.head.content_length.is_some_and(|n| n > 0) || r.head.chunked;
+    if has_body && !r.write_body(&mut body) || body.len() as u64 > BODY_MAX {
         return Err(too_large().into());
     }
     Ok(body)

@@ -94,6 +94,7 @@ const WEIR: &[&str] = &[
     "location_zones",
     "upstreams",
     "stream_server_zones",
+    "stream_upstreams",
     "slow_requests",
     "certificates",
 ];
@@ -154,6 +155,7 @@ pub(super) fn find(r: &Request, prefix: &[u8]) -> Result<Resource, Refusal> {
         [b"weir", b"server_zones"] => Resource::Times(Kind::HttpServer),
         [b"weir", b"location_zones"] => Resource::Times(Kind::Location),
         [b"weir", b"upstreams"] => Resource::Times(Kind::HttpPeer),
+        [b"weir", b"stream_upstreams"] => Resource::Times(Kind::StreamPeer),
         [b"weir", b"stream_server_zones"] => Resource::Times(Kind::StreamServer),
         [b"weir", b"slow_requests"] => Resource::SlowRequests,
         [b"weir", b"certificates"] => Resource::Certificates(None),

@@ -74,7 +74,8 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::SlowRequests => slow_requests(r, fields),
         Resource::Certificates(None) => certificates(r, fields),
         Resource::Certificates(Some(known)) => object(fields, move |o| known.write(o)),
-        Resource::Times(Kind::HttpPeer) => times_of_upstreams(r, fields),
+        Resource::Times(Kind::HttpPeer) => times_of_upstreams(r, EngineKind::Http, fields),
+        Resource::Times(Kind::StreamPeer) => times_of_upstreams(r, EngineKind::Stream, fields),
         Resource::Times(kind) => {
             let names = names(&main.metrics, kind);
             let all = names.clone();
@@ -164,8 +165,8 @@ fn slow_requests(r: &Request, fields: Fields) -> Writer {
 }
 
 /// The histograms of servers, by upstream and address, a server at a time.
-fn times_of_upstreams(r: &Request, fields: Fields) -> Writer {
-    let groups = upstreams::groups(r, EngineKind::Http);
+fn times_of_upstreams(r: &Request, kind: EngineKind, fields: Fields) -> Writer {
+    let groups = upstreams::groups(r, kind);
     if fields.as_ref().is_some_and(|fields| fields.is_empty()) {
         let names = groups.iter().map(|group| group.shown().to_vec()).collect();
         return collection(fields, names, |_, _| {});
@@ -193,7 +194,7 @@ fn times_of_upstreams(r: &Request, fields: Fields) -> Writer {
                 }
                 string(out, &peer.name);
                 out.push(b':');
-                Object::write(out, |o| json::own(o, &peer.reading()));
+                Object::write(out, |o| json::own_of_peer(o, &peer.reading()));
                 server += 1;
             }
             None => {

@@ -10,13 +10,20 @@ const el = (name, text, cls) => {
   return e;
 };
 /* A worker that stands still holds its connections: another connection gets to another worker. */
+const FREE = 3, waiting = [];
+let busy = 0;
+/* A browser has six connections to a server: some are left for the questions about the workers. */
+const turn = async (work) => {
+  if (busy < FREE) busy++; else await new Promise((go) => waiting.push(go));
+  try { return await work(); } finally { if (waiting.length) waiting.shift()(); else busy--; }
+};
 const ask = (path, limit) => fetch(here + "/api/9/" + path, { cache: "no-store", signal: AbortSignal.timeout(limit) });
-const get = async (path) => {
+const get = (path) => turn(async () => {
   const again = (limit) => () => ask(path, limit);
-  const answer = await ask(path, 3000).catch(again(3000)).catch(again(15000));
+  const answer = await ask(path, 1500).catch(again(3000)).catch(again(15000));
   if (!answer.ok) throw new Error(path + ": " + answer.status);
   return answer.json();
-};
+});
 const UNITS = ["", "k", "M", "G", "T", "P"];
 const short = (n) => {
   let i = 0;
@@ -73,7 +80,8 @@ const table = (id, columns, rows, { filter, down, by } = {}) => {
   }
   t.draw = () => {
     const wanted = filter ? $(filter).value.toLowerCase() : "";
-    const shown = rows.filter((r) => !wanted || r.key.toLowerCase().includes(wanted));
+    const shown = rows.filter((r) => !wanted || (r.key + " " + (r.state || "")).toLowerCase().includes(wanted));
+    const held = t.body.contains(document.activeElement) ? document.activeElement : null;
     const value = (r) => columns[t.by].sort(r);
     shown.sort((a, b) => {
       const x = value(a), y = value(b);
@@ -109,6 +117,8 @@ const table = (id, columns, rows, { filter, down, by } = {}) => {
       after = row.tr;
     }
     for (const [key, row] of t.rows) if (!seen.has(key)) { row.tr.remove(); t.rows.delete(key); }
+    /* A row that moves loses the focus. */
+    if (held && held.isConnected && document.activeElement !== held) held.focus({ preventScroll: true });
   };
   if (!rows.length) {
     box.replaceChildren(el("p", "None."));
@@ -153,19 +163,22 @@ const STATE = { up: "good", draining: "warn", checking: "warn" };
 
 const change = async (button, peer, what) => {
   const path = here + "/api/9/" + peer.engine + "/upstreams/" + encodeURIComponent(peer.group) + "/servers/" + peer.id;
-  button.disabled = true;
+  /* A disabled button would lose the focus. */
+  if (button.ariaDisabled === "true") return;
+  button.ariaDisabled = "true";
   try {
     const answer = await fetch(path, { method: "PATCH", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
     if (!answer.ok) alert((await answer.json()).error.text);
     await update();
-  } finally { button.disabled = false; }
+  } finally { button.ariaDisabled = null; }
 };
 
-/* What is known of each server: its counters, its usual time, and for how long nothing has ended. */
+/* What is known of each server: its counters, the usual time until its answers, and for how long nothing has ended
+   although something waits for an answer: streams of events, and WebSockets, do not. */
 const past = new Map();
 const peersOf = (upstreams, engine, times, seconds) => Object.entries(upstreams).flatMap(([group, u]) => u.peers.map((p) => {
-  const name = engine + " " + group + " " + p.server, time = (((times || {})[group] || {})[p.server] || {}).time;
-  const now = { ended: (p.requests ?? p.connections) - p.active, fails: p.fails, active: p.active, count: time ? time.count : 0, sum: time ? time.sum_us : 0, waits: 0 };
+  const name = engine + " " + group + " " + p.server, own = ((times || {})[group] || {})[p.server] || {}, time = own.time, head = own.header || { count: 0, sum_us: 0 };
+  const now = { ended: (p.requests ?? p.connections) - p.active, fails: p.fails, active: p.active - (own.answering ?? p.active), count: head.count, sum: head.sum_us, waits: 0 };
   const last = past.get(name) || now;
   const ended = now.ended - last.ended, bad = now.fails - last.fails, n = now.count - last.count, us = n > 0 ? (now.sum - last.sum) / n : 0;
   if (!ended && last !== now && now.active && last.active) now.waits = last.waits + seconds;
@@ -175,7 +188,7 @@ const peersOf = (upstreams, engine, times, seconds) => Object.entries(upstreams)
   else if (us >= 1e6 || us >= 2e5 && us >= 5 * last.usual) trouble = "takes " + (us / 1e6).toFixed(1) + " s";
   now.usual = trouble || !us ? last.usual : last.usual === undefined ? us : (last.usual * 7 + us) / 8;
   past.set(name, now);
-  return { ...p, engine, group, trouble, key: name + " " + p.state, done: p.requests ?? p.connections, bad, p50: quantile(time, .5), p99: quantile(time, .99) };
+  return { ...p, engine, group, trouble, key: name + " " + p.id, done: p.requests ?? p.connections, bad, p50: quantile(time, .5), p99: quantile(time, .99) };
 }));
 
 const drawPeers = (peers) => {
@@ -297,14 +310,14 @@ const tell = (cls, text) => {
 };
 
 const PARTS = { nginx: "nginx", connections: "connections", requests: "http/requests", server_zones: "http/server_zones", location_zones: "http/location_zones", caches: "http/caches", limit_reqs: "http/limit_reqs", limit_conns: "http/limit_conns", http: "http/upstreams", stream: "stream/upstreams", streamZones: "stream/server_zones", streamLimits: "stream/limit_conns", slabs: "slabs", workers: "workers", slow: "weir/slow_requests?last=50" };
-const OWN = ["server_zones", "location_zones", "upstreams", "stream_server_zones"];
+const OWN = ["server_zones", "location_zones", "upstreams", "stream_server_zones", "stream_upstreams"];
 let good = 0;
 const update = async () => {
   const now = { at: Date.now(), own: {}, ...pulse };
   await Promise.all([...Object.entries(PARTS).map(async ([name, path]) => { now[name] = await get(path); }), ...OWN.map(async (name) => { now.own[name] = await get("weir/" + name); })]);
   const start = performance.now(), seconds = before ? (now.at - before.at) / 1000 : 1;
   now.certs = ((now.status.ssl || {}).certificates || []).map((c) => ({ key: c.file, name: c.file + (c.servers ? " (" + c.servers + ")" : ""), days: c.expired ? -1 : c.days_left }));
-  const peers = [...peersOf(now.http, "http", now.own.upstreams, seconds), ...peersOf(now.stream, "stream", {}, seconds)];
+  const peers = [...peersOf(now.http, "http", now.own.upstreams, seconds), ...peersOf(now.stream, "stream", now.own.stream_upstreams, seconds)];
   $("about").textContent = now.nginx.build + " at " + location.host + ", configuration " + now.nginx.generation + " loaded " + new Date(now.nginx.load_timestamp).toLocaleString();
   if (before) {
     line("requests per second", rate(now, ["requests", "total"], seconds), "");
@@ -316,7 +329,8 @@ const update = async () => {
   drawPeers(peers);
   drawZones(now, seconds);
   drawRest(now);
-  judge(now, peers);
+  /* The workers may have been asked since. */
+  judge(Object.assign(now, pulse), peers);
   performance.clearMeasures("update");
   performance.measure("update", { start });
   before = now;
@@ -328,16 +342,19 @@ const update = async () => {
 let pulse = { status: {}, took: 0 };
 const ATTEMPTS = 6;
 const first = (path) => new Promise((done, fail) => {
-  const stop = new AbortController();
-  let begun = 0, left = ATTEMPTS;
+  const stops = [];
+  let left = ATTEMPTS;
+  const end = () => { left = 0; for (const stop of stops) stop.abort(); };
   const more = () => {
-    if (stop.signal.aborted || begun === ATTEMPTS) return;
-    begun++;
+    if (!left || stops.length === ATTEMPTS) return;
+    const stop = new AbortController();
+    /* The first ones make room soon; the last ones have the time that a far or busy server needs. */
+    setTimeout(() => stop.abort(), stops.length < ATTEMPTS / 2 ? 1500 : 15000);
+    stops.push(stop);
     fetch(here + "/api/9/" + path, { cache: "no-store", signal: stop.signal }).then((answer) => answer.json())
-      .then((value) => { done(value); stop.abort(); }).catch((e) => { if (!--left) fail(e); });
+      .then((value) => { done(value); end(); }).catch((e) => { if (left && !--left) fail(e); });
     setTimeout(more, 250);
   };
-  setTimeout(() => stop.abort(), 15000);
   more();
 });
 const beat = async () => {

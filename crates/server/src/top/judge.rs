@@ -10,15 +10,16 @@ use super::sample::{BUCKETS, Sample, Server, Worker};
 /// The samples that quantiles are made of.
 const WINDOW: usize = 10;
 
-/// A server is slow whose exchanges take so long on average, microseconds.
+/// A server is slow whose answers begin so late on average, microseconds. How long they last is
+/// the clients' affair as well, and streams of events last for hours.
 const SLOW_US: u64 = 1_000_000;
 
-/// A server is slower than it was if its exchanges take longer than this, and so many times as long
+/// A server is slower than it was if its answers begin later than this, and so many times as late
 /// as before.
 const SLOWER_US: u64 = 200_000;
 const SLOWER_TIMES: u64 = 5;
 
-/// A server that was faster than this, and ends no exchange for a second, has stopped.
+/// A server that was faster than this, and begins no answer for a second, has stopped.
 const STOPPED_US: u64 = 500_000;
 const STOPPED_AFTER: Duration = Duration::from_millis(900);
 
@@ -78,9 +79,9 @@ pub enum Trouble {
 /// The past of a server, as far as it was seen.
 #[derive(Default)]
 struct Past {
-    /// The usual time of an exchange, microseconds.
+    /// The usual time until an answer, microseconds.
     usual_us: Option<u64>,
-    /// Since when it ends nothing though something is under way.
+    /// Since when it ends nothing though something waits for an answer.
     waits: Duration,
 }
 
@@ -131,16 +132,16 @@ impl Watch {
         let past = self.past.entry(key).or_default();
         let done = now.done.saturating_sub(last.done);
         let fails = now.fails.saturating_sub(last.fails);
-        let lately = between(&now.times, &last.times);
-        let timed: u64 = lately.iter().sum();
-        let mean_us = now.time_us.saturating_sub(last.time_us).checked_div(timed);
-        let waits = done == 0 && now.active > 0 && last.active > 0;
+        let heads = now.heads.saturating_sub(last.heads);
+        let mean_us = now.head_us.saturating_sub(last.head_us).checked_div(heads);
+        let waiting = |server: &Server| server.active.saturating_sub(server.answering);
+        let waits = done == 0 && waiting(now) > 0 && waiting(last) > 0;
         past.waits = if waits { past.waits + elapsed } else { Duration::ZERO };
         let errors = fails as f64 / done.max(1) as f64;
         let trouble = if !matches!(&*now.state, "up" | "draining" | "checking" | "-") {
             Some(Trouble::Out)
         } else if past.waits >= STOPPED_AFTER && past.usual_us.is_some_and(|us| us < STOPPED_US) {
-            Some(Trouble::Stopped(now.active))
+            Some(Trouble::Stopped(waiting(now)))
         } else if errors >= 0.01 {
             Some(Trouble::Fails(errors))
         } else {
@@ -244,7 +245,8 @@ mod tests {
             address: "10.0.0.1:80".to_owned(),
             state: "up".to_owned(),
             done,
-            time_us: done * each_us,
+            heads: done,
+            head_us: done * each_us,
             times,
             ..Server::default()
         }
@@ -276,7 +278,7 @@ mod tests {
     fn a_server_that_was_made_slow_is_named() {
         let fast = server(1000, 2_000);
         let mut slow = server(1000, 2_000);
-        (slow.done, slow.time_us) = (1002, slow.time_us + 600_000);
+        (slow.done, slow.heads, slow.head_us) = (1002, 1002, slow.head_us + 600_000);
         slow.times[12] += 2;
         let said = watched(vec![server(0, 2_000), fast, slow.clone(), slow]);
         assert_eq!(said, ["", "10.0.0.1:80 of app takes 300 ms", ""]);
@@ -297,6 +299,13 @@ mod tests {
                 "10.0.0.1:80 of app has stopped answering, 5 wait".to_owned()
             ]
         );
+        // Streams of events, and WebSockets, do not wait.
+        let streaming = |n| Server { active: n, answering: n, ..server(100, 2_000) };
+        let said = watched(vec![server(0, 2_000), streaming(1), streaming(3), streaming(5)]);
+        assert_eq!(said, ["", "", ""]);
+        let mixed = |n: u64| Server { active: n + 2, answering: 2, ..server(100, 2_000) };
+        let said = watched(vec![server(0, 2_000), mixed(1), mixed(3)]);
+        assert_eq!(said[1], "10.0.0.1:80 of app has stopped answering, 3 wait");
         // Long exchanges may be what it is for.
         let quiet = Server { active: 1, ..server(0, 2_000) };
         assert_eq!(watched(vec![quiet.clone(), quiet.clone(), quiet]), ["", ""]);

@@ -64,13 +64,17 @@ pub struct Server {
     pub state: String,
     /// Exchanges under way.
     pub active: u64,
+    /// Of these, with an answer that has begun.
+    pub answering: u64,
     /// Exchanges that ended.
     pub done: u64,
     /// Of these, failed.
     pub fails: u64,
-    /// The sum of their times, microseconds.
-    pub time_us: u64,
-    /// The histogram of these times.
+    /// Of these, with an answer.
+    pub heads: u64,
+    /// The sum of the times until the heads of answers, microseconds.
+    pub head_us: u64,
+    /// The histogram of the whole times.
     pub times: [u64; BUCKETS],
 }
 
@@ -121,19 +125,21 @@ fn worker(fields: &[&str]) -> Option<Worker> {
 }
 
 fn server(fields: &[&str]) -> Option<Server> {
-    let [engine, group, address, state, active, done, fails, time_us, times] = fields[..] else {
-        return None;
-    };
+    let [engine, group, address, state, ref numbers @ .., times] = fields[..] else { return None };
+    let numbers: Option<Vec<u64>> = numbers.iter().map(|field| field.parse().ok()).collect();
+    let [active, answering, done, fails, heads, head_us] = numbers?[..] else { return None };
     let times: Option<Vec<u64>> = times.split(',').map(|n| n.parse().ok()).collect();
     Some(Server {
         engine: engine.to_owned(),
         group: group.to_owned(),
         address: address.to_owned(),
         state: state.to_owned(),
-        active: active.parse().ok()?,
-        done: done.parse().ok()?,
-        fails: fails.parse().ok()?,
-        time_us: time_us.parse().ok()?,
+        active,
+        answering,
+        done,
+        fails,
+        heads,
+        head_us,
         times: times?.try_into().ok()?,
     })
 }
@@ -150,14 +156,15 @@ mod tests {
             .field("counted", "yes");
         let times = ["0"; BUCKETS].join(",");
         let text = format!(
-            "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t9\t1\t900\t\
-             {times}\nserver\thttp\tapp\tx\tup\t2\t9\t1\t900\t1,2\nworker\t7\t5\nlater\tx\n"
+            "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t1\t9\t1\t8\t900\t\
+             {times}\nserver\thttp\tapp\tx\tup\t2\t1\t9\t1\t8\t900\t1,2\nworker\t7\t5\nlater\tx\n"
         );
         answer.body = text.into_bytes();
         let sample = Sample::read(Instant::now(), &answer);
         assert_eq!((sample.generation, sample.is_counted, sample.requests()), (3, true, 100));
         assert_eq!((sample.workers.len(), sample.servers.len()), (1, 1));
         let server = &sample.servers[0];
-        assert_eq!((server.key(), server.time_us), (("http", "app", "10.0.0.1:80"), 900));
+        assert_eq!((server.key(), server.head_us), (("http", "app", "10.0.0.1:80"), 900));
+        assert_eq!((server.active, server.answering, server.heads), (2, 1, 8));
     }
 }

@@ -30,7 +30,7 @@ pub fn frame(view: &View, rows: usize) -> String {
         "weir {}, configuration {}: {} requests/s, {under_way} under way, {open} connections \
          ({idle} idle), {} slow or failed\n",
         sample.version,
-        sample.generation + 1,
+        sample.generation,
         rate(view.rate),
         view.slow
     );
@@ -159,7 +159,7 @@ mod tests {
         let sample = |at| Sample {
             at,
             version: "1.2".to_owned(),
-            generation: 0,
+            generation: 1,
             is_counted: true,
             dropped: 0,
             respawned: 0,

@@ -146,6 +146,8 @@ impl Proxy {
         let Some(mut x) = Exchange::new(s, &self.conf) else { return Err(status::INTERNAL) };
         loop {
             let Some(peer) = choice.take_next(s) else { return Err(status::BAD_GATEWAY) };
+            // Datagrams may come whenever they like.
+            choice.lease.answering();
             let stop = match self.connect_udp(s, &peer) {
                 Err(stop) => stop,
                 Ok(server) => match x.run(s, &self.conf, &server).await {
