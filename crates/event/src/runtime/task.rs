@@ -134,6 +134,27 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Lets the loop look at its sockets and timers, and others run: [`yield_now`] has rounds of tasks
+/// between, of which a turn has several.
+pub async fn next_turn() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        with(|inner| inner.core.tasks.next_turn.push(cx.waker().clone()));
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The rounds of a turn are over: queues the tasks that wait for the next one.
+pub(crate) fn begin_next_turn() {
+    let waiting = with(|inner| std::mem::take(&mut inner.core.tasks.next_turn));
+    waiting.into_iter().for_each(Waker::wake);
+}
+
 /// Notes that the task under poll will use `what` at its next poll. Before that it is prefetched,
 /// as the task's own future is; with thousands of tasks both have left the processor's caches
 /// meanwhile. Only the address is kept, and only until then.
@@ -189,6 +210,8 @@ pub(crate) struct Tasks {
     current: Option<TaskId>,
     /// Foreign wakers to be called, or dropped, once nothing is borrowed.
     later: Vec<Waker>,
+    /// Woken when the rounds of this turn are over.
+    next_turn: Vec<Waker>,
     garbage: Vec<Waker>,
 }
 
@@ -203,6 +226,7 @@ impl Tasks {
             prefetches: Prefetches::default(),
             current: None,
             later: Vec::new(),
+            next_turn: Vec::new(),
             garbage: Vec::new(),
         }
     }

@@ -404,6 +404,7 @@ impl Loop {
                 break;
             }
         }
+        task::begin_next_turn();
         with(|inner| {
             inner.core.stats.polls += polls as u64;
             // A simulation's clock does not tell the time spent.

@@ -15,7 +15,7 @@ use mem::Chain;
 pub(crate) type Writer = Box<dyn FnMut(&mut Vec<u8>) -> bool>;
 
 /// The time for one piece.
-const PIECE_TIME: Duration = Duration::from_micros(500);
+const PIECE_TIME: Duration = Duration::from_micros(200);
 
 /// The size of a piece, bytes.
 const PIECE: usize = 64 << 10;
@@ -42,7 +42,7 @@ impl BodySource for Document {
         Box::pin(async move {
             while !self.is_over {
                 // Others come first: the piece before has had its time.
-                event::task::yield_now().await;
+                event::task::next_turn().await;
                 let piece = self.piece();
                 if !piece.is_empty() {
                     let mut chain = Chain::new();

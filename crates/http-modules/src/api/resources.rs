@@ -74,15 +74,7 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::SlowRequests => slow_requests(r, fields),
         Resource::Certificates(None) => certificates(r, fields),
         Resource::Certificates(Some(known)) => object(fields, move |o| known.write(o)),
-        Resource::Times(Kind::HttpPeer) => times_of_upstreams(r, EngineKind::Http, fields),
-        Resource::Times(Kind::StreamPeer) => times_of_upstreams(r, EngineKind::Stream, fields),
-        Resource::Times(kind) => {
-            let names = names(&main.metrics, kind);
-            let all = names.clone();
-            collection(fields, names, move |o, i| {
-                json::own(o, &main.metrics.any(kind, &all[i]).read());
-            })
-        }
+        Resource::Times(kind) => times(r, kind, fields),
     }
 }
 
@@ -161,6 +153,21 @@ fn slow_requests(r: &Request, fields: Fields) -> Writer {
             Object::write_only(out, fields.as_deref(), |o| record.json(o, next));
         });
         true
+    })
+}
+
+/// The histograms of a kind of zones.
+fn times(r: &Request, kind: Kind, fields: Fields) -> Writer {
+    match kind {
+        Kind::HttpPeer => return times_of_upstreams(r, EngineKind::Http, fields),
+        Kind::StreamPeer => return times_of_upstreams(r, EngineKind::Stream, fields),
+        _ => {}
+    }
+    let main = r.main.clone();
+    let names = names(&main.metrics, kind);
+    let all = names.clone();
+    collection(fields, names, move |o, i| {
+        json::own(o, &main.metrics.any(kind, &all[i]).read());
     })
 }
 

@@ -156,8 +156,9 @@ mod tests {
             .field("counted", "yes");
         let times = ["0"; BUCKETS].join(",");
         let text = format!(
-            "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t1\t9\t1\t8\t900\t\
-             {times}\nserver\thttp\tapp\tx\tup\t2\t1\t9\t1\t8\t900\t1,2\nworker\t7\t5\nlater\tx\n"
+            "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t1\t9\t1\t8\t\
+             900\t{times}\nserver\thttp\tapp\tx\tup\t2\t1\t9\t1\t8\t900\t1,2\n\
+             worker\t7\t5\nlater\tx\n"
         );
         answer.body = text.into_bytes();
         let sample = Sample::read(Instant::now(), &answer);
