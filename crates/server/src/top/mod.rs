@@ -16,7 +16,7 @@ use judge::Watch;
 use sample::Sample;
 
 /// The interval without `--interval`, milliseconds.
-const USUAL_MS: u64 = 1000;
+const USUAL_MS: u64 = 500;
 
 /// The shortest interval, milliseconds: the master has other work.
 const LEAST_MS: u64 = 100;
