@@ -17,6 +17,9 @@ pub(crate) type Writer = Box<dyn FnMut(&mut Vec<u8>) -> bool>;
 /// The time for one piece.
 const PIECE_TIME: Duration = Duration::from_micros(200);
 
+/// The same of the first, for which the turn has gathered what is to be written.
+const FIRST_TIME: Duration = Duration::from_micros(50);
+
 /// The size of a piece, bytes.
 const PIECE: usize = 64 << 10;
 
@@ -27,10 +30,10 @@ struct Document {
 }
 
 impl Document {
-    fn piece(&mut self) -> Vec<u8> {
+    fn piece(&mut self, time: Duration) -> Vec<u8> {
         let began = Instant::now();
         let mut out = Vec::new();
-        while !self.is_over && out.len() < PIECE && began.elapsed() < PIECE_TIME {
+        while !self.is_over && out.len() < PIECE && began.elapsed() < time {
             self.is_over = !(self.write)(&mut out);
         }
         out
@@ -43,7 +46,7 @@ impl BodySource for Document {
             while !self.is_over {
                 // Others come first: the piece before has had its time.
                 event::task::next_turn().await;
-                let piece = self.piece();
+                let piece = self.piece(PIECE_TIME);
                 if !piece.is_empty() {
                     let mut chain = Chain::new();
                     chain.push_bytes(piece.into());
@@ -87,7 +90,7 @@ pub(crate) fn answer(
     write: Writer,
 ) -> Verdict {
     let mut document = Document { write, is_over: false };
-    let first = document.piece();
+    let first = document.piece(FIRST_TIME);
     if document.is_over {
         r.respond(status, Bytes::from_static(content_type), first.into());
     } else {
@@ -184,7 +187,7 @@ mod tests {
         };
         let mut pieces = 0;
         while !document.is_over {
-            assert!(document.piece().len() < PIECE + 100);
+            assert!(document.piece(PIECE_TIME).len() < PIECE + 100);
             pieces += 1;
         }
         assert!(pieces > 5);
