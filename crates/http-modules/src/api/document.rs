@@ -15,7 +15,7 @@ use mem::Chain;
 pub(crate) type Writer = Box<dyn FnMut(&mut Vec<u8>) -> bool>;
 
 /// The time for one piece.
-const PIECE_TIME: Duration = Duration::from_micros(200);
+const PIECE_TIME: Duration = Duration::from_micros(400);
 
 /// The same of the first, for which the turn has gathered what is to be written.
 const FIRST_TIME: Duration = Duration::from_micros(50);
