@@ -144,7 +144,7 @@ fn ask(port: u16, account: &Account) -> Outcome {
 
 /// Sends a batch; how many of its requests were answered.
 fn batch(stream: &mut TcpStream, text: &[u8]) -> u64 {
-    // What was answered before the connection ended is there to be read all the same.
+    // Answers from before the connection's end are there to be read all the same.
     let _ = stream.write_all(text);
     let (mut input, mut buffer) = (Vec::new(), [0; 16 << 10]);
     let (mut answered, mut at) = (0, 0);

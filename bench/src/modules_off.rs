@@ -4,7 +4,6 @@
 //! valgrind counts, which needs no counters of the hardware: each server answers few requests, and
 //! many; the difference is without its start and end. A module that is switched on and finds
 //! nothing to do proves that the count would show one.
-//! by one that is switched on and finds nothing to do.
 
 use std::fs;
 use std::io::{Read, Write};

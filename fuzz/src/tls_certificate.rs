@@ -89,8 +89,8 @@ fn check(certificate: &Certificate) {
     assert!(certificate.not_before().unix().is_none_or(|time| time == begin));
 }
 
-/// What is asked of a certificate that an authority (ACME) has issued: its names are those of the
-/// order, and the identifier for renewal information is fit for a URL.
+/// A certificate as an order (ACME) asks for it: its names are those of the order, and the
+/// identifier for renewal information is fit for a URL.
 fn of_an_authority(certificate: &Certificate) {
     for name in certificate.dns_names() {
         if let Ok(names) = Identifier::parse(name)

@@ -343,17 +343,7 @@ fn websocket_reaches_servers_of_http1() {
         });
         let mut c = Client::tcp(weir.port(0));
         assert_eq!(c.settings().get(&8), Some(&1), "ENABLE_CONNECT_PROTOCOL");
-        let stream = c.next_stream();
-        c.expect(stream);
-        let fields = [
-            (":method", "CONNECT"),
-            (":protocol", "websocket"),
-            (":scheme", "http"),
-            (":path", "/chat"),
-            (":authority", "x"),
-            ("sec-websocket-version", "13"),
-        ];
-        c.send_frame(&Frame::headers(stream, block(&fields), false));
+        let stream = c.websocket("/chat");
         let head = c.response_head(stream);
         assert_eq!((head.status, head.header("sec-websocket-accept")), (200, None));
         c.data(stream, b"ping", false);

@@ -167,7 +167,7 @@ fn a_server_may_refuse() {
         // The client's connection goes on, and so does the server's.
         conn.send("GET /plain HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(conn.response().text(), "plain");
-        // What has a body is no opening handshake.
+        // A request with a body is no opening handshake.
         conn.send(
             "GET /body HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
              Content-Length: 3\r\n\r\nabc",
@@ -270,17 +270,7 @@ fn clients_of_http_2_reach_servers_of_http_1_over_two_servers() {
         assert_eq!(old.read_exact(6), b"hiping");
 
         let mut new = Client::tcp(weir.port(0));
-        let stream = new.next_stream();
-        new.expect(stream);
-        let fields = [
-            (":method", "CONNECT"),
-            (":protocol", "websocket"),
-            (":scheme", "http"),
-            (":path", "/chat"),
-            (":authority", "x"),
-            ("sec-websocket-version", "13"),
-        ];
-        new.send_frame(&Frame::headers(stream, block(&fields), false));
+        let stream = new.websocket("/chat");
         let answer = new.response_head(stream);
         assert_eq!((answer.status, answer.header("sec-websocket-accept")), (200, None));
         new.data(stream, b"pong", false);

@@ -368,7 +368,7 @@ fn a_full_disk_under_temporary_files() {
             let mut c: Conn = weir.connect();
             c.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
             assert_eq!(weir.get("/small").text(), "small", "others go on");
-            // What fits no file stays in the buffers, and the rest with the server.
+            // Bytes that fit no file stay in the buffers, and the rest with the server.
             let whole = c.response();
             assert_eq!((whole.status, whole.body.len()), (200, BIG));
             assert!(whole.body.iter().all(|b| *b == b'x'));

@@ -122,7 +122,7 @@ fn the_client_with_the_most_half_heads_makes_room() {
                  http { server { listen 127.0.0.1:%PORT0% proxy_protocol; root html; } }",
             )
             .start();
-        // Those that wait longest are not the ones to go.
+        // The clients that wait longest are not the ones to go.
         let few: Vec<_> = (0..5).map(|_| begun(&weir, "10.0.0.1")).collect();
         let other = begun(&weir, "10.0.0.2");
         let many: Vec<_> = (0..200).map(|_| begun(&weir, "10.0.0.3")).collect();

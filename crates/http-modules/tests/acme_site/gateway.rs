@@ -89,8 +89,8 @@ fn relay(
 ) -> io::Result<()> {
     shared.wait_while(|state| !state.is_open);
     let mut server = TcpStream::connect(("127.0.0.1", port))?;
-    // What the client sends behind the authority's first bytes, those of the handshake, is the end
-    // of the handshake and its request; what comes then is the answer.
+    // The client's bytes behind the authority's first ones, those of the handshake, are the end of
+    // the handshake and its request; what comes then is the answer.
     let (is_met, has_asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
     let (met, asked) = (is_met.clone(), has_asked.clone());

@@ -185,7 +185,7 @@ impl Carrier {
             Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &times, moved).await,
             Wire::Stream(stream) => {
                 let end = carry(client, stream, (up, down), &times, moved).await;
-                // What is whole ends like a stream, not like a request that was given up.
+                // A closed tunnel ends like a stream, not like a request that was given up.
                 if matches!(end, TunnelEnd::Closed) {
                     let _ = stream.try_send(&mut Chain::new(), true);
                 }

@@ -189,6 +189,22 @@ impl Client {
         stream
     }
 
+    /// Opens a stream for WebSocket (RFC 8441).
+    pub fn websocket(&mut self, path: &str) -> u32 {
+        let stream = self.next_stream();
+        self.expect(stream);
+        let fields = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "x"),
+            ("sec-websocket-version", "13"),
+        ];
+        self.send_frame(&Frame::headers(stream, block(&fields), false));
+        stream
+    }
+
     /// Sends a part of a request's body, as the server's windows allow.
     pub fn data(&mut self, stream: u32, bytes: impl AsRef<[u8]>, end: bool) {
         let mut rest = bytes.as_ref();
