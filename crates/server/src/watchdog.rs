@@ -271,41 +271,61 @@ pub struct OwnSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Child as Process, Command};
+
+    /// A process that ends with its test, also with one that fails.
+    struct Started(Process);
+
+    impl Started {
+        fn new(program: &str, args: &[&str]) -> (Started, i32) {
+            let child = Command::new(program).args(args).spawn().unwrap();
+            let pid = i32::try_from(child.id()).unwrap();
+            (Started(child), pid)
+        }
+    }
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn states_of_processes() {
-        let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
+        let (child, pid) = Started::new("/bin/sleep", &["60"]);
         os::signal::kill(pid, Signal::STOP).unwrap();
         let began = std::time::Instant::now();
         while state(pid) != "stopped by a signal" {
             assert!(began.elapsed().as_secs() < 10, "{}", state(pid));
         }
         assert_eq!(tracer(pid), None);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(child);
         assert_eq!(state(pid), "in an unknown state");
         let own = i32::try_from(std::process::id()).unwrap();
         let here = state(own);
         assert!(here.starts_with("running") || here.starts_with("waiting"), "{here}");
     }
+
     #[test]
     fn a_silent_worker_that_can_run_is_stuck_once_it_has_run() {
-        let mut spins =
-            Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let pid = i32::try_from(spins.id()).unwrap();
-        let beat = Beat::new(now_ms(), ran_ms(pid).unwrap());
+        let (_spins, pid) = Started::new("/bin/sh", &["-c", "while :; do :; done"]);
         let began = std::time::Instant::now();
-        assert!(lacks_processor(pid, beat));
-        while lacks_processor(pid, beat) {
-            assert!(began.elapsed().as_secs() < 30);
-        }
+        let until = |met: &dyn Fn() -> bool| {
+            while !met() {
+                assert!(began.elapsed().as_secs() < 60, "{}", state(pid));
+            }
+        };
+        // Its libraries come from the disk first, and it sleeps meanwhile.
+        let loaded = ran_ms(pid).unwrap() + 100;
+        until(&|| ran_ms(pid).unwrap() >= loaded && state_of(pid) == Some('R'));
+        let now = || Beat::new(now_ms(), ran_ms(pid).unwrap());
+        until(&|| lacks_processor(pid, now()));
+        let beat = now();
+        until(&|| !lacks_processor(pid, beat));
         assert!(beat.ran_since(ran_ms(pid).unwrap()) >= SPIN_MS);
         os::signal::kill(pid, Signal::STOP).unwrap();
-        while state_of(pid) != Some('T') {}
-        assert!(!lacks_processor(pid, Beat::new(now_ms(), ran_ms(pid).unwrap())));
-        spins.kill().unwrap();
-        spins.wait().unwrap();
+        until(&|| state_of(pid) == Some('T'));
+        assert!(!lacks_processor(pid, now()));
     }
 }
