@@ -146,12 +146,16 @@ pub const ALLOWED: &[Allowed] = &[
     Allowed {
         reason: "what an upstream says without a status line is 502, and no body of HTTP/0.9",
         kind: Is(|case, nginx, weir| {
-            let before = nginx.answers.len();
-            let raw = nginx.rest.starts_with(b"this is not HTTP");
-            (has(case, b"/bad HTTP/1.") || has(case, b"/bad?"))
-                && (raw || nginx.rest.is_empty() && has(case, b"HEAD "))
-                && weir.answers.get(..before) == Some(&nginx.answers[..])
-                && weir.answers.get(before).is_some_and(|answer| answer.status() == "502")
+            let asked = has(case, b"/bad HTTP/1.") || has(case, b"/bad?") || has(case, b"/bad\r");
+            let text = nginx.rest.starts_with(b"this is not HTTP");
+            let same = nginx.answers.iter().zip(&weir.answers).take_while(|(n, w)| n == w).count();
+            let refused = weir.answers.get(same).map_or_else(
+                // To a request without version: the page alone.
+                || weir.rest.windows(15).any(|text| text == b"502 Bad Gateway"),
+                |answer| answer.status() == "502",
+            );
+            // For HEAD nginx sends nothing at all.
+            asked && refused && (text || has(case, b"HEAD "))
         }),
     },
     Allowed {

@@ -100,7 +100,10 @@ fn incremental_responses_take_turns() {
             let mut client = full(&weir);
             let [a, b, c] = [0; 3].map(|_| get(&mut client, "/short.bin", priority));
             let order = order(&mut client, &[a, b, c]);
-            assert_eq!(order[..9], [a, b, c, a, b, c, a, b, c], "{priority}");
+            // The first to be read begins.
+            let mut turns = order[..9].windows(3);
+            let each = |turn: &[u32]| [a, b, c].iter().all(|stream| turn.contains(stream));
+            assert!(turns.all(each), "{priority}: {order:?}");
         }
     });
 }
