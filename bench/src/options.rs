@@ -27,7 +27,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --only N          one of them alone; of the leaks load, one path by its number, of accept one
                     policy, of cold-disk one row (from 0)
   --clients N       of the mixed load (32)
-  --driver NAME     weir's event method in the mixed load
+  --driver NAME     weir's event method in the mixed and differential loads
   --reload-every S  in the mixed load (5), 0 for never
   --kill-workers    in the mixed load: every 7 seconds, one
 

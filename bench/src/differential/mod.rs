@@ -59,13 +59,19 @@ fn compare(options: &Options, mut load: Load) -> crate::Outcome {
     let root = Root::new()?;
     site::write(&root.0)?;
     let origin = load.origin;
-    let setup = Setup {
-        template: load.template,
-        fill: vec![("%ORIGIN%", origin.to_string())],
-        root: Some(root.0.clone()),
-        ..Setup::default()
+    let start = |kind| {
+        let driver = options.driver.as_ref().filter(|_| kind == Kind::Weir);
+        let setup = Setup {
+            template: load.template,
+            fill: vec![
+                ("%ORIGIN%", origin.to_string()),
+                ("%USE%", driver.map_or(String::new(), |driver| format!("use {driver};"))),
+            ],
+            root: Some(root.0.clone()),
+            ..Setup::default()
+        };
+        Server::start(options, kind, &setup).map(|(server, _)| server)
     };
-    let start = |kind| Server::start(options, kind, &setup).map(|(server, _)| server);
     let (nginx, weir) = (start(Kind::Nginx)?, start(Kind::Weir)?);
     let names = |server: &Server, name: &str| {
         let origin = format!("127.0.0.1:{origin}");
