@@ -31,7 +31,7 @@ pub use race::{Either, Race, race, race_if, ready_now};
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
     Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,
-    driver_name, looks_only_for_waiters, posted, presence, room, stats,
+    driver_name, posted, presence, room, stats,
 };
 pub use runtime::victims::{Asked, forget_unmoved, shed, shed_unmoved};
 pub use sock::Sock;

@@ -353,8 +353,14 @@ impl Sock {
         })
     }
 
-    /// Whether all that the driver has reported was received: bytes and the end. Drivers that watch
-    /// a socket only during a wait report nothing in between.
+    /// Whether the driver reports what arrives now. Some drivers watch a socket only while a task
+    /// waits for it.
+    pub fn is_watched(&self) -> bool {
+        with(|inner| inner.driver.watches(&mut inner.core, self.0.key))
+    }
+
+    /// Whether all that the driver has reported was received: bytes and the end. See
+    /// [`Sock::is_watched`].
     pub fn is_silent(&self) -> bool {
         let told = bits::READ | bits::PEER_CLOSED;
         with(|inner| inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & told == 0))

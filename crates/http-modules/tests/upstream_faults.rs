@@ -281,6 +281,47 @@ fn servers_that_say_too_much() {
     });
 }
 
+/// POST is not sent again: a connection whose end has come must not take it.
+#[test]
+fn servers_that_close_a_kept_connection() {
+    each_driver(|driver| {
+        // The n-th connection: so many answers, and its end so much later.
+        const LIVES: [(u32, Duration); 2] =
+            [(1, Duration::ZERO), (2, Duration::from_millis(2_500))];
+        let (tell, closed) = channel();
+        let b = Scripted::start(move |mut s, n| {
+            let (answers, pause) = LIVES[(n as usize - 1) % LIVES.len()];
+            for _ in 0..answers {
+                if read_until(&mut s, head_ends).is_none() {
+                    return;
+                }
+                let kept = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                if s.write_all(kept).is_err() {
+                    return;
+                }
+            }
+            std::thread::sleep(pause);
+            drop(s);
+            let _ = tell.send(());
+        });
+        let weir = Site::new(built_binary(), driver)
+            .http(&format!(
+                "upstream behind {{ server 127.0.0.1:{}; keepalive 8; }}
+                 server {{ listen 127.0.0.1:%PORT0%; location / {{ proxy_pass http://behind; }} }}",
+                b.port
+            ))
+            .start();
+        for (answers, _) in LIVES {
+            for _ in 0..answers {
+                assert_eq!(weir.request("POST", "/", "").status, 200);
+            }
+            closed.recv().unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(weir.request("POST", "/", "").status, 200);
+    });
+}
+
 /// A small file system; gone when this is dropped.
 struct Small(PathBuf);
 

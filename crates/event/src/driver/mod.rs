@@ -287,6 +287,18 @@ impl Driver {
         }
     }
 
+    /// Whether an arrival at the socket is reported though no task waits for it.
+    pub(crate) fn watches(&mut self, core: &mut Core, key: SockKey) -> bool {
+        match self {
+            Driver::Level(_) => false,
+            Driver::Uring(uring) => uring.receives(key),
+            Driver::Epoll(_) => {
+                core.socks.get(key).is_some_and(|entry| entry.bits & bits::ARMED_READ != 0)
+            }
+            Driver::Sim(_) => true,
+        }
+    }
+
     /// Whether connections of a listener have left the kernel's queue.
     pub(crate) fn has_accepted(&self, key: SockKey) -> bool {
         matches!(self, Driver::Uring(uring) if uring.has_accepted(key))

@@ -516,11 +516,6 @@ pub fn driver_name() -> &'static str {
     with(|inner| inner.driver.kind().name())
 }
 
-/// Whether the driver of this thread's loop watches a socket only while a task waits for it.
-pub fn looks_only_for_waiters() -> bool {
-    with(|inner| matches!(inner.driver, Driver::Level(_)))
-}
-
 /// Connections that this thread's loop holds.
 pub fn connections_in_use() -> usize {
     try_with(|inner| inner.core.socks.connections()).unwrap_or(0)

@@ -322,9 +322,9 @@ fn is_quiet(sock: &Sock) -> bool {
         && !hides_something(sock)
 }
 
-/// Some drivers look at sockets only while somebody waits for them: the kernel is asked instead.
+/// The kernel is asked where the driver does not watch the socket.
 fn hides_something(sock: &Sock) -> bool {
-    event::looks_only_for_waiters() && {
+    !sock.is_watched() && {
         let nothing = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock;
         !os::socket::peek(sock.fd(), &mut [0]).is_err_and(|e| nothing(&e))
     }

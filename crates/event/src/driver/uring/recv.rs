@@ -107,6 +107,12 @@ impl Uring {
         core.apply(key, ready);
     }
 
+    /// Whether an operation in the kernel waits for bytes of the socket, or some are here.
+    pub(crate) fn receives(&mut self, key: SockKey) -> bool {
+        let pending = state::RECV | state::POLL_READ;
+        self.owns.get(key).is_some_and(|own| own.state & pending != 0 || own.has_news())
+    }
+
     /// Exchanges recvs that have been pending for a while for polls.
     pub(super) fn sweep(&mut self) {
         let now_ms = base::time::now_ms();
