@@ -109,7 +109,27 @@ impl Chain {
 
     /// Bytes in all pieces.
     pub fn len(&self) -> u64 {
-        self.iter().map(Buf::len).sum()
+        self.sum(Buf::len)
+    }
+
+    /// Bytes in the pieces that are parts of files.
+    pub fn file_len(&self) -> u64 {
+        self.sum(|piece| if piece.memory().is_none() { piece.len() } else { 0 })
+    }
+
+    #[inline]
+    fn sum(&self, len: impl Fn(&Buf) -> u64) -> u64 {
+        let Some(queue) = &self.queue else { return 0 };
+        let (first, second) = queue.as_slices();
+        let mut sum = 0;
+        for piece in first {
+            sum += len(piece);
+        }
+        // Most chains have one piece.
+        if !second.is_empty() {
+            sum += second.iter().map(len).sum::<u64>();
+        }
+        sum
     }
 
     /// Whether it holds no bytes.

@@ -57,9 +57,10 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
 
 #[inline]
 fn append(r: &mut Request, mut piece: Chain) {
-    r.bytes_sent += piece.len();
+    let len = piece.len();
+    r.bytes_sent += len;
     let output = &mut stream(r).output;
-    match small(&piece) {
+    match small(&piece, len) {
         Some(bytes) => output.write(bytes),
         None => output.append(&mut piece),
     }
@@ -123,9 +124,9 @@ fn is_last(r: &mut Request) -> bool {
 
 /// The bytes of a body that goes into the page of its head, so that both are one piece and leave
 /// with a plain send.
-fn small(chain: &Chain) -> Option<&[u8]> {
+fn small(chain: &Chain, len: u64) -> Option<&[u8]> {
     let bytes = chain.front()?.memory()?;
-    (bytes.len() <= COPY_MAX && chain.len() == bytes.len() as u64).then_some(bytes)
+    (bytes.len() <= COPY_MAX && len == bytes.len() as u64).then_some(bytes)
 }
 
 /// File ranges read piece by piece, for `sendfile off`.
@@ -145,12 +146,13 @@ async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFai
 
 /// Whether files in a chain have to be read before they are sent.
 fn needs_memory(r: &Request, chain: &Chain) -> bool {
-    chain.iter().any(|b| match b {
+    let has_to = |piece: &Buf| match piece {
         Buf::File { file, .. } => {
             file.is_direct() || !r.loc.core.sendfile || !r.c().sock.sends_files()
         }
         _ => false,
-    })
+    };
+    chain.file_len() > 0 && chain.iter().any(has_to)
 }
 
 /// Sends all that is queued.
@@ -161,8 +163,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     let rate = pace::rate(r);
     let c = r.c().clone();
     let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);
-    let began_ms = base::time::now_ms();
-    let has_file = stream(r).output.iter().any(|b| matches!(b, Buf::File { .. }));
+    let has_file = stream(r).output.file_len() > 0;
     let done = if rate > 0 {
         rarely(paced(r, rate)).await
     } else if has_file {
@@ -183,8 +184,9 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         let until = Deadline::in_ms(r.send_credit.limit(min, timeout));
         // A reset at the deadline needs a task that waits for the deadline.
         let may_post = !r.loc.core.reset_timedout_connection;
-        let len = stream(r).output.len();
+        let began_ms = base::time::now_ms();
         let s = stream(r);
+        let len = s.output.len();
         let sent = if may_post && c.sock.post(&mut s.output, until) {
             Ok(())
         } else if s.last_bytes {
