@@ -44,15 +44,14 @@ impl Life {
 
     /// Runs `future` until it ends, or until connections are given up: it is dropped then. Costs
     /// nothing meanwhile, as every task is woken when that comes.
-    pub async fn unless_given_up<T>(
+    pub fn unless_given_up<T>(
         &self,
         mut future: Pin<&mut impl Future<Output = T>>,
-    ) -> Option<T> {
-        std::future::poll_fn(|cx| match self.given_up.get() {
+    ) -> impl Future<Output = Option<T>> {
+        std::future::poll_fn(move |cx| match self.given_up.get() {
             true => Poll::Ready(None),
             false => future.as_mut().poll(cx).map(Some),
         })
-        .await
     }
 }
 

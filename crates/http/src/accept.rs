@@ -1,5 +1,6 @@
 //! An accepted connection: its task, from the PROXY protocol header to its end.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
 use base::future::rarely;
@@ -13,7 +14,7 @@ use crate::channel::conn::Conn;
 use crate::server::HttpMain;
 use crate::{h1, h2, proxy_header, ssl};
 use engine::life::Work;
-use engine::stats::{Field, Stats};
+use engine::stats::Field;
 
 /// Makes the connection and its task.
 pub(crate) fn accept(main: &Rc<HttpMain>, listen: usize, sock: Sock, peer: SockAddr) {
@@ -46,60 +47,75 @@ impl Receiver for HttpMain {
 }
 
 /// Serves a connection, of which `first` was read already.
-async fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) {
-    let _counted = Counted::new(&main);
-    main.trace.get().into_iter().for_each(|trace| trace.begin());
-    let left = Rc::downgrade(&c);
-    if c.listen.proxy_protocol {
-        let ms = c.head_timeout();
-        let read = std::mem::take(&mut first);
-        match rarely(proxy_header::read(&c, read, &main.life.gate, ms)).await {
-            Ok(behind) => first = behind,
-            Err(()) => return,
+fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output = ()> {
+    let main = Counted::new(main);
+    async move {
+        main.trace.get().into_iter().for_each(|trace| trace.begin());
+        if c.listen.proxy_protocol {
+            let ms = c.head_timeout();
+            let read = std::mem::take(&mut first);
+            match rarely(proxy_header::read(&c, read, &main.life.gate, ms)).await {
+                Ok(behind) => first = behind,
+                Err(()) => return,
+            }
         }
-    }
-    if c.listen.ssl && main.trace.get().is_none() {
-        c.sock.prepend(std::mem::take(&mut first));
-        if rarely(ssl::accept(&c, &main)).await.is_err() {
+        if c.listen.ssl && main.trace.get().is_none() {
+            c.sock.prepend(std::mem::take(&mut first));
+            if rarely(ssl::accept(&c, &main)).await.is_err() {
+                return;
+            }
+        }
+        let first = match is_http2(&c) {
+            true => Some(first),
+            false => h1::run::<Answerer>(&c, &main, first).await,
+        };
+        if let Some(first) = first {
+            rarely(h2::run::<Answerer>(c.clone(), main.0.clone(), first)).await;
+        }
+        if c.reset_at_end.get() {
+            if let Ok(c) = Rc::try_unwrap(c) {
+                c.sock.reset();
+            }
             return;
         }
-    }
-    // Of TLS that another engine spoke, HTTP's servers have chosen no protocol.
-    let tls = c.tls.get().filter(|_| c.listen.ssl);
-    let is_http2 =
-        tls.is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")));
-    let first = match is_http2 {
-        true => Some(first),
-        false => h1::run::<Answerer>(&c, &main, first).await,
-    };
-    if let Some(first) = first {
-        rarely(h2::run::<Answerer>(c.clone(), main, first)).await;
-    }
-    if c.reset_at_end.get() {
-        if let Ok(c) = Rc::try_unwrap(c) {
-            c.sock.reset();
+        let left = Rc::downgrade(&c);
+        drop(c);
+        if let Some(c) = left.upgrade() {
+            // A subrequest that nobody waits for still goes on; the client need not wait for its
+            // end.
+            let _ = c.sock.shutdown_write();
         }
-        return;
-    }
-    drop(c);
-    if let Some(c) = left.upgrade() {
-        // A subrequest that nobody waits for still goes on; the client need not wait for its end.
-        let _ = c.sock.shutdown_write();
     }
 }
 
-/// Counts a connection as active while it lives, whatever way it ends.
-struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Work);
+/// Whether the handshake has chosen HTTP/2. Of TLS that another engine spoke, HTTP's servers have
+/// chosen no protocol.
+fn is_http2(c: &Conn) -> bool {
+    let tls = c.tls.get().filter(|_| c.listen.ssl);
+    tls.is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")))
+}
+
+/// The engine, which counts a connection as active while it lives, whatever way it ends.
+struct Counted(Rc<HttpMain>, #[allow(dead_code, reason = "kept for its drop")] Work);
 
 impl Counted {
-    fn new(main: &HttpMain) -> Counted {
+    fn new(main: Rc<HttpMain>) -> Counted {
         main.stats.add(Field::Active, 1);
-        Counted(main.stats.clone(), main.life.work())
+        let work = main.life.work();
+        Counted(main, work)
+    }
+}
+
+impl Deref for Counted {
+    type Target = Rc<HttpMain>;
+
+    fn deref(&self) -> &Rc<HttpMain> {
+        &self.0
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.sub(Field::Active, 1);
+        self.0.stats.sub(Field::Active, 1);
     }
 }

@@ -14,6 +14,7 @@
 //! Parked, a connection is its socket, this task's small future and a timer. The future that serves
 //! is boxed apart and goes when the buffer is empty, with the request and its buffers.
 
+use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -52,67 +53,85 @@ pub(super) enum After {
 
 /// Serves a connection to its end, or until it is known to be one of HTTP/2: the bytes that came
 /// then. `first` holds bytes that came before.
-pub(crate) async fn run<A: Answer>(
-    c: &Rc<Conn>,
-    main: &Rc<HttpMain>,
+///
+/// It and its parts are blocks and no async functions, which keep each argument twice.
+pub(crate) fn run<'a, A: Answer>(
+    c: &'a Rc<Conn>,
+    main: &'a Rc<HttpMain>,
     mut first: Page,
-) -> Option<Page> {
+) -> impl Future<Output = Option<Page>> + use<'a, A> {
     let mut timeout_ms = c.head_timeout();
-    loop {
-        if first.is_empty() && !parked(c, main, timeout_ms).await {
-            return None;
-        }
-        let first = std::mem::take(&mut first);
-        match foreseen(boxed(|| serve::<A>(c, main, first))).await {
-            After::Keep(ms) => timeout_ms = ms,
-            After::Park => {}
-            After::Close => return None,
-            After::Linger => {
-                main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
+    async move {
+        loop {
+            if first.is_empty() && !parked(c, main, timeout_ms).await {
                 return None;
             }
-            After::Reset => {
-                c.reset_at_end.set(true);
-                return None;
+            let first = std::mem::take(&mut first);
+            match foreseen(boxed(|| serve::<A>(c, main, first))).await {
+                After::Keep(ms) => timeout_ms = ms,
+                After::Park => {}
+                After::Close => return None,
+                After::Linger => {
+                    main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
+                    return None;
+                }
+                After::Reset => {
+                    c.reset_at_end.set(true);
+                    return None;
+                }
+                After::Http2(first) => return Some(first),
             }
-            After::Http2(first) => return Some(first),
         }
     }
 }
 
 /// Waits for the next bytes; false when the connection is to close.
-async fn parked(c: &Conn, main: &HttpMain, timeout_ms: u64) -> bool {
+fn parked<'a>(
+    c: &'a Conn,
+    main: &'a HttpMain,
+    timeout_ms: u64,
+) -> impl Future<Output = bool> + use<'a> {
     let kept = c.requests.get() > 0;
-    main.stats.add(Field::Waiting, 1);
-    let woken = main.life.unless_given_up(pin!(wait(c, &main.life.gate, timeout_ms, kept))).await;
-    main.stats.sub(Field::Waiting, 1);
-    let Some(woken) = woken else { return false };
-    if let Err(e) = &woken
-        && !kept
-        && e.kind() == io::ErrorKind::TimedOut
-    {
-        let m = "client timed out (110: Connection timed out) while waiting for request";
-        c.log(Level::Info, format_args!("{m}"));
+    async move {
+        main.stats.add(Field::Waiting, 1);
+        let wait = pin!(wait(c, &main.life.gate, timeout_ms, kept));
+        let woken = main.life.unless_given_up(wait).await;
+        main.stats.sub(Field::Waiting, 1);
+        let Some(woken) = woken else { return false };
+        if let Err(e) = &woken
+            && !kept
+            && e.kind() == io::ErrorKind::TimedOut
+        {
+            let m = "client timed out (110: Connection timed out) while waiting for request";
+            c.log(Level::Info, format_args!("{m}"));
+        }
+        matches!(woken, Ok(true))
     }
-    matches!(woken, Ok(true))
 }
 
-async fn wait(c: &Conn, gate: &Gate, timeout_ms: u64, kept: bool) -> io::Result<bool> {
+fn wait<'a>(
+    c: &'a Conn,
+    gate: &'a Gate,
+    timeout_ms: u64,
+    kept: bool,
+) -> impl Future<Output = io::Result<bool>> + use<'a> {
     let until = Deadline::in_ms(timeout_ms);
-    let woken = match kept {
-        true => c.sock.readable_or(gate, until).await?,
-        false => c.sock.owed_or(gate, until).await?,
-    };
-    match woken {
-        Wake::Ready => Ok(true),
-        Wake::Reclaim => Ok(false),
-        Wake::Gate => {
-            // The worker is leaving: a request may be on its way. It is answered, and told to be
-            // the last.
-            let min = c.server().root.core.keepalive_min_timeout;
-            let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
-            c.sock.readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
-            Ok(true)
+    async move {
+        let woken = match kept {
+            true => c.sock.readable_or(gate, until).await?,
+            false => c.sock.owed_or(gate, until).await?,
+        };
+        match woken {
+            Wake::Ready => Ok(true),
+            Wake::Reclaim => Ok(false),
+            Wake::Gate => {
+                // The worker is leaving: a request may be on its way. It is answered, and told to
+                // be the last.
+                let min = c.server().root.core.keepalive_min_timeout;
+                let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
+                c.sock.readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
+                Ok(true)
+            }
         }
     }
 }
