@@ -210,6 +210,22 @@ fn nothing_follows_a_reset() {
     });
 }
 
+/// Some clients fill a frame without a look at the window.
+#[test]
+fn the_longest_frame_fits_the_first_window() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        let told = c.settings();
+        let (longest, window) =
+            (told[&setting::MAX_FRAME_SIZE], told[&setting::INITIAL_WINDOW_SIZE]);
+        assert!(longest <= window, "{longest} bytes in a window of {window}");
+        let stream = c.open("POST", "/a.txt", &[], false);
+        c.send_frame(&Frame::data(stream, vec![b'x'; longest as usize], true));
+        let r = c.response(stream);
+        assert_eq!((r.status, r.reset), (405, None), "a file takes no POST");
+    });
+}
+
 /// Opens streams that stay open, and resets them.
 fn resets(c: &mut Client, n: u32) {
     let first = c.next_stream();

@@ -22,8 +22,9 @@ use crate::server::HttpMain;
 /// Bytes of memory that the heads of a connection's requests may hold together.
 const HEADS_MAX: usize = 768 << 10;
 
-/// The longest payload of a DATA frame. nginx announces 16 MB, and clients that know nginx send as
-/// much as their window allows.
+/// The longest payload of a DATA frame, where a stream's first window has room for it. nginx
+/// announces 16 MB, and clients that know nginx send as much as their window allows; others look at
+/// this number alone.
 const DATA_MAX: usize = 128 << 10;
 
 /// Lines of the log about single streams that a connection may cause.
@@ -91,7 +92,7 @@ impl Receiver {
         Receiver {
             // A field has room in one frame.
             reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX))
-                .with_data_max(DATA_MAX),
+                .with_data_max(DATA_MAX.min(mux.conf.preread as usize)),
             rules: Rules {
                 decoder: Decoder::new(4096),
                 last_id: 0,
