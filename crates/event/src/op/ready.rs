@@ -45,14 +45,14 @@ pub enum Wake {
 /// The ends of a wait besides readiness.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
+    pub(crate) deadline_ms: u64,
     pub(crate) gate: u32,
     pub(crate) park: Park,
-    pub(crate) deadline: Deadline,
 }
 
 impl Limits {
     pub(crate) fn plain(deadline: Deadline) -> Limits {
-        Limits { gate: 0, park: Park::No, deadline }
+        Limits { deadline_ms: deadline.at_ms(), gate: 0, park: Park::No }
     }
 }
 
@@ -89,7 +89,7 @@ impl Wait {
             sock: sock.key.index,
             gate: limits.gate,
             park: limits.park,
-            deadline_ms: limits.deadline.at_ms(),
+            deadline_ms: limits.deadline_ms,
         };
         self.begin(inner, cx, terms);
         inner.core.set_waiter(sock.key, direction, self.key().index);
@@ -97,12 +97,15 @@ impl Wait {
     }
 }
 
-/// The future of the waits for readiness.
+/// The future of the waits for readiness. Every idle connection has one: [`Limits`] lie in it
+/// field by field, without padding between.
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct Ready<'a> {
     sock: &'a Registered,
     wait: Wait,
-    limits: Limits,
+    deadline_ms: u64,
+    gate: u32,
+    park: Park,
     direction: Direction,
     /// Whether reporting readiness consumes it.
     once: bool,
@@ -110,7 +113,8 @@ pub(crate) struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     fn new(sock: &'a Registered, direction: Direction, limits: Limits) -> Ready<'a> {
-        Ready { sock, wait: Wait::new(), limits, direction, once: false }
+        let Limits { deadline_ms, gate, park } = limits;
+        Ready { sock, wait: Wait::new(), deadline_ms, gate, park, direction, once: false }
     }
 
     /// A wait for a descriptor that its owner uses without the loop's knowledge.
@@ -133,8 +137,9 @@ impl Future for Ready<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Wake>> {
         let this = &mut *self;
+        let limits = Limits { deadline_ms: this.deadline_ms, gate: this.gate, park: this.park };
         with(|inner| {
-            let polled = this.wait.poll_ready(inner, cx, this.sock, this.direction, this.limits);
+            let polled = this.wait.poll_ready(inner, cx, this.sock, this.direction, limits);
             if this.once
                 && matches!(polled, Poll::Ready(Ok(_)))
                 && let Some(entry) = inner.core.socks.get(this.sock.key)
@@ -151,21 +156,35 @@ impl Future for Ready<'_> {
 pub enum Side {
     /// There may be something to read from the one that is waited for.
     This,
-    /// The other one's peer sends no more.
+    /// The same of the other one, or its peer sends no more: whatever the wait is for.
     Other,
 }
 
-/// The future of [`Sock::readable_while`]: one slot, and one timer, for two sockets.
-struct ReadyWhile<'a> {
+/// The future of [`Sock::readable_while`] and [`Sock::either_readable`]: one slot, and one timer,
+/// for two sockets.
+struct ReadyBoth<'a> {
     sock: &'a Registered,
     other: Option<&'a Registered>,
     wait: Wait,
+    deadline_ms: u64,
+    /// What is waited for at the other socket.
+    direction: Direction,
     /// The slot is the other socket's reader, too.
     watching: bool,
-    deadline: Deadline,
 }
 
-impl ReadyWhile<'_> {
+impl<'a> ReadyBoth<'a> {
+    fn new(
+        sock: &'a Sock,
+        other: Option<&'a Sock>,
+        direction: Direction,
+        deadline: Deadline,
+    ) -> ReadyBoth<'a> {
+        let (other, deadline_ms) = (other.map(|other| &other.0), deadline.at_ms());
+        let (wait, watching) = (Wait::new(), false);
+        ReadyBoth { sock: &sock.0, other, wait, deadline_ms, direction, watching }
+    }
+
     fn poll_both(&mut self, inner: &mut Inner, cx: &mut Context<'_>) -> Poll<io::Result<Side>> {
         let slot = self.wait.key().index;
         match self.wait.poll(inner, cx) {
@@ -192,27 +211,28 @@ impl ReadyWhile<'_> {
         }
         driver.arm(core, self.sock.wish(Direction::Read))?;
         // A waiter of the other one is woken as well.
+        let direction = self.direction;
         let other = self.other.filter(|other| {
             core.socks.get(other.key).is_some_and(|entry| entry.reader == NONE)
-                && driver.arm(core, other.wish(Direction::PeerClosed)).is_ok()
+                && driver.arm(core, other.wish(direction)).is_ok()
         });
-        let closed = |core: &mut Core, key| {
-            core.socks.get(key).is_some_and(|entry| entry.bits & bits::PEER_CLOSED != 0)
+        let ready = |core: &mut Core, key| {
+            core.socks.get(key).is_some_and(|entry| entry.bits & direction.bit() != 0)
         };
-        if other.is_some_and(|other| closed(core, other.key)) {
+        if other.is_some_and(|other| ready(core, other.key)) {
             return Poll::Ready(Ok(Side::Other));
         }
         let terms = Terms {
             sock: self.sock.key.index,
             gate: 0,
             park: Park::No,
-            deadline_ms: self.deadline.at_ms(),
+            deadline_ms: self.deadline_ms,
         };
         self.wait.begin(inner, cx, terms);
         let slot = self.wait.key().index;
         inner.core.set_waiter(self.sock.key, Direction::Read, slot);
         if let Some(other) = other {
-            inner.core.set_waiter(other.key, Direction::PeerClosed, slot);
+            inner.core.set_waiter(other.key, direction, slot);
             self.watching = true;
         }
         Poll::Pending
@@ -227,7 +247,7 @@ impl ReadyWhile<'_> {
     }
 }
 
-impl Future for ReadyWhile<'_> {
+impl Future for ReadyBoth<'_> {
     type Output = io::Result<Side>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Side>> {
@@ -235,7 +255,7 @@ impl Future for ReadyWhile<'_> {
     }
 }
 
-impl Drop for ReadyWhile<'_> {
+impl Drop for ReadyBoth<'_> {
     fn drop(&mut self) {
         if self.watching {
             // Before the slot itself is released.
@@ -254,8 +274,18 @@ impl Sock {
         other: Option<&'a Sock>,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Side>> + use<'a> {
-        let other = other.map(|other| &other.0);
-        ReadyWhile { sock: &self.0, other, wait: Wait::new(), watching: false, deadline }
+        ReadyBoth::new(self, other, Direction::PeerClosed, deadline)
+    }
+
+    /// Waits until there may be something to read, or the end of it, from this socket or from
+    /// `other`. Counts as the reader of both; a relay that is idle waits so. The error is
+    /// `TimedOut` at the deadline.
+    pub fn either_readable<'a>(
+        &'a self,
+        other: &'a Sock,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Side>> + use<'a> {
+        ReadyBoth::new(self, Some(other), Direction::Read, deadline)
     }
 
     /// Waits until there may be something to read, or the end of it. Owns no buffer meanwhile. The
@@ -295,7 +325,7 @@ impl Sock {
         park: Park,
         deadline: Deadline,
     ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
-        let limits = Limits { gate: gate.id(), park, deadline };
+        let limits = Limits { deadline_ms: deadline.at_ms(), gate: gate.id(), park };
         let mut ready = Ready::new(&self.0, Direction::Read, limits);
         let closed = gate.is_closed();
         std::future::poll_fn(move |cx| match Pin::new(&mut ready).poll(cx) {

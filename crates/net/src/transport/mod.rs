@@ -275,6 +275,22 @@ impl Transport {
         Unless { at_hand, wait }
     }
 
+    /// Waits until there may be something to read from this connection or from `other`: see
+    /// [`Sock::either_readable`].
+    #[inline]
+    pub fn either_readable<'a>(
+        &'a self,
+        other: &'a Transport,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Side>> + use<'a> {
+        let at_hand = match (self.is_at_hand(), other.is_at_hand()) {
+            (true, _) => Some(Side::This),
+            (false, true) => Some(Side::Other),
+            (false, false) => None,
+        };
+        Unless { at_hand, wait: self.carrier().either_readable(other.carrier(), deadline) }
+    }
+
     /// Waits until something may be sent.
     #[inline]
     pub fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> + use<'_> {
