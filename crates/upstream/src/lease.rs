@@ -36,7 +36,8 @@ pub struct Lease {
     binding: Option<Box<dyn Binding>>,
     peer: Option<Rc<Peer>>,
     start_ms: u64,
-    header_ms: Option<u64>,
+    /// Small, since every session has one; a head never takes 49 days.
+    header_ms: Option<u32>,
     is_answering: bool,
 }
 
@@ -91,7 +92,7 @@ impl Lease {
         peer.set_back();
         if self.picker.counts_connecting() {
             let ms = now_ms().saturating_sub(self.start_ms);
-            self.header_ms = Some(ms);
+            self.header_ms = Some(brief(ms));
             self.picker.header(peer, ms);
         }
     }
@@ -100,7 +101,7 @@ impl Lease {
     pub fn first_byte(&mut self, ms: u64) {
         let Some(peer) = &self.peer else { return };
         if !self.picker.counts_connecting() {
-            self.header_ms = Some(ms);
+            self.header_ms = Some(brief(ms));
             self.picker.header(peer, ms);
         }
     }
@@ -110,7 +111,7 @@ impl Lease {
         self.answering();
         let peer = self.peer.as_ref()?;
         let ms = now_ms().saturating_sub(self.start_ms);
-        self.header_ms = Some(ms);
+        self.header_ms = Some(brief(ms));
         self.picker.header(peer, ms);
         self.binding.as_mut()?.answered(client, peer)
     }
@@ -122,7 +123,7 @@ impl Lease {
             binding.done(&peer, outcome);
         }
         let response_ms = now_ms().saturating_sub(self.start_ms);
-        let times = ExchangeTimes { header_ms: self.header_ms, response_ms };
+        let times = ExchangeTimes { header_ms: self.header_ms.map(u64::from), response_ms };
         let is_out = self.picker.done(&peer, outcome, times);
         if let Some(counters) = peer.counters() {
             counters.sub(word::PROCESSING, 1);
@@ -135,6 +136,10 @@ impl Lease {
         }
         is_out
     }
+}
+
+fn brief(ms: u64) -> u32 {
+    u32::try_from(ms).unwrap_or(u32::MAX)
 }
 
 impl Drop for Lease {

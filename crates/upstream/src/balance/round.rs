@@ -12,14 +12,21 @@ use crate::servers::{ServerLists, Servers};
 #[derive(Default)]
 struct Tried {
     low: u64,
-    more: Vec<u64>,
+    more: Option<Box<More>>,
 }
+
+/// The same for those behind the first 64.
+#[derive(Default)]
+struct More(Vec<u64>);
 
 impl Tried {
     fn has(&self, i: usize) -> bool {
         match i / 64 {
             0 => self.low >> i & 1 != 0,
-            w => self.more.get(w - 1).is_some_and(|bits| bits >> (i % 64) & 1 != 0),
+            w => {
+                let bits = self.more.as_ref().and_then(|more| more.0.get(w - 1));
+                bits.is_some_and(|bits| bits >> (i % 64) & 1 != 0)
+            }
         }
     }
 
@@ -27,17 +34,18 @@ impl Tried {
         match i / 64 {
             0 => self.low |= 1 << i,
             w => {
-                if self.more.len() < w {
-                    self.more.resize(w, 0);
+                let More(more) = &mut **self.more.get_or_insert_default();
+                if more.len() < w {
+                    more.resize(w, 0);
                 }
-                self.more[w - 1] |= 1 << (i % 64);
+                more[w - 1] |= 1 << (i % 64);
             }
         }
     }
 
     fn clear(&mut self) {
         self.low = 0;
-        self.more.clear();
+        self.more = None;
     }
 }
 
