@@ -54,7 +54,7 @@ fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError> {
             if conf.from.trust(&s.peer)
                 && let Some(client) = client(s)
             {
-                s.real_peer = Some(client);
+                s.real_peer = Some(Box::new(client));
             }
             Verdict::Next
         }));

@@ -17,7 +17,7 @@ use engine::settings::ConfSet;
 use crate::core_conf::{CoreConf, CoreDraft};
 use crate::module::{Modules, Pipeline, ServerInfo, View};
 use crate::server::{Built, Listen, Server, StreamMain};
-use crate::session::StreamSession;
+use crate::session::{Rare, StreamSession};
 use crate::ssl;
 
 /// Loads a `stream` block.
@@ -47,6 +47,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
         starts: modules.iter().filter_map(|m| m.start).collect(),
         seat: OnceCell::new(),
         udp_sessions: Rc::default(),
+        nothing: Rare::default(),
     }))
 }
 

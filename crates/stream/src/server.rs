@@ -16,7 +16,7 @@ use os::SockAddr;
 
 use crate::core_conf::CoreConf;
 use crate::module::Pipeline;
-use crate::session::StreamSession;
+use crate::session::{Rare, StreamSession};
 use crate::udp::sessions::Sessions;
 
 /// A socket to accept on.
@@ -46,6 +46,8 @@ pub struct StreamMain {
     pub(crate) seat: OnceCell<Seat>,
     /// The sessions over UDP in this worker.
     pub(crate) udp_sessions: Rc<Sessions>,
+    /// Shown by sessions that have nothing of the kind.
+    pub(crate) nothing: Rare,
 }
 
 impl StreamMain {

@@ -46,7 +46,7 @@ pub struct StreamSession {
     /// The address that the connection came from.
     pub peer: SockAddr,
     /// The client's address as a trusted proxy reported it.
-    pub real_peer: Option<SockAddr>,
+    pub real_peer: Option<Box<SockAddr>>,
     /// Bytes that were read before the session was served.
     pub preread: Page,
     /// The number in logs, unique among all workers.
@@ -69,17 +69,23 @@ pub struct StreamSession {
     passes: u8,
     /// It was passed on, and is another's.
     pub(crate) is_passed: bool,
-    local: OnceCell<Option<SockAddr>>,
-    values: Values,
-    captures: Captures,
-    shared: Vec<Rc<dyn Any>>,
-    /// Logs whose lines are waited for before the connection is closed.
-    pub(crate) logs: Vec<Rc<AccessLog>>,
+    local: OnceCell<Option<Box<SockAddr>>>,
+    rare: Option<Box<Rare>>,
     debug: bool,
     /// Counted as under way in a server's zone.
     pub(crate) counted: Option<Counted>,
     /// Its content began.
     pub(crate) is_served: bool,
+}
+
+/// What many sessions never have, and an idle one need not keep room for.
+#[derive(Default)]
+pub(crate) struct Rare {
+    values: Values,
+    captures: Captures,
+    shared: Vec<Rc<dyn Any>>,
+    /// Logs whose lines are waited for before the connection is closed.
+    logs: Vec<Rc<AccessLog>>,
 }
 
 impl StreamSession {
@@ -105,7 +111,7 @@ impl StreamSession {
     ) -> StreamSession {
         let known = OnceCell::new();
         if let Some(local) = local {
-            let _ = known.set(Some(local));
+            let _ = known.set(Some(Box::new(local)));
         }
         StreamSession {
             main: main.clone(),
@@ -129,10 +135,7 @@ impl StreamSession {
             passes: 0,
             is_passed: false,
             local: known,
-            values: Values::default(),
-            captures: Captures::default(),
-            shared: Vec::new(),
-            logs: Vec::new(),
+            rare: None,
             counted: None,
             is_served: false,
         }
@@ -165,7 +168,7 @@ impl StreamSession {
             proxy: self.proxy.take(),
             tls: self.tls.take(),
             passes: self.passes + 1,
-            kept: std::mem::take(&mut self.shared),
+            kept: self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.shared)),
         })
     }
 
@@ -205,7 +208,16 @@ impl StreamSession {
 
     /// Has the connection stay open until the lines of `log` are written.
     pub fn settle(&mut self, log: &Rc<AccessLog>) {
-        self.logs.push(log.clone());
+        self.rare().logs.push(log.clone());
+    }
+
+    /// The logs that the session waits for before it closes its connection.
+    pub(crate) fn take_logs(&mut self) -> Vec<Rc<AccessLog>> {
+        self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.logs))
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// The client's address, behind a balancer the one that it tells.
@@ -241,7 +253,7 @@ impl VarSource for StreamSession {
 
 impl Client for StreamSession {
     fn address(&self) -> &SockAddr {
-        self.real_peer.as_ref().unwrap_or(&self.peer)
+        self.real_peer.as_deref().unwrap_or(&self.peer)
     }
 
     fn eval(&mut self, template: &Template) -> Bytes {
@@ -274,19 +286,19 @@ impl Session for StreamSession {
     }
 
     fn values(&self) -> &Values {
-        &self.values
+        &self.rare.as_deref().unwrap_or(&self.main.nothing).values
     }
 
     fn values_mut(&mut self) -> &mut Values {
-        &mut self.values
+        &mut self.rare().values
     }
 
     fn captures(&self) -> &Captures {
-        &self.captures
+        &self.rare.as_deref().unwrap_or(&self.main.nothing).captures
     }
 
     fn captures_mut(&mut self) -> &mut Captures {
-        &mut self.captures
+        &mut self.rare().captures
     }
 
     fn confs(&self) -> &ConfSet {
@@ -294,11 +306,12 @@ impl Session for StreamSession {
     }
 
     fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        if let Some(found) = self.shared.iter().find_map(|s| s.clone().downcast().ok()) {
+        let shared = &mut self.rare().shared;
+        if let Some(found) = shared.iter().find_map(|s| s.clone().downcast().ok()) {
             return found;
         }
         let made = Rc::new(T::default());
-        self.shared.push(made.clone());
+        shared.push(made.clone());
         made
     }
 
@@ -328,8 +341,8 @@ impl Session for StreamSession {
 
 impl Connected for StreamSession {
     fn local(&self) -> Option<&SockAddr> {
-        let ask = || self.sock.as_ref().and_then(|sock| sock.local_addr().ok());
-        self.local.get_or_init(ask).as_ref()
+        let ask = || self.sock.as_ref().and_then(|sock| sock.local_addr().ok()).map(Box::new);
+        self.local.get_or_init(ask).as_deref()
     }
 
     fn local_port(&self) -> u16 {

@@ -10,7 +10,7 @@ use base::log::Level;
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
 use engine::life::Work;
-use engine::stats::{Field, Stats};
+use engine::stats::Field;
 use engine::{Client, Session, overload};
 use event::Sock;
 use net::Transport;
@@ -57,9 +57,9 @@ impl Receiver for StreamMain {
     fn take(self: Rc<StreamMain>, listen: usize, mut passed: Passed) {
         // The worker stays until the task counts itself.
         let kept = (std::mem::take(&mut passed.kept), self.life.work());
-        let s = StreamSession::passed(&self, listen, passed);
+        let s = Box::new(StreamSession::passed(&self, listen, passed));
         event::spawn(async move {
-            task(Box::new(s)).await;
+            task(s).await;
             drop(kept);
         });
     }
@@ -71,34 +71,37 @@ pub(crate) fn spawn(s: StreamSession) {
 }
 
 /// Counts a session as active while it lives, whatever way it ends.
-pub(crate) struct Counted(Rc<Stats>, #[allow(dead_code, reason = "kept for its drop")] Work);
+pub(crate) struct Counted {
+    main: Rc<StreamMain>,
+    #[allow(dead_code, reason = "kept for its drop")]
+    work: Work,
+}
 
 impl Counted {
-    pub(crate) fn new(main: &StreamMain) -> Counted {
+    pub(crate) fn new(main: &Rc<StreamMain>) -> Counted {
         main.stats.add(Field::Active, 1);
-        Counted(main.stats.clone(), main.life.work())
+        Counted { main: main.clone(), work: main.life.work() }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.sub(Field::Active, 1);
+        self.main.stats.sub(Field::Active, 1);
     }
 }
 
-async fn task(mut s: Box<StreamSession>) {
-    beat::serves(s.number, &s.peer, Doing::Session);
-    let _counted = Counted::new(&s.main);
-    let main = s.main.clone();
-    let outcome = {
-        let serving = pin!(serve(&mut s));
-        main.life.unless_given_up(serving).await
-    };
-    let status = outcome.unwrap_or_else(|| {
-        s.log(Level::Info, format_args!("shutdown timeout"));
-        status::OK
-    });
-    end(s, status).await;
+/// The task of a session, which lasts as long.
+fn task(mut s: Box<StreamSession>) -> impl Future<Output = ()> {
+    let counted = Counted::new(&s.main);
+    async move {
+        beat::serves(s.number, &s.peer, Doing::Session);
+        let outcome = counted.main.life.unless_given_up(pin!(serve(&mut s))).await;
+        let status = outcome.unwrap_or_else(|| {
+            s.log(Level::Info, format_args!("shutdown timeout"));
+            status::OK
+        });
+        end(s, status).await;
+    }
 }
 
 /// Logs a session that ended.
@@ -118,7 +121,7 @@ pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
     for handler in &server.pipeline.log {
         handler(&mut s);
     }
-    let logs = std::mem::take(&mut s.logs);
+    let logs = s.take_logs();
     if !logs.is_empty() {
         rarely(async move {
             for log in logs {
@@ -130,16 +133,18 @@ pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
 }
 
 /// Takes a session through its phases; gives its status.
-async fn serve(s: &mut StreamSession) -> u16 {
+fn serve(s: &mut StreamSession) -> impl Future<Output = u16> {
     metering::begin(s);
-    if let Err(status) = rarely(begin(s)).await {
-        return status;
+    async move {
+        if let Err(status) = rarely(begin(s)).await {
+            return status;
+        }
+        let server = s.server.clone();
+        let Some(content) = &server.pipeline.content else { return status::INTERNAL };
+        s.is_served = true;
+        let served: Served<'_> = content.serve(s);
+        served.await
     }
-    let server = s.server.clone();
-    let Some(content) = &server.pipeline.content else { return status::INTERNAL };
-    s.is_served = true;
-    let served: Served<'_> = content.serve(s);
-    served.await
 }
 
 /// The phases before the session is served.
