@@ -106,6 +106,13 @@ impl Rate {
     }
 }
 
+/// A rate, with the bytes that were read and wait for it: some drivers, and TLS, give what they
+/// have.
+struct Limit {
+    rate: Rate,
+    ahead: Chain,
+}
+
 /// The bytes of one direction.
 pub struct Flow<'a, F, T> {
     /// The end that is read.
@@ -118,21 +125,18 @@ pub struct Flow<'a, F, T> {
     pub ended: bool,
     /// It yielded although more could be moved.
     pub busy: bool,
-    /// The limit of its rate.
-    pub rate: Option<Rate>,
     /// The most bytes of one read; 0 leaves that to the page.
-    pub read_max: usize,
+    read_max: u32,
     /// The error that broke `from`.
     pub broken: Option<io::Error>,
-    /// Bytes that were read and wait for the rate: some drivers, and TLS, give what they have.
-    ahead: Chain,
+    limit: Option<Box<Limit>>,
 }
 
 /// The reads of one direction that may follow each other before other connections have their turn.
 const ROUNDS: usize = 16;
 
 /// The most bytes of one read, whatever the settings.
-const READ_MAX: usize = 1 << 20;
+const READ_MAX: u32 = 1 << 20;
 
 /// The bytes that a turn of a direction moved.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -146,8 +150,16 @@ pub struct Moved {
 impl<'a, F: End, T: End> Flow<'a, F, T> {
     /// A direction without limits; `pending` goes first.
     pub fn new(from: &'a F, to: &'a T, pending: Chain) -> Flow<'a, F, T> {
-        let (ended, busy, rate, read_max, broken) = (false, false, None, 0, None);
-        Flow { from, to, pending, ended, busy, rate, read_max, broken, ahead: Chain::new() }
+        let (ended, busy, read_max, broken, limit) = (false, false, 0, None, None);
+        Flow { from, to, pending, ended, busy, read_max, broken, limit }
+    }
+
+    /// The same with a rate, and a limit on the bytes of one read; 0 leaves that to the page.
+    #[must_use]
+    pub fn limited(mut self, rate: Option<Rate>, read_max: usize) -> Flow<'a, F, T> {
+        self.limit = rate.map(|rate| Box::new(Limit { rate, ahead: Chain::new() }));
+        self.read_max = u32::try_from(read_max).unwrap_or(READ_MAX).min(READ_MAX);
+        self
     }
 
     /// Moves bytes as far as that needs no wait.
@@ -163,7 +175,7 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
                     return Ok(moved);
                 }
             }
-            if self.ended && self.ahead.is_empty() {
+            if self.ended && !self.is_ahead() {
                 return Ok(moved);
             }
             match self.read() {
@@ -177,21 +189,22 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
 
     /// Reads once; `None` where there is nothing, or no more may be read now.
     fn read(&mut self) -> Option<u64> {
-        let now = if self.rate.is_some() { base::time::now_ms() } else { 0 };
-        let allowed = self.rate.as_mut().map(|rate| rate.allowed(now));
+        let now = if self.limit.is_some() { base::time::now_ms() } else { 0 };
+        let allowed = self.limit.as_mut().map(|limit| limit.rate.allowed(now));
         if allowed == Some(0) {
             return None;
         }
-        if !self.ahead.is_empty() {
+        if self.is_ahead() {
             return self.take_ahead(allowed.unwrap_or(u64::MAX), now);
         }
-        let mut limit = self.read_max as u64;
+        let mut max = self.read_max;
         if let Some(allowed) = allowed {
-            limit = if limit == 0 { allowed } else { limit.min(allowed) };
+            let allowed = u32::try_from(allowed).unwrap_or(READ_MAX).min(READ_MAX);
+            max = if max == 0 { allowed } else { max.min(allowed) };
         }
-        let page = match usize::try_from(limit).unwrap_or(usize::MAX) {
+        let page = match max as usize {
             0 | PAGE_SIZE => Ok(Page::new()),
-            limit => Page::try_with_room(limit.min(READ_MAX)),
+            max => Page::try_with_room(max),
         };
         let received = page.and_then(|mut page| {
             let received = self.from.try_recv_into(&mut page)?;
@@ -209,14 +222,14 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
                 self.broken = Some(e);
                 Some(0)
             }
-            Ok(Some((n, page))) => match allowed {
-                None => {
+            Ok(Some((n, page))) => match (&mut self.limit, allowed) {
+                (Some(limit), Some(allowed)) => {
+                    limit.ahead.push(page.into());
+                    self.take_ahead(allowed, now)
+                }
+                _ => {
                     self.pending.push(page.into());
                     Some(n as u64)
-                }
-                Some(allowed) => {
-                    self.ahead.push(page.into());
-                    self.take_ahead(allowed, now)
                 }
             },
         }
@@ -224,27 +237,31 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
 
     /// Takes as much of the bytes that were read ahead as the rate allows.
     fn take_ahead(&mut self, allowed: u64, now: u64) -> Option<u64> {
-        let mut part = self.ahead.split_to(allowed);
+        let Some(limit) = &mut self.limit else { return None };
+        let mut part = limit.ahead.split_to(allowed);
         let n = part.len();
         self.pending.append(&mut part);
-        if let Some(rate) = &mut self.rate {
-            rate.took(n, now);
-        }
+        limit.rate.took(n, now);
         Some(n)
+    }
+
+    /// Whether bytes were read that wait for the rate.
+    fn is_ahead(&self) -> bool {
+        self.limit.as_ref().is_some_and(|limit| !limit.ahead.is_empty())
     }
 
     /// Whether it waits for its source.
     pub fn wants_read(&self) -> bool {
-        !self.has_unsent() && !self.ended && self.ahead.is_empty() && !self.is_delayed()
+        !self.has_unsent() && !self.ended && !self.is_ahead() && !self.is_delayed()
     }
 
     /// The time at which its rate lets it read again, if that holds it up.
     pub fn resumes_at(&self) -> Option<u64> {
-        let resume_ms = self.rate.as_ref().map_or(0, |rate| rate.resume_ms);
-        let waits = !self.has_unsent() && (!self.ended || !self.ahead.is_empty());
+        let limit = self.limit.as_ref()?;
+        let waits = !self.has_unsent() && (!self.ended || self.is_ahead());
         // Bytes ahead are taken at the next turn at the latest.
-        let held = resume_ms > base::time::now_ms() || !self.ahead.is_empty();
-        (waits && held).then_some(resume_ms)
+        let held = limit.rate.resume_ms > base::time::now_ms() || self.is_ahead();
+        (waits && held).then_some(limit.rate.resume_ms)
     }
 
     fn is_delayed(&self) -> bool {
@@ -258,7 +275,7 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
 
     /// Whether its source ended and all was sent.
     pub fn is_done(&self) -> bool {
-        self.ended && self.ahead.is_empty() && !self.has_unsent()
+        self.ended && !self.is_ahead() && !self.has_unsent()
     }
 }
 

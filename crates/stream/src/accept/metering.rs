@@ -46,9 +46,9 @@ pub(crate) fn end(s: &mut StreamSession) {
         let exchanged = Exchanged {
             received: attempt.received,
             sent: attempt.sent,
-            connect_ms: attempt.connect_ms,
-            first_ms: attempt.first_byte_ms,
-            end_ms: attempt.session_ms,
+            connect_ms: attempt.connect_ms(),
+            first_ms: attempt.first_byte_ms(),
+            end_ms: attempt.session_ms(),
             code: None,
         };
         exchanged.count(&counters);

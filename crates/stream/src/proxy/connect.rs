@@ -45,13 +45,16 @@ impl Proxy {
             x.connected();
         }
         let first = self.conf.protocol.map(|headers| header::of(s, headers.version));
-        let first = first.unwrap_or_default();
+        let mut chain = Chain::new();
+        if let Some(first) = first {
+            chain.push_bytes(first.into());
+        }
         match &self.conf.tls {
-            None => Ok(relay::Server { sock: sock.into(), first }),
+            None => Ok(relay::Server { sock: sock.into(), first: chain }),
             Some(tls) => {
                 let tls = tls.of(s);
-                let sock = rarely(self.shake(s, peer, sock, (&tls, host, first))).await?;
-                Ok(relay::Server { sock, first: Vec::new() })
+                let sock = rarely(self.shake(s, peer, sock, (&tls, host, chain))).await?;
+                Ok(relay::Server { sock, first: Chain::new() })
             }
         }
     }
@@ -62,13 +65,12 @@ impl Proxy {
         s: &mut StreamSession,
         peer: &Peer,
         sock: Sock,
-        (tls, host, first): (&UpstreamTls, &Bytes, Vec<u8>),
+        (tls, host, mut first): (&UpstreamTls, &Bytes, Chain),
     ) -> Result<Transport, Stop> {
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         if !first.is_empty() {
-            let (mut chain, len) = (Chain::new(), first.len() as u64);
-            chain.push_bytes(first.into());
-            if let Err(e) = sock.send(&mut chain, deadline).await {
+            let len = first.len();
+            if let Err(e) = sock.send(&mut first, deadline).await {
                 let e = base::log::os_error(&e);
                 s.log(Level::Error, format_args!("send() failed {e} while {SHAKING}"));
                 return Err(Stop::Next);

@@ -103,26 +103,22 @@ enum Stop {
 }
 
 impl Proxy {
-    async fn run(&self, s: &mut StreamSession) -> u16 {
-        let mut connected = match boxed(|| self.connected(s)).await {
-            Ok(connected) => connected,
-            Err(status) => return status,
-        };
-        let end = relay::run(s, &self.conf, &mut connected.server).await;
-        if let Some(x) = &mut s.exchanges {
-            x.over();
-            if let Some(ms) = x.first_byte_ms() {
-                connected.lease.first_byte(ms);
-            }
+    /// Serves a session over TCP; the future lasts as long, and has its arguments once.
+    fn run<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
+        s.exchanges = Some(Box::default());
+        async move {
+            let Connected { server, mut lease } = match boxed(|| self.connected(s)).await {
+                Ok(connected) => connected,
+                Err(status) => return status,
+            };
+            let end = relay::run(s, &self.conf, server).await;
+            finish(s, &mut lease, end);
+            status::OK
         }
-        connected.lease.done(end);
-        status::OK
     }
 
-    /// A connection to a server. It comes in a box: an argument or a result that lives on in a
-    /// future is in it twice, and an idle session keeps its futures.
-    async fn connected(&self, s: &mut StreamSession) -> Result<Box<Connected>, u16> {
-        s.exchanges = Some(Box::default());
+    /// A connection to a server.
+    async fn connected(&self, s: &mut StreamSession) -> Result<Connected, u16> {
         let mut choice = self.choose(s).await?;
         loop {
             let stop = match choice.take_next(s) {
@@ -130,7 +126,7 @@ impl Proxy {
                 Some(peer) => match self.connect(s, &peer, &choice.host).await {
                     Ok(server) => {
                         choice.lease.connected();
-                        return Ok(Box::new(Connected { server, lease: choice.lease }));
+                        return Ok(Connected { server, lease: choice.lease });
                     }
                     Err(stop) => stop,
                 },
@@ -153,13 +149,7 @@ impl Proxy {
                 Ok(server) => match x.run(s, &self.conf, &server).await {
                     Ended::Session(status, outcome) => {
                         choice.lease.connected();
-                        if let Some(x) = &mut s.exchanges {
-                            x.over();
-                            if let Some(ms) = x.first_byte_ms() {
-                                choice.lease.first_byte(ms);
-                            }
-                        }
-                        choice.lease.done(outcome);
+                        finish(s, &mut choice.lease, outcome);
                         return Ok(status);
                     }
                     Ended::Away(e) => {
@@ -228,6 +218,17 @@ impl Proxy {
         let picker = AnyPicker::begin(&RoundRobin(servers), s);
         Ok(Choice::new(picker, (name, server_name), &self.conf))
     }
+}
+
+/// The last exchange of a session is over.
+fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
+    if let Some(x) = &mut s.exchanges {
+        x.over();
+        if let Some(ms) = x.first_byte_ms() {
+            lease.first_byte(ms);
+        }
+    }
+    lease.done(outcome);
 }
 
 impl Choice {

@@ -8,16 +8,16 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 
-use base::future::{boxed, keep};
+use base::future::{boxed, poll_kept};
 use base::log::Level;
 use base::time::now_ms;
 use conf::template::Template;
 use engine::Client;
 use engine::min_rate::{self, Credit, MinRate};
-use event::{Deadline, sleep, sleep_until};
+use event::{Deadline, Side, sleep_until};
 use mem::Chain;
 use net::Transport;
 use net::relay::{Flow, Rate, poll_side};
@@ -29,7 +29,7 @@ use crate::session::StreamSession;
 /// A connection to a server, with the bytes that go before the client's.
 pub(super) struct Server {
     pub sock: Transport,
-    pub first: Vec<u8>,
+    pub first: Chain,
 }
 
 /// The cause of a session's end.
@@ -45,81 +45,205 @@ enum End {
     Broken(io::Error),
 }
 
-/// The bytes that the relay has moved.
-#[derive(Default)]
-struct Counts {
-    from_client: Cell<u64>,
-    to_client: Cell<u64>,
-    from_server: Cell<u64>,
-    to_server: Cell<u64>,
-    /// Milliseconds until the server's first byte.
-    first_ms: Cell<Option<u64>>,
-    /// The server's side broke.
-    is_broken: Cell<bool>,
-}
-
-fn add(cell: &Cell<u64>, n: u64) {
-    cell.set(cell.get() + n);
-}
-
 /// Relays until the end; gives the server's part in it.
-pub(super) async fn run(
-    s: &mut StreamSession,
-    conf: &ProxyConf,
-    server: &mut Server,
-) -> ServerOutcome {
-    let Some(client) = s.sock.take() else { return ServerOutcome::Ok };
-    let mut up = Chain::new();
-    up.push_bytes(std::mem::take(&mut server.first).into());
-    if !s.preread.is_empty() {
-        up.push(std::mem::take(&mut s.preread).into());
-    }
-    let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
-    let counts = Counts::default();
-    let mut reporting = Reporting { s, counts };
-    let end = {
-        let mut up = Flow::new(&client, &server.sock, up);
-        let mut down = Flow::new(&server.sock, &client, Chain::new());
-        (up.rate, down.rate) = (upload, download);
-        (up.read_max, down.read_max) = (conf.buffer_size, conf.buffer_size);
-        let mut pace = (conf.min_rate.rate > 0).then(|| Box::new(Pace::new(conf)));
-        both(&mut up, &mut down, conf, pace.as_deref_mut(), &reporting.counts).await
-    };
-    reporting.report();
-    let is_broken = reporting.counts.is_broken.get();
-    drop(reporting);
-    say(s, &end);
-    s.sock = Some(client);
-    if is_broken { ServerOutcome::Failed } else { ServerOutcome::Ok }
-}
-
-/// Delivers the counts to the session, whether the relay came to its end or was dropped.
-struct Reporting<'a> {
+///
+/// An idle session keeps this future and little else. What few sessions need while they are idle is
+/// in boxes. It is a block within a function, as an `async fn` has its arguments twice.
+pub(super) fn run<'a>(
     s: &'a mut StreamSession,
-    counts: Counts,
+    conf: &'a ProxyConf,
+    server: Server,
+) -> impl Future<Output = ServerOutcome> + use<'a> {
+    let Server { sock: server, first } = server;
+    async move {
+        let Some(client) = s.sock.take() else { return ServerOutcome::Ok };
+        let first = with_preread(s, first);
+        let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
+        let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
+        let down = Flow::new(&server, &client, Chain::new());
+        let mut down = down.limited(download, conf.buffer_size);
+        let mut relay = Relay::new(s, conf);
+        let end = 'relay: loop {
+            match relay.turn(&mut up, &mut down) {
+                Err(end) => break end,
+                Ok(Turn::Busy) => {
+                    event::task::yield_now().await;
+                    continue;
+                }
+                Ok(Turn::Waits) => {}
+            }
+            relay.last = loop {
+                let event = match is_idle(&up, &down) {
+                    true => {
+                        let look = Deadline::at(relay.look_ms);
+                        idle_end(server.either_readable(&client, look).await)
+                    }
+                    false => boxed(|| held(&up, &down, relay.look_ms)).await,
+                };
+                if event != Event::Look {
+                    break event;
+                }
+                if let Err(end) = relay.look() {
+                    break 'relay end;
+                }
+            };
+        };
+        drop((up, down));
+        let is_broken = relay.is_broken;
+        drop(relay);
+        say(s, &end);
+        s.sock = Some(client);
+        if is_broken { ServerOutcome::Failed } else { ServerOutcome::Ok }
+    }
 }
 
-impl Reporting<'_> {
-    fn report(&mut self) {
-        let (s, c) = (&mut *self.s, &self.counts);
-        add(&s.received, c.from_client.take());
-        add(&s.sent, c.to_client.take());
-        if let Some(x) = &mut s.exchanges {
-            if let Some(ms) = c.first_ms.take() {
-                x.first_byte(ms);
+/// The bytes that go to the server first: the client's that were read already follow `first`.
+fn with_preread(s: &mut StreamSession, mut first: Chain) -> Chain {
+    if !s.preread.is_empty() {
+        first.push(std::mem::take(&mut s.preread).into());
+    }
+    first
+}
+
+/// The state of a relay beside its directions. It counts the bytes that it moves, and delivers the
+/// counts to the session when it is dropped, whatever the reason.
+struct Relay<'a> {
+    s: &'a mut StreamSession,
+    conf: &'a ProxyConf,
+    from_client: u64,
+    to_client: u64,
+    from_server: u64,
+    to_server: u64,
+    /// The time of the last turn.
+    moved_ms: u64,
+    /// The time at which the idle time is checked. Messages leave it as it is.
+    look_ms: u64,
+    pace: Option<Box<Pace>>,
+    /// The event that ended the last wait.
+    last: Event,
+    /// A rate of the server's own holds a direction up.
+    is_held: bool,
+    /// The ends that were passed on: to the server, to the client.
+    closed: [bool; 2],
+    /// The server's side broke.
+    is_broken: bool,
+}
+
+/// What follows a turn of a relay.
+enum Turn {
+    /// More could be moved: others have their turn first.
+    Busy,
+    /// Nothing can be moved now.
+    Waits,
+}
+
+impl<'a> Relay<'a> {
+    fn new(s: &'a mut StreamSession, conf: &'a ProxyConf) -> Relay<'a> {
+        let pace = (conf.min_rate.rate > 0).then(|| Box::new(Pace::new(conf)));
+        let first = pace.as_ref().map_or(u64::MAX, |pace| pace.left());
+        let now = now_ms();
+        Relay {
+            s,
+            conf,
+            from_client: 0,
+            to_client: 0,
+            from_server: 0,
+            to_server: 0,
+            moved_ms: now,
+            look_ms: now.saturating_add(conf.timeout.min(first)),
+            pace,
+            last: Event::Both,
+            is_held: false,
+            closed: [false; 2],
+            is_broken: false,
+        }
+    }
+
+    /// Moves what can be moved without a wait.
+    fn turn(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<Turn, End> {
+        self.go(up, down)?;
+        self.moved_ms = now_ms();
+        self.count();
+        if let Some(end) = ended(up, down, self.conf.half_close) {
+            return Err(end);
+        }
+        if self.conf.half_close {
+            close(up, &mut self.closed[0]);
+            close(down, &mut self.closed[1]);
+        }
+        if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
+            self.last = Event::Both;
+            return Ok(Turn::Busy);
+        }
+        self.is_held = resumes_at(up, down).is_some();
+        Ok(Turn::Waits)
+    }
+
+    /// Moves bytes in the direction of the last event; in both at first.
+    fn go(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<(), End> {
+        if self.last != Event::Up {
+            let moved = down.go().map_err(End::Broken)?;
+            if moved.read > 0
+                && self.from_server == 0
+                && let Some(x) = &mut self.s.exchanges
+            {
+                x.first_byte_now();
             }
-            if let Some(a) = x.now() {
-                a.sent += c.to_server.take();
-                a.received += c.from_server.take();
-            }
+            self.to_client += moved.written;
+            self.from_server += moved.read;
+        }
+        if self.last != Event::Down {
+            let moved = up.go().map_err(|e| {
+                self.is_broken = true;
+                End::Broken(e)
+            })?;
+            self.to_server += moved.written;
+            self.from_client += moved.read;
+        }
+        self.is_broken |= down.broken.is_some();
+        Ok(())
+    }
+
+    /// Counts for the minimum rate.
+    fn count(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            pace.count(self.to_client + self.to_server, self.is_held);
+        }
+    }
+
+    /// The time has come to check the idle time, which ends the session or sets the next time.
+    fn look(&mut self) -> Result<(), End> {
+        self.count();
+        let pace = self.pace.as_ref().map_or(u64::MAX, |pace| pace.left());
+        let (now, timeout) = (now_ms(), self.conf.timeout);
+        let passed = now.saturating_sub(self.moved_ms);
+        if pace == 0 && (self.is_held || passed < timeout) {
+            return Err(End::Slow);
+        }
+        // A rate that holds a direction up is no idleness.
+        let left = match timeout.saturating_sub(passed) {
+            0 if !self.is_held => return Err(End::Late),
+            0 => timeout,
+            left => left,
+        };
+        self.look_ms = now.saturating_add(left.min(pace));
+        Ok(())
+    }
+}
+
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        add(&self.s.received, self.from_client);
+        add(&self.s.sent, self.to_client);
+        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
+            a.sent += self.to_server;
+            a.received += self.from_server;
         }
     }
 }
 
-impl Drop for Reporting<'_> {
-    fn drop(&mut self) {
-        self.report();
-    }
+fn add(cell: &Cell<u64>, n: u64) {
+    cell.set(cell.get() + n);
 }
 
 /// The rate that a template asks for now.
@@ -180,9 +304,10 @@ impl Pace {
         Pace { min, timeout, credit: Credit::default(), since_ms: now_ms(), bytes: 0 }
     }
 
-    /// Counts what has moved up to now. `is_held`: a rate of the server's own took the time.
-    fn count(&mut self, counts: &Counts, is_held: bool) {
-        let (now, bytes) = (now_ms(), counts.to_client.get() + counts.to_server.get());
+    /// Counts the `bytes` that have moved up to now. `is_held`: a rate of the server's own took the
+    /// time.
+    fn count(&mut self, bytes: u64, is_held: bool) {
+        let now = now_ms();
         let waited = if is_held { 0 } else { now.saturating_sub(self.since_ms) };
         self.credit.moved(self.min, waited, bytes - self.bytes);
         (self.since_ms, self.bytes) = (now, bytes);
@@ -201,144 +326,60 @@ enum Event {
     Up,
     /// The other direction may go on.
     Down,
+    /// Either may, or a rate lets one go on.
+    Both,
     /// The idle time is to be checked.
     Look,
-    /// A rate lets a direction go on.
-    Resume,
 }
 
-/// Moves bytes both ways. A wait stays in place while others end, so that a message costs one wait
-/// and not four, and no timer is set anew with each. Waits that an idle session does not have are
-/// in boxes.
-async fn both(
-    up: &mut Flow<'_, Transport, Transport>,
-    down: &mut Flow<'_, Transport, Transport>,
-    conf: &ProxyConf,
-    mut pace: Option<&mut Pace>,
-    counts: &Counts,
-) -> End {
-    let (client, server) = (up.from, up.to);
-    let start_ms = now_ms();
-    let mut from_client = pin!(None);
-    let mut from_server = pin!(None);
-    let (mut to_client, mut to_server) = (None, None);
-    let first = pace.as_ref().map_or(u64::MAX, |pace| pace.left());
-    let mut look = pin!(sleep(conf.timeout.min(first)));
-    let (mut is_held, mut closed, mut last) = (false, [false; 2], None);
-    loop {
-        if let Err(end) = go(up, down, last, counts, start_ms) {
-            return end;
-        }
-        let moved_ms = now_ms();
-        if let Some(pace) = &mut pace {
-            pace.count(counts, is_held);
-        }
-        if let Some(end) = ended(up, down, conf.half_close) {
-            return end;
-        }
-        if conf.half_close {
-            close(up, &mut closed[0]);
-            close(down, &mut closed[1]);
-        }
-        if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
-            event::task::yield_now().await;
-            last = None;
-            continue;
-        }
-        let never = Deadline::NEVER;
-        keep(from_client.as_mut(), up.wants_read(), || client.readable(never));
-        keep(from_server.as_mut(), down.wants_read(), || server.readable(never));
-        keep(Pin::new(&mut to_client), down.has_unsent(), || boxed(|| client.writable(never)));
-        keep(Pin::new(&mut to_server), up.has_unsent(), || boxed(|| server.writable(never)));
-        let at = [up.resumes_at(), down.resumes_at()].into_iter().flatten().min();
-        is_held = at.is_some();
-        let mut resume = at.map(|at| boxed(|| sleep_until(Deadline::at(at))));
-        last = loop {
-            let now = std::future::poll_fn(|cx| {
-                let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
-                    .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
-                    .or_else(|| poll_side(Pin::new(&mut to_client), cx, Event::Down, Event::Down))
-                    .or_else(|| poll_side(Pin::new(&mut to_server), cx, Event::Up, Event::Up))
-                    .or_else(|| {
-                        let resumed = resume.as_mut()?.as_mut().poll(cx).is_ready();
-                        resumed.then_some(Event::Resume)
-                    })
-                    .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
-                ended.map_or(Poll::Pending, Poll::Ready)
-            })
-            .await;
-            match now {
-                Event::Up | Event::Down => break Some(now),
-                Event::Resume => break None,
-                Event::Look => {}
-            }
-            match rest(conf.timeout, pace.as_deref_mut(), counts, (moved_ms, is_held)) {
-                Ok(ms) => look.set(sleep(ms)),
-                Err(end) => return end,
-            }
-        };
+/// A direction of a relay.
+type Way<'a> = Flow<'a, Transport, Transport>;
+
+/// Whether nothing but bytes from either side can bring the session on.
+fn is_idle(up: &Way<'_>, down: &Way<'_>) -> bool {
+    up.wants_read() && down.wants_read()
+}
+
+/// The event that ended the wait of an idle session for its server, or else for its client.
+fn idle_end(waited: io::Result<Side>) -> Event {
+    match waited {
+        Ok(Side::This) => Event::Down,
+        Ok(Side::Other) => Event::Up,
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
+        // Whatever else is wrong with a socket shows when it is used.
+        Err(_) => Event::Both,
     }
 }
 
-/// The time until the next look, where the session may rest on.
-fn rest(
-    timeout: u64,
-    pace: Option<&mut Pace>,
-    counts: &Counts,
-    (moved_ms, is_held): (u64, bool),
-) -> Result<u64, End> {
-    let pace = pace.map_or(u64::MAX, |pace| {
-        pace.count(counts, is_held);
-        pace.left()
-    });
-    let passed = now_ms().saturating_sub(moved_ms);
-    if pace == 0 && (is_held || passed < timeout) {
-        return Err(End::Slow);
-    }
-    // A rate that holds a direction up is no idleness.
-    match timeout.saturating_sub(passed) {
-        0 if !is_held => Err(End::Late),
-        0 => Ok(timeout.min(pace)),
-        left => Ok(left.min(pace)),
-    }
+/// The time at which a rate lets a direction go on, if that holds one up.
+fn resumes_at(up: &Way<'_>, down: &Way<'_>) -> Option<u64> {
+    [up.resumes_at(), down.resumes_at()].into_iter().flatten().min()
 }
 
-/// Moves bytes in the direction of the event; in both at first.
-fn go(
-    up: &mut Flow<'_, Transport, Transport>,
-    down: &mut Flow<'_, Transport, Transport>,
-    event: Option<Event>,
-    counts: &Counts,
-    start_ms: u64,
-) -> Result<(), End> {
-    if event != Some(Event::Up) {
-        let moved = down.go().map_err(End::Broken)?;
-        if moved.read > 0 && counts.from_server.get() == 0 {
-            counts.first_ms.set(Some(now_ms().saturating_sub(start_ms)));
-        }
-        add(&counts.to_client, moved.written);
-        add(&counts.from_server, moved.read);
-    }
-    if event != Some(Event::Down) {
-        let moved = up.go().map_err(|e| {
-            counts.is_broken.set(true);
-            End::Broken(e)
-        })?;
-        add(&counts.to_server, moved.written);
-        add(&counts.from_client, moved.read);
-    }
-    if down.broken.is_some() {
-        counts.is_broken.set(true);
-    }
-    Ok(())
+/// The wait of a session with a direction that is over, that a rate holds up, or whose receiver
+/// takes no more.
+async fn held(up: &Way<'_>, down: &Way<'_>, look_ms: u64) -> Event {
+    let (client, server, never) = (up.from, up.to, Deadline::NEVER);
+    let mut from_client = pin!(up.wants_read().then(|| client.readable(never)));
+    let mut from_server = pin!(down.wants_read().then(|| server.readable(never)));
+    let mut to_client = pin!(down.has_unsent().then(|| client.writable(never)));
+    let mut to_server = pin!(up.has_unsent().then(|| server.writable(never)));
+    let mut resume = pin!(resumes_at(up, down).map(|at| sleep_until(Deadline::at(at))));
+    let mut look = pin!(sleep_until(Deadline::at(look_ms)));
+    std::future::poll_fn(|cx| {
+        let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
+            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
+            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Down))
+            .or_else(|| poll_side(to_server.as_mut(), cx, Event::Up, Event::Up))
+            .or_else(|| poll_kept(resume.as_mut(), cx).is_ready().then_some(Event::Both))
+            .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
+        ended.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The session's end, if it has come.
-fn ended(
-    up: &Flow<'_, Transport, Transport>,
-    down: &Flow<'_, Transport, Transport>,
-    half_close: bool,
-) -> Option<End> {
+fn ended(up: &Way<'_>, down: &Way<'_>, half_close: bool) -> Option<End> {
     let is_over = match half_close {
         true => up.is_done() && down.is_done(),
         false => up.is_done() || down.is_done() || up.ended && down.ended,
@@ -348,7 +389,7 @@ fn ended(
 }
 
 /// Passes the end of a direction on, once all of it was sent.
-fn close(flow: &Flow<'_, Transport, Transport>, closed: &mut bool) {
+fn close(flow: &Way<'_>, closed: &mut bool) {
     if flow.is_done() && !*closed {
         *closed = true;
         // A connection that cannot be shut down is broken, which shows when it is used.
