@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
-use crate::op::{Direction, Ready};
+use crate::gate::Gate;
+use crate::op::{Direction, Ready, Wake};
 use crate::sock::{Registered, SockKind};
 
 /// A descriptor of any kind in this thread's loop; closes when it is dropped.
@@ -30,6 +31,15 @@ impl Fd {
     /// Waits until there may be something to read.
     pub fn readable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
         Ready::once(&self.0, Direction::Read, deadline)
+    }
+
+    /// The same, or until the gate is closed, if it is open now.
+    pub fn readable_or(
+        &self,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<Wake>> + Unpin + use<'_> {
+        Ready::once_or(&self.0, gate, deadline)
     }
 
     /// Waits until something may be written.

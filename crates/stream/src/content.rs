@@ -8,13 +8,13 @@ use mem::Chain;
 
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::Datagrams;
+use crate::udp::{Datagrams, Held};
 
 pub use crate::phases::status as statuses;
 
 /// Sends `bytes` to the client and ends the session.
 pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
-    if let Some(client) = s.datagrams.clone() {
+    if let Some(client) = s.datagrams.as_ref().map(Held::client) {
         let len = bytes.len() as u64;
         match client.send(&Datagrams::single(bytes)) {
             Ok(()) => s.sent.set(s.sent.get() + len),

@@ -42,7 +42,7 @@ pub struct StreamSession {
     /// The client's connection; none while the content has it, and for datagrams.
     pub sock: Option<Transport>,
     /// The client's datagrams, in a session of those.
-    pub datagrams: Option<Rc<udp::Client>>,
+    pub datagrams: Option<udp::Held>,
     /// The address that the connection came from.
     pub peer: SockAddr,
     /// The client's address as a trusted proxy reported it.

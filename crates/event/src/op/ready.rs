@@ -126,6 +126,12 @@ impl<'a> Ready<'a> {
         Ready { once: true, ..Ready::new(sock, direction, Limits::plain(deadline)) }.ended()
     }
 
+    /// The same for reading, with a gate.
+    pub(crate) fn once_or(sock: &'a Registered, gate: &Gate, deadline: Deadline) -> Ready<'a> {
+        let limits = Limits { gate: gate.id(), ..Limits::plain(deadline) };
+        Ready { once: true, ..Ready::new(sock, Direction::Read, limits) }
+    }
+
     /// The same without the reason: there is one only.
     fn ended(mut self) -> impl Future<Output = io::Result<()>> + Unpin + use<'a> {
         std::future::poll_fn(move |cx| Pin::new(&mut self).poll(cx).map_ok(drop))
@@ -141,7 +147,7 @@ impl Future for Ready<'_> {
         with(|inner| {
             let polled = this.wait.poll_ready(inner, cx, this.sock, this.direction, limits);
             if this.once
-                && matches!(polled, Poll::Ready(Ok(_)))
+                && matches!(polled, Poll::Ready(Ok(Wake::Ready)))
                 && let Some(entry) = inner.core.socks.get(this.sock.key)
             {
                 entry.bits &= !this.direction.bit();

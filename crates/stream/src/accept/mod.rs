@@ -112,9 +112,9 @@ pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
         // Whoever serves it logs it.
         return;
     }
-    if let Some(client) = &s.datagrams {
+    if let Some(held) = &s.datagrams {
         // While its line is written the client may begin another session.
-        client.close();
+        held.client().close();
     }
     s.debug(format_args!("stream session ends with status {status}"));
     let server = s.server.clone();

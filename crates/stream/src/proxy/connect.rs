@@ -22,7 +22,7 @@ impl Proxy {
         &self,
         s: &mut StreamSession,
         peer: &Peer,
-        host: &Bytes,
+        host: &[u8],
     ) -> Result<relay::Server, Stop> {
         let addr = &peer.spec.addr;
         let sock = socket::open(s, &self.conf.socket, addr)
@@ -65,7 +65,7 @@ impl Proxy {
         s: &mut StreamSession,
         peer: &Peer,
         sock: Sock,
-        (tls, host, mut first): (&UpstreamTls, &Bytes, Chain),
+        (tls, host, mut first): (&UpstreamTls, &[u8], Chain),
     ) -> Result<Transport, Stop> {
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         if !first.is_empty() {
@@ -79,7 +79,8 @@ impl Proxy {
                 a.sent += len;
             }
         }
-        let name = tls.name.as_ref().map_or_else(|| host.clone(), |name| name.eval(s));
+        let name =
+            tls.name.as_ref().map_or_else(|| Bytes::copy_from_slice(host), |name| name.eval(s));
         let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
         let (address, counted) = (&peer.name, Some(peer));
         let shake = Shake { peer: address, name: &name, certificate, deadline, counted };

@@ -7,15 +7,16 @@
 //! ```
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
-use base::future::rarely;
+use base::future::poll_kept;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client as _;
-use event::{Deadline, Either, Fd, race};
+use event::{Deadline, Fd, Wake};
 use net::Kind;
 use net::relay::Rate;
 use os::datagram;
@@ -37,14 +38,35 @@ const KEPT_MAX: usize = 16;
 const ROUNDS: usize = 64;
 
 /// A session's state over all servers that it tries.
-pub(super) struct Exchange {
+pub(super) struct Exchange<'a> {
+    pub s: &'a mut StreamSession,
+    conf: &'a ProxyConf,
     client: Rc<Client>,
-    /// The client's datagrams that no server has answered yet.
-    kept: Vec<Bytes>,
+    /// What no server has answered yet; none from the first answer on.
+    unanswered: Option<Box<Unanswered>>,
+    extras: Option<Box<Extras>>,
     questions: u64,
     answers: u64,
-    upload: Option<Box<Rate>>,
-    download: Option<Box<Rate>>,
+    /// The end of the idle time.
+    until_ms: u64,
+    /// The present server got the PROXY protocol header.
+    is_headed: bool,
+}
+
+/// Questions without an answer, for the next server.
+struct Unanswered {
+    kept: Vec<Bytes>,
+    /// Those among them that the present server got.
+    sent: usize,
+}
+
+/// What few sessions have.
+#[derive(Default)]
+struct Extras {
+    upload: Option<Rate>,
+    download: Option<Rate>,
+    /// The header of each datagram.
+    header: Vec<u8>,
 }
 
 /// The end of a relay with one server.
@@ -57,140 +79,234 @@ pub(super) enum Ended {
     Silent,
 }
 
-impl Exchange {
+/// What follows a turn of a session.
+pub(super) enum Turn {
+    Ended(Ended),
+    /// More may be there: others have their turn first.
+    Busy,
+    /// There is nothing to do until something comes.
+    Rests,
+    /// The same, and a rate holds questions or answers up until these times.
+    Held(Option<u64>, Option<u64>),
+}
+
+impl<'a> Exchange<'a> {
     /// The exchange of a session; its first datagram was read already.
-    pub fn new(s: &mut StreamSession, conf: &ProxyConf) -> Option<Exchange> {
-        let client = s.datagrams.clone()?;
+    pub fn new(s: &'a mut StreamSession, conf: &'a ProxyConf) -> Option<Exchange<'a>> {
+        let client = s.datagrams.as_ref()?.client().clone();
         let first = std::mem::take(&mut s.preread).freeze();
-        let upload = relay::rate(s, &conf.upload_rate).map(Box::new);
-        let download = relay::rate(s, &conf.download_rate).map(Box::new);
+        let (upload, download) =
+            (relay::rate(s, &conf.upload_rate), relay::rate(s, &conf.download_rate));
+        let every = conf.protocol.filter(|headers| headers.every_datagram);
+        let extras = (upload.is_some() || download.is_some() || every.is_some()).then(|| {
+            let header = every.map(|headers| header::of(s, headers.version)).unwrap_or_default();
+            Box::new(Extras { upload, download, header })
+        });
         if conf.requests > 0 {
             client.limit(conf.requests - 1);
         }
-        let (kept, questions, answers) = (vec![first], 1, 0);
-        Some(Exchange { client, kept, questions, answers, upload, download })
+        Some(Exchange {
+            s,
+            conf,
+            client,
+            unanswered: Some(Box::new(Unanswered { kept: vec![first], sent: 0 })),
+            extras,
+            questions: 1,
+            answers: 0,
+            until_ms: 0,
+            is_headed: false,
+        })
+    }
+
+    /// Begins with a server, which gets the questions so far.
+    pub fn begin(&mut self) {
+        if let Some(unanswered) = &mut self.unanswered {
+            unanswered.sent = 0;
+        }
+        self.is_headed = false;
+        self.renew();
+    }
+
+    fn renew(&mut self) {
+        self.until_ms = now_ms().saturating_add(self.conf.timeout);
+    }
+
+    /// Whether the server is settled: another one is not tried any more.
+    pub fn has_answer(&self) -> bool {
+        self.answers > 0
     }
 
     /// Whether all answers that were asked for have come.
-    fn is_answered(&self, conf: &ProxyConf) -> bool {
-        conf.responses.is_some_and(|each| self.answers >= each.saturating_mul(self.questions))
+    fn is_answered(&self) -> bool {
+        let each = self.conf.responses;
+        each.is_some_and(|each| self.answers >= each.saturating_mul(self.questions))
     }
 
-    /// Relays between the client and one server.
-    pub async fn run(&mut self, s: &mut StreamSession, conf: &ProxyConf, server: &Fd) -> Ended {
-        let gate = s.main.life.gate.clone();
-        let header = conf.protocol.map(|headers| header::of(s, headers.version));
-        let mut header = header.unwrap_or_default();
-        for at in 0..self.kept.len() {
-            let question = self.kept[at].clone();
-            if let Err(e) = self.ask(s, server, &header, &question).await {
-                return self.failed(e);
-            }
-            if !conf.protocol.is_some_and(|headers| headers.every_datagram) {
-                header = Vec::new();
-            }
-        }
-        let mut until = now_ms().saturating_add(conf.timeout);
+    /// Whether the session is over with its answers: its questions are sent.
+    fn is_done(&self) -> bool {
+        let unsent = self.unanswered.as_ref().is_some_and(|u| u.sent < u.kept.len());
+        let may_end = self.conf.requests == 0 || self.questions >= self.conf.requests;
+        !unsent && may_end && self.is_answered()
+    }
+
+    /// Moves what is there, as far as that needs no wait.
+    pub fn turn(&mut self, server: &Fd) -> Turn {
         loop {
-            // Without answers to wait for, it is over once its questions are sent.
-            let may_end = conf.requests == 0 || self.questions >= conf.requests;
-            if may_end && self.is_answered(conf) {
-                self.say(s, "udp done");
-                return Ended::Session(status::OK, ServerOutcome::Ok);
+            if self.is_done() {
+                self.say("udp done");
+                return Turn::Ended(Ended::Session(status::OK, ServerOutcome::Ok));
             }
             if self.client.is_shed() {
-                s.log(Level::Info, format_args!("udp session ends to make room for another"));
-                return Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok);
+                let m = format_args!("udp session ends to make room for another");
+                self.s.log(Level::Info, m);
+                return Turn::Ended(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
             }
-            match self.go(s, server, &header).await {
-                Err(e) => return self.failed(e),
-                Ok(true) => {
-                    until = now_ms().saturating_add(conf.timeout);
-                    continue;
+            match self.go(server) {
+                Err(e) => return Turn::Ended(self.failed(e)),
+                Ok(0) => break,
+                Ok(rounds) => {
+                    self.renew();
+                    if rounds == ROUNDS {
+                        return Turn::Busy;
+                    }
                 }
-                Ok(false) => {}
             }
-            let is_last = gate.is_closed() && !self.client.is_kept();
-            if is_last && (conf.responses.is_none() || self.is_answered(conf)) {
-                return Ended::Session(status::OK, ServerOutcome::Ok);
-            }
-            if now_ms() >= until {
-                return self.late(s, conf);
-            }
-            self.client.rest();
-            let deadline = Deadline::at(until);
-            let arrived = self.client.arrived.notified_by(deadline);
-            let readable = server.readable(Deadline::NEVER);
-            let either = race(arrived, readable);
-            if gate.is_closed() {
-                either.await;
-            } else if let Either::Second(()) = race(pin!(either), gate.closed()).await
-                && !self.client.is_kept()
-            {
-                // The worker leaves: its successor has the socket, and the client's next datagram.
-                self.client.close();
-            }
+        }
+        let is_last = self.s.main.life.is_leaving() && !self.client.is_kept();
+        if is_last && (self.conf.responses.is_none() || self.is_answered()) {
+            return Turn::Ended(Ended::Session(status::OK, ServerOutcome::Ok));
+        }
+        if now_ms() >= self.until_ms {
+            return Turn::Ended(self.late());
+        }
+        match (self.upload_held(), self.download_held()) {
+            (None, None) => Turn::Rests,
+            (up, down) => Turn::Held(up, down),
         }
     }
 
-    /// Moves what is there, as far as that needs no wait; says whether there was something.
-    /// `header` goes before each datagram.
-    async fn go(&mut self, s: &mut StreamSession, server: &Fd, header: &[u8]) -> io::Result<bool> {
-        let mut moved = false;
-        for _ in 0..ROUNDS {
-            let question = self.client.next();
-            let passes = question.is_some() && may_pass(s);
-            if let Some(question) = question.as_ref().filter(|_| passes) {
-                s.received.set(s.received.get() + question.len() as u64);
-                self.questions += 1;
-                if self.answers == 0 && self.kept.len() < KEPT_MAX {
-                    self.kept.push(question.clone());
-                }
-                self.ask(s, server, header, question).await?;
+    fn upload_held(&mut self) -> Option<u64> {
+        self.extras.as_mut()?.upload.as_mut()?.wait_until()
+    }
+
+    fn download_held(&mut self) -> Option<u64> {
+        self.extras.as_mut()?.download.as_mut()?.wait_until()
+    }
+
+    /// Waits for a datagram from either side, the end of the idle time, or the worker's leaving.
+    pub fn rest<'b>(&'b self, server: &'b Fd) -> impl Future<Output = io::Result<Wake>> + use<'b> {
+        let until = Deadline::at(self.until_ms);
+        let mut readable = server.readable_or(&self.s.main.life.gate, until);
+        let client = &*self.client;
+        std::future::poll_fn(move |cx| {
+            client.listen(cx.waker());
+            match client.has_news() {
+                true => Poll::Ready(Ok(Wake::Ready)),
+                false => Pin::new(&mut readable).poll(cx),
             }
-            let answer = match udp::receive(server.fd()) {
-                Ok(answer) => answer,
-                // An error of another datagram's after answers: the server may be back.
-                Err(_) if self.answers > 0 => None,
-                Err(e) => return Err(e),
+        })
+    }
+
+    /// The same while a rate holds questions or answers up until these times.
+    pub async fn rest_held(&self, server: &Fd, (up, down): (Option<u64>, Option<u64>)) {
+        let at = up.into_iter().chain(down).fold(self.until_ms, u64::min);
+        let mut resumes = pin!(event::sleep_until(Deadline::at(at)));
+        let mut readable = pin!(down.is_none().then(|| server.readable(Deadline::NEVER)));
+        std::future::poll_fn(|cx| {
+            self.client.listen(cx.waker());
+            let asked = if up.is_none() { self.client.has_news() } else { self.client.is_shed() };
+            match asked || poll_kept(readable.as_mut(), cx).is_ready() {
+                true => Poll::Ready(()),
+                false => resumes.as_mut().poll(cx),
+            }
+        })
+        .await;
+    }
+
+    /// The wait of a session that rests is over.
+    pub fn woken(&self, woken: &io::Result<Wake>) {
+        if matches!(woken, Ok(Wake::Gate)) && !self.client.is_kept() {
+            // The worker leaves: its successor has the socket, and the client's next datagram.
+            self.client.close();
+        }
+    }
+
+    /// Moves datagrams in both directions; the rounds in which there was something.
+    fn go(&mut self, server: &Fd) -> io::Result<usize> {
+        for round in 0..ROUNDS {
+            let asked = self.ask(server)?;
+            let answer = match self.download_held() {
+                None => self.receive(server)?,
+                Some(_) => None,
             };
             if let Some(answer) = &answer {
-                self.answer(s, answer).await;
+                self.answer(answer);
             }
-            if question.is_none() && answer.is_none() {
-                return Ok(moved);
+            if !asked && answer.is_none() {
+                return Ok(round);
             }
-            moved = true;
         }
-        event::task::yield_now().await;
-        Ok(moved)
+        Ok(ROUNDS)
     }
 
-    async fn ask(
-        &mut self,
-        s: &mut StreamSession,
-        server: &Fd,
-        header: &[u8],
-        question: &Bytes,
-    ) -> io::Result<()> {
-        if let Some(rate) = &mut self.upload {
-            rarely(pause(rate, (header.len() + question.len()) as u64)).await;
+    fn receive(&self, server: &Fd) -> io::Result<Option<Datagrams>> {
+        match udp::receive(server.fd()) {
+            // An error of another datagram's after answers: the server may be back.
+            Err(_) if self.answers > 0 => Ok(None),
+            received => received,
         }
-        self.send(s, server, header, question)
     }
 
-    fn send(
-        &self,
-        s: &mut StreamSession,
-        server: &Fd,
-        header: &[u8],
-        question: &Bytes,
-    ) -> io::Result<()> {
-        let bytes = match header.is_empty() {
-            true => question.clone(),
-            false => [header, question].concat().into(),
-        };
-        let one = Datagrams::single(bytes);
+    /// Passes the next question on, unless the rate holds it up; says whether there was one.
+    fn ask(&mut self, server: &Fd) -> io::Result<bool> {
+        if self.upload_held().is_some() {
+            return Ok(false);
+        }
+        if let Some(unanswered) = &mut self.unanswered
+            && let Some(question) = unanswered.kept.get(unanswered.sent)
+        {
+            let question = question.clone();
+            unanswered.sent += 1;
+            self.send(server, question)?;
+            return Ok(true);
+        }
+        let Some(question) = self.client.next() else { return Ok(false) };
+        if may_pass(self.s) {
+            self.s.received.set(self.s.received.get() + question.len() as u64);
+            self.questions += 1;
+            if let Some(unanswered) = &mut self.unanswered
+                && unanswered.kept.len() < KEPT_MAX
+            {
+                unanswered.kept.push(question.clone());
+                unanswered.sent += 1;
+            }
+            self.send(server, question)?;
+        }
+        Ok(true)
+    }
+
+    /// The question as it goes to the server, behind a header where one is due.
+    fn headed(&mut self, question: Bytes) -> Bytes {
+        match self.conf.protocol {
+            Some(headers) if headers.every_datagram || !self.is_headed => {
+                self.is_headed = true;
+                match &self.extras {
+                    Some(extras) if headers.every_datagram => {
+                        [&extras.header[..], &question].concat().into()
+                    }
+                    _ => [&header::of(self.s, headers.version)[..], &question].concat().into(),
+                }
+            }
+            _ => question,
+        }
+    }
+
+    fn send(&mut self, server: &Fd, question: Bytes) -> io::Result<()> {
+        let one = Datagrams::single(self.headed(question));
+        let len = one.bytes.len() as u64;
+        if let Some(rate) = self.extras.as_mut().and_then(|extras| extras.upload.as_mut()) {
+            rate.count(len);
+        }
         match udp::send(server.fd(), &one, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -198,27 +314,28 @@ impl Exchange {
             Err(_) if self.answers > 0 => return Ok(()),
             Err(e) => return Err(e),
         }
-        if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
-            a.sent += one.bytes.len() as u64;
+        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
+            a.sent += len;
         }
         Ok(())
     }
 
-    async fn answer(&mut self, s: &mut StreamSession, answer: &Datagrams) {
+    fn answer(&mut self, answer: &Datagrams) {
         let len = answer.bytes.len() as u64;
         if self.answers == 0 {
-            self.kept = Vec::new();
-            if let Some(x) = &mut s.exchanges {
+            self.unanswered = None;
+            if let Some(x) = &mut self.s.exchanges {
                 x.first_byte_now();
             }
         }
         self.answers += answer.count();
-        if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
+        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
             a.received += len;
         }
-        if let Some(rate) = &mut self.download {
-            rarely(pause(rate, len)).await;
+        if let Some(rate) = self.extras.as_mut().and_then(|extras| extras.download.as_mut()) {
+            rate.count(len);
         }
+        let s = &self.s;
         match self.client.send(answer) {
             Ok(()) => s.sent.set(s.sent.get() + len),
             Err(e) => {
@@ -236,19 +353,20 @@ impl Exchange {
     }
 
     /// The time is over: as it may be, where no answer is missing.
-    fn late(&self, s: &StreamSession, conf: &ProxyConf) -> Ended {
-        if conf.responses.is_none() || self.is_answered(conf) {
-            self.say(s, "udp timed out");
+    fn late(&self) -> Ended {
+        if self.conf.responses.is_none() || self.is_answered() {
+            self.say("udp timed out");
             return Ended::Session(status::OK, ServerOutcome::Ok);
         }
-        failure::timed_out(s, "proxying connection");
+        failure::timed_out(self.s, "proxying connection");
         match self.answers {
             0 => Ended::Silent,
             _ => Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed),
         }
     }
 
-    fn say(&self, s: &StreamSession, what: &str) {
+    fn say(&self, what: &str) {
+        let s = &*self.s;
         if s.logs(Level::Info) {
             let bytes = s.exchanges.as_ref().and_then(|x| x.bytes_now());
             let (from, to) = bytes.unwrap_or_default();
@@ -272,14 +390,6 @@ fn may_pass(s: &mut StreamSession) -> bool {
     }
     let server = s.server.clone();
     server.pipeline.datagram.iter().all(|handler| handler(s))
-}
-
-/// Waits for a rate, and counts `n` bytes.
-async fn pause(rate: &mut Rate, n: u64) {
-    while let Some(at) = rate.wait_until() {
-        event::sleep_until(Deadline::at(at)).await;
-    }
-    rate.count(n);
 }
 
 impl Proxy {

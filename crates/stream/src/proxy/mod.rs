@@ -24,6 +24,7 @@ use base::log::{Level, lossy};
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client;
+use event::Fd;
 use upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
 use upstream::lease::Lease;
 use upstream::peer::{Peer, ServerSpec};
@@ -32,7 +33,7 @@ use upstream::servers::Servers;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
-use self::datagrams::{Ended, Exchange};
+use self::datagrams::{Ended, Exchange, Turn};
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
@@ -72,7 +73,7 @@ impl Content for Proxy {
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a> {
         match s.is_udp() {
             false => boxed(|| self.run(s)),
-            true => boxed(|| async move { self.run_udp(s).await.unwrap_or_else(|status| status) }),
+            true => boxed(|| self.run_udp(s)),
         }
     }
 }
@@ -80,6 +81,13 @@ impl Content for Proxy {
 /// The servers of a session, and the tries that are left.
 struct Choice {
     lease: Lease,
+    /// None once a server was found.
+    others: Option<Box<Others>>,
+}
+
+/// What choosing another server takes.
+#[derive(Default)]
+struct Others {
     /// The name that logs show while no server is chosen.
     name: Bytes,
     /// The name of servers under TLS.
@@ -123,7 +131,7 @@ impl Proxy {
         loop {
             let stop = match choice.take_next(s) {
                 None => Stop::Status(status::BAD_GATEWAY),
-                Some(peer) => match self.connect(s, &peer, &choice.host).await {
+                Some(peer) => match self.connect(s, &peer, choice.host()).await {
                     Ok(server) => {
                         choice.lease.connected();
                         return Ok(Connected { server, lease: choice.lease });
@@ -135,34 +143,56 @@ impl Proxy {
         }
     }
 
-    /// Passes datagrams on, to the next server where one is away.
-    async fn run_udp(&self, s: &mut StreamSession) -> Result<u16, u16> {
+    /// Passes datagrams on, to the next server where one is away; as [`Proxy::run`].
+    fn run_udp<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
         s.exchanges = Some(Box::default());
-        let mut choice = self.choose(s).await?;
-        let Some(mut x) = Exchange::new(s, &self.conf) else { return Err(status::INTERNAL) };
-        loop {
-            let Some(peer) = choice.take_next(s) else { return Err(status::BAD_GATEWAY) };
-            // Datagrams may come whenever they like.
-            choice.lease.answering();
-            let stop = match self.connect_udp(s, &peer) {
-                Err(stop) => stop,
-                Ok(server) => match x.run(s, &self.conf, &server).await {
-                    Ended::Session(status, outcome) => {
-                        choice.lease.connected();
-                        finish(s, &mut choice.lease, outcome);
-                        return Ok(status);
-                    }
-                    Ended::Away(e) => {
-                        let e = base::log::os_error(&e);
-                        let m = format_args!("recv() failed {e} while proxying connection");
-                        s.log(Level::Error, m);
-                        Stop::Next
-                    }
-                    Ended::Silent => Stop::Next,
-                },
+        async move {
+            let mut choice = match self.choose(s).await {
+                Ok(choice) => choice,
+                Err(status) => return status,
             };
-            self.go_on(s, &mut choice, stop)?;
+            let Some(mut x) = Exchange::new(s, &self.conf) else { return status::INTERNAL };
+            loop {
+                let stop = match self.next_udp(x.s, &mut choice) {
+                    Err(stop) => stop,
+                    Ok(server) => {
+                        x.begin();
+                        let ended = loop {
+                            let turn = x.turn(&server);
+                            if x.has_answer() {
+                                choice.others = None;
+                            }
+                            match turn {
+                                Turn::Ended(ended) => break ended,
+                                Turn::Busy => event::task::yield_now().await,
+                                Turn::Rests => {
+                                    let woken = x.rest(&server).await;
+                                    x.woken(&woken);
+                                }
+                                Turn::Held(up, down) => {
+                                    boxed(|| x.rest_held(&server, (up, down))).await;
+                                }
+                            }
+                        };
+                        match after_udp(x.s, &mut choice, ended) {
+                            Ok(status) => return status,
+                            Err(stop) => stop,
+                        }
+                    }
+                };
+                if let Err(status) = self.go_on(x.s, &mut choice, stop) {
+                    return status;
+                }
+            }
         }
+    }
+
+    /// A socket connected to the next server.
+    fn next_udp(&self, s: &mut StreamSession, choice: &mut Choice) -> Result<Fd, Stop> {
+        let Some(peer) = choice.take_next(s) else { return Err(Stop::Status(status::BAD_GATEWAY)) };
+        // Datagrams may come whenever they like.
+        choice.lease.answering();
+        self.connect_udp(s, &peer)
     }
 
     /// An attempt is over: goes on to the next server, or ends the session with a status.
@@ -220,6 +250,24 @@ impl Proxy {
     }
 }
 
+/// The exchange of datagrams with a server is over: the session's status, or another server is
+/// tried.
+fn after_udp(s: &mut StreamSession, choice: &mut Choice, ended: Ended) -> Result<u16, Stop> {
+    match ended {
+        Ended::Session(status, outcome) => {
+            choice.lease.connected();
+            finish(s, &mut choice.lease, outcome);
+            Ok(status)
+        }
+        Ended::Away(e) => {
+            let e = base::log::os_error(&e);
+            s.log(Level::Error, format_args!("recv() failed {e} while proxying connection"));
+            Err(Stop::Next)
+        }
+        Ended::Silent => Err(Stop::Next),
+    }
+}
+
 /// The last exchange of a session is over.
 fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
     if let Some(x) = &mut s.exchanges {
@@ -237,13 +285,22 @@ impl Choice {
         if conf.next_upstream_tries > 0 {
             tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
         }
-        Choice { lease: Lease::new(picker, None), name, host, tries, start_ms: now_ms() }
+        let others = Others { name, host, tries, start_ms: now_ms() };
+        Choice { lease: Lease::new(picker, None), others: Some(Box::new(others)) }
+    }
+
+    /// The name of servers under TLS.
+    fn host(&self) -> &[u8] {
+        self.others.as_ref().map_or(&[], |others| &others.host)
     }
 
     /// The next server; none where none is live, which is logged.
     fn take_next(&mut self, s: &mut StreamSession) -> Option<Rc<Peer>> {
         let peer = self.lease.take_next(s);
-        let name = peer.as_ref().map_or(&self.name, |peer| &peer.name).clone();
+        let name = match (&peer, &self.others) {
+            (Some(peer), _) => peer.name.clone(),
+            (None, others) => others.as_ref().map(|o| o.name.clone()).unwrap_or_default(),
+        };
         s.exchanges.get_or_insert_default().begin(name, peer.as_ref().and_then(|peer| peer.row()));
         if peer.is_none() {
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
@@ -253,13 +310,15 @@ impl Choice {
 
     /// A server failed: whether another one is tried.
     fn may_go_on(&mut self, s: &StreamSession, conf: &ProxyConf) -> bool {
-        self.tries = if self.lease.is_single() { 0 } else { self.tries.saturating_sub(1) };
+        let is_single = self.lease.is_single();
         if self.lease.done(ServerOutcome::Failed) {
             let m = "upstream server temporarily disabled while connecting to upstream";
             s.log(Level::Warn, format_args!("{m}"));
         }
         let timeout = conf.next_upstream_timeout;
-        let in_time = timeout == 0 || now_ms().saturating_sub(self.start_ms) < timeout;
-        self.tries > 0 && conf.next_upstream && in_time
+        let Some(others) = &mut self.others else { return false };
+        others.tries = if is_single { 0 } else { others.tries.saturating_sub(1) };
+        let in_time = timeout == 0 || now_ms().saturating_sub(others.start_ms) < timeout;
+        others.tries > 0 && conf.next_upstream && in_time
     }
 }

@@ -1,10 +1,12 @@
 //! A socket that receives the datagrams of all clients, and the sessions that they belong to.
 
+use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use base::log::{Level, os_error};
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use os::SockAddr;
 use os::datagram;
 
 use super::sessions::Sessions;
-use super::{Client, Datagrams, Key, receive_to};
+use super::{Client, Datagrams, Held, Key, receive_to};
 use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
@@ -29,12 +31,35 @@ pub(crate) struct Endpoint {
     fd: Fd,
     /// The local address of a socket that has one alone.
     local: Option<SockAddr>,
-    sessions: RefCell<HashMap<Key, Weak<Client>>>,
+    sessions: RefCell<HashSet<Known>>,
     /// The time of the last warning of too many sessions.
     warned_ms: Cell<u64>,
     /// Others receive from the socket now.
     leaving: Cell<bool>,
 }
+
+/// A client with a session, found by its key: a pointer in the table, not the key once more.
+struct Known(Rc<Client>);
+
+impl Borrow<Key> for Known {
+    fn borrow(&self) -> &Key {
+        self.0.key()
+    }
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key().hash(state);
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Known) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for Known {}
 
 impl Endpoint {
     /// Begins to receive, once `alone` is closed.
@@ -79,7 +104,7 @@ impl Endpoint {
     /// clients' own. The task that receives has ended.
     pub fn leave(self: &Rc<Endpoint>) {
         self.leaving.set(true);
-        let clients: Vec<_> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let clients: Vec<_> = self.sessions.borrow().iter().map(|known| known.0.clone()).collect();
         let mut failed = None;
         for client in &clients {
             failed = self.keep(client).err().or(failed);
@@ -128,7 +153,8 @@ impl Endpoint {
 
     /// The client's next datagram begins another session.
     pub fn forget(&self, key: &Key) {
-        self.sessions.borrow_mut().remove(key);
+        let known = self.sessions.borrow_mut().take(key);
+        drop(known);
     }
 
     async fn receive(self: Rc<Endpoint>) {
@@ -157,7 +183,7 @@ impl Endpoint {
 
     /// Gives a datagram to its session; the first of a client begins one.
     pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) -> bool {
-        let known = self.sessions.borrow().get(key).and_then(Weak::upgrade);
+        let known = self.sessions.borrow().get(key).map(|known| known.0.clone());
         match &known {
             Some(client) => client.deliver(datagram),
             None => self.begin(key, datagram),
@@ -182,7 +208,7 @@ impl Endpoint {
         let local = self.local_of(key);
         let address: Rc<Address> = main.listens[self.listen].address(|| local.clone());
         let client = Rc::new(Client::new(self, key.clone()));
-        self.sessions.borrow_mut().insert(key.clone(), Rc::downgrade(&client));
+        self.sessions.borrow_mut().insert(Known(client.clone()));
         main.udp_sessions.begin(&client);
         if self.leaving.get() {
             // Without a socket of its own, it is over with its answers.
@@ -191,7 +217,7 @@ impl Endpoint {
         let mut s = StreamSession::new(main, address, key.peer.clone(), local, None);
         s.received.set(first.len() as u64);
         s.preread.extend_from_slice(&first);
-        s.datagrams = Some(client);
+        s.datagrams = Some(Held::new(client));
         main.stats.add(Field::Accepted, 1);
         main.stats.add(Field::Handled, 1);
         accept::spawn(s);

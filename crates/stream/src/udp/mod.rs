@@ -10,23 +10,24 @@
 //! and the local one from then on.
 
 pub(crate) mod endpoint;
+mod inbox;
 mod own_socket;
 pub(crate) mod sessions;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
+use std::task::Waker;
 
 use base::time::now_ms;
 use bytes::Bytes;
-use event::Notify;
 use os::SockAddr;
 use os::datagram::Received;
 
 use self::endpoint::Endpoint;
+use self::inbox::Inbox;
 use self::own_socket::OwnSocket;
 use self::sessions::Sessions;
 
@@ -69,24 +70,50 @@ pub(crate) struct Key {
     pub local: Option<IpAddr>,
 }
 
-/// The way between a session and its client.
+/// The way between a session and its client. Every idle session has one: it is small.
 pub struct Client {
     endpoint: Weak<Endpoint>,
     key: Key,
-    inbox: RefCell<VecDeque<Bytes>>,
-    /// Wakes the session for its inbox.
-    pub arrived: Notify,
-    /// Other datagrams of the client still reach this session.
-    open: Cell<bool>,
-    /// The datagrams that it takes still; none for any number.
-    left: Cell<Option<u64>>,
+    inbox: Inbox,
+    /// Wakes the session.
+    waker: Cell<Option<Waker>>,
+    /// The datagrams that it takes still; [`ANY`] for any number.
+    left: Cell<u64>,
     /// All sessions of the worker.
     sessions: Rc<Sessions>,
     /// The time of the last datagram, from either side.
     last_ms: Cell<u64>,
-    progress: Cell<Progress>,
     /// The client's datagrams come by this one, once its worker leaves the endpoint's.
-    own: RefCell<Option<Box<OwnSocket>>>,
+    own: Cell<Option<Box<OwnSocket>>>,
+    progress: Cell<Progress>,
+    /// Other datagrams of the client still reach this session.
+    is_open: Cell<bool>,
+    /// It has a socket of its own.
+    is_kept: Cell<bool>,
+}
+
+/// See [`Client::left`].
+const ANY: u64 = u64::MAX;
+
+/// The client of a session, held by it: its end is the session's.
+pub struct Held(Rc<Client>);
+
+impl Held {
+    pub(crate) fn new(client: Rc<Client>) -> Held {
+        Held(client)
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Rc<Client> {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.sessions.end(&self.0);
+        self.0.close();
+    }
 }
 
 /// The progress of a session.
@@ -104,34 +131,34 @@ enum Progress {
 
 impl Client {
     fn new(endpoint: &Rc<Endpoint>, key: Key) -> Client {
+        Client::of(Rc::downgrade(endpoint), key, endpoint.sessions())
+    }
+
+    fn of(endpoint: Weak<Endpoint>, key: Key, sessions: &Rc<Sessions>) -> Client {
         Client {
-            endpoint: Rc::downgrade(endpoint),
+            endpoint,
             key,
-            inbox: RefCell::default(),
-            arrived: Notify::new(),
-            open: Cell::new(true),
-            left: Cell::new(None),
-            sessions: endpoint.sessions().clone(),
+            inbox: Inbox::default(),
+            waker: Cell::default(),
+            left: Cell::new(ANY),
+            sessions: sessions.clone(),
             last_ms: Cell::new(now_ms()),
+            own: Cell::default(),
             progress: Cell::new(Progress::Asked),
-            own: RefCell::default(),
+            is_open: Cell::new(true),
+            is_kept: Cell::new(false),
         }
     }
 
     #[cfg(test)]
     fn for_test(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Client {
-        Client {
-            endpoint: Weak::new(),
-            key: Key { peer: SockAddr::unix(b"/x").unwrap(), local: None },
-            inbox: RefCell::default(),
-            arrived: Notify::new(),
-            open: Cell::new(true),
-            left: Cell::new(None),
-            sessions: sessions.clone(),
-            last_ms: Cell::new(last_ms),
-            progress: Cell::new(if proven { Progress::Proven } else { Progress::Asked }),
-            own: RefCell::default(),
+        let key = Key { peer: SockAddr::unix(b"/x").unwrap(), local: None };
+        let client = Client::of(Weak::new(), key, sessions);
+        client.last_ms.set(last_ms);
+        if proven {
+            client.progress.set(Progress::Proven);
         }
+        client
     }
 
     #[cfg(test)]
@@ -156,14 +183,30 @@ impl Client {
 
     /// Whether datagrams of the client still reach this session.
     fn is_open(&self) -> bool {
-        self.open.get()
+        self.is_open.get()
     }
 
     /// Ends the session, to make room for another one.
     fn shed(&self) {
         self.progress.set(Progress::Shed);
         self.close();
-        self.arrived.notify_one();
+        self.wake();
+    }
+
+    /// Has `waker` wake the session when there is something for it: see [`Client::has_news`].
+    pub fn listen(&self, waker: &Waker) {
+        self.waker.set(Some(waker.clone()));
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether a datagram waits for the session, or it is to end.
+    pub fn has_news(&self) -> bool {
+        self.is_shed() || self.inbox.len() > 0
     }
 
     /// Whether the session is to end, to make room for another one.
@@ -173,33 +216,30 @@ impl Client {
 
     /// Puts a datagram into the inbox, if there is room.
     fn deliver(&self, datagram: Bytes) {
-        let mut inbox = self.inbox.borrow_mut();
-        if inbox.len() >= INBOX_MAX {
+        if self.inbox.len() >= INBOX_MAX {
             return;
         }
-        inbox.push_back(datagram);
-        drop(inbox);
+        self.inbox.push(datagram);
         self.last_ms.set(now_ms());
         if self.progress.get() == Progress::Answered {
             self.progress.set(Progress::Proven);
         }
-        if let Some(left) = self.left.get() {
-            self.left.set(Some(left.saturating_sub(1)));
+        let left = self.left.get();
+        if left != ANY {
+            self.left.set(left.saturating_sub(1));
             if left <= 1 {
                 self.close();
             }
         }
-        self.arrived.notify_one();
+        self.wake();
     }
 
     /// Takes so many further datagrams; what the inbox holds beyond that begins another session.
     pub fn limit(&self, more: u64) {
-        let mut inbox = self.inbox.borrow_mut();
-        let keep = usize::try_from(more).unwrap_or(usize::MAX).min(inbox.len());
-        let excess = inbox.split_off(keep);
-        drop(inbox);
+        let keep = usize::try_from(more).unwrap_or(usize::MAX).min(self.inbox.len());
+        let excess = self.inbox.split_off(keep);
         let left = more.saturating_sub(keep as u64);
-        self.left.set(Some(left));
+        self.left.set(left);
         if left == 0 {
             self.close();
         }
@@ -212,22 +252,15 @@ impl Client {
 
     /// The next datagram of the client.
     pub fn next(&self) -> Option<Bytes> {
-        self.inbox.borrow_mut().pop_front()
-    }
-
-    /// Gives back the memory of an inbox that is empty: the session waits.
-    pub fn rest(&self) {
-        let mut inbox = self.inbox.borrow_mut();
-        if inbox.is_empty() {
-            *inbox = VecDeque::new();
-        }
+        self.inbox.pop()
     }
 
     /// Has the client's next datagram begin another session.
     pub fn close(&self) {
-        if !self.open.replace(false) {
+        if !self.is_open.replace(false) {
             return;
         }
+        self.is_kept.set(false);
         let own = self.own.take();
         let Some(endpoint) = self.endpoint.upgrade() else { return };
         endpoint.forget(&self.key);
@@ -241,13 +274,14 @@ impl Client {
     /// # Errors
     /// The system's: the session goes on without the client's further datagrams.
     fn keep(self: &Rc<Self>, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
-        *self.own.borrow_mut() = Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?));
+        self.own.set(Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?)));
+        self.is_kept.set(true);
         Ok(())
     }
 
     /// Whether the client's datagrams come by a socket of its own.
     pub fn is_kept(&self) -> bool {
-        self.own.borrow().is_some()
+        self.is_kept.get()
     }
 
     /// Sends to the client without waiting.
@@ -263,13 +297,6 @@ impl Client {
             self.progress.set(Progress::Answered);
         }
         send(endpoint.fd(), datagrams, Some(&self.key.peer), self.key.local)
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.sessions.end(self);
-        self.close();
     }
 }
 

@@ -96,12 +96,13 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Held;
     use super::*;
 
-    fn client(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Rc<Client> {
+    fn client(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Held {
         let client = Rc::new(Client::for_test(sessions, last_ms, proven));
         sessions.begin(&client);
-        client
+        Held::new(client)
     }
 
     #[test]
@@ -113,7 +114,7 @@ mod tests {
         let taken = || sessions.take_least().map(|client| client.last_ms());
         assert_eq!([taken(), taken()], [Some(40), Some(50)]);
         // The first of the others has not been idle.
-        all[0].heard_at(60);
+        all[0].client().heard_at(60);
         assert_eq!([taken(), taken(), taken()], [Some(20), Some(60), None]);
         drop(all);
         assert!(!sessions.are_full(1));
@@ -128,10 +129,10 @@ mod tests {
         assert!(sessions.make_room(16));
         all.push(client(&sessions, 17, false));
         assert!(!sessions.make_room(16), "two leave, and are there still");
-        assert_eq!(all.iter().filter(|client| client.is_shed()).count(), 3);
-        all.retain(|client| !client.is_shed());
+        assert_eq!(all.iter().filter(|held| held.client().is_shed()).count(), 3);
+        all.retain(|held| !held.client().is_shed());
         assert!(!sessions.are_full(16) && sessions.make_room(16));
-        assert!(all.iter().all(|client| !client.is_shed()));
+        assert!(all.iter().all(|held| !held.client().is_shed()));
     }
 
     #[test]
@@ -142,6 +143,6 @@ mod tests {
             client(&sessions, 2, false);
         }
         assert!(sessions.unproven.borrow().len() <= OVER_MAX + 4);
-        assert!(Rc::ptr_eq(&sessions.take_least().unwrap(), &kept));
+        assert!(Rc::ptr_eq(&sessions.take_least().unwrap(), kept.client()));
     }
 }

@@ -1,0 +1,87 @@
+//! The datagrams that wait for a session: no memory while there are none.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// The free queues that a worker keeps.
+const FREE_MAX: usize = 64;
+
+/// A queue that has grown beyond this is not kept.
+const KEEP_CAPACITY: usize = 32;
+
+type Queue = VecDeque<Bytes>;
+
+thread_local! {
+    // Boxed, because an inbox takes and returns the box.
+    #[expect(clippy::vec_box)]
+    static FREE: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The datagrams that wait for a session: a pointer, to a queue of the worker's while it is not
+/// empty.
+#[derive(Default)]
+pub(super) struct Inbox(Cell<Option<Box<Queue>>>);
+
+impl Inbox {
+    pub fn push(&self, datagram: Bytes) {
+        let queue = self.0.take().or_else(|| FREE.with_borrow_mut(Vec::pop));
+        let mut queue = queue.unwrap_or_default();
+        queue.push_back(datagram);
+        self.0.set(Some(queue));
+    }
+
+    pub fn pop(&self) -> Option<Bytes> {
+        let mut queue = self.0.take()?;
+        let datagram = queue.pop_front();
+        self.put_back(queue);
+        datagram
+    }
+
+    pub fn len(&self) -> usize {
+        let queue = self.0.take();
+        let len = queue.as_ref().map_or(0, |queue| queue.len());
+        self.0.set(queue);
+        len
+    }
+
+    /// Takes the datagrams behind the first `keep`.
+    pub fn split_off(&self, keep: usize) -> VecDeque<Bytes> {
+        let Some(mut queue) = self.0.take() else { return VecDeque::new() };
+        let rest = queue.split_off(keep.min(queue.len()));
+        self.put_back(queue);
+        rest
+    }
+
+    fn put_back(&self, queue: Box<Queue>) {
+        if !queue.is_empty() {
+            self.0.set(Some(queue));
+        } else if queue.capacity() <= KEEP_CAPACITY {
+            FREE.with_borrow_mut(|free| {
+                if free.len() < FREE_MAX {
+                    free.push(queue);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_inbox_holds_nothing() {
+        let inbox = Inbox::default();
+        assert_eq!((inbox.pop(), inbox.len()), (None, 0));
+        for text in ["a", "b", "c"] {
+            inbox.push(Bytes::from_static(text.as_bytes()));
+        }
+        assert_eq!((inbox.len(), inbox.pop().as_deref()), (3, Some(&b"a"[..])));
+        assert_eq!(inbox.split_off(1), ["c"]);
+        assert_eq!((inbox.pop().as_deref(), inbox.pop()), (Some(&b"b"[..]), None));
+        assert!(inbox.0.take().is_none());
+        assert_eq!(FREE.with_borrow(Vec::len), 1);
+    }
+}
