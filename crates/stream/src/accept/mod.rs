@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use base::future::rarely;
 use base::log::Level;
+use common_modules::log::AccessLog;
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
 use engine::life::Work;
@@ -100,17 +101,20 @@ fn task(mut s: Box<StreamSession>) -> impl Future<Output = ()> {
             s.log(Level::Info, format_args!("shutdown timeout"));
             status::OK
         });
-        end(s, status).await;
+        let logs = end(&mut s, status);
+        if !logs.is_empty() {
+            rarely(written(logs)).await;
+        }
     }
 }
 
-/// Logs a session that ended.
-pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
+/// Logs a session that ended; gives the logs whose lines are waited for before it is closed.
+fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
     s.status = status;
-    metering::end(&mut s);
+    metering::end(s);
     if s.is_passed {
         // Whoever serves it logs it.
-        return;
+        return Vec::new();
     }
     if let Some(held) = &s.datagrams {
         // While its line is written the client may begin another session.
@@ -119,16 +123,15 @@ pub(crate) async fn end(mut s: Box<StreamSession>, status: u16) {
     s.debug(format_args!("stream session ends with status {status}"));
     let server = s.server.clone();
     for handler in &server.pipeline.log {
-        handler(&mut s);
+        handler(s);
     }
-    let logs = s.take_logs();
-    if !logs.is_empty() {
-        rarely(async move {
-            for log in logs {
-                log.settled().await;
-            }
-        })
-        .await;
+    s.take_logs()
+}
+
+/// Waits until all lines of these logs are written.
+async fn written(logs: Vec<Rc<AccessLog>>) {
+    for log in logs {
+        log.settled().await;
     }
 }
 
