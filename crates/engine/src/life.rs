@@ -46,11 +46,11 @@ impl Life {
     /// nothing meanwhile, as every task is woken when that comes.
     pub fn unless_given_up<T>(
         &self,
-        mut future: Pin<&mut impl Future<Output = T>>,
+        mut future: impl Future<Output = T> + Unpin,
     ) -> impl Future<Output = Option<T>> {
         std::future::poll_fn(move |cx| match self.given_up.get() {
             true => Poll::Ready(None),
-            false => future.as_mut().poll(cx).map(Some),
+            false => Pin::new(&mut future).poll(cx).map(Some),
         })
     }
 }

@@ -69,11 +69,11 @@ pub struct StreamSession {
     passes: u8,
     /// It was passed on, and is another's.
     pub(crate) is_passed: bool,
-    local: OnceCell<Option<Box<SockAddr>>>,
+    local: OnceCell<Box<SockAddr>>,
     rare: Option<Box<Rare>>,
     debug: bool,
     /// Counted as under way in a server's zone.
-    pub(crate) counted: Option<Counted>,
+    pub(crate) counted: Option<Box<Counted>>,
     /// Its content began.
     pub(crate) is_served: bool,
 }
@@ -111,7 +111,7 @@ impl StreamSession {
     ) -> StreamSession {
         let known = OnceCell::new();
         if let Some(local) = local {
-            let _ = known.set(Some(Box::new(local)));
+            let _ = known.set(Box::new(local));
         }
         StreamSession {
             main: main.clone(),
@@ -341,8 +341,10 @@ impl Session for StreamSession {
 
 impl Connected for StreamSession {
     fn local(&self) -> Option<&SockAddr> {
-        let ask = || self.sock.as_ref().and_then(|sock| sock.local_addr().ok()).map(Box::new);
-        self.local.get_or_init(ask).as_deref()
+        if self.local.get().is_none() {
+            let _ = self.local.set(Box::new(self.sock.as_ref()?.local_addr().ok()?));
+        }
+        self.local.get().map(|local| &**local)
     }
 
     fn local_port(&self) -> u16 {

@@ -33,19 +33,36 @@ pub trait Binding {
 /// A server that is asked on behalf of a session; given back at the latest when it is dropped.
 pub struct Lease {
     picker: AnyPicker,
-    binding: Option<Box<dyn Binding>>,
+    /// In a box of its own, as few sessions have one and all of them a lease.
+    binding: Option<Box<Box<dyn Binding>>>,
     peer: Option<Rc<Peer>>,
     start_ms: u64,
-    /// Small, since every session has one; a head never takes 49 days.
-    header_ms: Option<u32>,
+    header: Header,
     is_answering: bool,
+}
+
+/// Milliseconds until the head came, in four bytes: it never takes 49 days.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Header(u32);
+
+impl Header {
+    const NONE: Header = Header(u32::MAX);
+
+    fn after(ms: u64) -> Header {
+        Header(u32::try_from(ms).unwrap_or(u32::MAX).min(u32::MAX - 1))
+    }
+
+    fn ms(self) -> Option<u64> {
+        (self != Header::NONE).then_some(self.0.into())
+    }
 }
 
 impl Lease {
     /// A lease of no server yet.
     pub fn new(picker: AnyPicker, binding: Option<Box<dyn Binding>>) -> Lease {
-        let (start_ms, header_ms, is_answering) = (0, None, false);
-        Lease { picker, binding, peer: None, start_ms, header_ms, is_answering }
+        let (start_ms, header, is_answering) = (0, Header::NONE, false);
+        let binding = binding.map(Box::new);
+        Lease { picker, binding, peer: None, start_ms, header, is_answering }
     }
 
     /// Chooses anew, as if nothing had been tried.
@@ -63,7 +80,7 @@ impl Lease {
         let bound = self.binding.as_mut().and_then(|s| s.bound());
         self.peer = self.picker.next(bound.as_deref());
         self.start_ms = now_ms();
-        self.header_ms = None;
+        self.header = Header::NONE;
         if let Some(counters) = self.peer.as_ref().and_then(|peer| peer.counters()) {
             counters.add(word::PROCESSING, 1);
             counters.set(word::SELECTED_MS, unix_ms());
@@ -92,7 +109,7 @@ impl Lease {
         peer.set_back();
         if self.picker.counts_connecting() {
             let ms = now_ms().saturating_sub(self.start_ms);
-            self.header_ms = Some(brief(ms));
+            self.header = Header::after(ms);
             self.picker.header(peer, ms);
         }
     }
@@ -101,7 +118,7 @@ impl Lease {
     pub fn first_byte(&mut self, ms: u64) {
         let Some(peer) = &self.peer else { return };
         if !self.picker.counts_connecting() {
-            self.header_ms = Some(brief(ms));
+            self.header = Header::after(ms);
             self.picker.header(peer, ms);
         }
     }
@@ -111,7 +128,7 @@ impl Lease {
         self.answering();
         let peer = self.peer.as_ref()?;
         let ms = now_ms().saturating_sub(self.start_ms);
-        self.header_ms = Some(brief(ms));
+        self.header = Header::after(ms);
         self.picker.header(peer, ms);
         self.binding.as_mut()?.answered(client, peer)
     }
@@ -123,7 +140,7 @@ impl Lease {
             binding.done(&peer, outcome);
         }
         let response_ms = now_ms().saturating_sub(self.start_ms);
-        let times = ExchangeTimes { header_ms: self.header_ms.map(u64::from), response_ms };
+        let times = ExchangeTimes { header_ms: self.header.ms(), response_ms };
         let is_out = self.picker.done(&peer, outcome, times);
         if let Some(counters) = peer.counters() {
             counters.sub(word::PROCESSING, 1);
@@ -136,10 +153,6 @@ impl Lease {
         }
         is_out
     }
-}
-
-fn brief(ms: u64) -> u32 {
-    u32::try_from(ms).unwrap_or(u32::MAX)
 }
 
 impl Drop for Lease {

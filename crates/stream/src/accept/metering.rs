@@ -18,7 +18,7 @@ pub(crate) fn begin(s: &mut StreamSession) {
     let metrics = s.main.metrics.clone();
     if let Some(counters) = metrics.counters(row) {
         counters.add(word::PROCESSING, 1);
-        s.counted = Some(Counted { metrics: metrics.clone(), row, is_over: false });
+        s.counted = Some(Box::new(Counted { metrics: metrics.clone(), row, is_over: false }));
     }
 }
 

@@ -2,10 +2,9 @@
 
 pub(crate) mod metering;
 
-use std::pin::pin;
 use std::rc::Rc;
 
-use base::future::rarely;
+use base::future::{boxed, rarely};
 use base::log::Level;
 use common_modules::log::AccessLog;
 use common_modules::passing::{Passed, Receiver};
@@ -20,7 +19,7 @@ use os::SockAddr;
 
 use crate::module::Served;
 use crate::phases::{self, status};
-use crate::server::StreamMain;
+use crate::server::{Server, StreamMain};
 use crate::session::StreamSession;
 use crate::ssl;
 
@@ -58,9 +57,9 @@ impl Receiver for StreamMain {
     fn take(self: Rc<StreamMain>, listen: usize, mut passed: Passed) {
         // The worker stays until the task counts itself.
         let kept = (std::mem::take(&mut passed.kept), self.life.work());
-        let s = Box::new(StreamSession::passed(&self, listen, passed));
+        let serving = boxed(|| task(StreamSession::passed(&self, listen, passed)));
         event::spawn(async move {
-            task(s).await;
+            serving.await;
             drop(kept);
         });
     }
@@ -68,7 +67,7 @@ impl Receiver for StreamMain {
 
 /// Makes the task of a session.
 pub(crate) fn spawn(s: StreamSession) {
-    event::spawn(task(Box::new(s)));
+    event::spawn(task(s));
 }
 
 /// Counts a session as active while it lives, whatever way it ends.
@@ -91,12 +90,20 @@ impl Drop for Counted {
     }
 }
 
-/// The task of a session, which lasts as long.
-fn task(mut s: Box<StreamSession>) -> impl Future<Output = ()> {
+/// The task of a session. It lasts as long, and the session is in it.
+fn task(mut s: StreamSession) -> impl Future<Output = ()> {
     let counted = Counted::new(&s.main);
     async move {
+        let life = &counted.main.life;
         beat::serves(s.number, &s.peer, Doing::Session);
-        let outcome = counted.main.life.unless_given_up(pin!(serve(&mut s))).await;
+        metering::begin(&mut s);
+        let outcome = match life.unless_given_up(rarely(begin(&mut s))).await {
+            Some(Ok(())) => {
+                let server = s.server.clone();
+                life.unless_given_up(serve(&server, &mut s)).await
+            }
+            ended => ended.and_then(Result::err),
+        };
         let status = outcome.unwrap_or_else(|| {
             s.log(Level::Info, format_args!("shutdown timeout"));
             status::OK
@@ -105,6 +112,17 @@ fn task(mut s: Box<StreamSession>) -> impl Future<Output = ()> {
         if !logs.is_empty() {
             rarely(written(logs)).await;
         }
+    }
+}
+
+/// Serves a session that came through its phases; gives its status.
+fn serve<'a>(server: &'a Server, s: &'a mut StreamSession) -> Served<'a> {
+    match &server.pipeline.content {
+        Some(content) => {
+            s.is_served = true;
+            content.serve(s)
+        }
+        None => Box::pin(std::future::ready(status::INTERNAL)),
     }
 }
 
@@ -132,21 +150,6 @@ fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
 async fn written(logs: Vec<Rc<AccessLog>>) {
     for log in logs {
         log.settled().await;
-    }
-}
-
-/// Takes a session through its phases; gives its status.
-fn serve(s: &mut StreamSession) -> impl Future<Output = u16> {
-    metering::begin(s);
-    async move {
-        if let Err(status) = rarely(begin(s)).await {
-            return status;
-        }
-        let server = s.server.clone();
-        let Some(content) = &server.pipeline.content else { return status::INTERNAL };
-        s.is_served = true;
-        let served: Served<'_> = content.serve(s);
-        served.await
     }
 }
 

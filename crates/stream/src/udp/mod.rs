@@ -78,7 +78,7 @@ pub struct Client {
     /// Wakes the session.
     waker: Cell<Option<Waker>>,
     /// The datagrams that it takes still; [`ANY`] for any number.
-    left: Cell<u64>,
+    left: Cell<u32>,
     /// All sessions of the worker.
     sessions: Rc<Sessions>,
     /// The time of the last datagram, from either side.
@@ -93,7 +93,7 @@ pub struct Client {
 }
 
 /// See [`Client::left`].
-const ANY: u64 = u64::MAX;
+const ANY: u32 = u32::MAX;
 
 /// The client of a session, held by it: its end is the session's.
 pub struct Held(Rc<Client>);
@@ -238,7 +238,7 @@ impl Client {
     pub fn limit(&self, more: u64) {
         let keep = usize::try_from(more).unwrap_or(usize::MAX).min(self.inbox.len());
         let excess = self.inbox.split_off(keep);
-        let left = more.saturating_sub(keep as u64);
+        let left = u32::try_from(more.saturating_sub(keep as u64)).unwrap_or(ANY);
         self.left.set(left);
         if left == 0 {
             self.close();
