@@ -79,15 +79,15 @@ pub(super) enum Ended {
     Silent,
 }
 
-/// What follows a turn of a session.
-pub(super) enum Turn {
-    Ended(Ended),
+/// Why a session waits after a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pause {
     /// More may be there: others have their turn first.
     Busy,
     /// There is nothing to do until something comes.
     Rests,
-    /// The same, and a rate holds questions or answers up until these times.
-    Held(Option<u64>, Option<u64>),
+    /// The same, and a rate holds questions or answers up.
+    Held,
 }
 
 impl<'a> Exchange<'a> {
@@ -150,39 +150,39 @@ impl<'a> Exchange<'a> {
     }
 
     /// Moves what is there, as far as that needs no wait.
-    pub fn turn(&mut self, server: &Fd) -> Turn {
+    ///
+    /// # Errors
+    /// The end of the exchange.
+    pub fn turn(&mut self, server: &Fd) -> Result<Pause, Ended> {
         loop {
             if self.is_done() {
                 self.say("udp done");
-                return Turn::Ended(Ended::Session(status::OK, ServerOutcome::Ok));
+                return Err(Ended::Session(status::OK, ServerOutcome::Ok));
             }
             if self.client.is_shed() {
                 let m = format_args!("udp session ends to make room for another");
                 self.s.log(Level::Info, m);
-                return Turn::Ended(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
+                return Err(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
             }
-            match self.go(server) {
-                Err(e) => return Turn::Ended(self.failed(e)),
-                Ok(0) => break,
-                Ok(rounds) => {
+            match self.go(server).map_err(|e| self.failed(e))? {
+                0 => break,
+                rounds => {
                     self.renew();
                     if rounds == ROUNDS {
-                        return Turn::Busy;
+                        return Ok(Pause::Busy);
                     }
                 }
             }
         }
         let is_last = self.s.main.life.is_leaving() && !self.client.is_kept();
         if is_last && (self.conf.responses.is_none() || self.is_answered()) {
-            return Turn::Ended(Ended::Session(status::OK, ServerOutcome::Ok));
+            return Err(Ended::Session(status::OK, ServerOutcome::Ok));
         }
         if now_ms() >= self.until_ms {
-            return Turn::Ended(self.late());
+            return Err(self.late());
         }
-        match (self.upload_held(), self.download_held()) {
-            (None, None) => Turn::Rests,
-            (up, down) => Turn::Held(up, down),
-        }
+        let is_held = self.upload_held().is_some() || self.download_held().is_some();
+        Ok(if is_held { Pause::Held } else { Pause::Rests })
     }
 
     fn upload_held(&mut self) -> Option<u64> {
@@ -207,8 +207,9 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// The same while a rate holds questions or answers up until these times.
-    pub async fn rest_held(&self, server: &Fd, (up, down): (Option<u64>, Option<u64>)) {
+    /// The same while a rate holds questions or answers up.
+    pub async fn rest_held(&mut self, server: &Fd) {
+        let (up, down) = (self.upload_held(), self.download_held());
         let at = up.into_iter().chain(down).fold(self.until_ms, u64::min);
         let mut resumes = pin!(event::sleep_until(Deadline::at(at)));
         let mut readable = pin!(down.is_none().then(|| server.readable(Deadline::NEVER)));

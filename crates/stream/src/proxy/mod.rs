@@ -33,7 +33,7 @@ use upstream::servers::Servers;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
-use self::datagrams::{Ended, Exchange, Turn};
+use self::datagrams::{Ended, Exchange, Pause};
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
@@ -153,34 +153,34 @@ impl Proxy {
             };
             let Some(mut x) = Exchange::new(s, &self.conf) else { return status::INTERNAL };
             loop {
-                let stop = match self.next_udp(x.s, &mut choice) {
-                    Err(stop) => stop,
-                    Ok(server) => {
-                        x.begin();
-                        let ended = loop {
-                            let turn = x.turn(&server);
-                            if x.has_answer() {
-                                choice.others = None;
-                            }
-                            match turn {
-                                Turn::Ended(ended) => break ended,
-                                Turn::Busy => event::task::yield_now().await,
-                                Turn::Rests => {
-                                    let woken = x.rest(&server).await;
-                                    x.woken(&woken);
-                                }
-                                Turn::Held(up, down) => {
-                                    boxed(|| x.rest_held(&server, (up, down))).await;
-                                }
-                            }
-                        };
-                        match after_udp(x.s, &mut choice, ended) {
-                            Ok(status) => return status,
-                            Err(stop) => stop,
+                // A value that is matched on lives on in the future as long as its arms wait.
+                let server = match self.next_udp(x.s, &mut choice) {
+                    Ok(server) => server,
+                    Err(stop) => match self.go_on(x.s, &mut choice, stop) {
+                        Ok(()) => continue,
+                        Err(status) => return status,
+                    },
+                };
+                x.begin();
+                let ended = loop {
+                    let pause = match x.turn(&server) {
+                        Ok(pause) => pause,
+                        Err(ended) => break ended,
+                    };
+                    if x.has_answer() {
+                        choice.others = None;
+                    }
+                    match pause {
+                        Pause::Busy => event::task::yield_now().await,
+                        Pause::Rests => {
+                            let woken = x.rest(&server).await;
+                            x.woken(&woken);
                         }
+                        Pause::Held => boxed(|| x.rest_held(&server)).await,
                     }
                 };
-                if let Err(status) = self.go_on(x.s, &mut choice, stop) {
+                drop(server);
+                if let Some(status) = self.after_udp(x.s, &mut choice, ended) {
                     return status;
                 }
             }
@@ -193,6 +193,24 @@ impl Proxy {
         // Datagrams may come whenever they like.
         choice.lease.answering();
         self.connect_udp(s, &peer)
+    }
+
+    /// The exchange of datagrams with a server is over: the session's status, unless another server
+    /// is tried.
+    fn after_udp(&self, s: &mut StreamSession, choice: &mut Choice, ended: Ended) -> Option<u16> {
+        match ended {
+            Ended::Session(status, outcome) => {
+                choice.lease.connected();
+                finish(s, &mut choice.lease, outcome);
+                return Some(status);
+            }
+            Ended::Away(e) => {
+                let e = base::log::os_error(&e);
+                s.log(Level::Error, format_args!("recv() failed {e} while proxying connection"));
+            }
+            Ended::Silent => {}
+        }
+        self.go_on(s, choice, Stop::Next).err()
     }
 
     /// An attempt is over: goes on to the next server, or ends the session with a status.
@@ -247,24 +265,6 @@ impl Proxy {
         let servers = Servers::own(name.clone(), &specs);
         let picker = AnyPicker::begin(&RoundRobin(servers), s);
         Ok(Choice::new(picker, (name, server_name), &self.conf))
-    }
-}
-
-/// The exchange of datagrams with a server is over: the session's status, or another server is
-/// tried.
-fn after_udp(s: &mut StreamSession, choice: &mut Choice, ended: Ended) -> Result<u16, Stop> {
-    match ended {
-        Ended::Session(status, outcome) => {
-            choice.lease.connected();
-            finish(s, &mut choice.lease, outcome);
-            Ok(status)
-        }
-        Ended::Away(e) => {
-            let e = base::log::os_error(&e);
-            s.log(Level::Error, format_args!("recv() failed {e} while proxying connection"));
-            Err(Stop::Next)
-        }
-        Ended::Silent => Err(Stop::Next),
     }
 }
 
