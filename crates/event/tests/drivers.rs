@@ -186,6 +186,40 @@ async fn side(sock: &Sock, other: &Sock, ms: u64) -> Result<(Side, Vec<u8>), Err
     }
 }
 
+/// Bytes of one of two sockets, and which it was. Waits past false readiness as above.
+async fn either(one: &Sock, two: &Sock, ms: u64) -> Result<(Side, Vec<u8>), ErrorKind> {
+    let until = Deadline::in_ms(ms);
+    loop {
+        let side = one.either_readable(two, until).await.map_err(|e| e.kind())?;
+        let sock = if side == Side::This { one } else { two };
+        if let Some(page) = sock.try_recv().expect("no error") {
+            return Ok((side, page.to_vec()));
+        }
+    }
+}
+
+#[test]
+fn one_wait_is_the_reader_of_two_sockets() {
+    each_driver(|| async {
+        let ((one, first), (two, second)) = (pair().expect("a pair"), pair().expect("a pair"));
+        assert_eq!(either(&one, &two, 5).await, Err(ErrorKind::TimedOut));
+        let mut chain = Chain::new();
+        for _ in 0..3 {
+            chain.write(b"2");
+            second.send(&mut chain, Deadline::NEVER).await.expect("sent");
+            assert_eq!(either(&one, &two, 60_000).await, Ok((Side::Other, b"2".to_vec())));
+            chain.write(b"1");
+            first.send(&mut chain, Deadline::NEVER).await.expect("sent");
+            assert_eq!(either(&one, &two, 60_000).await, Ok((Side::This, b"1".to_vec())));
+        }
+        // A wait that is given up leaves both sockets to others.
+        assert!(event::timeout(5, either(&one, &two, 60_000)).await.is_err());
+        assert_eq!(either(&two, &one, 5).await, Err(ErrorKind::TimedOut));
+        drop(second);
+        assert_eq!(either(&one, &two, 60_000).await, Ok((Side::Other, Vec::new())));
+    });
+}
+
 #[test]
 fn one_wait_looks_at_two_sockets() {
     each_driver(|| async {

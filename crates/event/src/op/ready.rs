@@ -218,10 +218,18 @@ impl<'a> ReadyBoth<'a> {
         driver.arm(core, self.sock.wish(Direction::Read))?;
         // A waiter of the other one is woken as well.
         let direction = self.direction;
-        let other = self.other.filter(|other| {
-            core.socks.get(other.key).is_some_and(|entry| entry.reader == NONE)
-                && driver.arm(core, other.wish(direction)).is_ok()
-        });
+        let free =
+            |core: &mut Core, key| core.socks.get(key).is_some_and(|entry| entry.reader == NONE);
+        let mut other = self.other.filter(|other| free(core, other.key));
+        if let Some(watched) = other
+            && let Err(e) = driver.arm(core, watched.wish(direction))
+        {
+            if direction == Direction::Read {
+                return Poll::Ready(Err(e));
+            }
+            // The first socket is what is waited for.
+            other = None;
+        }
         let ready = |core: &mut Core, key| {
             core.socks.get(key).is_some_and(|entry| entry.bits & direction.bit() != 0)
         };

@@ -178,11 +178,15 @@ impl<'a> Exchange<'a> {
         if is_last && (self.conf.responses.is_none() || self.is_answered()) {
             return Err(Ended::Session(status::OK, ServerOutcome::Ok));
         }
-        if now_ms() >= self.until_ms {
-            return Err(self.late());
+        if self.upload_held().is_some() || self.download_held().is_some() {
+            // A rate that holds a direction up is no idleness.
+            self.renew();
+            return Ok(Pause::Held);
         }
-        let is_held = self.upload_held().is_some() || self.download_held().is_some();
-        Ok(if is_held { Pause::Held } else { Pause::Rests })
+        match now_ms() >= self.until_ms {
+            true => Err(self.late()),
+            false => Ok(Pause::Rests),
+        }
     }
 
     fn upload_held(&mut self) -> Option<u64> {
