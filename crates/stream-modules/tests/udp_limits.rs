@@ -194,3 +194,28 @@ fn sessions_of_clients_that_never_return_make_room() {
         assert!(weir.open_descriptors(worker) < 64 + 8 + 40, "what ended is closed");
     });
 }
+
+#[test]
+fn rates_of_datagrams_are_kept() {
+    each_driver(|driver| {
+        let port = echo();
+        let weir = start(
+            driver,
+            512,
+            &format!(
+                "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
+                     proxy_download_rate 1000; }}
+                 server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{port};
+                     proxy_upload_rate 1000; }}"
+            ),
+        );
+        for at in [0, 1] {
+            let c = client(weir.port(at));
+            let began = std::time::Instant::now();
+            (0..3).for_each(|_| assert_eq!(c.send(&[b'x'; 500]).unwrap(), 500));
+            (0..3).for_each(|_| assert_eq!(receive(&c).0.len(), 500));
+            // One at once, and another with each half of a second.
+            assert!(began.elapsed().as_millis() >= 900, "{:?}", began.elapsed());
+        }
+    });
+}
