@@ -144,9 +144,8 @@ impl<'a> Exchange<'a> {
 
     /// Whether the session is over with its answers: its questions are sent.
     fn is_done(&self) -> bool {
-        let unsent = self.unanswered.as_ref().is_some_and(|u| u.sent < u.kept.len());
         let may_end = self.conf.requests == 0 || self.questions >= self.conf.requests;
-        !unsent && may_end && self.is_answered()
+        may_end && self.is_answered() && self.unsent().is_none()
     }
 
     /// Moves what is there, as far as that needs no wait.
@@ -155,6 +154,8 @@ impl<'a> Exchange<'a> {
     /// The end of the exchange.
     pub fn turn(&mut self, server: &Fd) -> Result<Pause, Ended> {
         loop {
+            // Before an answer is read: where none is asked for, the session ends here.
+            self.send_kept(server).map_err(|e| self.failed(e))?;
             if self.is_done() {
                 self.say("udp done");
                 return Err(Ended::Session(status::OK, ServerOutcome::Ok));
@@ -262,18 +263,29 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Sends the questions so far to a server that has not got them, unless the rate holds them up.
+    fn send_kept(&mut self, server: &Fd) -> io::Result<()> {
+        while let Some(question) = self.unsent()
+            && self.upload_held().is_none()
+        {
+            if let Some(unanswered) = &mut self.unanswered {
+                unanswered.sent += 1;
+            }
+            self.send(server, question)?;
+        }
+        Ok(())
+    }
+
+    /// The first question that the present server has not got.
+    fn unsent(&self) -> Option<Bytes> {
+        let unanswered = self.unanswered.as_ref()?;
+        unanswered.kept.get(unanswered.sent).cloned()
+    }
+
     /// Passes the next question on, unless the rate holds it up; says whether there was one.
     fn ask(&mut self, server: &Fd) -> io::Result<bool> {
         if self.upload_held().is_some() {
             return Ok(false);
-        }
-        if let Some(unanswered) = &mut self.unanswered
-            && let Some(question) = unanswered.kept.get(unanswered.sent)
-        {
-            let question = question.clone();
-            unanswered.sent += 1;
-            self.send(server, question)?;
-            return Ok(true);
         }
         let Some(question) = self.client.next() else { return Ok(false) };
         if may_pass(self.s) {
