@@ -303,7 +303,7 @@ fn a_change_in_the_middle_of_a_reload_is_kept() {
         assert_eq!(body(&weir, "DELETE", &format!("{servers}/{id}"), "").0, 200);
         leaving.send(line(b.port));
         assert_eq!(leaving.response_to("POST").status, 201);
-        wait_until("the change", || !weir.workers().iter().any(|pid| before.contains(pid)));
+        weir.wait_until_left(&before);
         assert_eq!(weir.get("/").status, 200);
         let list = weir.get(servers).text();
         assert!(list.contains(&b.port.to_string()), "{list}");

@@ -170,10 +170,7 @@ fn all_workers_count_together_and_reloads_keep_the_count() {
         weir.set_config(&config(2, &LIMITS.replace("slow:1m", "slow:2m")));
         let before = weir.workers();
         weir.reload();
-        wait_for("the end of the old workers", || {
-            let now = weir.workers();
-            now.iter().all(|pid| !before.contains(pid)).then_some(())
-        });
+        weir.wait_until_left(&before);
         let notice = "[notice] ";
         let told = "zone \"slow\" starts anew: it is limit_req of 2097152 bytes now, and was \
                     limit_req of 1048576 bytes";

@@ -95,8 +95,7 @@ fn numbers_of_a_request() {
             last.len(),
             all.len() - second
         );
-        wait_for("both lines", || (weir.log("all.log").lines().count() == 2).then_some(()));
-        assert_eq!(without_times(&weir.log("all.log")), want);
+        assert_eq!(without_times(&weir.wait_for_lines("all.log", 2)), want);
     });
 }
 
@@ -110,14 +109,14 @@ fn buffers_are_written_in_time() {
         for _ in 0..200 {
             weir.get("/held");
         }
-        wait_for("all lines", || (weir.log("held.log").lines().count() == 201).then_some(()));
+        weir.wait_for_lines("held.log", 201);
         // Whole lines, whenever the next no longer fits.
         for _ in 0..10 {
             weir.get("/full");
         }
         expect(&weir, "full.log", &"/full:200\n".repeat(6));
         weir.signal("USR1");
-        wait_for("the rest", || (weir.log("full.log").lines().count() == 10).then_some(()));
+        weir.wait_for_lines("full.log", 10);
         weir.get("/gz");
         let bytes = wait_for("a compressed log", || {
             std::fs::read(weir.prefix().join("logs/gz.log")).ok().filter(|b| !b.is_empty())

@@ -132,11 +132,7 @@ fn messages_go_both_ways_over_a_shared_connection() {
                 assert_eq!(field(gone), None, "{gone}");
             }
         }
-        let log = wait_for("two lines", || {
-            let log = weir.log("up.log");
-            (log.lines().count() == 2).then_some(log)
-        });
-        assert_eq!(log, "200|101|700005\n200|101|58\n");
+        assert_eq!(weir.wait_for_lines("up.log", 2), "200|101|700005\n200|101|58\n");
     });
 }
 

@@ -160,9 +160,7 @@ fn slow_readers_of_long_answers_hold_little_memory() {
             })
             .collect();
         // All of it has been read from the upstream, and lies in temporary files.
-        wait_for("the upstream's answers", || {
-            (weir.log("passed.log").lines().count() == READERS).then_some(())
-        });
+        weir.wait_for_lines("passed.log", READERS);
         let during = private_dirty(worker);
         // The amount in flight to the temporary files depends on the threads' speed; the memory
         // kept without them was more than 100 MB.

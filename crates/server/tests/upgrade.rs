@@ -5,11 +5,11 @@
 mod common;
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use common::{BINARY, SERVER, config, site};
+use testkit::udp::{self, Echo};
 use testkit::{Conn, signal, wait_for};
 
 fn read_pid(path: &Path) -> Option<u32> {
@@ -248,27 +248,12 @@ fn nginx_is_replaced_and_comes_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A server over UDP that answers each datagram with itself, and the addresses that asked.
-fn echo() -> (u16, Arc<Mutex<HashSet<SocketAddr>>>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    let peers = Arc::<Mutex<HashSet<_>>>::default();
-    let all = peers.clone();
-    std::thread::spawn(move || {
-        let mut page = [0; 64];
-        while let Ok((n, from)) = socket.recv_from(&mut page) {
-            all.lock().unwrap().insert(from);
-            let _ = socket.send_to(&page[..n], from);
-        }
-    });
-    (port, peers)
-}
-
 /// Sessions stay where they are, with their sockets to the server, while both binaries serve and
 /// when the old one leaves.
 #[test]
 fn sessions_over_udp_outlive_the_change() {
-    let (to, peers) = echo();
+    let server = Echo::start("", 1);
+    let to = server.port;
     let mut daemon = Daemon::with(
         &format!(
             "stream {{ server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{to}; }} }}"
@@ -276,17 +261,8 @@ fn sessions_over_udp_outlive_the_change() {
         SERVER,
     );
     let port = daemon.site.port(1);
-    let client = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(("127.0.0.1", port)).unwrap();
-        socket.set_read_timeout(Some(testkit::PATIENCE)).unwrap();
-        socket
-    };
-    let ask = |socket: &UdpSocket| {
-        socket.send(b"x").unwrap();
-        assert_eq!(socket.recv(&mut [0; 9]).unwrap(), 1);
-    };
-    let clients: Vec<_> = (0..20).map(|_| client()).collect();
+    let ask = |socket: &UdpSocket| assert_eq!(udp::ask(socket, b"x"), b"x");
+    let clients: Vec<_> = (0..20).map(|_| udp::client(port)).collect();
     clients.iter().for_each(ask);
     let (old, _new) = daemon.upgrade();
     clients.iter().for_each(ask);
@@ -295,7 +271,8 @@ fn sessions_over_udp_outlive_the_change() {
     for _ in 0..3 {
         clients.iter().for_each(ask);
     }
-    assert_eq!(peers.lock().unwrap().len(), 20, "a socket for each client");
+    let peers: HashSet<_> = server.peers().into_iter().collect();
+    assert_eq!(peers.len(), 20, "a socket for each client");
     // Others are the new binary's.
-    ask(&client());
+    ask(&udp::client(port));
 }

@@ -5,11 +5,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::{BINARY, config, stop};
-use testkit::{Driver, Site, StallingFolder, Weir, each_driver, wait_for};
+use testkit::{Driver, Site, StallingFolder, Weir, each_driver, udp, wait_for};
 
 /// The limit of a new connection's wait, with an allowance for a busy machine.
 const WAIT: Duration = Duration::from_millis(2_200 + 2_800);
@@ -167,13 +167,8 @@ fn datagrams_of_a_stopped_worker_are_served() {
     stop(&weir, stuck);
     weir.wait_for_log("error.log", "stands still");
     for _ in 0..16 {
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        client.connect(("127.0.0.1", weir.port(0))).unwrap();
-        client.set_read_timeout(Some(testkit::PATIENCE)).unwrap();
-        client.send(b"ask").unwrap();
-        let mut answer = [0; 16];
-        let len = client.recv(&mut answer).expect("an answer from another worker");
-        assert_ne!(&answer[..len], stuck.to_string().as_bytes());
+        let answer = udp::ask(&udp::client(weir.port(0)), b"ask");
+        assert_ne!(answer, stuck.to_string().as_bytes(), "another worker answers");
     }
     weir.signal_to(stuck, "CONT");
 }

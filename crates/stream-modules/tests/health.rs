@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, wait_until};
+use testkit::certificates::KeyKind;
+use testkit::{Driver, Pair, Scripted, Site, Weir, built_binary, each_driver, udp, wait_until};
 
 fn site(driver: Driver, stream: &str) -> Site {
-    Site::new(built_binary(), driver).config(&format!(
-        "worker_processes 2; error_log logs/error.log info; events {{ }} stream {{ {stream} }}"
-    ))
+    Site::new(built_binary(), driver)
+        .config(&format!("worker_processes 2; events {{ }} stream {{ {stream} }}"))
 }
 
 /// A server that answers a line `PING` with `answer` while it is well, and others with themselves.
@@ -120,21 +119,18 @@ fn answering(socket: UdpSocket) -> Arc<AtomicBool> {
 #[test]
 fn datagrams_are_answered_or_refused() {
     each_driver(|driver| {
-        let (first, second) =
-            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
-        let (ports, second_port) = ((port(&first), port(&second)), port(&second));
+        let (first, second) = (udp::socket(), udp::socket());
+        let (first_port, second_port) = (udp::port(&first), udp::port(&second));
         let weir = site(
             driver,
             &format!(
                 "match pong {{ send ping; expect pong; }}
-                 upstream a {{ zone a 64k; server 127.0.0.1:{}; }}
-                 upstream b {{ zone b 64k; server 127.0.0.1:{}; }}
+                 upstream a {{ zone a 64k; server 127.0.0.1:{first_port}; }}
+                 upstream b {{ zone b 64k; server 127.0.0.1:{second_port}; }}
                  server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass a; health_check_timeout 600ms;
                      health_check udp interval=50ms match=pong; }}
                  server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass b;
-                     health_check udp interval=50ms; }}",
-                ports.0, ports.1
+                     health_check udp interval=50ms; }}"
             ),
         )
         .start();
@@ -157,10 +153,7 @@ fn datagrams_are_answered_or_refused() {
 #[test]
 fn checks_speak_tls_where_sessions_do() {
     each_driver(|driver| {
-        let key = Key::generate(KeyKind::P256);
-        let alt = Extension::alt_names(&[(0x82, b"one.example")]);
-        let draft = Draft::new("CN=one", "CN=one", &key).with(alt);
-        let weir = site(
+        let site = site(
             driver,
             "match hello { expect 'hello one.example'; }
              upstream u { zone u 64k; server 127.0.0.1:%PORT1%; }
@@ -174,10 +167,8 @@ fn checks_speak_tls_where_sessions_do() {
              server { listen 127.0.0.1:%PORT1% ssl; ssl_certificate one.pem;
                  ssl_certificate_key one.key; return 'hello $ssl_server_name'; }
              server { listen 127.0.0.1:%PORT2%; return plain; }",
-        )
-        .file("conf/one.pem", der::pem("CERTIFICATE", &draft.sign(&key)))
-        .file("conf/one.key", key.pem())
-        .start();
+        );
+        let weir = Pair::own(KeyKind::P256, "one.example").on(site, "one").start();
         wait_until("the first check", || session(&weir) == "hello one.example");
         weir.wait_for_log("error.log", "in upstream \"v\" is unhealthy: ");
     });

@@ -3,25 +3,23 @@
 
 #![allow(clippy::unwrap_used)]
 
-use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_site, wait_until};
+mod stream_site;
+
+use stream_site::securing;
+use testkit::certificates::KeyKind;
+use testkit::{Conn, Driver, Pair, Site, Weir, built_binary, each_site, udp, wait_until};
 
 /// A site with certificates, an `http` block and a `stream` block.
 fn site(driver: Driver, http: &str, stream: &str) -> Site {
-    let key = Key::generate(KeyKind::P256);
-    let draft = Draft::new("CN=one", "CN=one", &key)
-        .with(Extension::alt_names(&[(0x82, b"one.example"), (0x82, b"two.example")]));
-    Site::new(built_binary(), driver)
-        .file("conf/one.pem", der::pem("CERTIFICATE", &draft.sign(&key)))
-        .file("conf/one.key", key.pem())
-        .config(&format!(
-            "worker_processes 1; error_log logs/error.log info; events {{ }}
-             http {{ access_log logs/http.log; ssl_certificate one.pem; ssl_certificate_key one.key;
-             log_format all '$request_uri $remote_addr $server_port $proxy_protocol_addr';
-             {http} }}
-             stream {{ log_format all '$status $server_port'; access_log logs/access.log all;
-             ssl_certificate one.pem; ssl_certificate_key one.key; {stream} }}"
-        ))
+    let pair = Pair::own_of(KeyKind::P256, &["one.example", "two.example"]);
+    pair.on(Site::new(built_binary(), driver), "one").config(&format!(
+        "worker_processes 1; events {{ }}
+         http {{ access_log logs/http.log; ssl_certificate one.pem; ssl_certificate_key one.key;
+         log_format all '$request_uri $remote_addr $server_port $proxy_protocol_addr';
+         {http} }}
+         stream {{ log_format all '$status $server_port'; access_log logs/access.log all;
+         ssl_certificate one.pem; ssl_certificate_key one.key; {stream} }}"
+    ))
 }
 
 const ANSWER: &str = "return 200 '$scheme $server_port $remote_addr $proxy_protocol_addr \
@@ -69,7 +67,7 @@ fn connections_are_served_as_by_the_other_socket() {
             assert_eq!(get(&mut c, "/"), format!("http {to} 127.0.0.1 192.0.2.7  h\n"));
         }
         // Whoever serves a connection logs it.
-        wait_until("lines of HTTP", || weir.log("http.log").lines().count() == 9);
+        weir.wait_for_lines("http.log", 9);
         assert_eq!(weir.access_log(), "");
     });
 }
@@ -93,12 +91,6 @@ fn limits_count_a_connection_to_its_end() {
 
 /// Clients that speak TLS stand in the same configuration: they pass plain bytes on under TLS.
 fn secured(driver: Driver) -> Weir {
-    let client = |port: usize, to: usize, name: &str| {
-        format!(
-            "server {{ listen 127.0.0.1:%PORT{port}%; proxy_pass 127.0.0.1:%PORT{to}%; proxy_ssl on;
-             proxy_ssl_server_name on; proxy_ssl_name {name}.example; }}"
-        )
-    };
     let http = format!(
         "server {{ listen 127.0.0.1:%PORT0% ssl; {ANSWER} }}
          server {{ listen 127.0.0.1:%PORT1%; {ANSWER} }}"
@@ -111,10 +103,10 @@ fn secured(driver: Driver) -> Weir {
          server { listen 127.0.0.1:%PORT4% ssl; pass 127.0.0.1:%PORT1%; }
          server { listen 127.0.0.1:%PORT5% ssl; pass 127.0.0.1:%PORT0%; }"
             .to_owned(),
-        client(6, 2, "one"),
-        client(7, 2, "two"),
-        client(8, 4, "one"),
-        client(9, 5, "one"),
+        securing(6, 2, "one", ""),
+        securing(7, 2, "two", ""),
+        securing(8, 4, "one", ""),
+        securing(9, 5, "one", ""),
     ];
     site(driver, &http, &stream.concat()).start()
 }
@@ -161,8 +153,7 @@ fn what_cannot_be_passed_is_told() {
             weir.wait_for_log("error.log", line);
             weir.wait_for_log("access.log", &status.to_string());
         }
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.send_to(b"x", ("127.0.0.1", weir.port(5))).unwrap();
+        udp::client(weir.port(5)).send(b"x").unwrap();
         weir.wait_for_log("error.log", "cannot pass udp connection");
     });
 }

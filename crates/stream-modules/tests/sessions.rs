@@ -2,26 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod stream_site;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use stream_site::{exchange, passing, site, start};
 use testkit::{
-    Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, each_site, pattern, wait_until,
+    Conn, Driver, Scripted, Site, built_binary, each_driver, each_site, pattern, wait_until,
 };
-
-/// A site with a `stream` block alone.
-fn site(driver: Driver, stream: &str) -> Site {
-    Site::new(built_binary(), driver).config(&format!(
-        "worker_processes 1; error_log logs/error.log info;
-         events {{ }} stream {{ log_format all '$remote_addr:$status:$protocol:$bytes_received:\
-         $bytes_sent:$upstream_addr:$upstream_bytes_sent:$upstream_bytes_received';
-         access_log logs/access.log all; {stream} }}"
-    ))
-}
-
-fn start(driver: Driver, stream: &str) -> Weir {
-    site(driver, stream).start()
-}
 
 /// A server that echoes, with a mark in front of each read.
 fn echo(mark: &'static str) -> Scripted {
@@ -54,25 +43,18 @@ fn ask_all(port: u16, bytes: &[u8]) -> String {
 #[test]
 fn bytes_go_both_ways_and_are_counted() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}
-                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass $to; set $to 127.0.0.1:{port}; }}"
-            ),
+        let port = echo(">").port;
+        let named = format!(
+            "server {{ listen 127.0.0.1:%PORT1%; proxy_pass $to; set $to 127.0.0.1:{port}; }}"
         );
+        let weir = start(driver, &(passing(0, port, "") + &named));
         for at in [0, 1] {
             let mut c = Conn::tcp(weir.port(at));
-            for word in ["one", "three"] {
-                c.send(word);
-                assert_eq!(c.read_exact(word.len() + 1), format!(">{word}").as_bytes());
-            }
+            exchange(&mut c, "one", ">one");
+            exchange(&mut c, "three", ">three");
         }
         let line = format!("127.0.0.1:200:TCP:8:10:127.0.0.1:{port}:8:10");
-        wait_until("two lines", || weir.access_log().lines().count() == 2);
-        assert_eq!(weir.access_log(), format!("{line}\n{line}\n"));
+        assert_eq!(weir.wait_for_lines("access.log", 2), format!("{line}\n{line}\n"));
         let log = weir.error_log();
         assert!(log.contains("client disconnected, bytes from/to client:8/10"), "{log}");
         assert!(
@@ -93,14 +75,8 @@ fn large_transfers_are_whole() {
             stream.write_all(&all).unwrap();
         });
         let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
-                 proxy_buffer_size 3000; }}
-                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{port}; }}"
-            ),
-        );
+        let text = passing(0, port, "proxy_buffer_size 3000;") + &passing(1, port, "");
+        let weir = start(driver, &text);
         for at in [0, 1] {
             let data = pattern(3_000_000, at);
             let mut c = Conn::tcp(weir.port(at));
@@ -120,14 +96,8 @@ fn half_closed_sessions_go_on() {
             stream.write_all(&all).unwrap();
         });
         let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
-                 proxy_half_close on; }}
-                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{port}; }}"
-            ),
-        );
+        let text = passing(0, port, "proxy_half_close on;") + &passing(1, port, "");
+        let weir = start(driver, &text);
         assert_eq!(ask_all(weir.port(0), b"whole"), "whole");
         assert_eq!(ask_all(weir.port(1), b"whole"), "", "the end of one side ends the session");
     });
@@ -152,14 +122,11 @@ fn the_next_server_is_tried() {
             .replace("%PORT9%", "1"),
         );
         for _ in 0..3 {
-            let mut c = Conn::tcp(weir.port(0));
-            c.send("x");
-            assert_eq!(c.read_exact(2), b">x");
+            exchange(&mut Conn::tcp(weir.port(0)), "x", ">x");
         }
         assert!(Conn::tcp(weir.port(1)).read_to_end().is_empty());
         assert!(Conn::tcp(weir.port(2)).read_to_end().is_empty());
-        wait_until("five lines", || weir.access_log().lines().count() == 5);
-        let log = weir.access_log();
+        let log = weir.wait_for_lines("access.log", 5);
         assert!(log.contains(&format!(":200:TCP:1:2:127.0.0.1:1, 127.0.0.1:{live}:0, 1:0, 2")));
         assert!(
             log.contains(":502:TCP:0:0:dead:0:0") && log.contains(":502:TCP:0:0:127.0.0.1:1:0")
@@ -172,15 +139,7 @@ fn the_next_server_is_tried() {
 #[test]
 fn an_idle_session_ends() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
-                 proxy_timeout 100ms; }}"
-            ),
-        );
+        let weir = start(driver, &passing(0, echo(">").port, "proxy_timeout 100ms;"));
         let mut c = Conn::tcp(weir.port(0));
         c.send("x");
         assert_eq!(c.read_to_end(), b">x");
@@ -191,15 +150,7 @@ fn an_idle_session_ends() {
 #[test]
 fn rates_are_kept() {
     each_driver(|driver| {
-        let server = echo("");
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port};
-                 proxy_download_rate 1000; }}"
-            ),
-        );
+        let weir = start(driver, &passing(0, echo("").port, "proxy_download_rate 1000;"));
         let mut c = Conn::tcp(weir.port(0));
         let began = std::time::Instant::now();
         c.send(pattern(2500, 1));
@@ -247,22 +198,14 @@ fn headers_of_the_proxy_protocol_go_in_and_out() {
 #[test]
 fn sessions_are_refused_and_limited() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "limit_conn_zone $binary_remote_addr zone=z:64k;
-                 server {{ listen 127.0.0.1:%PORT0%; deny 127.0.0.1; return no; }}
-                 server {{ listen 127.0.0.1:%PORT1%; limit_conn z 1;
-                 proxy_pass 127.0.0.1:{port}; }}"
-            ),
-        );
+        let denied = "limit_conn_zone $binary_remote_addr zone=z:64k;
+             server { listen 127.0.0.1:%PORT0%; deny 127.0.0.1; return no; }";
+        let limited = passing(1, echo(">").port, "limit_conn z 1;");
+        let weir = start(driver, &[denied, &limited].concat());
         assert!(Conn::tcp(weir.port(0)).read_to_end().is_empty());
         weir.wait_for_log("access.log", "127.0.0.1:403:TCP:0:0");
         let mut first = Conn::tcp(weir.port(1));
-        first.send("x");
-        assert_eq!(first.read_exact(2), b">x");
+        exchange(&mut first, "x", ">x");
         assert!(Conn::tcp(weir.port(1)).read_to_end().is_empty());
         weir.wait_for_log("access.log", "127.0.0.1:503:TCP:0:0");
         drop(first);
@@ -305,43 +248,33 @@ fn values_of_map_geo_and_shares() {
 #[test]
 fn a_leaving_worker_finishes_its_sessions() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
-        let text = format!("server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}");
-        let weir = start(driver, &text);
+        let weir = start(driver, &passing(0, echo(">").port, ""));
         let mut c = Conn::tcp(weir.port(0));
-        c.send("a");
-        assert_eq!(c.read_exact(2), b">a");
+        exchange(&mut c, "a", ">a");
         let before = weir.workers();
         weir.reload();
-        c.send("b");
-        assert_eq!(c.read_exact(2), b">b", "the old worker passes on");
+        // The old worker passes on.
+        exchange(&mut c, "b", ">b");
         let mut fresh = Conn::tcp(weir.port(0));
-        fresh.send("c");
-        assert_eq!(fresh.read_exact(2), b">c");
+        exchange(&mut fresh, "c", ">c");
         // The old worker may have taken both.
         drop((c, fresh));
-        wait_until("the end of the old worker", || {
-            !weir.workers().iter().any(|pid| before.contains(pid))
-        });
+        weir.wait_until_left(&before);
     });
 }
 
 #[test]
 fn sessions_end_with_the_time_of_a_leaving_worker() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
+        let server = passing(0, echo(">").port, "");
         let weir = Site::new(built_binary(), driver)
             .config(&format!(
-                "worker_processes 1; worker_shutdown_timeout 100ms;
-                 error_log logs/error.log info; events {{ }}
-                 stream {{ server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }} }}"
+                "worker_processes 1; worker_shutdown_timeout 100ms; events {{ }}
+                 stream {{ {server} }}"
             ))
             .start();
         let mut c = Conn::tcp(weir.port(0));
-        c.send("a");
-        assert_eq!(c.read_exact(2), b">a");
+        exchange(&mut c, "a", ">a");
         weir.reload();
         assert!(c.is_closed());
         weir.wait_for_log("error.log", "shutdown timeout, client: 127.0.0.1");
@@ -351,22 +284,15 @@ fn sessions_end_with_the_time_of_a_leaving_worker() {
 #[test]
 fn a_client_that_breaks_off_costs_its_session_alone() {
     each_driver(|driver| {
-        let server = echo(">");
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!("server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{port}; }}"),
-        );
+        let weir = start(driver, &passing(0, echo(">").port, ""));
         let mut other = Conn::tcp(weir.port(0));
-        other.send("a");
-        assert_eq!(other.read_exact(2), b">a");
+        exchange(&mut other, "a", ">a");
         for _ in 0..20 {
             let mut c = TcpStream::connect(("127.0.0.1", weir.port(0))).unwrap();
             c.write_all(b"bytes that nobody reads an answer to").unwrap();
         }
-        wait_until("their ends", || weir.access_log().lines().count() == 20);
-        other.send("b");
-        assert_eq!(other.read_exact(2), b">b");
+        weir.wait_for_lines("access.log", 20);
+        exchange(&mut other, "b", ">b");
     });
 }
 
@@ -405,17 +331,9 @@ fn what_is_refused() {
 #[test]
 fn sessions_that_move_less_than_the_minimum_rate_are_ended() {
     each_driver(|driver| {
-        let server = echo("");
-        let weir = start(
-            driver,
-            &format!(
-                "proxy_min_rate 10k 2s;
-                 server {{ listen 127.0.0.1:%PORT0%; proxy_pass 127.0.0.1:{0}; }}
-                 server {{ listen 127.0.0.1:%PORT1%; proxy_pass 127.0.0.1:{0};
-                           proxy_min_rate off; }}",
-                server.port
-            ),
-        );
+        let port = echo("").port;
+        let (slow, any) = (passing(0, port, ""), passing(1, port, "proxy_min_rate off;"));
+        let weir = start(driver, &format!("proxy_min_rate 10k 2s; {slow} {any}"));
         let (mut idle, mut lively) = (Conn::tcp(weir.port(1)), Conn::tcp(weir.port(0)));
         idle.send("a");
         // A byte now and then does not keep a session; several have one line of the log.
@@ -432,8 +350,7 @@ fn sessions_that_move_less_than_the_minimum_rate_are_ended() {
         assert!(log.contains("[info]"), "{log}");
         let lines = weir.error_log().matches("slower than the minimum rate").count();
         assert_eq!((ended, lines), (3, 1));
-        lively.send("y");
-        assert_eq!(lively.read_exact(1), b"y");
+        exchange(&mut lively, "y", "y");
         idle.send("b");
         assert_eq!(idle.read_exact(2), b"ab");
     });

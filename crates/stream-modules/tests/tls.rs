@@ -3,27 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_site};
+mod stream_site;
+
+use stream_site::securing;
+use testkit::certificates::KeyKind;
+use testkit::{Conn, Driver, Pair, Site, Weir, built_binary, each_site};
 
 fn start(driver: Driver) -> Weir {
     let mut site = Site::new(built_binary(), driver);
     for name in ["one", "two"] {
-        let key = Key::generate(KeyKind::P256);
-        let (cn, host) = (format!("CN={name}"), format!("{name}.example"));
-        let alt = Extension::alt_names(&[(0x82, host.as_bytes())]);
-        let draft = Draft::new(&cn, &cn, &key).with(alt).with(Extension::basic(true, None));
-        let certificate = draft.sign(&key);
-        site = site
-            .file(&format!("conf/{name}.pem"), der::pem("CERTIFICATE", &certificate))
-            .file(&format!("conf/{name}.key"), key.pem());
+        site = Pair::own(KeyKind::P256, &format!("{name}.example")).on(site, name);
     }
-    let client = |port: usize, to: usize, name: &str, more: &str| {
-        format!(
-            "server {{ listen 127.0.0.1:%PORT{port}%; proxy_pass 127.0.0.1:%PORT{to}%;
-             proxy_ssl on; proxy_ssl_server_name on; proxy_ssl_name {name}.example; {more} }}"
-        )
-    };
     let answer = "return '$server_name $ssl_server_name $ssl_protocol $ssl_alpn_protocol';";
     let server = |name: &str, more: &str| {
         format!(
@@ -35,11 +25,11 @@ fn start(driver: Driver) -> Weir {
     let blocks = [
         server("one", ""),
         server("two", "ssl_alpn x y;"),
-        client(1, 0, "one", &format!("{verify} one.pem;")),
-        client(2, 0, "two", "proxy_ssl_alpn y;"),
-        client(3, 0, "two", &format!("{verify} one.pem;")),
-        client(4, 0, "two", "proxy_ssl_alpn z;"),
-        client(8, 0, "two", "set $p x; proxy_ssl_alpn $p $empty; set $empty '';"),
+        securing(1, 0, "one", &format!("{verify} one.pem;")),
+        securing(2, 0, "two", "proxy_ssl_alpn y;"),
+        securing(3, 0, "two", &format!("{verify} one.pem;")),
+        securing(4, 0, "two", "proxy_ssl_alpn z;"),
+        securing(8, 0, "two", "set $p x; proxy_ssl_alpn $p $empty; set $empty '';"),
         // TLS passed through to a server that its name stands for.
         "map $ssl_preread_server_name $to { one.example 127.0.0.1:%PORT0%; default 127.0.0.1:1; }
          log_format hello '$ssl_preread_server_name $ssl_preread_protocol $ssl_preread_alpn_protocols \
@@ -47,15 +37,11 @@ fn start(driver: Driver) -> Weir {
          server { listen 127.0.0.1:%PORT5%; ssl_preread on; proxy_pass $to;
          access_log logs/hello.log hello; }"
             .to_owned(),
-        client(6, 5, "one", ""),
-        client(7, 5, "two", "proxy_ssl_alpn a b;"),
+        securing(6, 5, "one", ""),
+        securing(7, 5, "two", "proxy_ssl_alpn a b;"),
     ];
-    site.config(&format!(
-        "worker_processes 1; error_log logs/error.log info; events {{ }}
-         stream {{ log_format status '$status'; access_log logs/access.log status; {} }}",
-        blocks.concat()
-    ))
-    .start()
+    let log = "log_format status '$status'; access_log logs/access.log status;";
+    site.stream(&[log, &blocks.concat()].concat()).start()
 }
 
 fn ask(weir: &Weir, at: usize) -> String {

@@ -2,98 +2,39 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod stream_site;
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use stream_site::passing_udp;
+use testkit::udp::{Echo, ask, client, receive, socket};
 use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_driver, each_site, pattern};
 use testkit::{wait_for, wait_until};
 
+/// With a server over TCP too: the site is up when that one is.
 fn start(driver: Driver, stream: &str) -> Weir {
-    Site::new(built_binary(), driver)
-        .config(&format!(
-            "worker_processes 1; error_log logs/error.log info;
-             events {{ }} stream {{ log_format all '$remote_addr:$status:$protocol:$bytes_received:\
-             $bytes_sent:$upstream_addr:$upstream_bytes_sent:$upstream_bytes_received';
-             access_log logs/access.log all; {stream}
-             server {{ listen 127.0.0.1:%PORT9%; return up; }} }}"
-        ))
-        .start()
-}
-
-/// A server that answers each datagram with `answers` datagrams, the mark before it.
-struct Server {
-    port: u16,
-    peers: Arc<Mutex<Vec<SocketAddr>>>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Server {
-    fn start(mark: &'static str, answers: usize) -> Server {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let (peers, ends) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
-        let (all, end) = (peers.clone(), ends.clone());
-        std::thread::spawn(move || {
-            let mut page = vec![0; 65536];
-            while !end.load(Ordering::Relaxed) {
-                let Ok((n, from)) = socket.recv_from(&mut page) else { continue };
-                all.lock().unwrap().push(from);
-                for _ in 0..answers {
-                    let _ = socket.send_to(&[mark.as_bytes(), &page[..n]].concat(), from);
-                }
-            }
-        });
-        Server { port, peers, ends }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-    }
-}
-
-fn client(port: u16) -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(("127.0.0.1", port)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
+    let up = "server { listen 127.0.0.1:%PORT9%; return up; }";
+    stream_site::start(driver, &format!("{stream} {up}"))
 }
 
 fn answer(socket: &UdpSocket) -> Vec<u8> {
-    let mut page = vec![0; 65536];
-    let n = socket.recv(&mut page).unwrap();
-    page.truncate(n);
-    page
-}
-
-fn ask(socket: &UdpSocket, bytes: &[u8]) -> Vec<u8> {
-    socket.send(bytes).unwrap();
-    answer(socket)
+    receive(socket).0
 }
 
 #[test]
 fn datagrams_go_both_ways_in_one_session() {
     each_driver(|driver| {
-        let server = Server::start(">", 1);
+        let server = Echo::start(">", 1);
         let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
-                 proxy_timeout 300ms; }}"
-            ),
-        );
+        let weir = start(driver, &passing_udp(0, port, "proxy_timeout 300ms;"));
         let (one, two) = (client(weir.port(0)), client(weir.port(0)));
         assert_eq!(ask(&one, b"a"), b">a");
         assert_eq!(ask(&two, b"b"), b">b");
         assert_eq!(ask(&one, b""), b">", "an empty datagram is one");
         let large = pattern(60_000, 1);
         assert_eq!(ask(&one, &large)[1..], large[..]);
-        let peers = server.peers.lock().unwrap().clone();
+        let peers = server.peers();
         assert!(peers[0] == peers[2] && peers[2] == peers[3] && peers[0] != peers[1], "{peers:?}");
         weir.wait_for_log("access.log", &format!("127.0.0.1:200:UDP:1:2:127.0.0.1:{port}:1:2"));
         let all = format!("127.0.0.1:200:UDP:60001:60004:127.0.0.1:{port}:60001:60004");
@@ -105,30 +46,25 @@ fn datagrams_go_both_ways_in_one_session() {
 #[test]
 fn sessions_end_with_their_answers() {
     each_driver(|driver| {
-        let server = Server::start(">", 2);
+        let server = Echo::start(">", 2);
         let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
-                 proxy_responses 2; }}
-                 server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{port};
-                 proxy_requests 2; proxy_responses 2; }}
-                 server {{ listen 127.0.0.1:%PORT2% udp; proxy_pass 127.0.0.1:{port};
-                 proxy_responses 0; }}"
-            ),
-        );
+        let servers = [
+            passing_udp(0, port, "proxy_responses 2;"),
+            passing_udp(1, port, "proxy_requests 2; proxy_responses 2;"),
+            passing_udp(2, port, "proxy_responses 0;"),
+        ];
+        let weir = start(driver, &servers.concat());
         let c = client(weir.port(0));
         for _ in 0..2 {
             assert_eq!((ask(&c, b"x"), answer(&c)), (b">x".to_vec(), b">x".to_vec()));
         }
-        wait_until("two sessions", || weir.access_log().lines().count() == 2);
+        weir.wait_for_lines("access.log", 2);
         let c = client(weir.port(1));
         for _ in 0..4 {
             assert_eq!((ask(&c, b"y"), answer(&c)), (b">y".to_vec(), b">y".to_vec()));
         }
-        wait_until("two more", || weir.access_log().lines().count() == 4);
-        let peers = server.peers.lock().unwrap().clone();
+        weir.wait_for_lines("access.log", 4);
+        let peers = server.peers();
         assert!(peers[2] == peers[3] && peers[3] != peers[4] && peers[4] == peers[5], "{peers:?}");
         client(weir.port(2)).send(b"no answer").unwrap();
         weir.wait_for_log("access.log", &format!("200:UDP:9:0:127.0.0.1:{port}:9:0"));
@@ -138,33 +74,26 @@ fn sessions_end_with_their_answers() {
 #[test]
 fn a_burst_is_divided_into_sessions() {
     each_driver(|driver| {
-        let server = Server::start(">", 1);
-        let port = server.port;
-        let weir = start(
-            driver,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
-                 proxy_requests 2; proxy_responses 1; proxy_timeout 300ms; }}"
-            ),
-        );
+        let server = Echo::start(">", 1);
+        let more = "proxy_requests 2; proxy_responses 1; proxy_timeout 300ms;";
+        let weir = start(driver, &passing_udp(0, server.port, more));
         let c = client(weir.port(0));
         (0..5).for_each(|_| assert_eq!(c.send(b"x").unwrap(), 1));
         (0..5).for_each(|_| assert_eq!(answer(&c), b">x"));
         let mut of_peers: Vec<usize> = Vec::new();
-        let peers = server.peers.lock().unwrap().clone();
+        let peers = server.peers();
         for peer in &peers {
             of_peers.push(peers.iter().filter(|p| *p == peer).count());
         }
         assert_eq!(of_peers.iter().filter(|n| **n == 2).count(), 4, "{peers:?}");
-        wait_until("three lines", || weir.access_log().lines().count() == 3);
-        assert!(!weir.access_log().contains(":502:"));
+        assert!(!weir.wait_for_lines("access.log", 3).contains(":502:"));
     });
 }
 
 #[test]
 fn a_server_that_is_away_leaves_the_question_to_the_next() {
     each_driver(|driver| {
-        let server = Server::start(">", 1);
+        let server = Echo::start(">", 1);
         let live = server.port;
         let weir = start(
             driver,
@@ -193,7 +122,7 @@ fn a_server_that_is_away_leaves_the_question_to_the_next() {
 #[test]
 fn answers_come_from_the_address_that_was_asked() {
     each_driver(|driver| {
-        let server = Server::start(">", 1);
+        let server = Echo::start(">", 1);
         let port = server.port;
         let weir = start(
             driver,
@@ -203,17 +132,15 @@ fn answers_come_from_the_address_that_was_asked() {
             ),
         );
         for local in ["127.0.0.1", "127.0.0.5"] {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut page = [0; 99];
+            let socket = socket();
             for (at, told) in [(0, ">x".to_owned()), (1, format!("{local}:{}:UDP", weir.port(1)))] {
                 socket.send_to(b"x", (local, weir.port(at))).unwrap();
-                let (n, from) = socket.recv_from(&mut page).unwrap();
+                let (bytes, from) = receive(&socket);
                 assert_eq!(
                     from,
                     (local.parse::<std::net::IpAddr>().unwrap(), weir.port(at)).into()
                 );
-                assert_eq!(String::from_utf8_lossy(&page[..n]), told);
+                assert_eq!(String::from_utf8_lossy(&bytes), told);
             }
         }
     });
@@ -250,7 +177,7 @@ fn limits_and_rules_hold() {
 fn sessions_outlive_reloads() {
     each_driver(|driver| {
         for address in ["127.0.0.1", "0.0.0.0"] {
-            let server = Server::start("", 1);
+            let server = Echo::start("", 1);
             let to = server.port;
             let text =
                 format!("server {{ listen {address}:%PORT0% udp; proxy_pass 127.0.0.1:{to}; }}");
@@ -276,7 +203,7 @@ fn sessions_outlive_reloads() {
                 }
                 ends.store(true, Ordering::Relaxed);
             });
-            let mut peers = server.peers.lock().unwrap().clone();
+            let mut peers = server.peers();
             assert_eq!(peers.len(), asked.load(Ordering::Relaxed), "each was asked once");
             peers.sort_unstable();
             peers.dedup();
@@ -292,20 +219,14 @@ fn sessions_outlive_reloads() {
 #[test]
 fn a_reload_passes_clients_to_the_new_worker() {
     each_driver(|driver| {
-        let server = Server::start(">", 1);
+        let server = Echo::start(">", 1);
         let port = server.port;
-        let text = format!(
-            "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
-             proxy_timeout 500ms; }}"
-        );
-        let weir = start(driver, &text);
+        let weir = start(driver, &passing_udp(0, port, "proxy_timeout 500ms;"));
         let c = client(weir.port(0));
         assert_eq!(ask(&c, b"a"), b">a");
         let before = weir.workers();
         weir.reload();
-        wait_until("the end of the old worker", || {
-            !weir.workers().iter().any(|pid| before.contains(pid))
-        });
+        weir.wait_until_left(&before);
         assert_eq!(ask(&c, b"b"), b">b");
         let line = format!("127.0.0.1:200:UDP:1:2:127.0.0.1:{port}:1:2");
         wait_for("the old session's line", || weir.access_log().contains(&line).then_some(()));

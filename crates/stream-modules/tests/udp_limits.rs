@@ -3,43 +3,25 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod stream_site;
+
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use testkit::{Conn, Driver, PATIENCE, Site, Weir, built_binary, each_driver, wait_until};
+use stream_site::passing_udp;
+use testkit::udp::{Echo, client, port, receive, socket};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_until};
 
 fn start(driver: Driver, connections: usize, stream: &str) -> Weir {
     Site::new(built_binary(), driver)
         .allow("worker_connections are not enough for sessions over UDP")
         .config(&format!(
-            "worker_processes 1; error_log logs/error.log info;
-             events {{ worker_connections {connections}; }}
+            "worker_processes 1; events {{ worker_connections {connections}; }}
              stream {{ log_format all '$status:$limit_req_status:$bytes_received:$upstream_addr';
              access_log logs/access.log all; {stream}
              server {{ listen 127.0.0.1:%PORT9%; return up; }} }}"
         ))
         .start()
-}
-
-fn socket() -> (UdpSocket, u16) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let port = socket.local_addr().unwrap().port();
-    (socket, port)
-}
-
-fn client(port: u16) -> UdpSocket {
-    let (socket, _) = socket();
-    socket.connect(("127.0.0.1", port)).unwrap();
-    socket
-}
-
-/// The next datagram, and where it came from.
-fn receive(socket: &UdpSocket) -> (Vec<u8>, std::net::SocketAddr) {
-    let mut page = vec![0; 65536];
-    let (n, from) = socket.recv_from(&mut page).unwrap();
-    page.truncate(n);
-    (page, from)
 }
 
 /// Asks until there is the answer: the flood may still fill the kernel's queue.
@@ -52,31 +34,19 @@ fn ask_again(socket: &UdpSocket, question: &[u8]) {
     });
 }
 
-/// A server that answers each datagram with itself.
-fn echo() -> u16 {
-    let (socket, port) = socket();
-    socket.set_read_timeout(None).unwrap();
-    std::thread::spawn(move || {
-        let mut page = vec![0; 65536];
-        while let Ok((n, from)) = socket.recv_from(&mut page) {
-            let _ = socket.send_to(&page[..n], from);
-        }
-    });
-    port
-}
-
 #[test]
 fn rates_hold_for_connections_and_for_each_datagram() {
     each_driver(|driver| {
-        let (server, port) = socket();
+        let server = socket();
+        let limited = "limit_req zone=slow burst=2 nodelay; limit_req_log_level notice;";
+        let limited = passing_udp(0, port(&server), limited);
         let weir = start(
             driver,
             512,
             &format!(
                 "limit_req_zone $server_port zone=slow:64k rate=1r/m;
                  limit_req_zone $server_port zone=fast:64k rate=10r/s;
-                 server {{ listen 127.0.0.1:%PORT0% udp; limit_req zone=slow burst=2 nodelay;
-                     limit_req_log_level notice; proxy_pass 127.0.0.1:{port}; }}
+                 {limited}
                  server {{ listen 127.0.0.1:%PORT1%; limit_req zone=slow; return ok; }}
                  server {{ listen 127.0.0.1:%PORT2%; limit_req zone=fast burst=5; return ok; }}
                  server {{ listen 127.0.0.1:%PORT3%; limit_req zone=slow; limit_req_dry_run on;
@@ -107,7 +77,9 @@ fn rates_hold_for_connections_and_for_each_datagram() {
 #[test]
 fn a_question_without_an_answer_goes_to_the_next_server() {
     each_driver(|driver| {
-        let ((silent, first), second) = (socket(), echo());
+        let (silent, echo) = (socket(), Echo::start("", 1));
+        let (first, second) = (port(&silent), echo.port);
+        let alone = passing_udp(1, first, "proxy_responses 1; proxy_timeout 200ms;");
         let weir = start(
             driver,
             512,
@@ -115,8 +87,7 @@ fn a_question_without_an_answer_goes_to_the_next_server() {
                 "upstream u {{ server 127.0.0.1:{first}; server 127.0.0.1:{second} backup; }}
                  server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass u; proxy_responses 1;
                      proxy_timeout 200ms; }}
-                 server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{first};
-                     proxy_responses 1; proxy_timeout 200ms; }}"
+                 {alone}"
             ),
         );
         let c = client(weir.port(0));
@@ -134,17 +105,12 @@ fn a_question_without_an_answer_goes_to_the_next_server() {
 #[test]
 fn headers_go_with_the_first_datagram_or_with_each() {
     each_driver(|driver| {
-        let (server, port) = socket();
-        let weir = start(
-            driver,
-            512,
-            &format!(
-                "server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port};
-                     proxy_protocol on every_datagram; }}
-                 server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{port};
-                     proxy_protocol on; }}"
-            ),
-        );
+        let server = socket();
+        let servers = [
+            passing_udp(0, port(&server), "proxy_protocol on every_datagram;"),
+            passing_udp(1, port(&server), "proxy_protocol on;"),
+        ];
+        let weir = start(driver, 512, &servers.concat());
         for (at, every) in [(0, true), (1, false)] {
             let c = client(weir.port(at));
             let own = c.local_addr().unwrap().port();
@@ -167,12 +133,8 @@ fn headers_go_with_the_first_datagram_or_with_each() {
 #[test]
 fn sessions_of_clients_that_never_return_make_room() {
     each_driver(|driver| {
-        let port = echo();
-        let weir = start(
-            driver,
-            64,
-            &format!("server {{ listen 127.0.0.1:%PORT0% udp; proxy_pass 127.0.0.1:{port}; }}"),
-        );
+        let echo = Echo::start("", 1);
+        let weir = start(driver, 64, &passing_udp(0, echo.port, ""));
         let own = client(weir.port(0));
         for word in ["a", "b"] {
             own.send(word.as_bytes()).unwrap();

@@ -101,6 +101,11 @@ impl Site {
         self.config(&format!("worker_processes 1;\nevents {{}}\n{http}"))
     }
 
+    /// Sets a configuration with one worker around the contents of a `stream` block.
+    pub fn stream(self, contents: &str) -> Self {
+        self.config(&format!("worker_processes 1;\nevents {{}}\nstream {{\n{contents}\n}}\n"))
+    }
+
     /// Adds an argument to the command line.
     pub fn arg(mut self, argument: &str) -> Self {
         self.arguments.push(self.expand(argument));

@@ -280,6 +280,21 @@ impl Weir {
         })
     }
 
+    /// Waits until a log has so many lines and nothing comes to it for a moment; gives them.
+    pub fn wait_for_lines(&self, name: &str, lines: usize) -> String {
+        wait_for(&format!("{lines} lines in {name}"), || {
+            let log = self.settled_log(name);
+            (log.lines().count() == lines).then_some(log)
+        })
+    }
+
+    /// Waits until none of these workers is left.
+    pub fn wait_until_left(&self, workers: &[u32]) {
+        wait_for("the end of the old workers", || {
+            self.workers().iter().all(|pid| !workers.contains(pid)).then_some(())
+        });
+    }
+
     /// Waits for the master's own end, after a signal.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         if let Some(status) = self.stopped {

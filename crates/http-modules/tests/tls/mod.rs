@@ -1,4 +1,4 @@
-//! A client of TLS that takes every certificate and tells what it saw, and certificates.
+//! A client of TLS that takes every certificate and tells what it saw.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::io::{self, Read, Write};
@@ -14,57 +14,10 @@ use rustls::{
     CipherSuite, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, StreamOwned,
     SupportedProtocolVersion,
 };
-use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
-use testkit::{AnyCertificate, AnySignature, Conn, PATIENCE, Site};
+pub use testkit::Pair;
+use testkit::{AnyCertificate, AnySignature, Conn, PATIENCE};
 
 pub static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
-
-/// A certificate and its key.
-pub struct Pair {
-    pub certificate: Vec<u8>,
-    pub key: Key,
-}
-
-impl Pair {
-    /// One that has signed itself, for a server of this name.
-    pub fn own(kind: KeyKind, name: &str) -> Pair {
-        let key = Key::generate(kind);
-        let cn = format!("CN={name}");
-        let alt = Extension::alt_names(&[(0x82, name.as_bytes())]);
-        Pair { certificate: Draft::new(&cn, &cn, &key).with(alt).sign(&key), key }
-    }
-
-    /// An authority.
-    pub fn authority(name: &str) -> Pair {
-        let key = Key::generate(KeyKind::P256);
-        let draft = Draft::new(name, name, &key).with(Extension::basic(true, None).critical());
-        Pair { certificate: draft.sign(&key), key }
-    }
-
-    /// A certificate that `draft` changes before this authority of the name `issuer` signs it.
-    pub fn issue(
-        &self,
-        issuer: &str,
-        subject: &str,
-        serial: u8,
-        draft: impl FnOnce(Draft) -> Draft,
-    ) -> Pair {
-        let key = Key::generate(KeyKind::P256);
-        let mut plain = Draft::new(subject, issuer, &key);
-        plain.serial = vec![serial];
-        Pair { certificate: draft(plain).sign(&self.key), key }
-    }
-
-    pub fn pem(&self) -> String {
-        der::pem("CERTIFICATE", &self.certificate)
-    }
-
-    /// Writes `conf/NAME.pem` and `conf/NAME.key`.
-    pub fn on(&self, site: Site, name: &str) -> Site {
-        let site = site.file(&format!("conf/{name}.pem"), self.pem());
-        site.file(&format!("conf/{name}.key"), self.key.pem())
-    }
-}
 
 /// The client's view.
 pub struct Seen {
