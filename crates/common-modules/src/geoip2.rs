@@ -12,15 +12,24 @@ use bytes::Bytes;
 use conf::table::{Args, Directive, directive};
 use conf::template::Template;
 use conf::{ConfError, Node, value};
-use engine::settings::Conf;
-use engine::{Cx, Session};
+use engine::settings::{Conf, ConfType, Scope};
+use engine::{Cx, Module, Session};
 use net::ip::parse_ip;
 
 use crate::geoip::{MaxMind, OpenError, PathPart};
 use crate::proxies::Proxies;
 
-/// The directives, for an engine's table, which lists [`GeoIp2Conf`] in scope `Main`.
-pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    Module {
+        name: "geoip2",
+        directives: const { &directives() },
+        confs: const { &[ConfType::of::<GeoIp2Conf>(Scope::Main)] },
+        ..Module::EMPTY
+    }
+}
+
+const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
     [
         directive(
             "geoip2",

@@ -3,14 +3,18 @@
 use std::rc::Rc;
 
 use conf::map::Compiler;
-use conf::table::{Args, Directive, directive};
+use conf::table::{Args, Directive, directive, no_table};
 use conf::template::Template;
-use conf::{ConfError, Node, Word, value};
+use conf::{ConfError, Node, Word};
 use engine::regex::Regex;
-use engine::{Cx, Session};
+use engine::{Cx, Module, Session};
 
-/// The directives, for an engine's table.
-pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    Module { name: "map", directives: const { &directives() }, ..Module::EMPTY }
+}
+
+const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
     [
         directive(
             "map",
@@ -20,14 +24,9 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             "A variable whose value is looked up by a text, in a table of names and expressions.",
             map,
         ),
-        table_size("map_hash_max_size"),
-        table_size("map_hash_bucket_size"),
+        no_table("map_hash_max_size", S::BLOCK),
+        no_table("map_hash_bucket_size", S::BLOCK),
     ]
-}
-
-const fn table_size<S: Session>(name: &'static str) -> Directive<Cx<S>> {
-    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
-    directive(name, S::BLOCK, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
 }
 
 struct Parts<'a, S: Session>(&'a mut Cx<S>);

@@ -6,10 +6,14 @@ use std::rc::Rc;
 use conf::shares::Shares;
 use conf::table::{Args, Directive, directive};
 use conf::{ConfError, Node};
-use engine::{Cx, Session};
+use engine::{Cx, Module, Session};
 
-/// The directives, for an engine's table.
-pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    Module { name: "split_clients", directives: const { &directives() }, ..Module::EMPTY }
+}
+
+const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
     [directive(
         "split_clients",
         S::BLOCK,

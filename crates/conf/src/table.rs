@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::BitOr;
 
 use crate::foreign::{self, Foreign};
-use crate::{ConfError, Node, known};
+use crate::{ConfError, Node, known, value};
 
 /// A set of places that a directive may stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,6 +255,12 @@ pub const fn directive<C>(
     set: fn(&mut C, &Node) -> Result<(), ConfError>,
 ) -> Directive<C> {
     Directive { name, contexts, args, default, doc, set }
+}
+
+/// The entry of a directive for a table of nginx's that is not needed here: its value is checked.
+pub const fn no_table<C>(name: &'static str, contexts: Contexts) -> Directive<C> {
+    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
+    directive(name, contexts, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
 }
 
 // Not derived: `C` need not be cloneable.

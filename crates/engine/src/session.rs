@@ -21,6 +21,8 @@ pub trait Session: Client + VarSource + Sized + 'static {
     const BLOCK: Contexts;
     /// Its `server` blocks.
     const SERVER: Contexts;
+    /// Its `upstream` blocks.
+    const UPSTREAM: Contexts;
 
     /// Whether what servers answer has a head.
     const HAS_HEADS: bool = true;

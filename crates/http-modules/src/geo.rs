@@ -1,11 +1,6 @@
 //! `geo`: a variable whose value is looked up by an address; see [`common_modules::geo`].
 
-use common_modules::geo;
-use conf::table::Directive;
-use http::cx::Cx;
 use http::module::Module;
 
 /// The module's table.
-pub static MODULE: Module = Module { name: "geo", directives: DIRECTIVES, ..Module::EMPTY };
-
-static DIRECTIVES: &[Directive<Cx>] = &geo::directives();
+pub static MODULE: Module = common_modules::geo::module();

@@ -1,20 +1,6 @@
 //! `geoip`: the place of the client's address; see [`common_modules::geoip`].
 
-use common_modules::geoip;
-use conf::table::Directive;
-use http::cx::Cx;
-use http::module::{ConfType, Module, Scope};
-use http::vars::VarDef;
+use http::module::Module;
 
 /// The module's table.
-pub static MODULE: Module = Module {
-    name: "geoip",
-    directives: DIRECTIVES,
-    variables: VARIABLES,
-    confs: &[ConfType::of::<geoip::GeoIpConf>(Scope::Main)],
-    ..Module::EMPTY
-};
-
-static DIRECTIVES: &[Directive<Cx>] = &geoip::directives();
-
-static VARIABLES: &[VarDef] = &geoip::variables();
+pub static MODULE: Module = common_modules::geoip::module();

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use conf::hostnames::HostTable;
 use conf::pattern::Pattern;
-use conf::table::{Args, Contexts as C, Directive};
-use conf::{ConfError, Node, Word, value};
+use conf::table::{Args, Contexts as C, Directive, no_table};
+use conf::{ConfError, Node, Word};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Module, Scope};
@@ -34,14 +34,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "The sites whose pages may link here: $invalid_referer is 1 for others.",
         valid_referers,
     ),
-    table_size("referer_hash_max_size"),
-    table_size("referer_hash_bucket_size"),
+    no_table("referer_hash_max_size", PLACES),
+    no_table("referer_hash_bucket_size", PLACES),
 ];
-
-const fn table_size(name: &'static str) -> Directive<Cx> {
-    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
-    directive(name, PLACES, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
-}
 
 /// The valid referers. A level that names any names all.
 #[derive(Default)]

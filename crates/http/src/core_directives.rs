@@ -2,7 +2,7 @@
 //! pages have files of their own.
 
 pub use conf::table::directive;
-use conf::table::{Args, Contexts as C, Directive};
+use conf::table::{Args, Contexts as C, Directive, no_table};
 use conf::value::{
     self, set_enum, set_flag, set_msec, set_num, set_offset, set_sec, set_size, set_str,
 };
@@ -656,11 +656,6 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     no_pool("connection_pool_size"),
     no_pool("request_pool_size"),
 ];
-
-const fn no_table(name: &'static str, contexts: C) -> Directive<Cx> {
-    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
-    directive(name, contexts, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
-}
 
 const fn no_pool(name: &'static str) -> Directive<Cx> {
     let doc = "The size of a pool of nginx's: checked, and not needed, since there are none here.";

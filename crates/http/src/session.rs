@@ -24,6 +24,7 @@ impl common_modules::ssl::Secured for Request {
 impl engine::Session for Request {
     const BLOCK: Contexts = Contexts::HTTP;
     const SERVER: Contexts = Contexts::SERVER;
+    const UPSTREAM: Contexts = Contexts::UPSTREAM;
 
     type Block = crate::cx::Block;
     type Place = crate::location::LocationInfo;

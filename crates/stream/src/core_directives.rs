@@ -1,11 +1,11 @@
 //! The core's directives.
 
-use conf::table::{Args, Contexts as C, Directive, directive};
-use conf::value::{self, set_flag, set_msec, set_size};
+use conf::table::{Args, Contexts as C, Directive, directive, join, no_table};
+use conf::value::{set_flag, set_msec, set_size};
 use conf::{ConfError, Node};
 use engine::names::ServerName;
 use engine::settings::{ConfType, Scope};
-use upstream::resolver::{Resolving, Statuses, set_resolver, set_resolver_timeout};
+use upstream::resolver::{self, Resolving, Statuses};
 
 use crate::core_conf::CoreDraft;
 use crate::module::{Cx, Module, SS};
@@ -24,7 +24,11 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &[
+static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, { OWN.len() + RESOLVER.len() }>(&[OWN, RESOLVER]);
+
+const RESOLVER: &[Directive<Cx>] = &resolver::directives(SS);
+
+const OWN: &[Directive<Cx>] = &[
     directive(
         "server",
         C::STREAM,
@@ -89,32 +93,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "Sends small packets at once, to clients and to servers.",
         |cx, n| set_flag(&mut cx.loc::<CoreDraft>().tcp_nodelay, n),
     ),
-    directive(
-        "resolver",
-        SS,
-        Args::ONE_MORE,
-        "",
-        "The name servers for names that are known only at run time.",
-        set_resolver,
-    ),
-    directive(
-        "resolver_timeout",
-        SS,
-        Args::T1,
-        "30s",
-        "The timeout for looking up a name.",
-        set_resolver_timeout,
-    ),
-    no_table("server_names_hash_bucket_size"),
-    no_table("server_names_hash_max_size"),
-    no_table("variables_hash_bucket_size"),
-    no_table("variables_hash_max_size"),
+    no_table("server_names_hash_bucket_size", C::STREAM),
+    no_table("server_names_hash_max_size", C::STREAM),
+    no_table("variables_hash_bucket_size", C::STREAM),
+    no_table("variables_hash_max_size", C::STREAM),
 ];
-
-const fn no_table(name: &'static str) -> Directive<Cx> {
-    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
-    directive(name, C::STREAM, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
-}
 
 fn server_name(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     for word in &n.args {

@@ -274,6 +274,7 @@ impl Client for StreamSession {
 impl Session for StreamSession {
     const BLOCK: Contexts = Contexts::STREAM;
     const SERVER: Contexts = Contexts::STREAM_SERVER;
+    const UPSTREAM: Contexts = Contexts::STREAM_UPSTREAM;
     const HAS_HEADS: bool = false;
 
     type Block = Block;

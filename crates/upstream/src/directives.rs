@@ -3,7 +3,7 @@
 
 use std::rc::{Rc, Weak};
 
-use conf::table::Contexts;
+use conf::table::{Args, Contexts, Directive, directive};
 use conf::value::{set_msec, set_num};
 use conf::{ConfError, Node};
 use engine::metrics::Kind;
@@ -33,14 +33,60 @@ impl AllGroups {
 /// The user of the zones among all modules.
 const ZONE_USER: &str = "upstream";
 
-/// `upstream NAME { … }`; `inside` is the context of the directives in it.
+/// The block and the directives in it that every engine has, for its table.
+pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
+    [
+        directive(
+            "upstream",
+            S::BLOCK,
+            Args::BLOCK.or(Args::T1),
+            "",
+            "A group of servers that requests or sessions are passed to by its name.",
+            upstream,
+        ),
+        directive(
+            "server",
+            S::UPSTREAM,
+            Args::ONE_MORE,
+            "",
+            "A server of the group, with its weight and limits.",
+            server,
+        ),
+        directive(
+            "zone",
+            S::UPSTREAM,
+            Args::T12,
+            "",
+            "The memory in which all workers share what they know of the group's servers.",
+            zone,
+        ),
+        directive(
+            "resolver",
+            S::UPSTREAM,
+            Args::ONE_MORE,
+            "",
+            "The name servers for names of servers that are looked up at run time.",
+            resolver,
+        ),
+        directive(
+            "resolver_timeout",
+            S::UPSTREAM,
+            Args::T1,
+            "30s",
+            "The timeout for looking up a name.",
+            resolver_timeout,
+        ),
+    ]
+}
+
+/// `upstream NAME { … }`
 ///
 /// # Errors
 /// `duplicate upstream`, and what is wrong inside.
-pub fn upstream<S: Session>(cx: &mut Cx<S>, n: &Node, inside: Contexts) -> Result<(), ConfError> {
+pub fn upstream<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let name = n.arg(0)?.clone();
     cx.main::<Upstreams>().begin_block(&name)?;
-    let mut level = cx.block(n, inside, S::Block::default())?;
+    let mut level = cx.block(n, S::UPSTREAM, S::Block::default())?;
     let block = std::mem::take(level.get::<Block>());
     cx.main::<Upstreams>().end_block(&n.name, name, block)
 }
@@ -98,7 +144,7 @@ pub fn zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// `is duplicate`, and what is wrong with the parameters.
-pub fn resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     if cx.loc::<Block>().resolver.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
@@ -111,7 +157,7 @@ pub fn resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// `is duplicate`, `invalid value`.
-pub fn resolver_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn resolver_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     set_msec(&mut cx.loc::<Block>().resolver_timeout, n)
 }
 

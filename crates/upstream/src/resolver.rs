@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::table::{Args, Contexts, Directive, directive};
 use conf::value::set_msec;
 use conf::{ConfError, Node, Word};
 use engine::settings::Conf;
@@ -46,11 +47,33 @@ pub struct NamedStatus {
     pub status: Rc<Status>,
 }
 
+/// `resolver` and `resolver_timeout` outside of `upstream` blocks, for an engine's table.
+pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 2] {
+    [
+        directive(
+            "resolver",
+            contexts,
+            Args::ONE_MORE,
+            "",
+            "The name servers for names that are known only at run time.",
+            set_resolver,
+        ),
+        directive(
+            "resolver_timeout",
+            contexts,
+            Args::T1,
+            "30s",
+            "The timeout for looking up a name.",
+            set_resolver_timeout,
+        ),
+    ]
+}
+
 /// `resolver`
 ///
 /// # Errors
 /// `is duplicate`, and what is wrong with the parameters.
-pub fn set_resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set_resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     if cx.loc::<Resolving>().resolver.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
@@ -63,7 +86,7 @@ pub fn set_resolver<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfErro
 ///
 /// # Errors
 /// `is duplicate`, `invalid value`.
-pub fn set_resolver_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set_resolver_timeout<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     set_msec(&mut cx.loc::<Resolving>().timeout_ms, n)
 }
 

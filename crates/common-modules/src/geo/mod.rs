@@ -17,7 +17,7 @@ use flat::Flat;
 use net::Cidr;
 use ranges::Ranges;
 
-pub use variable::directives;
+pub use variable::module;
 
 /// A compiled block.
 pub struct Geo {

@@ -6,14 +6,18 @@ use bytes::Bytes;
 use conf::table::{Args, Directive, directive};
 use conf::template::{VarId, VarNames};
 use conf::{ConfError, Node, Word};
-use engine::{Cx, Session};
+use engine::{Cx, Module, Session};
 use net::ip::parse_ip;
 
 use super::Geo;
 use crate::proxies::Proxies;
 
-/// The directives, for an engine's table.
-pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    Module { name: "geo", directives: const { &directives() }, ..Module::EMPTY }
+}
+
+const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
     [directive(
         "geo",
         S::BLOCK,

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 pub use maxmind::{MaxMind, PathPart};
-pub use variables::{GeoIpConf, directives, variables};
+pub use variables::module;
 
 /// A fact about an address in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

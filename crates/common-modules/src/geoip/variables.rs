@@ -5,15 +5,25 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use conf::table::{Args, Directive, directive};
 use conf::{ConfError, Node};
-use engine::settings::Conf;
+use engine::settings::{Conf, ConfType, Scope};
 use engine::vars::VarDef;
-use engine::{Cx, Session};
+use engine::{Cx, Module, Session};
 
 use super::{About, Database, Field, OpenError};
 use crate::proxies::Proxies;
 
-/// The directives, for an engine's table, which lists [`GeoIpConf`] in scope `Main`.
-pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    Module {
+        name: "geoip",
+        directives: const { &directives() },
+        variables: const { &variables() },
+        confs: const { &[ConfType::of::<GeoIpConf>(Scope::Main)] },
+        ..Module::EMPTY
+    }
+}
+
+const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
     [
         directive(
             "geoip_country",
@@ -65,8 +75,7 @@ macro_rules! of_record {
     };
 }
 
-/// The variables, for an engine's table.
-pub const fn variables<S: Session>() -> [VarDef<S>; 16] {
+const fn variables<S: Session>() -> [VarDef<S>; 16] {
     [
         of_record!("geoip_country_code", country, CountryCode),
         of_record!("geoip_country_code3", country, CountryCode3),

@@ -81,6 +81,7 @@ impl Client for Line {
 impl Session for Line {
     const BLOCK: C = C::STREAM;
     const SERVER: C = C::STREAM_SERVER;
+    const UPSTREAM: C = C::STREAM_UPSTREAM;
     type Block = ();
     type Place = ();
     type Pipeline = ();
@@ -138,15 +139,14 @@ static DIRECTIVES: &[Directive<Cx<Line>>] = &[
     directive("limit_conn", C::STREAM_SERVER, Args::T2, "", "", conn::set_limit),
     directive("log_format", C::STREAM, Args::TWO_MORE, "", "", access_log::log_format),
     directive("access_log", C::STREAM_SERVER, Args::ONE_MORE, "", "", access_log::access_log),
-    directive("upstream", C::STREAM, Args::BLOCK.or(Args::T1), "", "", |cx, n| {
-        of_upstream::upstream(cx, n, C::STREAM_UPSTREAM)
-    }),
-    directive("server", C::STREAM_UPSTREAM, Args::ONE_MORE, "", "", of_upstream::server),
-    directive("zone", C::STREAM_UPSTREAM, Args::T12, "", "", of_upstream::zone),
-    directive("least_conn", C::STREAM_UPSTREAM, Args::NONE, "", "", least_conn::set),
 ];
 
-static MAP: Module<Line> = Module { name: "map", directives: &map::directives(), ..Module::EMPTY };
+static MAP: Module<Line> = map::module();
+
+static UPSTREAM: Module<Line> =
+    Module { name: "upstream", directives: &of_upstream::directives(), ..Module::EMPTY };
+
+static LEAST_CONN: Module<Line> = least_conn::module();
 
 static ECHO: Module<Line> = Module {
     name: "echo",
@@ -174,7 +174,7 @@ static ECHO: Module<Line> = Module {
     ..Module::EMPTY
 };
 
-static MODULES: Modules<Line> = &[&MAP, &ECHO];
+static MODULES: Modules<Line> = &[&MAP, &UPSTREAM, &LEAST_CONN, &ECHO];
 
 /// A server is healthy that accepts connections.
 struct Connects;

@@ -5,13 +5,15 @@ use std::rc::Rc;
 
 use ::upstream::block::Block;
 use ::upstream::directives as set;
-use ::upstream::resolver::{Resolving, Statuses, set_resolver, set_resolver_timeout};
+use ::upstream::resolver::{self, Resolving, Statuses};
 use ::upstream::upstreams::Upstreams;
 use conf::table::{Args, Contexts as C, Directive};
 
 use crate::core_directives::{HSL, directive};
 use crate::cx::Cx;
+use crate::join_directives;
 use crate::module::{ConfType, Module, Scope};
+use crate::request::Request;
 use crate::server::HttpMain;
 
 /// The `upstream` module's table: the block, round robin, idle connections, `$upstream_…`.
@@ -28,71 +30,15 @@ pub static UPSTREAM: Module = Module {
 /// The `resolver` module's table.
 pub static RESOLVER: Module = Module {
     name: "resolver",
-    directives: RESOLVER_DIRECTIVES,
+    directives: &resolver::directives(HSL),
     confs: &[ConfType::of::<Resolving>(Scope::Location), ConfType::of::<Statuses>(Scope::Main)],
     ..Module::EMPTY
 };
 
-static RESOLVER_DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
-        "resolver",
-        HSL,
-        Args::ONE_MORE,
-        "",
-        "The name servers for names that are known only at run time.",
-        set_resolver,
-    ),
-    directive(
-        "resolver_timeout",
-        HSL,
-        Args::T1,
-        "30s",
-        "The timeout for looking up a name.",
-        set_resolver_timeout,
-    ),
-];
+static BLOCK_DIRECTIVES: &[Directive<Cx>] = join_directives!(&set::directives::<Request>(), OWN);
 
-static BLOCK_DIRECTIVES: &[Directive<Cx>] = &[
-    directive(
-        "upstream",
-        C::HTTP,
-        Args::BLOCK.or(Args::T1),
-        "",
-        "A group of servers that requests are passed to by its name.",
-        |cx, n| set::upstream(cx, n, C::UPSTREAM),
-    ),
-    directive(
-        "server",
-        C::UPSTREAM,
-        Args::ONE_MORE,
-        "",
-        "A server of the group, with its weight and limits.",
-        set::server,
-    ),
-    directive(
-        "zone",
-        C::UPSTREAM,
-        Args::T12,
-        "",
-        "The memory in which all workers share what they know of the group's servers.",
-        set::zone,
-    ),
-    directive(
-        "resolver",
-        C::UPSTREAM,
-        Args::ONE_MORE,
-        "",
-        "The name servers for names of servers that are looked up at run time.",
-        set::resolver,
-    ),
-    directive(
-        "resolver_timeout",
-        C::UPSTREAM,
-        Args::T1,
-        "30s",
-        "The timeout for looking up a name.",
-        set::resolver_timeout,
-    ),
+/// What HTTP has beside the other engines.
+const OWN: &[Directive<Cx>] = &[
     directive(
         "state",
         C::UPSTREAM,

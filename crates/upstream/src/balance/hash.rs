@@ -6,21 +6,29 @@ use std::rc::Rc;
 
 use base::crc::Crc32;
 use bytes::Bytes;
+use conf::table::Args;
 use conf::template::Template;
 use conf::{ConfError, Node};
-use engine::{Client, Cx, Session};
+use engine::{Client, Cx, Module, Session};
 
 use super::drawn::{Draw, Drawn, Misses, at_weight, until_one_fits};
 use super::ring::Ring;
-use super::{Balancer, Picker, Round};
+use super::{Balancer, Picker, Round, method, table};
 use crate::block::Block;
 use crate::servers::Servers;
+
+const DOC: &str = "Chooses servers by a key; consistent moves few keys when servers change.";
+
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    table("upstream_hash", const { &[method("hash", Args::T12, DOC, set)] })
+}
 
 /// `hash KEY [consistent]`
 ///
 /// # Errors
 /// `invalid parameter`.
-pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let key = cx.template(n.arg(0)?)?;
     let consistent = match n.args.get(1) {
         None => false,

@@ -3,19 +3,28 @@
 use std::rc::Rc;
 
 use base::time;
+use conf::table::Args;
 use conf::{ConfError, Node};
-use engine::{Client, Cx, Session};
+use engine::{Client, Cx, Module, Session};
 
-use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome};
+use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome, method, table};
 use crate::block::Block;
 use crate::peer::Peer;
 use crate::servers::Servers;
+
+const DOC: &str =
+    "Chooses the server with the fewest requests or sessions under way, for its weight.";
+
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    table("upstream_least_conn", const { &[method("least_conn", Args::NONE, DOC, set)] })
+}
 
 /// `least_conn`
 ///
 /// # Errors
 /// None of its own.
-pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let make = |servers: &Rc<Servers>| Box::new(LeastConn(servers.clone())) as Box<_>;
     cx.loc::<Block>().set_method(n, true, Box::new(make));
     Ok(())

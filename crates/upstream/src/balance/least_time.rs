@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use base::time;
+use conf::table::Args;
 use conf::value::enumeration;
 use conf::{ConfError, Node};
-use engine::{Client, Cx, Session};
+use engine::{Client, Cx, Module, Session};
 
 use super::least_conn::least;
-use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome};
+use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome, method, table};
 use crate::block::Block;
 use crate::peer::{Peer, word};
 use crate::servers::Servers;
@@ -38,12 +39,26 @@ pub(super) fn words<S: Session>() -> &'static [(&'static str, TimeUntil)] {
     if S::HAS_HEADS { OF_REQUESTS } else { OF_SESSIONS }
 }
 
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    table("upstream_least_time", const { &[method("least_time", Args::T12, doc::<S>(), set)] })
+}
+
+/// What the table says: engines have other times to go by.
+const fn doc<S: Session>() -> &'static str {
+    if S::HAS_HEADS {
+        "Chooses the server with the least average time to the head or the end of a response."
+    } else {
+        "Chooses the server with the least average time to connect, or to the first or last byte."
+    }
+}
+
 /// `least_time header|last_byte [inflight]`; for sessions without heads `connect`, `first_byte` or
 /// `last_byte`.
 ///
 /// # Errors
 /// `invalid parameter`, `invalid value`.
-pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let inflight = match n.args.get(1) {
         None => false,
         Some(w) if w.bytes() == b"inflight" => true,

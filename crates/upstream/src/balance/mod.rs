@@ -12,12 +12,32 @@ mod round_robin;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use engine::Client;
+use conf::table::{Args, Directive, directive};
+use conf::{ConfError, Node};
+use engine::{Client, Cx, Module, Session};
 
 use crate::peer::Peer;
 
 pub use round::Round;
 pub use round_robin::RoundRobin;
+
+/// The directive of a method.
+const fn method<S: Session>(
+    name: &'static str,
+    args: Args,
+    doc: &'static str,
+    set: fn(&mut Cx<S>, &Node) -> Result<(), ConfError>,
+) -> Directive<Cx<S>> {
+    directive(name, S::UPSTREAM, args, "", doc, set)
+}
+
+/// The table of a method's module.
+const fn table<S: Session>(
+    name: &'static str,
+    directives: &'static [Directive<Cx<S>>],
+) -> Module<S> {
+    Module { name, directives, ..Module::EMPTY }
+}
 
 /// The end of an exchange with a server, as balancing sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

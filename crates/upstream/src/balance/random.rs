@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use conf::table::Args;
 use conf::{ConfError, Node};
-use engine::{Client, Cx, Session};
+use engine::{Client, Cx, Module, Session};
 
 use super::drawn::{Draw, Drawn, Misses, at_weight, until_one_fits};
 use super::least_time::{TimeUntil, account, eta, words};
-use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome};
+use super::{Balancer, ExchangeTimes, Picker, Round, ServerOutcome, method, table};
 use crate::block::Block;
 use crate::peer::Peer;
 use crate::servers::Servers;
@@ -20,11 +21,18 @@ enum Measure {
     Time(TimeUntil),
 }
 
+const DOC: &str = "Chooses servers at random, or the better of two that were chosen at random.";
+
+/// The module's table, for an engine's list.
+pub const fn module<S: Session>() -> Module<S> {
+    table("upstream_random", const { &[method("random", Args::NONE.or(Args::T12), DOC, set)] })
+}
+
 /// `random [two [METHOD]]`
 ///
 /// # Errors
 /// `invalid parameter`.
-pub fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let invalid = |i: usize| {
         let w = &n.args[i];
         ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))
