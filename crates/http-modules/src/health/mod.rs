@@ -5,21 +5,18 @@ mod http2;
 mod matching;
 mod probe;
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use ::upstream::Group;
-use ::upstream::health::{Checker, NotShared, Settings};
+use ::upstream::health::conf::{Ask, Check, Checks, HealthConf, set_check, set_match, value_of};
 use ::upstream::http_client::{Message, Request};
 use ::upstream::ssl;
-use base::log::lossy;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node, Word};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope};
+use http::module::{ConfType, LocView, Module, Pipeline, Scope};
 use http::server::HttpMain;
 use http::upstream::conf::Conf as UpConf;
 
@@ -30,7 +27,10 @@ use probe::{HttpProbe, Question};
 pub static MODULE: Module = Module {
     name: "upstream_hc",
     directives: DIRECTIVES,
-    confs: &[ConfType::of::<HealthConf>(Scope::Location), ConfType::of::<Checks>(Scope::Main)],
+    confs: &[
+        ConfType::of::<HealthConf<Asks>>(Scope::Location),
+        ConfType::of::<Checks<Matching>>(Scope::Main),
+    ],
     install: Some(refuse_unused),
     start: Some(start),
     ..Module::EMPTY
@@ -51,15 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::BLOCK.or(Args::T1),
         "",
         "The tests of a healthy server's answer: status, header, body.",
-        |cx, n| {
-            let name = n.arg(0)?;
-            let matching = Matching::parse(n.children())?;
-            let known = &mut cx.main::<Checks>().matches;
-            if known.insert(name.text.clone(), Rc::new(matching)).is_some() {
-                return Err(ConfError::at(name, format!("duplicate match \"{}\"", name.lossy())));
-            }
-            Ok(())
-        },
+        |cx, n| set_match(cx, n, Matching::parse),
     ),
 ];
 
@@ -84,67 +76,33 @@ pub enum Speaks {
     Other,
 }
 
-/// The parameters of a `health_check`.
-#[derive(Clone)]
-struct HealthCheck {
-    at: Word,
-    settings: Settings,
+/// What a check asks servers.
+struct Asks {
     uri: Bytes,
-    matching: Option<Word>,
     kind: Kind,
     /// `grpc_service`
     service: Option<Word>,
     /// `grpc_status`
     status: Option<u64>,
-    /// A location's handler passes requests to the upstream that is checked.
-    used: Cell<bool>,
 }
 
-#[derive(Default)]
-struct HealthConf(Option<Rc<HealthCheck>>);
-
-impl Conf for HealthConf {}
-
-/// All checks of the configuration, and the `match` blocks.
-#[derive(Default)]
-struct Checks {
-    matches: HashMap<Bytes, Rc<Matching>>,
-    list: RefCell<Vec<Rc<Checker>>>,
+impl Default for Asks {
+    fn default() -> Asks {
+        Asks { uri: Bytes::from_static(b"/"), kind: Kind::Http, service: None, status: None }
+    }
 }
-
-impl Conf for Checks {}
 
 fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.loc::<HealthConf>().0.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let mut check = HealthCheck {
-        at: n.name.clone(),
-        settings: Settings::default(),
-        uri: Bytes::from_static(b"/"),
-        matching: None,
-        kind: Kind::Http,
-        service: None,
-        status: None,
-        used: Cell::new(false),
-    };
-    for w in &n.args {
-        check.parameter(w)?;
-    }
-    check.settings.finish(n)?;
-    if check.kind != Kind::Grpc && (check.service.is_some() || check.status.is_some()) {
+    let asks = &set_check::<_, Asks>(cx, n)?.asks;
+    if asks.kind != Kind::Grpc && (asks.service.is_some() || asks.status.is_some()) {
         let m = "\"grpc_service\" and \"grpc_status\" require \"type=grpc\"";
         return Err(ConfError::directive(n, m));
     }
-    cx.loc::<HealthConf>().0 = Some(Rc::new(check));
     Ok(())
 }
 
-impl HealthCheck {
-    fn parameter(&mut self, w: &Word) -> Result<(), ConfError> {
-        if self.settings.parameter(w)? {
-            return Ok(());
-        }
+impl Ask for Asks {
+    fn parameter(&mut self, w: &Word) -> Result<bool, ConfError> {
         let text = w.bytes();
         let (name, v) = match memchr::memchr(b'=', text) {
             Some(i) => (&text[..i], Some(&text[i + 1..])),
@@ -154,21 +112,18 @@ impl HealthCheck {
             (b"uri", Some(v)) if v.first() == Some(&b'/') && is_line(v) => {
                 self.uri = w.text.slice_ref(v);
             }
-            (b"match", Some(v)) if !v.is_empty() => {
-                self.matching = Some(Word { text: w.text.slice_ref(v), ..w.clone() });
-            }
             (b"type", Some(b"http")) => self.kind = Kind::Http,
             (b"type", Some(b"tcp")) => self.kind = Kind::Tcp,
             (b"type", Some(b"grpc")) => self.kind = Kind::Grpc,
             (b"grpc_service", Some(v)) if !v.is_empty() => {
-                self.service = Some(Word { text: w.text.slice_ref(v), ..w.clone() });
+                self.service = Some(value_of(w, v));
             }
             (b"grpc_status", Some(v)) if base::ascii::parse_u64(v).is_some() => {
                 self.status = base::ascii::parse_u64(v);
             }
-            _ => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -189,17 +144,10 @@ pub struct Servers<'a> {
 
 /// Comes after the modules that pass requests on: a check that none of them used would never run.
 fn refuse_unused(l: &LocView, _: &mut Pipeline) -> Result<(), ConfError> {
-    if !l.set_here::<HealthConf>() {
+    if !l.set_here::<HealthConf<Asks>>() {
         return Ok(());
     }
-    match &l.conf::<HealthConf>().0 {
-        Some(check) if !check.used.get() => {
-            let m = "\"health_check\" requires that its location passes requests to an upstream \
-                     without variables in its name";
-            Err(ConfError::at(&check.at, m.to_owned()))
-        }
-        _ => Ok(()),
-    }
+    l.conf::<HealthConf<Asks>>().refuse_unused("location passes requests")
 }
 
 /// Adds the checks of a location that passes requests to a group, if `health_check` stands there.
@@ -212,13 +160,13 @@ pub fn install(
     conf: &UpConf,
     servers: &Servers<'_>,
 ) -> Result<(), ConfError> {
-    if !l.set_here::<HealthConf>() {
+    if !l.set_here::<HealthConf<Asks>>() {
         return Ok(());
     }
-    let Some(check) = l.conf::<HealthConf>().0.clone() else { return Ok(()) };
-    check.used.set(true);
+    let Some(check) = l.conf::<HealthConf<Asks>>().used() else { return Ok(()) };
+    let asks = &check.asks;
     let Servers { prefix, name, speak } = servers;
-    let missing = match (speak, check.kind) {
+    let missing = match (speak, asks.kind) {
         (_, Kind::Tcp) | (Speaks::Http1 | Speaks::Http2, Kind::Http) => None,
         (Speaks::Grpc, Kind::Grpc) => None,
         (Speaks::Http1 | Speaks::Http2, Kind::Grpc) => Some("grpc_pass"),
@@ -229,33 +177,18 @@ pub fn install(
         let m = format!("\"health_check\" beside \"{prefix}_pass\" requires \"{missing}\"");
         return Err(ConfError::at(&check.at, m));
     }
-    let not_shared = || {
-        let upstream = lossy(&group.name);
-        let m = format!("health_check requires upstream \"{upstream}\" to be in shared memory");
-        ConfError::at(&check.at, m)
-    };
-    if !group.servers.is_shared() {
-        return Err(not_shared());
-    }
-    let checks = l.conf::<Checks>();
-    let matching = match &check.matching {
-        None => Rc::new(Matching::default()),
-        Some(w) => checks
-            .matches
-            .get(&w.text)
-            .cloned()
-            .ok_or_else(|| ConfError::at(w, format!("match \"{}\" not found", w.lossy())))?,
-    };
+    let checks = l.conf::<Checks<Matching>>();
+    let matching = checks.matching(&check, group)?;
     let server = http2::Server { name, tls: conf.tls.is_some(), timeout_ms: conf.read_timeout };
-    let question = match check.kind {
+    let question = match asks.kind {
         Kind::Tcp => Question::Connect,
         Kind::Http if *speak == Speaks::Http2 => {
-            Question::Http2(http2::Question::request(&check.uri, &server, matching.clone()))
+            Question::Http2(http2::Question::request(&asks.uri, &server, matching.clone()))
         }
         Kind::Http => Question::Http1(message(&check, name)),
         Kind::Grpc => {
-            let service = check.service.as_ref().map_or(&b""[..], |w| w.bytes());
-            Question::Http2(http2::Question::call(service, check.status, &server))
+            let service = asks.service.as_ref().map_or(&b""[..], |w| w.bytes());
+            Question::Http2(http2::Question::call(service, asks.status, &server))
         }
     };
     let tls = conf.tls.as_ref().map(|tls| ssl::Fixed::new(tls, name)).transpose();
@@ -263,17 +196,14 @@ pub fn install(
         let m = format!("\"health_check\" requires \"{prefix}{directive}\" without variables");
         ConfError::at(&check.at, m)
     })?;
-    let probe = HttpProbe::new(question, matching, tls, conf);
-    let checker = Checker::new(check.settings.clone(), group, Box::new(probe));
-    checks.list.borrow_mut().push(checker.map_err(|NotShared| not_shared())?);
-    Ok(())
+    checks.add(&check, group, HttpProbe::new(question, matching, tls, conf))
 }
 
 /// The request of a check.
-fn message(check: &HealthCheck, host: &[u8]) -> Message {
+fn message(check: &Check<Asks>, host: &[u8]) -> Message {
     let request = Request {
         method: "GET",
-        target: &check.uri,
+        target: &check.asks.uri,
         host,
         fields: &[("User-Agent", b"weir (health check)")],
         body: None,
@@ -283,6 +213,7 @@ fn message(check: &HealthCheck, host: &[u8]) -> Message {
 }
 
 fn start(main: &Rc<HttpMain>, _: &engine::Seat) {
-    let Some(checks) = main.confs.get::<Checks>() else { return };
-    checks.list.borrow().iter().for_each(|checker| checker.start(&main.life.gate));
+    if let Some(checks) = main.confs.get::<Checks<Matching>>() {
+        checks.start(&main.life.gate);
+    }
 }

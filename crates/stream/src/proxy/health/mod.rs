@@ -4,19 +4,16 @@
 mod matching;
 mod probe;
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
-use base::log::lossy;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive, directive};
 use conf::value::set_msec;
-use conf::{ConfError, Node, Word};
-use engine::settings::{Conf, ConfType, Scope};
+use conf::{ConfError, Word};
+use engine::settings::{ConfType, Scope};
 use os::socket::Kind;
 use upstream::Group;
-use upstream::health::{Checker, NotShared, Settings};
+use upstream::health::conf::{Ask, Checks, HealthConf, invalid, set_check, set_match};
 
 use self::matching::Matching;
 use self::probe::StreamProbe;
@@ -30,9 +27,9 @@ pub static MODULE: Module = Module {
     name: "upstream_hc",
     directives: DIRECTIVES,
     confs: &[
-        ConfType::of::<HealthConf>(Scope::Server),
+        ConfType::of::<HealthConf<Asks>>(Scope::Server),
         ConfType::of::<Timeout>(Scope::Server),
-        ConfType::of::<Checks>(Scope::Main),
+        ConfType::of::<Checks<Matching>>(Scope::Main),
     ],
     install: Some(refuse_unused),
     start: Some(start),
@@ -46,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::ANY,
         "",
         "Asks the servers of the upstream regularly whether they are well.",
-        health_check,
+        |cx, n| set_check::<_, Asks>(cx, n).map(drop),
     ),
     directive(
         "health_check_timeout",
@@ -62,33 +59,32 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::BLOCK.or(Args::T1),
         "",
         "What a check sends to a server, and the answer of a healthy one.",
-        |cx, n| {
-            let name = n.arg(0)?;
-            let matching = Matching::parse(n.children())?;
-            let known = &mut cx.main::<Checks>().matches;
-            if known.insert(name.text.clone(), Rc::new(matching)).is_some() {
-                return Err(ConfError::at(name, format!("duplicate match \"{}\"", name.lossy())));
-            }
-            Ok(())
-        },
+        |cx, n| set_match(cx, n, Matching::parse),
     ),
 ];
 
-/// The parameters of a `health_check`.
-struct HealthCheck {
-    at: Word,
-    settings: Settings,
-    matching: Option<Word>,
+/// What a check asks servers: a connection, or a datagram.
+struct Asks {
     kind: Kind,
-    /// The server passes its sessions to the upstream that is checked.
-    used: Cell<bool>,
 }
 
-/// `health_check` of a server; it is not inherited.
-#[derive(Default)]
-struct HealthConf(Option<Rc<HealthCheck>>);
+impl Default for Asks {
+    fn default() -> Asks {
+        Asks { kind: Kind::Stream }
+    }
+}
 
-impl Conf for HealthConf {}
+impl Ask for Asks {
+    fn parameter(&mut self, w: &Word) -> Result<bool, ConfError> {
+        match w.bytes() {
+            // A connection is for one check.
+            text if text.starts_with(b"keepalive_time=") => return Err(invalid(w)),
+            b"udp" => self.kind = Kind::Datagram,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
 
 engine::settings! {
     /// `health_check_timeout`
@@ -98,58 +94,9 @@ engine::settings! {
     }
 }
 
-/// All checks of the configuration, and the `match` blocks.
-#[derive(Default)]
-struct Checks {
-    matches: HashMap<Bytes, Rc<Matching>>,
-    list: RefCell<Vec<Rc<Checker>>>,
-}
-
-impl Conf for Checks {}
-
-fn health_check(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    if cx.loc::<HealthConf>().0.is_some() {
-        return Err(ConfError::directive(n, "is duplicate"));
-    }
-    let mut check = HealthCheck {
-        at: n.name.clone(),
-        settings: Settings::default(),
-        matching: None,
-        kind: Kind::Stream,
-        used: Cell::new(false),
-    };
-    for w in &n.args {
-        let text = w.bytes();
-        match text.strip_prefix(b"match=") {
-            // A connection is for one check.
-            _ if text.starts_with(b"keepalive_time=") => return Err(invalid(w)),
-            Some(name) if !name.is_empty() => {
-                check.matching = Some(Word { text: w.text.slice_ref(name), ..w.clone() });
-            }
-            None if text == b"udp" => check.kind = Kind::Datagram,
-            None if check.settings.parameter(w)? => {}
-            _ => return Err(invalid(w)),
-        }
-    }
-    check.settings.finish(n)?;
-    cx.loc::<HealthConf>().0 = Some(Rc::new(check));
-    Ok(())
-}
-
-fn invalid(w: &Word) -> ConfError {
-    ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))
-}
-
 /// Comes after the proxy: a check that it does not use would never run.
 fn refuse_unused(view: &View<'_>, _: &mut Pipeline) -> Result<(), ConfError> {
-    match &view.conf::<HealthConf>().0 {
-        Some(check) if !check.used.get() => {
-            let m = "\"health_check\" requires that its server passes sessions to an upstream \
-                     without variables in its name";
-            Err(ConfError::at(&check.at, m.to_owned()))
-        }
-        _ => Ok(()),
-    }
+    view.conf::<HealthConf<Asks>>().refuse_unused("server passes sessions")
 }
 
 /// Adds the checks of a server that passes its sessions to a group, if it has a `health_check`.
@@ -163,42 +110,29 @@ pub(super) fn install(
     name: &Bytes,
     conf: &ProxyConf,
 ) -> Result<(), ConfError> {
-    let Some(check) = view.conf::<HealthConf>().0.clone() else { return Ok(()) };
-    check.used.set(true);
-    let checks = view.conf::<Checks>();
-    let matching = match &check.matching {
-        None => Rc::default(),
-        Some(w) => checks
-            .matches
-            .get(&w.text)
-            .cloned()
-            .ok_or_else(|| ConfError::at(w, format!("match \"{}\" not found", w.lossy())))?,
-    };
+    let Some(check) = view.conf::<HealthConf<Asks>>().used() else { return Ok(()) };
+    let kind = check.asks.kind;
+    let checks = view.conf::<Checks<Matching>>();
+    let matching = checks.matching(&check, group)?;
     // Sessions over UDP have no TLS; a TCP port beside it is none of theirs either way.
-    let tls = conf.tls.as_ref().filter(|_| check.kind == Kind::Stream);
+    let tls = conf.tls.as_ref().filter(|_| kind == Kind::Stream);
     let tls = tls.map(|tls| tls.fixed(name)).transpose().map_err(|directive| {
         let m = format!("\"health_check\" requires \"proxy{directive}\" without variables");
         ConfError::at(&check.at, m)
     })?;
     let probe = StreamProbe {
-        kind: check.kind,
+        kind,
         matching,
         tls,
         header: conf.protocol.map(|headers| header::of_none(headers.version)).unwrap_or_default(),
         timeout_ms: view.conf::<Timeout>().ms.unwrap_or(5_000),
         answer_max: conf.buffer_size,
     };
-    let checker = Checker::new(check.settings.clone(), group, Box::new(probe));
-    let checker = checker.map_err(|NotShared| {
-        let upstream = lossy(&group.name);
-        let m = format!("health_check requires upstream \"{upstream}\" to be in shared memory");
-        ConfError::at(&check.at, m)
-    })?;
-    checks.list.borrow_mut().push(checker);
-    Ok(())
+    checks.add(&check, group, probe)
 }
 
 fn start(main: &Rc<StreamMain>, _: &engine::Seat) {
-    let Some(checks) = main.confs.get::<Checks>() else { return };
-    checks.list.borrow().iter().for_each(|checker| checker.start(&main.life.gate));
+    if let Some(checks) = main.confs.get::<Checks<Matching>>() {
+        checks.start(&main.life.gate);
+    }
 }

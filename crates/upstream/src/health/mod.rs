@@ -1,16 +1,18 @@
 //! Health checks of an upstream's servers: rounds, and verdicts from the results. One worker checks
 //! for all; the verdicts lie in the upstream's zone. An engine brings the question as a [`Probe`].
 
+pub mod conf;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use ::conf::{ConfError, Node, Word, value};
 use base::ascii::parse_u64;
 use base::log::{Level, lossy};
 use base::time::now_ms;
-use conf::{ConfError, Node, Word, value};
 use event::Gate;
 use os::SockAddr;
 
@@ -60,7 +62,7 @@ impl Settings {
     /// # Errors
     /// `invalid parameter`.
     pub fn parameter(&mut self, w: &Word) -> Result<bool, ConfError> {
-        let invalid = || ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()));
+        let invalid = || conf::invalid(w);
         let text = w.bytes();
         let (name, v) = match memchr::memchr(b'=', text) {
             Some(i) => (&text[..i], Some(&text[i + 1..])),
