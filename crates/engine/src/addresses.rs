@@ -92,14 +92,18 @@ pub struct Address<T> {
     pub ssl: bool,
 }
 
-/// A server with its names and addresses.
-pub struct Listening<'a, T> {
+/// A server of an engine, which hosts lead to by name.
+pub trait Named {
+    /// Its names, as written; at least one.
+    fn names(&self) -> &[ServerName];
+}
+
+/// A server and its addresses, while a block is compiled.
+pub struct Built<T> {
     /// The server.
     pub server: Rc<T>,
-    /// Its names, as written; at least one.
-    pub names: &'a [ServerName],
     /// The addresses that it listens on.
-    pub addresses: &'a [ListenAddress],
+    pub listens: Vec<ListenAddress>,
 }
 
 /// One address of the whole block while servers are gathered.
@@ -115,14 +119,14 @@ struct Gathered {
 ///
 /// # Errors
 /// Two servers want one address with options, or as its default server.
-pub fn gather<T>(
-    servers: &[Listening<'_, T>],
+pub fn gather<T: Named>(
+    servers: &[Built<T>],
     differ: impl Fn(&T, &T) -> bool,
 ) -> Result<Vec<Listen<T>>, ConfError> {
     let mut drafts: Vec<Gathered> = Vec::new();
     let mut index: HashMap<(String, bool), usize> = HashMap::new();
     for (i, b) in servers.iter().enumerate() {
-        for l in b.addresses {
+        for l in &b.listens {
             let key = (l.spec.addr.to_string(), l.spec.kind == Kind::Datagram);
             let at = *index.entry(key).or_insert_with(|| {
                 drafts.push(Gathered { listen: l.clone(), servers: Vec::new(), default: None });
@@ -191,14 +195,14 @@ fn join(d: &mut Gathered, l: &ListenAddress, server: usize) -> Result<(), ConfEr
     Ok(())
 }
 
-fn address<T>(
+fn address<T: Named>(
     d: &Gathered,
-    servers: &[Listening<'_, T>],
+    servers: &[Built<T>],
     differ: impl Fn(&T, &T) -> bool,
 ) -> Rc<Address<T>> {
     let default = servers[d.default.unwrap_or(d.servers[0])].server.clone();
-    let of: Vec<_> =
-        d.servers.iter().map(|i| (servers[*i].server.clone(), servers[*i].names)).collect();
+    let of: Vec<_> = d.servers.iter().map(|i| &servers[*i].server).collect();
+    let of: Vec<_> = of.into_iter().map(|server| (server.clone(), server.names())).collect();
     let text = d.listen.spec.addr.to_string();
     Rc::new(Address {
         differ: of.iter().any(|(s, _)| differ(s, &default)),

@@ -43,6 +43,6 @@ pub use lifecycle::{Engine, Help, Helper, SLOTS, Seat};
 pub use metrics::Metrics;
 pub use module::Module;
 pub use places::{Place, Places};
-pub use session::Session;
+pub use session::{Session, shared_in};
 pub use stats::Stats;
 pub use temp_path::TempPath;

@@ -1,5 +1,6 @@
 //! The interface between an engine and the parts of this crate.
 
+use std::any::Any;
 use std::fmt;
 use std::rc::Rc;
 
@@ -84,4 +85,15 @@ pub trait Session: Client + VarSource + Sized + 'static {
     fn warns_of_uninitialized(&self) -> bool {
         true
     }
+}
+
+/// The value of this type in a session's list, made now if there is none: for
+/// [`Session::shared`].
+pub fn shared_in<T: Default + 'static>(list: &mut Vec<Rc<dyn Any>>) -> Rc<T> {
+    if let Some(found) = list.iter().find_map(|s| s.clone().downcast().ok()) {
+        return found;
+    }
+    let made = Rc::new(T::default());
+    list.push(made.clone());
+    made
 }

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use common_modules::ssl::{ServerTls, SslSettings, SslShared, variables};
+use common_modules::ssl::addresses::check as check_tls;
+use common_modules::ssl::{Compiled, variables};
 use conf::{ConfError, Node, Word};
-use engine::addresses::{self, ListenAddress, Listening};
+use engine::addresses::{self, ListenAddress};
 use engine::cx::Applied;
 use engine::life::Life;
 use engine::merge::Merged;
@@ -25,8 +26,8 @@ use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
 use crate::http2_conf::Http2;
 use crate::location::{LocKind, Location, LocationInfo, Tree};
-use crate::module::{ConfSet, LocView, Modules, Pipeline};
-use crate::server::{HttpMain, Listen, Server};
+use crate::module::{LocView, Modules, Pipeline};
+use crate::server::{Built, HttpMain, Listen, Server};
 use crate::status_zone;
 use crate::warnings;
 use crate::watch;
@@ -47,7 +48,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         metrics: env.metrics.clone(),
         temp_paths: RefCell::new(folders),
         body_folder: env.temp_folder("client_body_temp"),
-        tls: RefCell::default(),
+        tls: Compiled::default(),
         http2_addresses: RefCell::default(),
     };
     let top = merge.top(&level);
@@ -60,7 +61,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
     let prefix = Bytes::copy_from_slice(env.prefix.as_os_str().as_bytes());
     let default_root = Bytes::copy_from_slice(env.path(b"html").as_os_str().as_bytes());
     let listens = listens(&built)?;
-    crate::ssl::check(&built, &listens)?;
+    check_tls(&built, &listens)?;
     Ok(Rc::new(HttpMain {
         asks_hello: variables::OF_HELLO.iter().any(|name| vars.names(name.as_bytes())),
         asks_real_root: vars.names(b"realpath_root"),
@@ -91,27 +92,13 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
 
 /// The sockets to answer on, with their servers.
 fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
-    let servers: Vec<_> = built
-        .iter()
-        .map(|b| Listening {
-            server: b.server.clone(),
-            names: &b.server.names,
-            addresses: &b.listens,
-        })
-        .collect();
-    let mut listens = addresses::gather(&servers, |a, b| !Rc::ptr_eq(&a.core, &b.core))?;
+    let mut listens = addresses::gather(built, |a, b| !Rc::ptr_eq(&a.core, &b.core))?;
     for listen in &mut listens {
         // A client of HTTP speaks first: until it does, a worker that is woken for its connection
         // has nothing to do but to wait again.
         listen.spec.deferred.get_or_insert(net::Deferral::UnderLoad);
     }
     Ok(listens)
-}
-
-/// A server and its addresses.
-pub(crate) struct Built {
-    pub server: Rc<Server>,
-    pub listens: Vec<ListenAddress>,
 }
 
 struct Merge {
@@ -122,14 +109,10 @@ struct Merge {
     metrics: Rc<Metrics>,
     /// Folders for temporary files that some location names.
     temp_paths: RefCell<Vec<TempPath>>,
-    /// The TLS of servers, by the settings, which several of them may share.
-    tls: RefCell<Vec<KnownTls>>,
+    tls: Compiled,
     /// The addresses that some server gives to HTTP/2.
     http2_addresses: RefCell<Vec<SockAddr>>,
 }
-
-/// The TLS of servers with these settings, and with or without HTTP/2.
-type KnownTls = (Rc<SslSettings>, bool, Rc<ServerTls>);
 
 /// A merged level with the core's settings as plain values, all of them shared with the level
 /// around where nothing was set.
@@ -211,27 +194,11 @@ impl Merge {
             names: names.into(),
             by_name: OnceCell::new(),
             core: merged.core_srv.clone(),
-            tls: self.tls(&merged.values.set, http2.enabled, at)?,
+            tls: self.tls.of(&merged.values.set, crate::ssl::engine(http2.enabled), at)?,
             root,
             named,
         });
         Ok(Built { server, listens })
-    }
-
-    /// A server's TLS; servers with the same settings have the same.
-    fn tls(&self, set: &ConfSet, http2: bool, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
-        let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
-        let all = self.tls.borrow();
-        let known = all.iter().find(|(s, h2, _)| Rc::ptr_eq(s, &settings) && *h2 == http2).cloned();
-        drop(all);
-        if let Some((_, _, tls)) = known {
-            return Ok(tls);
-        }
-        let shared = set.get_rc::<SslShared>().unwrap_or_default();
-        let tls = common_modules::ssl::compile(&settings, &shared, crate::ssl::engine(http2));
-        let tls = Rc::new(tls.map_err(|e| e.or_at(at))?);
-        self.tls.borrow_mut().push((settings, http2, tls.clone()));
-        Ok(tls)
     }
 
     /// Merges and compiles a location with all that nests in it. `level` is merged already where it

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use common_modules::ssl::ServerTls;
+use common_modules::ssl::{SecureServer, ServerTls};
+use engine::addresses::{self, Named};
 use engine::life::Life;
 use engine::metrics::status_zone::ZoneName;
 use engine::module::Helping;
@@ -41,6 +42,25 @@ pub struct Server {
     /// The same for looking up, made when first needed.
     pub(crate) by_name: OnceCell<ServerNames<()>>,
 }
+
+impl Named for Server {
+    fn names(&self) -> &[ServerName] {
+        &self.names
+    }
+}
+
+impl SecureServer for Server {
+    fn name(&self) -> &Bytes {
+        &self.name
+    }
+
+    fn tls(&self) -> &ServerTls {
+        &self.tls
+    }
+}
+
+/// A server and its addresses.
+pub(crate) type Built = addresses::Built<Server>;
 
 impl Server {
     /// Whether one of its names stands for `host`, which is in lower case.

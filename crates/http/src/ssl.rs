@@ -6,24 +6,21 @@ use std::rc::Rc;
 use ::upstream::resolver::Resolving;
 use base::future::rarely;
 use base::log::Level;
-use common_modules::ssl::addresses::Secure;
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
 use common_modules::ssl::{
     self, Established, Expiries, Known, NoEntry, OcspZones, ServerTls, SslSettings, SslShared,
     settings, variables,
 };
-use conf::ConfError;
 use conf::table::{Contexts, Directive};
 use event::Deadline;
 use proto::uri::validate_host;
 
-use crate::build::Built;
 use crate::channel::conn::{Conn, Secured};
 use crate::cx::Cx;
 use crate::join_directives;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
-use crate::server::{HttpMain, Listen, Server, TlsChallenges};
+use crate::server::{HttpMain, Server, TlsChallenges};
 use crate::vars::VarDef;
 
 /// The module's table.
@@ -63,36 +60,17 @@ pub(crate) const fn engine(http2: bool) -> ssl::Engine {
     ssl::Engine { name: "HTTP", alpn }
 }
 
-/// The ends of the certificates of servers.
-fn expiries<'a>(servers: impl IntoIterator<Item = &'a Rc<Server>>) -> Expiries {
-    Expiries::of(servers.into_iter().map(|server| (&server.name, &*server.tls)))
-}
-
 /// The certificates of all servers, and those that are ordered for them.
 pub fn certificates(main: &HttpMain) -> Vec<Known> {
     let ordered = main.tls_ordered.get().map(|ordered| ordered()).unwrap_or_default();
-    expiries(&main.servers).known().chain(ordered).collect()
+    Expiries::of(&main.servers).known().chain(ordered).collect()
 }
 
 /// One worker writes for all that certificates end.
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
     if seat.index == 0 {
-        event::spawn(expiries(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
+        event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
     }
-}
-
-/// Checks that the servers of addresses with TLS have certificates, and warns of those that end
-/// soon.
-///
-/// # Errors
-/// One has none, and does not refuse handshakes.
-pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfError> {
-    expiries(servers.iter().map(|built| &built.server)).warn_at_load();
-    let all: Vec<_> = servers
-        .iter()
-        .map(|Built { server, listens }| Secure { server, addresses: listens, tls: &server.tls })
-        .collect();
-    ssl::addresses::check(&all, listens)
 }
 
 /// Answers the client's hello. A client that speaks plain text goes on with that.
@@ -211,18 +189,9 @@ pub(crate) fn admit(r: &Request) -> Result<(), u16> {
     };
     match tls.session.admit(r.server.tls.verify.mode) {
         Ok(()) => Ok(()),
-        Err(NoEntry::Bad(number, text)) => {
-            let m = format_args!("client SSL certificate verify error: ({number}:{text})");
-            r.log(Level::Info, m);
-            Err(495)
-        }
-        Err(NoEntry::Status(text)) => {
-            r.log(Level::Info, format_args!("client SSL certificate verify error: {text}"));
-            Err(495)
-        }
-        Err(NoEntry::Missing) => {
-            r.log(Level::Info, format_args!("client sent no required SSL certificate"));
-            Err(496)
+        Err(why) => {
+            r.log(Level::Info, format_args!("{why}"));
+            Err(if matches!(why, NoEntry::Missing) { 496 } else { 495 })
         }
     }
 }

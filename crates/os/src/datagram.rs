@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::SockAddr;
+use crate::socket::set_int;
 
 /// A datagram, or several that the kernel has joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,28 +29,14 @@ struct Control([u8; CONTROL]);
 /// Asks for the local address of each datagram.
 pub fn set_packet_info(fd: impl AsFd, v6: bool) -> io::Result<()> {
     match v6 {
-        false => set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
-        true => set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+        false => set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+        true => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
     }
 }
 
 /// Lets the kernel join datagrams of one sender and one length (Linux 5.0).
 pub fn set_join(fd: impl AsFd) -> io::Result<()> {
-    set(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
-}
-
-fn set(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<i32>()` bytes from `value`, which lives over the call.
-    let rc = unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
-    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
 /// Receives into `buf`. What does not fit is lost.

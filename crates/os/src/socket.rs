@@ -359,7 +359,7 @@ fn raw_tcp_info(fd: impl AsFd) -> io::Result<libc::tcp_info> {
     if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(info) }
 }
 
-fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<i32>()` bytes from `value`, which lives over the call.
     let rc = unsafe {
         libc::setsockopt(

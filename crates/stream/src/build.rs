@@ -1,22 +1,22 @@
 //! Compiles the text of a `stream` block into the structures that workers run.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
-use common_modules::ssl::{ServerTls, SslSettings, SslShared, compile, variables};
+use common_modules::ssl::addresses::check as check_tls;
+use common_modules::ssl::{Compiled, variables};
 use conf::{ConfError, Node, Word};
 use engine::LoadEnv;
-use engine::addresses::{self, Listening};
+use engine::addresses;
 use engine::cx::{Applied, Level};
 use engine::life::Life;
 use engine::merge::Merged;
 use engine::metrics::Kind;
 use engine::names::ServerName;
-use engine::settings::ConfSet;
 
 use crate::core_conf::{CoreConf, CoreDraft};
 use crate::module::{Modules, Pipeline, ServerInfo, View};
-use crate::server::{Built, Listen, Server, StreamMain};
+use crate::server::{Built, Server, StreamMain};
 use crate::session::{Rare, StreamSession};
 use crate::ssl;
 
@@ -28,13 +28,13 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
     let Applied { top, servers, vars, env, .. } = engine::cx::apply(node, env, modules)?;
     let top = Merged::top(modules, &top);
     let (log, metrics) = (&env.error_log, &*env.metrics);
-    let merge = Merge { modules, log, metrics, tls: RefCell::default() };
+    let merge = Merge { modules, log, metrics, tls: Compiled::default() };
     let mut built = Vec::with_capacity(servers.len());
     for (level, at) in servers {
         built.push(merge.server(level, &at, &top)?);
     }
-    let listens = listens(&built)?;
-    ssl::check(&built, &listens)?;
+    let listens = addresses::gather(&built, |_, _| false)?;
+    check_tls(&built, &listens)?;
     Ok(Rc::new(StreamMain {
         asks_hello: variables::OF_HELLO.iter().any(|name| vars.names(name.as_bytes())),
         vars: Rc::new(vars),
@@ -51,25 +51,11 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
     }))
 }
 
-/// The sockets to accept on, with their servers.
-fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
-    let servers: Vec<_> = built
-        .iter()
-        .map(|b| Listening {
-            server: b.server.clone(),
-            names: &b.server.names,
-            addresses: &b.listens,
-        })
-        .collect();
-    addresses::gather(&servers, |_, _| false)
-}
-
 struct Merge<'a> {
     modules: Modules,
     log: &'a base::log::Log,
     metrics: &'a engine::Metrics,
-    /// The TLS of servers, by the settings, which several of them may share.
-    tls: RefCell<Vec<(Rc<SslSettings>, Rc<ServerTls>)>>,
+    tls: Compiled,
 }
 
 impl Merge<'_> {
@@ -109,23 +95,9 @@ impl Merge<'_> {
             names: names.into(),
             core: CoreConf::new(merged.set.get().unwrap_or(&CoreDraft::default()), self.log),
             confs: merged.set.clone(),
-            tls: self.tls(&merged.set, at)?,
+            tls: self.tls.of(&merged.set, ssl::ENGINE, at)?,
             pipeline,
         });
         Ok(Built { server, listens })
-    }
-
-    /// A server's TLS; servers with the same settings have the same.
-    fn tls(&self, set: &ConfSet, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
-        let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
-        let mut all = self.tls.borrow_mut();
-        if let Some((_, tls)) = all.iter().find(|(known, _)| Rc::ptr_eq(known, &settings)) {
-            return Ok(tls.clone());
-        }
-        let shared = set.get_rc::<SslShared>().unwrap_or_default();
-        let tls = compile(&settings, &shared, ssl::ENGINE).map_err(|e| e.or_at(at))?;
-        let tls = Rc::new(tls);
-        all.push((settings, tls.clone()));
-        Ok(tls)
     }
 }

@@ -4,14 +4,15 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use common_modules::ssl::ServerTls;
+use common_modules::ssl::{SecureServer, ServerTls};
+use engine::addresses::{self, Named};
 use engine::life::Life;
 use engine::metrics::status_zone::ZoneName;
 use engine::module::Start;
 use engine::names::ServerName;
 use engine::settings::ConfSet;
 use engine::vars::Variables;
-use engine::{Metrics, Seat, Stats, addresses};
+use engine::{Metrics, Seat, Stats};
 use os::SockAddr;
 
 use crate::core_conf::CoreConf;
@@ -77,8 +78,21 @@ pub struct Server {
     pub pipeline: Pipeline,
 }
 
-/// A server and its addresses, while the block is compiled.
-pub(crate) struct Built {
-    pub server: Rc<Server>,
-    pub listens: Vec<addresses::ListenAddress>,
+impl Named for Server {
+    fn names(&self) -> &[ServerName] {
+        &self.names
+    }
 }
+
+impl SecureServer for Server {
+    fn name(&self) -> &Bytes {
+        &self.name
+    }
+
+    fn tls(&self) -> &ServerTls {
+        &self.tls
+    }
+}
+
+/// A server and its addresses.
+pub(crate) type Built = addresses::Built<Server>;

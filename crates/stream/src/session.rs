@@ -307,13 +307,7 @@ impl Session for StreamSession {
     }
 
     fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        let shared = &mut self.rare().shared;
-        if let Some(found) = shared.iter().find_map(|s| s.clone().downcast().ok()) {
-            return found;
-        }
-        let made = Rc::new(T::default());
-        shared.push(made.clone());
-        made
+        engine::shared_in(&mut self.rare().shared)
     }
 
     fn stats(&self) -> &Stats {

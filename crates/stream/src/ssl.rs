@@ -5,12 +5,10 @@ use std::rc::Rc;
 use ::upstream::resolver::Resolving;
 use base::future::rarely;
 use base::log::Level;
-use common_modules::ssl::addresses::{self, Secure};
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
 use common_modules::ssl::{
-    self, Established, Expiries, NoEntry, OcspZones, SslSettings, SslShared, settings, variables,
+    self, Established, Expiries, OcspZones, SslSettings, SslShared, settings, variables,
 };
-use conf::ConfError;
 use conf::table::{Args, Contexts, Directive, join};
 use conf::value::set_msec;
 use engine::Client;
@@ -20,7 +18,7 @@ use event::Deadline;
 use crate::module::SS;
 use crate::module::{Cx, Module, VarDef};
 use crate::phases::status;
-use crate::server::{Built, Listen, Server, StreamMain};
+use crate::server::{Server, StreamMain};
 use crate::session::StreamSession;
 use conf::table::directive;
 
@@ -74,30 +72,11 @@ static VARIABLES: &[VarDef] = &variables::variables::<StreamSession>();
 /// The engine as TLS knows it.
 pub(crate) const ENGINE: ssl::Engine = ssl::Engine { name: "STREAM", alpn: &[] };
 
-/// The ends of the certificates of servers.
-fn expiries<'a>(servers: impl IntoIterator<Item = &'a Rc<Server>>) -> Expiries {
-    Expiries::of(servers.into_iter().map(|server| (&server.name, &*server.tls)))
-}
-
 /// One worker writes for all that certificates end.
 fn start(main: &Rc<StreamMain>, seat: &engine::Seat) {
     if seat.index == 0 {
-        event::spawn(expiries(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
+        event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
     }
-}
-
-/// Checks that the servers of addresses with TLS have certificates, and warns of those that end
-/// soon.
-///
-/// # Errors
-/// One has none, and does not refuse handshakes.
-pub(crate) fn check(servers: &[Built], listens: &[Listen]) -> Result<(), ConfError> {
-    expiries(servers.iter().map(|built| &built.server)).warn_at_load();
-    let all: Vec<_> = servers
-        .iter()
-        .map(|Built { server, listens }| Secure { server, addresses: listens, tls: &server.tls })
-        .collect();
-    addresses::check(&all, listens)
 }
 
 /// Shakes hands with the client, and admits it.
@@ -171,14 +150,8 @@ pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
 /// Whether the client showed the certificate that the server wants.
 fn admit(s: &StreamSession) -> Result<(), u16> {
     let Some(tls) = &s.tls else { return Ok(()) };
-    let m = match tls.admit(s.server.tls.verify.mode) {
-        Ok(()) => return Ok(()),
-        Err(NoEntry::Bad(number, text)) => {
-            format!("client SSL certificate verify error: ({number}:{text})")
-        }
-        Err(NoEntry::Status(text)) => format!("client SSL certificate verify error: {text}"),
-        Err(NoEntry::Missing) => "client sent no required SSL certificate".to_owned(),
-    };
-    s.log(Level::Info, format_args!("{m}"));
-    Err(status::INTERNAL)
+    tls.admit(s.server.tls.verify.mode).map_err(|why| {
+        s.log(Level::Info, format_args!("{why}"));
+        status::INTERNAL
+    })
 }

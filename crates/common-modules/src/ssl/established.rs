@@ -1,6 +1,7 @@
 //! A client's session as variables and access checks see it.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -52,6 +53,18 @@ pub enum NoEntry {
     Bad(u8, &'static str),
     /// It was revoked, or that could not be found out.
     Status(&'static str),
+}
+
+impl fmt::Display for NoEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoEntry::Missing => f.write_str("client sent no required SSL certificate"),
+            NoEntry::Bad(number, text) => {
+                write!(f, "client SSL certificate verify error: ({number}:{text})")
+            }
+            NoEntry::Status(text) => write!(f, "client SSL certificate verify error: {text}"),
+        }
+    }
 }
 
 /// A session of an engine that TLS may protect.

@@ -1,6 +1,7 @@
 //! The ends of the certificates of servers: warnings before they come, and the days that are left.
 
 use std::fmt::Write;
+use std::rc::Rc;
 
 use base::json::Object;
 use base::log::{Level, Log, lossy};
@@ -11,7 +12,7 @@ use event::Gate;
 use tls::certified::Certified;
 use tls::x509::{Certificate, Time};
 
-use super::server::ServerTls;
+use super::server::{SecureServer, ServerTls};
 
 const DAY_S: i64 = 86_400;
 
@@ -49,8 +50,13 @@ struct Expiry {
 }
 
 impl Expiries {
+    /// The certificates of servers.
+    pub fn of<'a, T: SecureServer + 'a>(servers: impl IntoIterator<Item = &'a Rc<T>>) -> Expiries {
+        Expiries::named(servers.into_iter().map(|server| (server.name(), server.tls())))
+    }
+
     /// The certificates of servers with these names.
-    pub fn of<'a>(servers: impl Iterator<Item = (&'a Bytes, &'a ServerTls)>) -> Expiries {
+    fn named<'a>(servers: impl Iterator<Item = (&'a Bytes, &'a ServerTls)>) -> Expiries {
         let mut all: Vec<Expiry> = Vec::new();
         for (name, tls) in servers {
             for term in &tls.terms {
@@ -234,7 +240,7 @@ mod tests {
         let tls = ServerTls { terms: vec![term], ..ServerTls::default() };
         let names: Vec<Bytes> =
             names.iter().map(|n| Bytes::copy_from_slice(n.as_bytes())).collect();
-        Expiries::of(names.iter().map(|name| (name, &tls)))
+        Expiries::named(names.iter().map(|name| (name, &tls)))
     }
 
     fn message(now: i64) -> Option<(Level, String)> {

@@ -14,7 +14,7 @@ pub mod variables;
 pub use client_status::{ClientStatus, OcspMode, OcspZone, OcspZones};
 pub use established::{Established, NoEntry, Secured};
 pub use expiry::{Expiries, Known, Ordered, report};
-pub use server::{Engine, ServerTls, Verify, compile};
+pub use server::{Compiled, Engine, SecureServer, ServerTls, Verify};
 pub use settings::SslSettings;
 pub use shared::SslShared;
 pub use stapling::Stapler;

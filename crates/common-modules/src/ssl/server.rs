@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use conf::ConfError;
 use conf::template::Template;
+use conf::{ConfError, Word};
 use engine::Session;
+use engine::settings::ConfSet;
 use engine::tls_certificates::{Certificates, shown};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
@@ -47,6 +48,15 @@ pub struct ServerTls {
     pub(super) staplers: Vec<Rc<Stapler>>,
     /// The look-up of clients' certificates.
     pub(super) client_status: Option<ClientStatus>,
+}
+
+/// A server whose clients may speak TLS.
+pub trait SecureServer {
+    /// Its first name; may be empty.
+    fn name(&self) -> &Bytes;
+
+    /// Its TLS.
+    fn tls(&self) -> &ServerTls;
 }
 
 impl ServerTls {
@@ -93,7 +103,7 @@ const TIMEOUT_S: u64 = 300;
 const EARLY_DATA_MAX: u32 = 16 * 1024;
 
 /// The engine that a server belongs to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Engine {
     /// Its name: sessions of one engine are not resumed in another.
     pub name: &'static str,
@@ -101,11 +111,37 @@ pub struct Engine {
     pub alpn: &'static [&'static [u8]],
 }
 
+/// The TLS of servers with these settings.
+type Known = (Rc<SslSettings>, Engine, Rc<ServerTls>);
+
+/// The TLS of an engine's servers, by the settings, which several of them may share.
+#[derive(Default)]
+pub struct Compiled(RefCell<Vec<Known>>);
+
+impl Compiled {
+    /// The TLS of a server with this configuration; `at` is its directive.
+    ///
+    /// # Errors
+    /// A file cannot be read or used, or the settings do not go together.
+    pub fn of(&self, set: &ConfSet, engine: Engine, at: &Word) -> Result<Rc<ServerTls>, ConfError> {
+        let Some(settings) = set.get_rc::<SslSettings>() else { return Ok(Rc::default()) };
+        let mut all = self.0.borrow_mut();
+        let is_same = |s: &Rc<SslSettings>, e: &Engine| Rc::ptr_eq(s, &settings) && *e == engine;
+        if let Some((_, _, tls)) = all.iter().find(|(s, e, _)| is_same(s, e)) {
+            return Ok(tls.clone());
+        }
+        let shared = set.get_rc::<SslShared>().unwrap_or_default();
+        let tls = Rc::new(compile(&settings, &shared, engine).map_err(|e| e.or_at(at))?);
+        all.push((settings, engine, tls.clone()));
+        Ok(tls)
+    }
+}
+
 /// Loads files and compiles a server's settings.
 ///
 /// # Errors
 /// A file cannot be read or used, or the settings do not go together.
-pub fn compile(
+fn compile(
     s: &Rc<SslSettings>,
     shared: &Rc<SslShared>,
     engine: Engine,

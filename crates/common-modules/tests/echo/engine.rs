@@ -105,12 +105,7 @@ impl Session for Line {
         &self.echo.confs
     }
     fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        if let Some(found) = self.shared.iter().find_map(|s| s.clone().downcast().ok()) {
-            return found;
-        }
-        let made = Rc::new(T::default());
-        self.shared.push(made.clone());
-        made
+        engine::shared_in(&mut self.shared)
     }
     fn stats(&self) -> &Stats {
         &self.echo.stats

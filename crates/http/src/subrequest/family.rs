@@ -74,12 +74,6 @@ impl Request {
     /// there is none. It outlives redirects inside the server, and is dropped when the last of
     /// these requests ends, however it ends.
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        let mut all = self.family().state.borrow_mut();
-        if let Some(found) = all.iter().find_map(|s| s.clone().downcast::<T>().ok()) {
-            return found;
-        }
-        let made = Rc::new(T::default());
-        all.push(made.clone());
-        made
+        engine::shared_in(&mut self.family().state.borrow_mut())
     }
 }
